@@ -40,6 +40,23 @@ output_option = click.option(
 )
 
 
+def look_options(command: Callable[..., None]) -> Callable[..., None]:
+    """--verbose and --log-format."""
+    verbose = click.option(
+        "--verbose",
+        is_flag=True,
+        help="Show every line of every node, the toolkit's too; else they go to the run's log.",
+    )
+    log_format = click.option(
+        "--log-format",
+        type=click.Choice(["auto", "plain", "json"]),
+        default="auto",
+        show_default=True,
+        help="How progress is shown on stderr; auto: a live view on a terminal, else plain lines.",
+    )
+    return verbose(log_format(command))
+
+
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
     """Turn the errors that are meant for a person into one message and their exit code;
     bugs keep their traceback.

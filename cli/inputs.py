@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,6 +83,14 @@ def check_arguments(arguments: Mapping[str, object]) -> None:
                 str(part).encode()
             except UnicodeEncodeError:
                 raise click.UsageError(f"{name}: {str(part)[:80]!r} is not UTF-8") from None
+
+
+def command_of_run(config: Path, overrides: tuple[str, ...], output: Path | None) -> str:
+    """The command that runs this config, as one would type it."""
+    words = ["nodesweep", "run", str(config)]
+    words += [word for override in overrides for word in ("--set", override)]
+    words += [] if output is None else ["--output", str(output)]
+    return shlex.join(words)
 
 
 def check_sweep_id(sweep_id: str | None) -> None:

@@ -12,6 +12,7 @@ import gc
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -25,12 +26,14 @@ from cli.guard import (
     config_argument,
     fail,
     guarded,
+    look_options,
     output_option,
     set_option,
     sweep_config_option,
 )
 from cli.inputs import (
     check_sweep_id,
+    command_of_run,
     config_of_sweep,
     read_config,
     read_config_to_run,
@@ -40,6 +43,7 @@ from cli.inputs import (
 from cli.output import print_in_any_encoding, print_rendered, print_text
 
 if TYPE_CHECKING:
+    from cli.views.stream import LogFormat, Look
     from configs.models import BenchmarkConfig
     from scaling.report import ScalingReport
 
@@ -71,6 +75,7 @@ def main() -> None:
     is_flag=True,
     help="Return once the jobs are accepted; `collect` makes the report later.",
 )
+@look_options
 @output_option
 @guarded
 def run(
@@ -79,6 +84,8 @@ def run(
     resume: str | None,
     as_started: bool,
     detach: bool,
+    verbose: bool,
+    log_format: LogFormat,
     output: Path | None,
 ) -> None:
     """Run a benchmark to its report."""
@@ -91,14 +98,17 @@ def run(
     # a sweep that goes on has its inputs already
     read = read_config_to_run if resume is None else read_config
     benchmark = read(config, overrides, output)
+    from cli.views.stream import Look
+
+    look = Look(log_format, verbose, go_on=command_of_run(config, overrides, output))
     if detach:
-        return run_detached(benchmark)
+        return run_detached(benchmark, look)
     if resume:
         check_sweep_id(resume)
     from cli.session import flow_session, run_flow
 
     modules = ("flows.scaling_benchmark", "great_expectations", "sagemaker.core.resources")
-    with flow_session(benchmark.platform, modules=modules):
+    with flow_session(benchmark.platform, modules=modules, look=look):
         from flows.scaling_benchmark import check_points, scaling_benchmark
         from tasks.errors import PointsMissing
 
@@ -111,7 +121,8 @@ def run(
     check_points(benchmark, result)
 
 
-def run_detached(benchmark: BenchmarkConfig) -> None:
+def run_detached(benchmark: BenchmarkConfig, look: Look) -> None:
+    """Start the sweep's jobs; they are not watched, so nothing is drawn either."""
     from cli.local_platform import answers
     from cli.session import flow_session
 
@@ -121,7 +132,9 @@ def run_detached(benchmark: BenchmarkConfig) -> None:
             " its jobs too; start it first: nodesweep local start",
             PREFLIGHT_REFUSED,
         )
-    with flow_session(benchmark.platform, autostart=False):
+    if look.log_format == "auto":
+        look = replace(look, log_format="plain")
+    with flow_session(benchmark.platform, autostart=False, look=look):
         from flows.detach import start_detached_sweep
 
         sweep = start_detached_sweep(benchmark)

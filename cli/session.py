@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 import sys
-import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cli.local_platform import running_platform
 from cli.prefect_server import connect_prefect
+from cli.views.stream import EventStream, Look
 from configs.models import BenchmarkConfig, PlatformConfig
 from flows.stages.signals import EndSignals
 
@@ -39,23 +39,14 @@ PREFECT_DEFAULTS = {
 }
 
 
-class _Elapsed(logging.Formatter):
-    """[  12.3 s] stage      message"""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._started = time.monotonic()
-
-    def format(self, record: logging.LogRecord) -> str:
-        stage = record.name.removeprefix("nodesweep.")
-        return f"[{time.monotonic() - self._started:6.1f} s] {stage:<8} {record.getMessage()}"
-
-
 @contextmanager
 def flow_session(
-    platform: PlatformConfig, autostart: bool = True, modules: Sequence[str] = ()
+    platform: PlatformConfig,
+    autostart: bool = True,
+    modules: Sequence[str] = (),
+    look: Look | None = None,
 ) -> Iterator[None]:
-    """Progress on stderr, SIGTERM ends like Ctrl-C,
+    """Events on stderr as `look` says, SIGTERM ends like Ctrl-C,
     and the platform up where `autostart` allows it.
 
     `modules` are those the flow needs, for connect_prefect().
@@ -63,8 +54,9 @@ def flow_session(
     for name, value in PREFECT_DEFAULTS.items():
         os.environ.setdefault(name, value)
     warnings.filterwarnings("ignore", module="prefect")
-    show_progress()
-    signals = EndSignals()
+    events = EventStream(look or Look("plain"), sys.stderr)
+    events.attach()
+    signals = EndSignals(events.announce)
     previous = {
         number: signal.signal(number, signals) for number in (signal.SIGTERM, signal.SIGINT)
     }
@@ -76,7 +68,11 @@ def flow_session(
         with running_platform(section):
             connect_prefect(modules)
             yield
+    except BaseException as error:
+        events.say_end(error)
+        raise
     finally:
+        events.detach()
         for number, handler in previous.items():
             signal.signal(number, handler)
 
@@ -93,13 +89,3 @@ def run_flow(flow: Flow[..., _Result], config: BenchmarkConfig, **fields: Any) -
     parameters = signature(flow.fn).parameters.values()
     empty = {field.name: None for field in parameters if field.default is EMPTY}
     return flow(**{**empty, "preset": config, **fields})
-
-
-def show_progress() -> None:
-    """One line per event on stderr, from every logger below `nodesweep`."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Elapsed())
-    root = logging.getLogger("nodesweep")
-    root.handlers = [handler]
-    root.setLevel(logging.INFO)
-    root.propagate = False

@@ -39,7 +39,7 @@ from flows.stages.preflight import preflight
 from flows.stages.prepare import changes_since, check_same_objects, prepare_inputs
 from flows.stages.regression import alarm_on_regression
 from flows.stages.signals import ended_once
-from flows.stages.sweep import run_sweep
+from flows.stages.sweep import run_sweep, say_plan
 from scaling import names
 from scaling.outcome.outcome import JobOutcome
 from scaling.planning.plan import SweepPlan
@@ -55,6 +55,7 @@ from tasks.errors import (
     SweepStopped,
     best_effort,
 )
+from tasks.events import Stage, stage, tell
 from tasks.jobs.quota import check_limit
 from tasks.platform import aws_client
 from tasks.polling import STOP
@@ -73,6 +74,7 @@ from tasks.sweeps.records import (
 )
 
 logger = logging.getLogger("nodesweep.flow")
+_RECORDED: tuple[Stage, ...] = ("dataset", "image")
 
 
 @dataclass(frozen=True)
@@ -186,9 +188,10 @@ def _run_benchmark(
         begun_with = _earlier_run(config, sweep)
         if resume and sweep is not None and begun_with is not None:
             _check_config(config, sweep)
-        plan = preflight(config)
-        check_limit(config.sweep.concurrency_limit, max(config.sweep.node_counts))
-        ensure_bucket(config.platform)
+        with stage("preflight"):
+            plan = preflight(config)
+            check_limit(config.sweep.concurrency_limit, max(config.sweep.node_counts))
+            ensure_bucket(config.platform)
         inputs, provenance = (
             _continue_sweep(config, sweep, as_started) if resume else start_sweep(config, sweep)
         )
@@ -202,23 +205,29 @@ def _run_benchmark(
         ):
             end_sweep(config, sweep, (), error, SweepOwner(config.platform, sweep))
         raise
-    logger.info("sweep %s: %d jobs", inputs.sweep_id, len(plan.points))
+    say_plan(config, plan, inputs.sweep_id)
     if resume and begun_with is None:
         # the platform did not answer then: the mark that is there is an earlier stop's
         s3 = aws_client("s3", config.platform)
         begun_with = _EarlierRun(read_stop_mark(s3, config.platform, inputs.sweep_id))
     earlier_mark = None if begun_with is None else begun_with.stop_mark
-    with owned(config.platform, inputs.sweep_id) as owner:
+    with stage("sweep"), owned(config.platform, inputs.sweep_id) as owner:
         run = run_sweep(config, plan, inputs, owner, earlier_mark)
     outcomes = run.outcomes
     missing = missing_points(plan, outcomes)
     stopped = bool(missing) and is_sweep_stopped(config.platform, inputs.sweep_id, earlier_mark)
     if stopped and not outcomes:
         raise _stopped(inputs.sweep_id, missing)
-    report, folder = make_report(config, inputs, plan, outcomes, provenance)
+    with stage("report"):
+        report, folder = make_report(config, inputs, plan, outcomes, provenance)
     if stopped:
         raise _stopped(inputs.sweep_id, missing)
     return SweepResult(inputs.sweep_id, report, folder, len(plan.points), missing, run.given_up)
+
+
+def _tell_name(config: BenchmarkConfig, sweep: str) -> None:
+    folder = str(Path(config.report.directory) / sweep)
+    tell("sweep-named", f"sweep {sweep}", source="flow", sweep=sweep, folder=folder)
 
 
 @dataclass(frozen=True)
@@ -301,6 +310,7 @@ def start_sweep(
 ) -> tuple[ResolvedInputs, dict[str, Any]]:
     """Prepare a new sweep and write down what it is made of, in the bucket and on this machine."""
     sweep = sweep_id or claim_sweep_id(config, *_this_run())
+    _tell_name(config, sweep)
     if sweep_exists(config.platform, sweep):  # begun by an earlier try of this flow run
         return _continue_sweep(config, sweep, as_started=True)  # a retry is the same run
     recorded = hide_in_config(config)
@@ -330,6 +340,7 @@ def _continue_sweep(
     That something has is said; raises InputsChanged where it was not asked for `as_started`.
     """
     sweep = sweep_id or find_latest_sweep(config)
+    _tell_name(config, sweep)
     record = read_sweep_record(config.platform, sweep)
     _check_config(config, sweep)
     check_same_objects(config, record["provenance"]["dataset_digest"])
@@ -346,6 +357,8 @@ def _continue_sweep(
     for change in changes:
         logger.warning("%s goes on as it was started; %s", sweep, change)
     logger.info("resuming %s with its recorded code, image and dataset", sweep)
+    for name in _RECORDED:
+        tell("stage-skipped", f"{name} as recorded", source=name, stage=name)
     if recall_sweep(Path(config.report.directory), sweep) is None:
         remember_sweep(Path(config.report.directory), sweep, record)
     return inputs, record["provenance"]

@@ -8,15 +8,39 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-STOP = threading.Event()
-"""Set when the run is being cancelled; worker threads,
-which Prefect never interrupts, wait on it.
-"""
 
+class StopSign:
+    """Whether the run is being cancelled. Worker threads, which Prefect never interrupts, wait on
+    it.
+    """
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self.interrupted = False
+        """A signal has raised its exception in the main thread. What runs there at that moment may
+        swallow it (Python prints "Exception ignored in" and goes on), so the next wait ends too. A
+        signal handler sets this in place of calling set(), whose lock the main thread may hold.
+        """
+
+    def set(self) -> None:
+        """End every wait."""
+        self._event.set()
+
+    def clear(self) -> None:
+        """A new run begins."""
+        self._event.clear()
+        self.interrupted = False
+
+    def wait(self, seconds: float) -> bool:
+        """Wait; True, at once, when the run is being cancelled."""
+        return self.interrupted or self._event.wait(seconds) or self.interrupted
+
+
+STOP = StopSign()
 
 _BEGAN_AT, _BEGAN_MONOTONIC = datetime.now(UTC), time.monotonic()
 
@@ -60,13 +84,16 @@ class Progress:
         self._state: str | None = None
         self._since = self._said = clock.monotonic()
 
-    def note(self, state: str, details: str = "") -> bool:
-        """True where the state is a new one."""
+    def note(
+        self, state: str, details: str = "", extra: Mapping[str, object] | None = None
+    ) -> bool:
+        """True where the state is a new one. `extra`: that of the log record of a new state."""
         now = self._clock.monotonic()
         changed = state != self._state
         if changed:
             self._state, self._since = state, now
-            self._logger.info("%s: %s%s", self._what, state, f" ({details})" if details else "")
+            words = f" ({details})" if details else ""
+            self._logger.info("%s: %s%s", self._what, state, words, extra=extra)
         elif now - self._said >= self.STILL_SECONDS:
             self._logger.info("%s: still %s (%.0f s)", self._what, state, now - self._since)
         else:

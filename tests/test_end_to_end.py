@@ -34,6 +34,7 @@ NODE_MARKER = "NODESWEEP_NODE="
 # Where pytest puts this run's temporary folders: nodes from elsewhere are not ours.
 _OWN_FOLDERS: list[Path] = []
 QUICK = {"epochs": 2, "passes-per-epoch": 10}
+BATCH = {"policy": "fixed_global", "size": 8192}
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +112,7 @@ def write_config(site: SimpleNamespace, name: str, **changes: Any) -> Path:
     raw["platform"]["endpoint_url"] = site.endpoint
     raw["platform"]["state_directory"] = str(site.state)
     raw["sweep"]["node_counts"] = [1, 2]
+    raw["training"]["batch"] = BATCH
     for section, values in changes.items():
         raw[section] = {**raw[section], **values}
     if "training" not in changes:
@@ -241,6 +243,7 @@ def test_killed_node_fails_its_point_and_spares_the_other(
     raw = yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())["training"]
     slow = {
         **raw,
+        "batch": BATCH,
         "hyperparameters": {**raw["hyperparameters"], "epochs": 40, "passes-per-epoch": 10},
     }
     config = write_config(

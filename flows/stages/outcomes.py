@@ -15,6 +15,8 @@ from scaling import names
 from scaling.outcome.logged import missing_metrics, needs_log, read_logged
 from scaling.outcome.outcome import JobOutcome, platform_kind, read_outcome, warm_pool_facts
 from scaling.planning.plan import PlannedPoint
+from scaling.report.failures import LINES_SHOWN
+from tasks.events import about
 from tasks.jobs.logs import log_tail, read_job_log
 from tasks.jobs.results import read_job_metrics
 from tasks.jobs.training_jobs import describe_training_job
@@ -114,12 +116,34 @@ def refused_outcome(
 
 def say_outcome(outcome: JobOutcome) -> None:
     """One line on how a job ended."""
+    extra = about_outcome(outcome)
     if outcome.completed:
         seconds = outcome.clocks.train_seconds
         logger.info(
             "%s: trained for %s",
             outcome.job_name,
             "an unknown time" if seconds is None else f"{seconds:.1f} s",
+            extra=extra,
         )
     else:
-        logger.error("%s: %s: %s", outcome.job_name, outcome.status, outcome.reason)
+        logger.error("%s: %s: %s", outcome.job_name, outcome.status, outcome.reason, extra=extra)
+
+
+def about_outcome(outcome: JobOutcome) -> dict[str, Any]:
+    """What a view needs of a point that ended, and of a failed one the lines that matter."""
+    clocks, error = outcome.clocks, outcome.program_error
+    steps = outcome.metric_number("steps") or outcome.logged.get("steps")
+    lines = [] if outcome.completed else list(outcome.log_tail[-LINES_SHOWN:])
+    if error is not None and not outcome.completed:
+        lines.append(error.text)
+    return about(
+        "point-ended",
+        job=outcome.job_name,
+        status=outcome.status,
+        train_seconds=clocks.train_seconds,
+        billable_seconds=clocks.billable_seconds,
+        submit_to_end_seconds=clocks.submit_to_end_seconds,
+        steps=None if steps is None else int(steps),
+        reason=outcome.reason,
+        lines=lines,
+    )

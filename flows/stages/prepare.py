@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -33,6 +33,7 @@ from tasks.dataset.files import (
 )
 from tasks.dataset.validation import check_age, keep_data_docs, validate_files
 from tasks.errors import DatasetMissing, ImageBuildFailed, PreflightRefused
+from tasks.events import about, stage
 from tasks.image.bases import pin_base_images, pin_container, with_container
 from tasks.image.build import start_image_build, wait_for_image_build
 from tasks.image.find import BuildContext, Image, build_arguments, find_image, read_context
@@ -42,6 +43,7 @@ from tasks.polling import STOP
 
 logger = logging.getLogger("nodesweep.prepare")
 _STOP_BUILD_SECONDS = 30
+_OF_DATASET, _OF_IMAGE = about("message", stage="dataset"), about("message", stage="image")
 
 
 @dataclass(frozen=True)
@@ -59,30 +61,35 @@ def prepare_inputs(config: BenchmarkConfig, sweep: str) -> tuple[ResolvedInputs,
     """Validate, then upload beside building:
     nothing is spent on a dataset that breaks an expectation.
     """
+    with stage("image"):  # it waits beside the dataset
+        return _prepare(config, sweep)
+
+
+def _prepare(config: BenchmarkConfig, sweep: str) -> tuple[ResolvedInputs, dict[str, Any]]:
     packages = _packages(config)
     layer = packages if packages is not None and packages.at_start is None else None
     existing = _existing_image(config)
     context = None if existing else _read_context(config)
     found = context and find_image.submit(config.platform, config.image, context)
-    with tempfile.TemporaryDirectory(prefix="nodesweep-") as scratch:
-        send = _validated_dataset(config, sweep, Path(scratch))
-        known = found.result() if found else None
-        building = _start_build(config, context) if context and known is None else None
-        with _ended_with_this(building):
+    with tempfile.TemporaryDirectory(prefix="nodesweep-") as scratch, ExitStack() as stack:
+        with stage("dataset"):
+            send = _validated_dataset(config, sweep, Path(scratch))
+            known = found.result() if found else None
+            building = _start_build(config, context) if context and known is None else None
+            stack.enter_context(_ended_with_this(building))
             dataset = send()
             source_uri = (
                 upload_source(config, layer is None) if config.training.source_dir else None
             )
-            image = (
-                building.result() if building else known or Image(str(existing), None, built=False)
-            )
+        image = building.result() if building else known or Image(str(existing), None, built=False)
     made_of: dict[str, str] = {}
     if layer is not None:
         made_of["image_base_uri"] = pin_container(config.platform, image.uri)
         image = _with_packages(config, made_of["image_base_uri"], layer)
     elif packages is not None:
         made_of["requirements_at_start"] = str(packages.at_start)
-    logger.info("image %s (%s)", image.uri, "built" if image.built else "not built")
+    built = "built" if image.built else "not built"
+    logger.info("image %s (%s)", image.uri, built, extra=_OF_IMAGE)
     inputs = ResolvedInputs(sweep, image.uri, dataset.uri, source_uri, dataset.folders)
     return inputs, {**_provenance(config, inputs, dataset.digest), **made_of}
 
@@ -206,8 +213,9 @@ def _validated_dataset(
     dataset = scan_directory(section)
     folders = channel_folders(section, [file.name for file in dataset.files])
     logger.info(
-        "dataset %s: %d files, %d bytes", section.name, len(dataset.files), dataset.size_bytes
-    )
+        "dataset %s: %d files, %d bytes", section.name, len(dataset.files), dataset.size_bytes,
+        extra=_OF_DATASET,
+    )  # fmt: skip
     if section.is_table:
         _validate(config, section, sweep, [file.path for file in dataset.files])
     else:
@@ -215,7 +223,9 @@ def _validated_dataset(
 
     def send() -> _SentDataset:
         result = upload_dataset(config.platform, section, dataset)
-        logger.info("dataset in %s: %d bytes sent", result.uri, result.sent_bytes)
+        logger.info(
+            "dataset in %s: %d bytes sent", result.uri, result.sent_bytes, extra=_OF_DATASET
+        )
         return _SentDataset(result.uri, result.digest, folders)
 
     return send
@@ -227,7 +237,10 @@ def _remote_dataset(
     digest, objects = describe_remote_dataset(config.platform, section)
     bucket, prefix = split_uri(section.source)
     folders = channel_folders(section, [key.removeprefix(prefix) for key in objects])
-    logger.info("dataset %s: %d objects, used where they are", section.source, len(objects))
+    logger.info(
+        "dataset %s: %d objects, used where they are", section.source, len(objects),
+        extra=_OF_DATASET,
+    )  # fmt: skip
     if section.is_table:
         _validate(
             config,
@@ -249,7 +262,9 @@ def _validate(
         config.platform, names.report_key(config.platform.prefix, sweep, ""), report, folder
     )
     report.raise_if_failed()
-    logger.info("dataset valid: %d rows in %d files", report.rows, len(report.files))
+    logger.info(
+        "dataset valid: %d rows in %d files", report.rows, len(report.files), extra=_OF_DATASET
+    )
 
 
 def _existing_image(config: BenchmarkConfig) -> str | None:
@@ -269,6 +284,7 @@ def _with_container(config: BenchmarkConfig) -> ImageConfig:
             "container of PyTorch %s: %s",
             config.image.framework.version,
             image.uri or image.base_image,
+            extra=_OF_IMAGE,
         )
     return image
 
@@ -294,7 +310,7 @@ def _packages(config: BenchmarkConfig) -> Requirements | None:
             packages, at_start=find_why_no_push(config.platform, config.image.repository)
         )
     if packages.at_start is not None:
-        logger.warning("%s", at_start_text(packages.at_start))
+        logger.warning("%s", at_start_text(packages.at_start), extra=_OF_IMAGE)
     return packages
 
 
@@ -305,8 +321,9 @@ def _with_packages(config: BenchmarkConfig, base_uri: str, packages: Requirement
         if found := find_image(config.platform, config.image, context):
             return found
         logger.info(
-            "the packages of %s become a layer on %s, built once for both", packages.path, base_uri
-        )
+            "the packages of %s become a layer on %s, built once for both", packages.path, base_uri,
+            extra=_OF_IMAGE,
+        )  # fmt: skip
         building = _start_build(config, context)
         try:
             with _ended_with_this(building):
@@ -331,6 +348,7 @@ def _start_build(config: BenchmarkConfig, context: BuildContext) -> PrefectFutur
         config.image.repository,
         context.tag,
         started.id,
+        extra=_OF_IMAGE,
     )
     return wait_for_image_build.submit(config.platform, config.image, context, started)
 

@@ -18,6 +18,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
+from tasks.polling import STOP
+
 _ENDING = b"nodesweep: ending; Ctrl-C again ends at once and leaves the jobs\n"
 _ENDED_AT_ONCE = (
     b"nodesweep: ended at once; jobs may run on: stop them with `nodesweep stop SWEEP_ID`, or go on"
@@ -26,9 +28,14 @@ _ENDED_AT_ONCE = (
 
 
 class EndSignals:
-    """The handler of a command's SIGINT and SIGTERM: the first raises KeyboardInterrupt."""
+    """The handler of a command's SIGINT and SIGTERM: the first raises KeyboardInterrupt.
 
-    def __init__(self) -> None:
+    `announce` says at a Ctrl-C that the run ends; with True, at the second one, that it has ended
+    at once. It is called in the signal handler.
+    """
+
+    def __init__(self, announce: Callable[[bool], None] | None = None) -> None:
+        self._announce = announce or say_ending
         self._interrupted = False
         self.raised = False
         self.shielded = False
@@ -37,12 +44,12 @@ class EndSignals:
     def __call__(self, signum: int, frame: FrameType | None) -> None:
         if signum == signal.SIGINT:
             if self._interrupted:
-                _say(_ENDED_AT_ONCE)
+                self._announce(True)
                 os._exit(128 + signum)
             self._interrupted = True
-            _say(_ENDING)
+            self._announce(False)
         if not self.raised and not self.shielded:
-            self.raised = True
+            self.raised = STOP.interrupted = True
             raise KeyboardInterrupt
 
 
@@ -65,7 +72,7 @@ def ended_once() -> Iterator[None]:
     def terminate(signum: int, frame: FrameType | None) -> None:
         nonlocal begun
         if not begun and not signals.raised:
-            begun = signals.shielded = True
+            begun = signals.shielded = STOP.interrupted = True
             _first(previous)(signum, frame)
 
     _handle_sigterm(terminate, instead_of=previous)
@@ -109,6 +116,7 @@ def _first(previous: Any) -> Callable[[int, FrameType | None], Any]:
     return interrupt
 
 
-def _say(words: bytes) -> None:
+def say_ending(at_once: bool) -> None:
+    """On standard error, past any buffer: the signal may have come in the middle of a line."""
     with suppress(OSError):
-        os.write(2, words)
+        os.write(2, _ENDED_AT_ONCE if at_once else _ENDING)

@@ -15,12 +15,19 @@ from uuid import uuid4
 
 from configs.models import BenchmarkConfig
 from flows.stages.ending import end_sweep
-from flows.stages.outcomes import collect_outcome, refused_outcome, say_outcome, with_warm_pool
+from flows.stages.outcomes import (
+    about_outcome,
+    collect_outcome,
+    refused_outcome,
+    say_outcome,
+    with_warm_pool,
+)
 from scaling.outcome.outcome import TERMINAL, JobOutcome
 from scaling.planning.plan import PlannedPoint, SweepPlan
 from scaling.planning.queue import Attempt, Done, Refuse, Submit, SweepQueue, Wait
 from scaling.planning.request import ResolvedInputs, build_request
 from tasks.errors import JobRefused
+from tasks.events import about
 from tasks.jobs.quota import NodeSlots
 from tasks.jobs.source import is_code_proven
 from tasks.jobs.training_jobs import (
@@ -53,6 +60,29 @@ class SweepRun:
 
     outcomes: list[JobOutcome]
     given_up: str | None
+
+
+def say_plan(config: BenchmarkConfig, plan: SweepPlan, sweep: str) -> None:
+    """One line on what will run; a view gets the points too, and what they can cost."""
+    points = [
+        {"nodes": point.nodes, "repeat": point.repeat, "batch": point.global_batch_size}
+        for point in plan.points
+    ]
+    logger.info(
+        "sweep %s: %d jobs",
+        sweep,
+        len(points),
+        extra=about(
+            "sweep-planned",
+            stage="sweep",
+            sweep=sweep,
+            points=points,
+            max_parallel_jobs=config.sweep.max_parallel_jobs,
+            usd_per_hour=plan.usd_per_hour,
+            cost_bound_usd=plan.cost_bound_usd,
+            on_cancel=config.sweep.on_cancel,
+        ),
+    )
 
 
 def run_sweep(
@@ -170,7 +200,8 @@ class _Sweep:
         if queue.was_ended_before(order, description["TrainingJobStatus"]):
             self.slots.give_back(name)
             outcome = self._collect(order.attempt, description)
-            logger.info("%s: %s by an earlier run", outcome.job_name, outcome.status)
+            extra = about_outcome(outcome)
+            logger.info("%s: %s by an earlier run", name, outcome.status, extra=extra)
             queue.settle_earlier(description, outcome)
         return None
 
@@ -317,6 +348,7 @@ def _submit(
         config.training.instance_type,
         point.repeat,
         again,
+        extra=about("job-submitted", job=request["TrainingJobName"]),
     )
     label = f"train-{point.nodes}n-r{point.repeat}" + (
         f"-a{attempt.number}" if attempt.number > 1 else ""

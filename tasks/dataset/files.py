@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,6 +29,7 @@ from configs.job import CHANNEL_NAME, MAX_EXTRA_CHANNELS
 from configs.models import PlatformConfig
 from scaling import names
 from tasks.errors import DatasetMissing, DatasetRefused, UploadFailed
+from tasks.events import Meter
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.storage import get_bytes, is_missing, list_objects
 
@@ -115,8 +116,10 @@ def upload(
             " remove it, the prefix is read whole"
         )
 
+    meter = Meter(f"upload of {config.name}", dataset.size_bytes, "bytes", "dataset")
+
     def send(file: DataFile) -> int:
-        return _send_file(s3, platform.bucket, prefix + file.name, file)
+        return _send_file(s3, platform.bucket, prefix + file.name, file, meter.add)
 
     with ThreadPoolExecutor(_PARALLEL_FILES) as pool:
         sent = list(pool.map(send, dataset.files))
@@ -195,13 +198,18 @@ def _only(config: DatasetConfig) -> str:
     return f"{config.pattern} " if config.is_table else ""
 
 
-def _send_file(s3: Any, bucket: str, key: str, file: DataFile) -> int:
-    """Bytes sent: 0 where the object already is this file."""
+def _send_file(
+    s3: Any, bucket: str, key: str, file: DataFile, passed: Callable[[int], None]
+) -> int:
+    """Bytes sent: 0 where the object already is this file. `passed` is told of bytes that need no
+    more sending.
+    """
     if _is_intact(s3, bucket, key, file):
+        passed(file.size_bytes)
         return 0
     logger.debug("uploading %s (%d bytes)", file.name, file.size_bytes)
     extra = {"Metadata": {"sha256": file.sha256}, "ChecksumAlgorithm": "SHA256"}
-    s3.upload_file(str(file.path), bucket, key, ExtraArgs=extra, Config=_TRANSFER)
+    s3.upload_file(str(file.path), bucket, key, ExtraArgs=extra, Config=_TRANSFER, Callback=passed)
     if not _is_intact(s3, bucket, key, file):
         raise UploadFailed(
             f"s3://{bucket}/{key} differs from {file.path} after the upload;"
@@ -274,10 +282,12 @@ def download_remote(
     """
     bucket, prefix = split_uri(source)
     paths = [directory / _relative_path(bucket, prefix, key) for key in objects]
+    meter = Meter("download for validation", len(paths), "files", "dataset")
     for path, (key, modified) in zip(paths, objects.items(), strict=True):
         path.parent.mkdir(parents=True, exist_ok=True)
         s3.download_file(bucket, key, str(path), Config=_TRANSFER)
         os.utime(path, (modified.timestamp(), modified.timestamp()))
+        meter.add()
     return paths
 
 

@@ -35,6 +35,7 @@ from tasks.dataset.validation_report import (
     ValidationReport,
 )
 from tasks.errors import DatasetRefused
+from tasks.events import Meter
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.storage import browser_url, put_bytes
 from tasks.sweeps.folder import write_atomic
@@ -66,10 +67,12 @@ def validate_dataset(
     _build_expectations(dataset.expectations)  # refuse a bad suite before the first file is read
     root = Path(os.path.commonpath([path.parent for path in files]))
     reports, keys = [], []
+    meter = Meter(f"validation of {dataset.name}", len(files), "files", "dataset")
     for path in files:
         report, key = _check_file(path, path.relative_to(root).as_posix(), dataset)
         reports.append(report)
         keys.append(key)
+        meter.add()
     rows = sum(report.rows or 0 for report in reports)
     over_all = (
         _row_total_failures(dataset, rows)

@@ -1,17 +1,23 @@
-"""What a build says while it runs: its new lines in the run's log, a few at a time, and the last
-ones for an error.
+"""What a build says while it runs: its new lines in the run's log, a few at a time, the instruction
+that it is at, and the last lines for an error.
 """
 
 from __future__ import annotations
 
 import collections
 import logging
+import re
 from collections.abc import Iterable
 
 from scaling.secrets import LogHider
+from tasks.events import about, tell
 
 LAST_LINES = 20
 MAX_LINES_AT_ONCE = 10
+# "#7 [3/5] RUN …" or "#7 [stage 3/5] RUN …" (BuildKit), "Step 3/5 : RUN …", podman's "STEP 3/5: …".
+_INSTRUCTION = re.compile(
+    r"(?:#\d+ \[[^\]]{0,80}?|step )(?P<done>\d+)/(?P<of>\d+)(?:\]| ?:) (?P<said>.+)", re.IGNORECASE
+)
 
 
 class BuildOutput:
@@ -28,9 +34,18 @@ class BuildOutput:
         self._last.extend(new)
         left_out = len(new) - MAX_LINES_AT_ONCE
         if left_out > 0:
-            self._logger.info("build: … %d lines left out", left_out)
+            left_out_line = about("build-line", stage="image")
+            self._logger.info("build: … %d lines left out", left_out, extra=left_out_line)
         for line in new[-MAX_LINES_AT_ONCE:]:
-            self._logger.info("build: %s", line)
+            self._logger.info("build: %s", line, extra=about("build-line", stage="image"))
+        begun = [found for found in map(_INSTRUCTION.match, new) if found]
+        if begun:
+            done, of, said = begun[-1].group("done", "of", "said")
+            tell(
+                "progress", f"instruction {done} of {of}: {said}",
+                source="image", stage="image",
+                what="image build", done=int(done), of=int(of), unit="instructions",
+            )  # fmt: skip
 
     def tail(self) -> str:
         """The last lines, indented and each after a line break; empty where nothing was said."""

@@ -1,9 +1,10 @@
 """The logs of running jobs, followed: new lines of all nodes, merged by time,
 into the run's own log.
 
-Of each job at most 10 lines a look, 20 at once and 60 a minute, the newest of each look; a line
-says how many were left out, and the first of those where the whole log is. A chatty job fills
-neither the terminal nor Prefect's database.
+Whoever shows the run is told every line, and whose it is (tasks/events.py). Into Prefect's record
+go, of each job, at most 10 lines a look, 20 at once and 60 a minute, the newest of each look; a
+line says how many were left out, and the first of those where the whole log is. A chatty job does
+not fill Prefect's database.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from scaling.outcome.line_kinds import LineKinds, step_of
 from scaling.secrets import LogHider
 from tasks.errors import error_code, is_transient
+from tasks.events import NODE_LOG, tell
 from tasks.jobs.logs import LOG_GROUP
 from tasks.polling import CallBudget, Clock
 
-logger = logging.getLogger("nodesweep.log")
+logger = logging.getLogger(NODE_LOG)
 MAX_LINES_PER_POLL = 10
 LINES_PER_MINUTE = 60.0
 BURST_LINES = 20
@@ -42,6 +45,7 @@ class _Place:
     lines: CallBudget
     is_whereabouts_said: bool = False
     next_token: str | None = None
+    kinds: LineKinds = field(default_factory=LineKinds)
     hiders: dict[str, LogHider] = field(default_factory=dict)
     """By log stream."""
     said: dict[str, int] = field(default_factory=dict)
@@ -94,6 +98,8 @@ class LogFollower:
             return
         if any(self._is_step(text) for _, text in lines):
             self._stepped.add(job_name)
+        for _, text in lines:
+            self._tell(job_name, text)
         shown = self._allowed(job_name, len(lines))
         if shown < len(lines):
             self._say_left_out(job_name, len(lines) - shown)
@@ -103,6 +109,16 @@ class LogFollower:
                 "%s",
                 text if cut <= 0 else f"{text[:MAX_LINE_CHARACTERS]} … {cut} characters left out",
             )
+
+    def _tell(self, job_name: str, line: str) -> None:
+        """Tell whoever shows the run of a line, whole."""
+        host, _, text = line.partition(": ")
+        kind = self._places[job_name].kinds.sort(host, text)
+        tell(
+            "node-line", text,
+            source="log", stage="sweep", job=job_name,
+            host=host, kind=kind, step=step_of(text) if kind == "program" else None,
+        )  # fmt: skip
 
     def _allowed(self, job_name: str, count: int) -> int:
         """How many of so many new lines may be said now."""

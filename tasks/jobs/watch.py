@@ -23,6 +23,7 @@ from typing import Any
 
 from scaling.outcome.outcome import TERMINAL
 from tasks.errors import JobRefused
+from tasks.events import about
 from tasks.jobs.calls import describe, stop
 from tasks.polling import CallBudget, Clock, Progress, intervals
 from tasks.sweeps.stopping import STOPPING_SECONDS
@@ -230,14 +231,22 @@ class _Watcher:
         """A line for each job that changed, and one for all of them."""
         if len(self._jobs) == 1:
             [job] = self._jobs
-            self._progress.note(job.state, job.message)
+            self._progress.note(job.state, job.message, extra=self._about(job))
             return
         for job in changed:
-            logger.info("%s: %s%s", job.name, job.state, f" ({job.message})" if job.message else "")
+            words = f" ({job.message})" if job.message else ""
+            logger.info("%s: %s%s", job.name, job.state, words, extra=self._about(job))
         counts = Counter(job.state for job in self._jobs)
         self._progress.note(
             ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
         )
+
+    def _about(self, job: _Job) -> dict[str, Any]:
+        """For a view: the state, and until when a job that does not train yet may wait."""
+        wait_until = None
+        if job.description is not None and _trained_at(job.description) is None:
+            wait_until = job.description["CreationTime"].timestamp() + self._limits.queue_seconds
+        return about("job-state", job=job.name, state=job.state, wait_until=wait_until)
 
     def follow_logs(self, all_of_them: bool) -> None:
         """Of the jobs that train, the longest unread first: that one always,

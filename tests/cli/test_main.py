@@ -107,7 +107,7 @@ def test_schema_accepts_the_shipped_configs() -> None:
         (["plan", "nowhere.yaml"], 2, "no such file"),
         (["plan", LOCAL, "--set", "sweep.colour=1"], 2, "sweep.colour: unknown key"),
         (["plan", LOCAL, "--set", "training.instance_type=ml.local.smal"], 2, "ml.local.small"),
-        (["plan", LOCAL, "--set", "sweep.node_counts=[3]"], 3, "8192 does not divide by 3"),
+        (["plan", LOCAL, "--set", "sweep.node_counts=[3]"], 3, "32768 does not divide by 3"),
         (
             ["plan", REFERENCE, "--set", "sweep.budget_usd=10"],
             3,
@@ -407,3 +407,20 @@ def test_report_of_a_run_with_too_few_points_is_shown_before_the_run_fails(
     assert done.exit_code == 1
     said = done.output.index("1 of the planned points have no completed run")
     assert 0 < done.output.index(f"report: {tmp_path / 'report.html'}") < said
+
+
+def test_how_a_run_is_shown_is_handed_to_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[Any] = []
+
+    def session(*_: Any, look: Any, **__: Any) -> Any:
+        looks.append(look)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cli.session.flow_session", session)
+    assert nodesweep("run", LOCAL).exit_code == 1
+    more = ("--set", "training.seed=2", "--output", "my reports")
+    nodesweep("run", LOCAL, "--verbose", "--log-format", "json", *more)
+    assert [(look.log_format, look.verbose) for look in looks] == [("auto", False), ("json", True)]
+    assert looks[1].go_on == f"nodesweep run {LOCAL} --set training.seed=2 --output 'my reports'"
+    refused = nodesweep("run", LOCAL, "--log-format", "xml")
+    assert refused.exit_code == 2 and "'xml' is not one of" in refused.output

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,13 +15,37 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 
 from cli.session import run_flow
+from cli.views.state import RunState
 from configs.models import BenchmarkConfig
 from configs.section import HIDDEN
 from flows.scaling_benchmark import scaling_benchmark
 from scaling import names
 from tasks.errors import PointsMissing
+from tasks.events import PROGRESS, ROOT, Event, read_event
 
 pytestmark = pytest.mark.usefixtures("prefect")
+
+
+@pytest.fixture
+def told() -> Iterator[list[Event]]:
+    """What a view is told."""
+    events: list[Event] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            events.append(read_event(record))
+
+    root, progress, listener = logging.getLogger(ROOT), logging.getLogger(PROGRESS), Listener()
+    for logger, level, propagate in ((root, logging.INFO, root.propagate),
+                                     (progress, logging.DEBUG, False)):  # fmt: skip
+        logger.addHandler(listener)
+        logger.setLevel(level)
+        logger.propagate = propagate
+    yield events
+    progress.propagate = True
+    progress.setLevel(logging.NOTSET)
+    for logger in (root, progress):
+        logger.removeHandler(listener)
 
 
 def artifact(key: str) -> Any:
@@ -97,3 +122,43 @@ def test_an_object_in_aws_is_shown_by_its_console() -> None:
         url
         == "https://eu-west-1.console.aws.amazon.com/s3/object/bucket?region=eu-west-1&prefix=a%20b/report.html"
     )
+
+
+def test_views_are_told_the_stages_the_points_and_how_each_ended(
+    served: SimpleNamespace,
+    pipeline_config: Callable[..., BenchmarkConfig],
+    told: list[Event],
+) -> None:
+    """And Prefect's record has none of what only a view needs."""
+    config = pipeline_config("broken-at-2", sweep={"node_counts": [1, 2]})
+    with pytest.raises(PointsMissing) as raised:
+        run_flow(scaling_benchmark, config)
+    order = [(event.event, event.stage) for event in told if event.event.startswith("stage-")]
+    assert order == [
+        ("stage-begun", "preflight"), ("stage-ended", "preflight"),
+        ("stage-begun", "image"), ("stage-begun", "dataset"),
+        ("stage-ended", "dataset"), ("stage-ended", "image"),
+        ("stage-begun", "sweep"), ("stage-ended", "sweep"),
+        ("stage-begun", "report"), ("stage-ended", "report"),
+    ]  # fmt: skip
+    state = RunState()
+    for event in told:
+        state.show(event)
+    result = raised.value.result
+    assert (state.sweep, [stage.state for stage in state.stages.values()]) == (
+        result.sweep_id,
+        ["done"] * 5,
+    )
+    points = sorted(state.points, key=lambda point: point.nodes)
+    assert [(point.nodes, point.state, point.train_seconds) for point in points] == [
+        (1, "done", 80.0), (2, "failed", None),
+    ]  # fmt: skip
+    [ended] = [
+        event for event in told if event.event == "point-ended" and event.level == logging.ERROR
+    ]
+    assert any("about to fail" in line for line in ended.facts["lines"])
+    [named] = [event for event in told if event.event == "sweep-named"]
+    assert named.facts["folder"] == str(result.folder)
+    with get_client(sync_client=True) as client:
+        kept = {log.message for log in client.read_logs(limit=200)}
+    assert not kept & {event.text for event in told if event.event.startswith("stage-")}

@@ -114,3 +114,31 @@ def test_prefect_hears_a_cancellation_while_a_flow_runs() -> None:
     """Else its runner takes the end of a cancelled run for a crash."""
     done = run(CANCELLED)
     assert (done.returncode, done.stdout.split()) == (0, ["True"] * 4), done.stderr
+
+
+SWALLOWED = """
+import os, signal, sys
+from flows.stages.signals import EndSignals, ended_once
+from tasks.polling import Cancelled, Clock
+
+class Library:
+    def __del__(self):  # what is raised in here is printed and forgotten
+        os.kill(os.getpid(), signal.SIGTERM)
+
+signal.signal(signal.SIGTERM, EndSignals() if sys.argv[1] == "command" else signal.SIG_DFL)
+with ended_once():
+    library = Library()
+    del library
+    print("goes on", flush=True)
+    try:
+        Clock().sleep(0)
+    except Cancelled:
+        print("ends at its next wait")
+"""
+
+
+@pytest.mark.parametrize("outside", ["command", "worker"])
+def test_a_signal_whose_exception_is_swallowed_ends_the_run_at_its_next_wait(outside: str) -> None:
+    done = run(SWALLOWED, outside)
+    assert "Exception ignored in" in done.stderr
+    assert done.stdout == "goes on\nends at its next wait\n"

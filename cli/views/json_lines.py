@@ -1,0 +1,64 @@
+"""One JSON object per event, for programs: `nodesweep run --log-format json`.
+
+Every object has time (ISO 8601, UTC), stage, event, level, source, job, nodes and text, null where
+there is none; what else an event has (tasks/events.py) stands beside them. Which events there are
+is as in plain lines.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+from cli.views.plain import Quiet, write_at_once
+from tasks.events import Event
+
+
+class JsonLines:
+    """JSON lines on a stream."""
+
+    def __init__(
+        self, stream: TextIO, verbose: bool, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._stream = stream
+        self._quiet = Quiet(verbose, monotonic)
+        self._lock = threading.RLock()
+
+    def show(self, event: Event) -> None:
+        with self._lock:
+            if not self._quiet.shows(event):
+                return
+            left_out = self._quiet.left_out(event)
+            more = {"lines_left_out": left_out} if left_out else {}
+            print(json_line(event, **more), file=self._stream, flush=True)
+
+    def interrupt(self, words: str) -> None:
+        event = Event(datetime.now(UTC), "interrupted", words, level=logging.WARNING)
+        write_at_once(self._stream, json_line(event))
+
+    def abandon(self) -> None:
+        """The terminal was never touched."""
+
+    def close(self) -> None:
+        """Nothing is left to tidy up."""
+
+
+def json_line(event: Event, **more: Any) -> str:
+    """The event as one line of ASCII."""
+    known = {
+        "time": event.time.isoformat(timespec="milliseconds"),
+        "stage": event.stage,
+        "event": event.event,
+        "level": logging.getLevelName(event.level).lower(),
+        "source": event.source,
+        "job": event.job,
+        "nodes": event.nodes,
+        "text": event.text,
+    }
+    facts = {name: value for name, value in event.facts.items() if name not in known}
+    return json.dumps({**known, **facts, **more}, default=str)

@@ -1,0 +1,80 @@
+"""The run's own log: every event and every line of every node, in one file beside the report.
+
+The file is opened once the sweep has its name; what came before is kept until then. A sweep that
+goes on adds to the file that is there. Its path is an event of its own. Where the file can't be
+written, that is said once, and the run goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TextIO
+
+from cli.output import escape_control_characters
+from scaling import names
+from tasks.events import Event
+
+MAX_EARLY_EVENTS = 10_000
+
+
+class RunLog:
+    """Keeps events; `say` shows one of its own."""
+
+    def __init__(self, say: Callable[[Event], None]) -> None:
+        self._say = say
+        self._early: deque[Event] = deque(maxlen=MAX_EARLY_EVENTS)
+        self._file: TextIO | None = None
+        self._is_given_up = False
+        self.path: Path | None = None
+        """None until the sweep has its name, and where it can't be written."""
+
+    def show(self, event: Event) -> None:
+        if self._is_given_up:
+            return
+        if event.event == "sweep-named" and self._file is None:
+            self._open(Path(str(event.facts["folder"])) / names.RUN_LOG)
+        if self._file is None:
+            self._early.append(event)
+            return
+        try:
+            self._write(self._file, event)
+        except (OSError, ValueError) as error:  # a full disk; a file that was closed
+            self._give_up(error)
+
+    def close(self) -> None:
+        if self._file is not None:
+            file, self._file, self._is_given_up = self._file, None, True
+            file.close()
+
+    def _open(self, path: Path) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("a", encoding="utf-8", errors="replace", buffering=1)
+            self.path = path
+            for event in self._early:
+                self._write(self._file, event)
+        except OSError as error:
+            self._give_up(error)
+            return
+        self._early.clear()
+        text = f"the whole log of this run: {path}"
+        self._say(Event(datetime.now(UTC), "run-log", text, facts={"path": str(path)}))
+
+    def _give_up(self, error: Exception) -> None:
+        self._is_given_up, self.path = True, None
+        self._early.clear()
+        text = f"the log of this run can't be kept: {error}"
+        self._say(Event(datetime.now(UTC), "run-log", text, level=logging.WARNING))
+
+    @staticmethod
+    def _write(file: TextIO, event: Event) -> None:
+        host = event.facts.get("host")
+        who = f" {event.job} {host}:" if host else ""
+        level = logging.getLevelName(event.level)
+        begin = f"{event.time.isoformat(timespec='milliseconds')} {level} {event.source}{who} "
+        lines = [*event.text.splitlines(), *map(str, event.facts.get("lines") or ())] or [""]
+        file.write("".join(f"{begin}{escape_control_characters(line)}\n" for line in lines))

@@ -1,0 +1,200 @@
+"""What is known of a run so far, from its events: what the live view draws, and what Ctrl-C says.
+
+Times are those of the events, Unix seconds, so that a recorded run is drawn as it was.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from cli.views.plain import short_name
+from scaling import names
+from tasks.events import STAGES, Event, Stage
+
+RECENT_LINES = 100
+CTRL_C_AGAIN = ". Ctrl-C again ends at once and leaves the jobs"
+_STATES_OF_ENDED = {"Completed": "done", "Stopped": "stopped"}
+
+
+@dataclass
+class StageState:
+    """Where a stage stands."""
+
+    state: Literal["waiting", "running", "done", "ended early", "as recorded"] = "waiting"
+    begun: float | None = None
+    seconds: float | None = None
+    note: str = ""
+    """How far its long step is."""
+
+
+@dataclass
+class PointState:
+    """A planned point, as its latest attempt stands."""
+
+    nodes: int
+    repeat: int
+    batch: int | None = None
+    state: str = "waiting"
+    """waiting, done, failed, stopped, or what the platform calls the state of a job that runs."""
+    job: str | None = None
+    begun: float | None = None
+    trains_since: float | None = None
+    wait_until: float | None = None
+    step: int | None = None
+    steps: int | None = None
+    """Of the whole training, where the program says so, or a run of the same batch size did."""
+    train_seconds: float | None = None
+    job_seconds: float | None = None
+    """Accepted to ended."""
+
+    @property
+    def runs(self) -> bool:
+        return self.state not in ("waiting", "done", "failed", "stopped")
+
+
+@dataclass
+class RunState:
+    """All of it; `show` takes the next event."""
+
+    started: float | None = None
+    stages: dict[Stage, StageState] = field(
+        default_factory=lambda: {name: StageState() for name in STAGES}
+    )
+    sweep: str | None = None
+    points: list[PointState] = field(default_factory=list)
+    max_parallel_jobs: int = 1
+    usd_per_hour: float | None = None
+    cost_bound_usd: float | None = None
+    on_cancel: str = "stop"
+    ended_usd: float = 0.0
+    recent: deque[str] = field(default_factory=lambda: deque(maxlen=RECENT_LINES))
+    log_path: str | None = None
+    note: str = ""
+    """What the session does, before the first stage begins."""
+
+    def show(self, event: Event) -> None:
+        """Take the event in."""
+        at = event.time.timestamp()
+        if self.started is None:
+            self.started = at
+        take = getattr(self, "_on_" + event.event.replace("-", "_"), None)
+        if take is not None:
+            take(event, event.facts, at)
+
+    def _on_message(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
+        if event.stage == "session":
+            self.note = event.text
+
+    def _on_stage_begun(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
+        if event.stage in self.stages:
+            self.stages[event.stage] = StageState("running", begun=at)
+
+    def _on_stage_ended(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
+        if event.stage in self.stages:
+            of = self.stages[event.stage]
+            of.state, of.seconds = ("done" if facts["ok"] else "ended early"), facts["seconds"]
+            of.note = ""
+
+    def _on_stage_skipped(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
+        if event.stage in self.stages:
+            self.stages[event.stage] = StageState("as recorded")
+
+    def _on_progress(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
+        if event.stage in self.stages:
+            self.stages[event.stage].note = event.text
+
+    def _on_run_log(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
+        self.log_path = facts.get("path")
+
+    def _on_sweep_named(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
+        self.sweep = facts["sweep"]
+
+    def _on_sweep_planned(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
+        self.points = [PointState(**point) for point in facts["points"]]
+        self.max_parallel_jobs = facts["max_parallel_jobs"]
+        self.usd_per_hour, self.cost_bound_usd = facts["usd_per_hour"], facts["cost_bound_usd"]
+        self.on_cancel = facts["on_cancel"]
+
+    def _on_job_submitted(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
+        point = self._point(event)
+        if point is not None:
+            point.job, point.state, point.begun = event.job, "Starting", at
+            point.trains_since = point.wait_until = point.step = None
+            point.train_seconds = point.job_seconds = None
+
+    def _on_job_state(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
+        point = self._point(event)
+        if point is None or (not point.runs and point.job == event.job):
+            return
+        point.job, point.state = event.job, facts["state"]
+        point.begun = point.begun or at
+        point.wait_until = facts.get("wait_until")
+        if point.wait_until is None and point.trains_since is None:
+            point.trains_since = at
+
+    def _on_node_line(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
+        if facts["kind"] != "program" or not event.text.strip():
+            return
+        self.recent.append(f"{short_name(event.job)} {facts['host']}: {event.text}")
+        point, step = self._point(event), facts.get("step")
+        if point is not None and step is not None:
+            point.step = max(step[0], point.step or 0)
+            point.steps = step[1] or point.steps
+
+    def _on_point_ended(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
+        point = self._point(event)
+        if point is None:
+            return
+        point.job = event.job
+        point.state = _STATES_OF_ENDED.get(facts["status"], "failed")
+        point.train_seconds = facts["train_seconds"] if point.state == "done" else None
+        point.job_seconds = facts["submit_to_end_seconds"]
+        if self.usd_per_hour is not None and facts["billable_seconds"] is not None:
+            self.ended_usd += point.nodes * facts["billable_seconds"] * self.usd_per_hour / 3600
+        steps = facts["steps"]
+        if point.state == "done" and steps is not None:
+            point.step = steps
+            for other in self.points:
+                if other.batch is not None and other.batch == point.batch:
+                    other.steps = other.steps or steps
+
+    def _point(self, event: Event) -> PointState | None:
+        place = names.parse_job_name(event.job) if event.job else None
+        if place is None:
+            return None
+        return next(
+            (point for point in self.points if (point.nodes, point.repeat) == place[:2]), None
+        )
+
+    def cost_so_far_usd(self, now: float) -> float | None:
+        """What ended jobs were billed, and those that train count from then on; None without a
+        price.
+        """
+        if self.usd_per_hour is None:
+            return None
+        node_seconds = sum(
+            point.nodes * max(0.0, now - point.trains_since)
+            for point in self.points
+            if point.runs and point.trains_since is not None
+        )
+        return self.ended_usd + node_seconds * self.usd_per_hour / 3600
+
+    def ending_words(self, go_on: str | None) -> str:
+        """What Ctrl-C stops, what it leaves, and the command that goes on."""
+        running = [short_name(point.job) for point in list(self.points) if point.runs]
+        done = sum(point.state == "done" for point in list(self.points))
+        jobs = f"{len(running)} job(s) ({', '.join(running[:8])})"
+        if not running:
+            words = "ending; no job runs"
+        elif self.on_cancel == "leave":
+            words = f"ending; {jobs} run on, as sweep.on_cancel says"
+        else:
+            words = f"ending; stopping {jobs}"
+        if self.points:
+            words += f"; {done} of {len(self.points)} points are done and kept"
+        if self.sweep is not None and go_on is not None:
+            words += f". Go on: {go_on} --resume {self.sweep}"
+        return words

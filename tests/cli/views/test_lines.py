@@ -1,0 +1,234 @@
+"""Plain lines, JSON lines and the run's own log, from one stream of events."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import logging.config
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.views.json_lines import JsonLines
+from cli.views.plain import BURST_LINES, PlainLines
+from cli.views.state import RunState
+from cli.views.stream import EventStream, Look, choose_view
+from tasks.events import about, stage, tell
+from tests.cli.views.recorded import SWEEP, TRACEBACK, event, failed, in_the_middle, job, line
+
+CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def loggers() -> Iterator[None]:
+    """As they were, afterwards: `nodesweep` is one for the whole process."""
+    names = ("nodesweep", "nodesweep.progress")
+    before = [(logging.getLogger(name), *vars_of(name)) for name in names]
+    yield
+    for logger, handlers, level, propagate in before:
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)
+
+
+def vars_of(name: str) -> tuple[list[logging.Handler], int, bool]:
+    logger = logging.getLogger(name)
+    return list(logger.handlers), logger.level, logger.propagate
+
+
+def plain(events: Any, verbose: bool = False) -> list[str]:
+    out = io.StringIO()
+    view = PlainLines(out, verbose, monotonic=lambda: 100.0)
+    for one in events:
+        view.show(one)
+    return out.getvalue().splitlines()
+
+
+def test_lines_show_the_program_and_not_the_toolkit() -> None:
+    lines = plain(in_the_middle())
+    assert "[   0.0 s] log      n4-r1-a1 algo-1: step=14; loss=1.01;" in lines
+    assert "[   0.0 s] preflight preflight done after 3.2 s" in lines
+    assert not [one for one in lines if "SM_HP" in one or "begins" in one]
+    assert len([one for one in plain(in_the_middle(), verbose=True) if "SM_HP" in one]) == 3
+
+
+def test_a_failed_point_shows_its_reason_the_lines_that_matter_and_where_the_rest_is() -> None:
+    said = plain([event(1, "run-log", "the whole log of this run: r/run.log", path="r/run.log"),
+                  failed(9, 2)])  # fmt: skip
+    assert said[1].endswith(f"error: {job(2)}: Failed: AlgorithmError: exit code 1")
+    assert said[2:] == [f"    {text}" for text in TRACEBACK] + [
+        "    the whole log of this run: r/run.log"
+    ]
+
+
+@pytest.mark.parametrize("view", [PlainLines, JsonLines])
+def test_no_control_character_of_a_program_reaches_the_stream(view: Any) -> None:
+    out = io.StringIO()
+    view(out, True).show(line(1, 2, "\x1b[2J\x1b]0;pwned\x07 \r over \x9b31m\n\x1b[3A up"))
+    assert not CONTROL.search(out.getvalue())
+    assert "up" in out.getvalue()
+
+
+def test_a_chatty_program_is_cut_and_said_to_be() -> None:
+    now = 0.0
+    out = io.StringIO()
+    view = PlainLines(out, False, monotonic=lambda: now)
+    for number in range(BURST_LINES + 30):
+        view.show(line(1, 2, f"word {number}"))
+    assert len(out.getvalue().splitlines()) == BURST_LINES
+    now = 1.5
+    view.show(line(1, 2, "later"))
+    assert out.getvalue().splitlines()[-2:] == [
+        "[   1.5 s] log      … 30 lines of n2-r1-a1 left out",
+        "[   1.5 s] log      n2-r1-a1 algo-1: later",
+    ]
+
+
+def test_json_lines_are_objects_with_every_field() -> None:
+    out = io.StringIO()
+    view = JsonLines(out, False, monotonic=lambda: 0.0)
+    for one in [*in_the_middle(), failed(150, 4)]:
+        view.show(one)
+    objects = [json.loads(text) for text in out.getvalue().splitlines()]
+    keys = {"time", "stage", "event", "level", "source", "job", "nodes", "text"}
+    assert all(keys <= one.keys() for one in objects)
+    last = objects[-1]
+    assert (last["job"], last["nodes"], last["level"]) == (job(4), 4, "error")
+    assert last["reason"] == "AlgorithmError: exit code 1" and last["lines"] == TRACEBACK
+    assert last["time"] == "2026-11-23T05:25:55.000+00:00"
+    assert {"node-line", "job-state", "point-ended", "sweep-planned"} <= {
+        one["event"] for one in objects
+    }
+
+
+def test_progress_of_a_long_step_is_a_line_now_and_then() -> None:
+    now = 0.0
+    out = io.StringIO()
+    view = PlainLines(out, False, monotonic=lambda: now)
+    for number in range(100):
+        now = number * 0.5
+        view.show(event(1, "progress", f"{number} bytes sent", source="dataset", what="upload"))
+    said = [one.split()[-3] for one in out.getvalue().splitlines()]
+    assert said == ["20", "40", "60", "80"]
+
+
+def test_loggers_are_the_one_stream_and_prefect_gets_none_of_what_is_told(
+    loggers: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = io.StringIO()
+    kept: list[str] = []
+
+    class OfPrefect(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            kept.append(record.getMessage())
+
+    stream = EventStream(Look("json"), out)
+    stream.attach()
+    of_prefect = OfPrefect()
+    logging.getLogger("nodesweep").addHandler(of_prefect)
+    tell("node-line", "before", source="log", job=job(2), host="algo-1", kind="toolkit", step=None)
+    tell("sweep-named", "sweep", source="flow", sweep=SWEEP, folder=str(tmp_path / SWEEP))
+    with stage("preflight"):
+        logging.getLogger("nodesweep.preflight").info("notice: %s", "cheap")
+    with pytest.raises(ValueError), stage("sweep"):
+        raise ValueError
+    logging.getLogger("nodesweep.log").info("algo-1: a line that Prefect keeps")
+    logging.getLogger("nodesweep.log").warning("can't be followed")
+    logging.getLogger("nodesweep.jobs").info(
+        "%s: Training", "x", extra=about("job-state", job=job(2), state="Training", wait_until=None)
+    )
+    stream.detach()
+    tell("progress", "nobody listens", source="dataset", what="x")
+    assert kept == [
+        "notice: cheap",
+        "algo-1: a line that Prefect keeps",
+        "can't be followed",
+        "x: Training",
+    ]
+    said = [json.loads(text) for text in out.getvalue().splitlines()]
+    assert [(one["event"], one["stage"]) for one in said] == [
+        ("run-log", None),
+        ("message", "preflight"),
+        ("stage-ended", "preflight"),
+        ("stage-ended", "sweep"),
+        ("message", "sweep"),
+        ("job-state", "sweep"),
+    ]
+    assert [one["ok"] for one in said if one["event"] == "stage-ended"] == [True, False]
+    log = (tmp_path / SWEEP / "run.log").read_text()
+    assert f"log {job(2)} algo-1: before\n" in log and "notice: cheap" in log
+    assert "that Prefect keeps" not in log and "nobody listens" not in log
+
+
+def test_a_run_that_goes_on_adds_to_its_log_and_one_that_can_not_says_so(
+    loggers: None, tmp_path: Path
+) -> None:
+    def run(folder: Path) -> str:
+        out = io.StringIO()
+        stream = EventStream(Look("plain"), out)
+        stream.attach()
+        tell("sweep-named", "named", source="flow", sweep=SWEEP, folder=str(folder))
+        # Prefect does this in the middle of a run, and it closes every handler there is
+        logging.config.dictConfig({"version": 1, "disable_existing_loggers": False})
+        logging.getLogger("nodesweep.flow").info("goes on")
+        stream.say_end(KeyboardInterrupt())
+        stream.detach()
+        return out.getvalue()
+
+    first, second = run(tmp_path / "a"), run(tmp_path / "a")
+    assert first.count(f"the whole log of this run: {tmp_path / 'a' / 'run.log'}") == 2
+    assert second.count("goes on") == 1
+    assert (tmp_path / "a" / "run.log").read_text().count("goes on") == 2
+    (tmp_path / "file").write_text("no folder")
+    refused = run(tmp_path / "file")
+    assert refused.count("the log of this run can't be kept") == 1 and "goes on" in refused
+
+
+def test_ctrl_c_says_what_is_stopped_what_is_kept_and_how_to_go_on(
+    loggers: None, tmp_path: Path
+) -> None:
+    path = tmp_path / "stderr"
+    with path.open("w") as out:
+        stream = EventStream(Look("plain", go_on="nodesweep run my.yaml"), out)
+        stream.announce(False)
+        for one in in_the_middle():
+            stream.state.show(one)
+        stream.announce(False)
+        stream.state.on_cancel = "leave"
+        stream.announce(False)
+        stream.say_end(KeyboardInterrupt())
+        stream.detach()
+    said = path.read_text().splitlines()
+    assert said[0] == (
+        "nodesweep: ending; no job runs. Ctrl-C again ends at once and leaves the jobs"
+    )
+    assert said[1] == (
+        "nodesweep: ending; stopping 1 job(s) (n4-r1-a1); 2 of 4 points are done and kept. Go on:"
+        f" nodesweep run my.yaml --resume {SWEEP}. Ctrl-C again ends at once and leaves the jobs"
+    )
+    assert "1 job(s) (n4-r1-a1) run on, as sweep.on_cancel says" in said[2]
+    assert said[3].endswith(f"go on: nodesweep run my.yaml --resume {SWEEP}")
+
+
+@pytest.mark.parametrize(
+    ("log_format", "environment"),
+    [("plain", {}), ("auto", {"TERM": "dumb"}), ("auto", {"CI": "true"})],
+)
+def test_a_terminal_that_is_not_to_be_drawn_on_gets_lines(
+    log_format: Any, environment: dict[str, str]
+) -> None:
+    view = choose_view(Look(log_format), Terminal(), RunState(), environment)
+    assert isinstance(view, PlainLines)
+
+
+def test_a_pipe_gets_lines_and_json_where_it_is_asked_for() -> None:
+    assert isinstance(choose_view(Look(), io.StringIO(), RunState(), {}), PlainLines)
+    assert isinstance(choose_view(Look("json"), Terminal(), RunState(), {}), JsonLines)

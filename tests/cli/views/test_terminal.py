@@ -1,0 +1,91 @@
+"""The live view on a real terminal (a pty): a resize, Ctrl-C, and what is left when it is over."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+REPOSITORY = Path(__file__).resolve().parents[3]
+PROGRAM = """
+import signal, sys, time
+from dataclasses import replace
+from datetime import UTC, datetime
+from cli.views.stream import EventStream, Look
+from flows.stages.signals import EndSignals
+from tests.cli.views.recorded import in_the_middle
+
+stream = EventStream(Look(go_on="nodesweep run my.yaml"), sys.stderr)
+signal.signal(signal.SIGINT, EndSignals(stream.announce))
+try:
+    for event in in_the_middle():
+        stream._show(replace(event, time=datetime.now(UTC)))
+        time.sleep(0.02)
+    time.sleep(60)
+except KeyboardInterrupt as error:
+    time.sleep(0.6)
+    stream.say_end(error)
+finally:
+    stream.detach()
+print("AFTER", file=sys.stderr)
+"""
+
+
+def resize(terminal: int, columns: int, rows: int) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+def read_until(terminal: int, words: str, seconds: float) -> str:
+    """What the terminal got, up to these words."""
+    got, deadline = b"", time.monotonic() + seconds
+    while words.encode() not in got and time.monotonic() < deadline:
+        if select.select([terminal], [], [], 0.1)[0]:
+            try:
+                got += os.read(terminal, 65536)
+            except OSError:  # the other end is closed
+                break
+    assert words.encode() in got, got[-2000:].decode(errors="replace")
+    return got.decode(errors="replace")
+
+
+def test_resize_and_ctrl_c_leave_a_clean_transcript() -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(REPOSITORY)
+        environment = {name: value for name, value in os.environ.items() if name != "CI"}
+        environment |= {
+            "TERM": "xterm-256color",
+            "PYTHONPATH": str(REPOSITORY),
+            "LC_ALL": "C.UTF-8",
+        }
+        os.execve(sys.executable, [sys.executable, "-c", PROGRAM], environment)
+    try:
+        resize(terminal, 100, 30)
+        drawn = read_until(terminal, "14/28", 60) + read_until(terminal, "2/4 points", 10)
+        assert "2/4 points" in drawn and "\x1b[?25l" in drawn
+        resize(terminal, 80, 24)
+        narrow = read_until(terminal, "2/4 points", 10)
+        assert "n4-r1-a1" in narrow
+        os.write(terminal, b"\x03")
+        at_once = time.monotonic()
+        stopping = read_until(terminal, "stopping 1 job(s) (n4-r1-a1)", 10)
+        assert time.monotonic() - at_once < 5
+        rest = stopping + read_until(terminal, "AFTER", 20)
+        assert "2 of 4 points are done and kept" in " ".join(rest.split())
+        assert "--resume local-20261123052325-08094dab" in rest
+        assert "\x1b[?25h" in rest, "the cursor is shown again"
+        left = rest.rpartition("\x1b[2K")[2]
+        assert "14/28" not in left and "▸" not in left, "the view has taken itself away"
+        assert "Traceback" not in drawn + narrow + rest
+        assert os.waitpid(pid, 0)[1] == 0
+    finally:
+        os.close(terminal)

@@ -1,0 +1,137 @@
+"""How far a long step is, as whoever shows a run is told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.dataset import DatasetConfig
+from configs.models import BenchmarkConfig
+from tasks.dataset.files import scan_directory, upload
+from tasks.events import PROGRESS, Event, Meter, read_event, tell
+from tasks.image.output import BuildOutput
+from tasks.jobs.follow import LogFollower
+
+
+@pytest.fixture
+def told() -> Iterator[list[Event]]:
+    """What a view would be told."""
+    events: list[Event] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            events.append(read_event(record))
+
+    logger, listener = logging.getLogger(PROGRESS), Listener()
+    logger.addHandler(listener)
+    logger.setLevel(logging.DEBUG)
+    yield events
+    logger.removeHandler(listener)
+    logger.setLevel(logging.NOTSET)
+
+
+def test_bytes_are_told_twice_a_second_with_the_time_left(told: list[Event]) -> None:
+    now = 0.0
+    meter = Meter("upload of d", 4_000_000, "bytes", "dataset", lambda: now)
+    for _ in range(40):
+        now += 0.1
+        meter.add(100_000)
+    assert len(told) == 9, "the first, every half second, and the last"
+    assert told[0].text == "upload of d: 0.1 of 4.0 MB, 1.0 MB/s, 3.9 s left"
+    assert told[-1].text == "upload of d: 4.0 of 4.0 MB"
+    assert told[-1].facts == {
+        "what": "upload of d", "done": 4_000_000, "of": 4_000_000, "unit": "bytes",
+    }  # fmt: skip
+    meter.add(5)
+    assert told[-1].facts["done"] == 4_000_000, "a part that is sent again is not more"
+
+
+def test_an_upload_tells_its_bytes_sent_or_there_already(
+    told: list[Event],
+    aws: Callable[[str], Any],
+    benchmark_config: BenchmarkConfig,
+    tmp_path: Path,
+) -> None:
+    s3, platform = aws("s3"), benchmark_config.platform
+    s3.create_bucket(Bucket=platform.bucket)
+    for name in "ab":
+        (tmp_path / f"{name}.bin").write_bytes(name.encode() * 50)
+    config = DatasetConfig.model_validate({"name": "d", "source": str(tmp_path), "format": "files"})
+    dataset = scan_directory(config)
+    upload(s3, dataset, config, platform)
+    assert (told[-1].facts["done"], told[-1].stage) == (100, "dataset")
+    s3.delete_object(
+        Bucket=platform.bucket,
+        Key=next(
+            item["Key"]
+            for item in s3.list_objects_v2(Bucket=platform.bucket)["Contents"]
+            if item["Key"].endswith("manifest.json")
+        ),
+    )
+    told.clear()
+    assert upload(s3, dataset, config, platform).sent_bytes == 0
+    assert told[-1].facts["done"] == 100
+
+
+@pytest.mark.parametrize(
+    ("line", "done"),
+    [
+        ("#7 [3/5] RUN pip install torch", 3),
+        ("#12 [runtime 4/5] COPY . .", 4),
+        ("Step 2/5 : RUN pip install torch", 2),
+        ("STEP 5/5: CMD train", 5),
+        ("downloaded 3/5 of the wheels", None),
+        ("#7 1.2 Collecting [3/5]", None),
+    ],
+)
+def test_a_build_tells_the_instruction_it_is_at(
+    told: list[Event], line: str, done: int | None
+) -> None:
+    BuildOutput(logging.getLogger("nodesweep.image")).add(["something", line])
+    assert [event.facts["done"] for event in told] == ([] if done is None else [done])
+
+
+def test_every_line_of_a_node_is_told_and_a_few_go_to_prefect(
+    told: list[Event], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from datetime import UTC, datetime
+
+    monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
+    caplog.set_level(logging.INFO, "nodesweep.log")
+    words = [
+        "2026-11-23 05:23:29,071 sagemaker-training-toolkit INFO     Imported framework x",
+        *(f"step={number}; loss=1;" for number in range(30)),
+    ]
+    events = [
+        {
+            "timestamp": 1,
+            "eventId": str(at),
+            "logStreamName": "s-n2-r1-a1-ab12/algo-1-1",
+            "message": text,
+        }
+        for at, text in enumerate(words)
+    ]
+
+    class Logs:
+        def filter_log_events(self, **query: Any) -> dict[str, Any]:
+            return {"events": events}
+
+    follower = LogFollower(Logs())
+    job = "s-n2-r1-a1-ab12"
+    follower.begin([job], datetime.fromtimestamp(0, UTC))
+    follower.poll(job)
+    assert [event.facts["kind"] for event in told] == ["toolkit"] + ["program"] * 30
+    assert told[-1].facts["step"] == (29, None) and told[-1].facts["host"] == "algo-1"
+    kept = [record for record in caplog.records if record.name == "nodesweep.log"]
+    assert len(kept) == 11, "ten lines, and how many were left out"
+
+
+def test_nothing_is_told_where_nobody_listens(caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("nodesweep").setLevel(logging.INFO)
+    with caplog.at_level(logging.INFO):
+        tell("progress", "words", source="image", what="x")
+    assert caplog.records == []
