@@ -43,10 +43,15 @@ def busy_bench(tmp_path: Path, job) -> Iterator[Bench]:
 
 @pytest.fixture
 def neighbours() -> Iterator[None]:
-    """Processes that want all of every CPU."""
+    """Processes that want all of every CPU, each in a session of its own: where the kernel groups
+    processes by session (autogroup), those of one session would share the weight of one process.
+    """
     cpus = [cpu for cpu in sorted(os.sched_getaffinity(0)) for _ in range(NEIGHBOURS_OF_A_CPU)]
     code = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
-    running = [subprocess.Popen([sys.executable, "-c", code, str(cpu)]) for cpu in cpus]
+    running = [
+        subprocess.Popen([sys.executable, "-c", code, str(cpu)], start_new_session=True)
+        for cpu in cpus
+    ]
     time.sleep(0.5)
     yield
     for process in running:
