@@ -1,0 +1,154 @@
+"""The judge of a chaos run sees each broken promise, and none where all were kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from benchmarks.chaos.ledger import broken_invariants, comparable, differences, uploads_twice
+from benchmarks.chaos.plan import ChaosPlan
+from benchmarks.chaos.proxy import Call
+from benchmarks.chaos.run import Evidence, Try
+from scaling import names
+
+SWEEP = "chaos-20261121024705-75cbf942"
+POINTS = [(nodes, repeat) for nodes in (1, 2, 4) for repeat in (1, 2)]
+
+
+def job(nodes: int, repeat: int, attempt: int = 1, status: str = "Completed") -> dict[str, Any]:
+    name = f"{SWEEP}-n{nodes}-r{repeat}-a{attempt}-0123"
+    return {"TrainingJobName": name, "TrainingJobStatus": status, "FailureReason": "none"}
+
+
+def row_of(n_failed: int, usd_per_completed_run: float) -> dict[str, Any]:
+    spread = {"next_run_usd": 0.04, "usd_per_completed_run": usd_per_completed_run}
+    return {"nodes": 1, "n_failed": n_failed, "cost_spread": spread}
+
+
+def report_of(jobs: list[dict[str, Any]]) -> dict[str, Any]:
+    points = []
+    for each in jobs:
+        nodes, repeat, _ = names.parse_job_name(each["TrainingJobName"]) or (0, 0, 0)
+        points.append({"nodes": nodes, "repeat": repeat, "clocks": {"train_seconds": 100.0}})
+        points[-1] |= {"job_name": each["TrainingJobName"], "status": each["TrainingJobStatus"]}
+    return {
+        "headline": "2 are best",
+        "summary": [row_of(n_failed=0, usd_per_completed_run=0.04)],
+        "points": points,
+        "costs": 1.0,
+    }
+
+
+def evidence_of(jobs: list[dict[str, Any]], **changes: Any) -> Evidence:
+    """What a run that was killed once and kept every promise left behind."""
+    kind = changes.pop("kind", "kill")
+    evidence = Evidence(
+        plan=ChaosPlan(seed=0, disturbances=()),
+        tries=[Try(f"{kind} after StartBuild#1", True, -9, 1.0, ""), Try(None, False, 0, 1.0, "")],
+        jobs=jobs,
+        sweep=SWEEP,
+        report=report_of(jobs),
+        local_report=report_of(jobs),
+        calls=[],
+        faults={},
+        peak_nodes=5,
+        peak_jobs=2,
+        seconds=2.0,
+    )
+    return replace(evidence, **changes)
+
+
+DONE = [job(nodes, repeat) for nodes, repeat in POINTS]
+
+
+def test_a_kept_promise_breaks_nothing() -> None:
+    assert broken_invariants(evidence_of(DONE), report_of(DONE)) == []
+
+
+def test_a_stopped_attempt_is_part_of_a_cancel() -> None:
+    jobs = [job(1, 1, status="Stopped"), job(1, 1, attempt=2), *DONE[1:]]
+    report = report_of(jobs)
+    report |= {
+        "headline": "2 are best; 1 of 7 jobs did not complete",
+        "summary": [row_of(n_failed=1, usd_per_completed_run=0.05)],
+    }
+    cancelled = evidence_of(
+        jobs, kind="sigterm", report=report | {"costs": 2.0}, local_report=report | {"costs": 2.0}
+    )
+    assert broken_invariants(cancelled, report_of(DONE)) == []
+    killed = replace(cancelled, tries=evidence_of(DONE).tries)
+    assert [
+        "nobody had asked" in problem for problem in broken_invariants(killed, report_of(DONE))
+    ] == [True]
+
+
+TWICE = Call("PUT code", "/chaos/nodesweep/code/ab/sourcedir.tar.gz", 4, 200, answered=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"jobs": DONE[1:]}, "1 nodes, repeat 1: 0 completed jobs"),
+        ({"jobs": [*DONE, job(1, 1, attempt=2)]}, "1 nodes, repeat 1: 2 completed jobs"),
+        ({"jobs": [*DONE, job(1, 1, attempt=2, status="InProgress")]}, "is left InProgress"),
+        ({"jobs": [*DONE, job(1, 1, attempt=2, status="Failed")]}, "failed: none"),
+        ({"jobs": [*DONE, job(8, 1)]}, "8 nodes, repeat 1 was never planned"),
+        (
+            {"jobs": [*DONE[1:], {**DONE[0], "TrainingJobName": "other"}]},
+            "other is no job of the sweep",
+        ),
+        ({"peak_nodes": 6}, "6 nodes in use at once, the quota is 5"),
+        ({"peak_jobs": 3}, "3 jobs at once"),
+        ({"calls": [TWICE, TWICE]}, "was uploaded 2 times"),
+        (
+            {"calls": [Call("CreateTrainingJob", "/", 9, 200, answered=True)] * 7},
+            "7 jobs were accepted, 6 are listed",
+        ),
+        ({"report": None}, "no report in the bucket"),
+        ({"local_report": None}, "the report in the bucket and the one on disk differ"),
+        ({"report": report_of(DONE) | {"costs": 2.0}}, "report.costs: 2.0, undisturbed 1.0"),
+        (
+            {
+                "tries": [
+                    Try("stop after ListTags#1", True, 1, 1.0, "", ["a-job"]),
+                    Try(None, False, 0, 1.0, ""),
+                ]
+            },
+            "try 1 was ended by stop, and 1 jobs ran on",
+        ),
+        (
+            {"jobs": [{**DONE[0], "WarmPoolStatus": {"Status": "Available"}}, *DONE[1:]]},
+            "still keeps a warm pool",
+        ),
+        (
+            {"tries": [Try(None, False, 1, 1.0, "AWS call failed")]},
+            "not done after 1 tries: the last one ended with 1",
+        ),
+        ({"tries": [Try(None, False, None, 240.0, "")]}, "the last one hung"),
+    ],
+)
+def test_a_broken_promise_is_noticed(changes: dict[str, Any], words: str) -> None:
+    broken = broken_invariants(evidence_of(**{"jobs": DONE, **changes}), report_of(DONE))
+    assert any(words in problem for problem in broken), broken
+
+
+def test_a_lost_answer_excuses_one_more_upload() -> None:
+    lost = replace(TWICE, answered=False)
+    assert list(uploads_twice([lost, TWICE])) == []
+    assert len(list(uploads_twice([lost, TWICE, TWICE]))) == 1
+    assert list(uploads_twice([replace(TWICE, status=503), TWICE])) == []
+    assert list(uploads_twice([replace(TWICE, label="PUT owner")] * 3)) == []
+
+
+def test_reports_are_compared_by_value() -> None:
+    one, other = comparable(report_of(DONE), False), comparable(report_of(DONE), False)
+    other["points"]["2x1"]["clocks"]["train_seconds"] += 0.004
+    assert list(differences(one, other, "report")) == []
+    other["points"]["2x1"]["clocks"]["train_seconds"] += 1
+    assert [line.split(":")[0] for line in differences(one, other, "report")] == [
+        "report.points.2x1.clocks.train_seconds"
+    ]
+    assert len(list(differences([1], [1, 2], "list"))) == 1
+    assert len(list(differences(True, 1.0001, "flag"))) == 1
