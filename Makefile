@@ -14,7 +14,7 @@ STAMP := $(VENV)/.installed
 setup: $(STAMP)
 
 $(STAMP): requirements.lock pyproject.toml infra/setup.sh
-	@PYTHON=$(PYTHON) sh infra/setup.sh $(VENV)
+	@PYTHON=$(PYTHON) bash infra/setup.sh $(VENV)
 	@touch $@
 
 run: setup

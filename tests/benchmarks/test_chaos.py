@@ -40,7 +40,6 @@ from tests.flows.simulated_sweep import write_config
 from tests.tasks.hostile_server import DRIPS, dripping_server
 
 SWEEP = "chaos-20261121024705-75cbf942"
-POINTS = [(nodes, repeat) for nodes in (1, 2, 4) for repeat in (1, 2)]
 
 
 def test_a_seed_is_one_plan() -> None:
