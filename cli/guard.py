@@ -40,6 +40,15 @@ output_option = click.option(
 )
 
 
+tolerance_option = click.option(
+    "--tolerance",
+    type=float,
+    default=0.05,
+    show_default=True,
+    help="Share by which a sweep may be slower.",
+)
+
+
 def look_options(command: Callable[..., None]) -> Callable[..., None]:
     """--verbose and --log-format."""
     verbose = click.option(

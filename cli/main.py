@@ -1,8 +1,8 @@
 """nodesweep: a thin layer of commands over the flows.
 Imports nothing heavy until a command needs it.
 
-Exit codes: 0 done, 1 a run failed or `compare` found a regression, 2 bad config or arguments, 3
-preflight refused.
+Exit codes: 0 done, 1 a run failed or `compare` or `history` found a regression, 2 bad config or
+arguments, 3 preflight refused.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from cli.guard import (
     output_option,
     set_option,
     sweep_config_option,
+    tolerance_option,
 )
 from cli.inputs import (
     check_sweep_id,
@@ -377,13 +378,7 @@ def logs(
 @main.command()
 @click.argument("a")
 @click.argument("b")
-@click.option(
-    "--tolerance",
-    type=float,
-    default=0.05,
-    show_default=True,
-    help="Share by which B may be slower.",
-)
+@tolerance_option
 @click.option(
     "--allow",
     "allowed",
@@ -453,18 +448,31 @@ def compare(
     help="Whose bucket holds the history.",
 )
 @click.option("--nodes", type=click.IntRange(min=1), help="Only this node count.")
+@click.option(
+    "--reference", metavar="SWEEP", help="Learn the level from this sweep on, not from the first."
+)
+@tolerance_option
 @output_option
 @guarded
-def history(name: str, config: Path, nodes: int | None, output: Path | None) -> None:
-    """The trend of benchmark NAME over its sweeps: speedup, efficiency and cost."""
+def history(
+    name: str,
+    config: Path,
+    nodes: int | None,
+    reference: str | None,
+    tolerance: float,
+    output: Path | None,
+) -> None:
+    """The trend of benchmark NAME over its sweeps; exit code 1 where the latest sweep alarms."""
     benchmark = read_config(config, output=output)
     from cli.history import show_history
     from scaling.trend.history import HistoryError
 
     try:
-        show_history(benchmark, name, nodes)
+        alarms = show_history(benchmark, name, nodes, tolerance, reference)
     except HistoryError as error:
         fail(str(error), BAD_INPUT)
+    if alarms:
+        sys.exit(RUN_FAILED)
 
 
 @main.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
