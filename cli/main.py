@@ -25,6 +25,7 @@ from cli.guard import (
     RUN_FAILED,
     config_argument,
     fail,
+    goal_options,
     guarded,
     look_options,
     output_option,
@@ -248,12 +249,7 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
     metavar="FLOAT",
     help="With --csv: how much worse a final metric may be; else 0.02.",
 )
-@click.option(
-    "--deadline", type=float, metavar="SECONDS", help="Recommend the cheapest count that meets it."
-)
-@click.option(
-    "--budget", type=float, metavar="USD", help="Recommend no count whose run costs more."
-)
+@goal_options
 @output_option
 @guarded
 def report(
@@ -263,18 +259,13 @@ def report(
     region: str | None,
     goal: Literal["maximize", "minimize"] | None,
     tolerance: float | None,
-    deadline: float | None,
-    budget: float | None,
     output: Path | None,
+    **limits: float | None,
 ) -> None:
     """Make the report of a sweep anew, or of a table of anyone's measured times (--csv)."""
     if (sweep_id is None) == (table is None):
         raise click.UsageError("give a SWEEP_ID or --csv FILE, one of the two")
-    goals = {
-        name: value
-        for name, value in (("deadline_seconds", deadline), ("budget_usd_per_run", budget))
-        if value is not None
-    }
+    goals = {name: value for name, value in limits.items() if value is not None}
     if table is not None:
         if config is not None:
             raise click.UsageError("--config goes with a SWEEP_ID; a table needs none")
