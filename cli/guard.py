@@ -40,6 +40,31 @@ output_option = click.option(
 )
 
 
+tolerance_option = click.option(
+    "--tolerance",
+    type=float,
+    default=0.05,
+    show_default=True,
+    help="Share by which a sweep may be slower.",
+)
+
+
+def goal_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The limits of report.recommendation, by their names in a config; --deadline and --budget are
+    short for two of them.
+    """
+    limits = (
+        ("min_efficiency", (), "SHARE", "Recommend no count whose efficiency is below it; 0-1."),
+        ("min_doubling_ratio", (), "RATIO", "Least gain D that pays for twice the nodes; 1-2."),
+        ("deadline_seconds", ("--deadline",), "SECONDS", "Recommend the cheapest that meets it."),
+        ("budget_usd_per_run", ("--budget",), "USD", "Recommend no count whose run costs more."),
+    )
+    for name, short, unit, meaning in reversed(limits):
+        spelled = (*short, f"--{name.replace('_', '-')}")
+        command = click.option(*spelled, name, type=float, metavar=unit, help=meaning)(command)
+    return command
+
+
 def look_options(command: Callable[..., None]) -> Callable[..., None]:
     """--verbose and --log-format."""
     verbose = click.option(

@@ -16,6 +16,7 @@ from configs.models import BenchmarkConfig
 from scaling.formats import nodes_text
 from scaling.trend.history import HistoryError, Trend, parse_history, read_history
 from scaling.trend.history_render import history_plot, render_history_terminal
+from scaling.trend.trend_verdict import judge_trend
 from tasks.platform import aws_client
 from tasks.report.history import list_benchmarks, read_history_files
 from tasks.sweeps.folder import write_atomic
@@ -23,11 +24,18 @@ from tasks.sweeps.folder import write_atomic
 _PLOT_EXTENSIONS = ("svg", "png")
 
 
-def show_history(config: BenchmarkConfig, benchmark: str, nodes: int | None) -> None:
-    """Print the tables and write the plot to config.report.directory.
+def show_history(
+    config: BenchmarkConfig,
+    benchmark: str,
+    nodes: int | None,
+    tolerance: float,
+    reference: str | None,
+) -> bool:
+    """Print the tables, what the chart says of the latest sweep, and write the plot to
+    config.report.directory. Returns whether the latest sweep alarms.
 
-    Raises HistoryError where the bucket has no history of that name, none that can be read or none
-    of that node count.
+    Raises HistoryError where the bucket has no history of that name, none that can be read, none
+    of that node count, or its youngest trend has no sweep `reference`.
     """
     with running_platform(config.platform):
         files = _files(aws_client("s3", config.platform), config, benchmark)
@@ -37,12 +45,15 @@ def show_history(config: BenchmarkConfig, benchmark: str, nodes: int | None) -> 
         raise HistoryError(
             f"the history of {benchmark} has no completed run{at}; sweeps in it: {len(files)}"
         )
+    verdict = judge_trend(trends[0], tolerance, reference)
     print_rendered(render_history_terminal(benchmark, trends))
+    print_text("\n".join((verdict.headline, *(f"- {line}" for line in verdict.lines))))
     paths = write_plots(Path(config.report.directory), benchmark, trends)
     print_text(
         "\n".join(f"plot: {path}" for path in paths)
         or "no plot: no two sweeps of the same conditions"
     )
+    return bool(verdict.alarms)
 
 
 def write_plots(directory: Path, benchmark: str, trends: tuple[Trend, ...]) -> list[Path]:

@@ -1,8 +1,8 @@
 """nodesweep: a thin layer of commands over the flows.
 Imports nothing heavy until a command needs it.
 
-Exit codes: 0 done, 1 a run failed or `compare` found a regression, 2 bad config or arguments, 3
-preflight refused.
+Exit codes: 0 done, 1 a run failed or `compare` or `history` found a regression, 2 bad config or
+arguments, 3 preflight refused.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ from cli.guard import (
     RUN_FAILED,
     config_argument,
     fail,
+    goal_options,
     guarded,
     look_options,
     output_option,
     set_option,
     sweep_config_option,
+    tolerance_option,
 )
 from cli.inputs import (
     check_sweep_id,
@@ -247,12 +249,7 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
     metavar="FLOAT",
     help="With --csv: how much worse a final metric may be; else 0.02.",
 )
-@click.option(
-    "--deadline", type=float, metavar="SECONDS", help="Recommend the cheapest count that meets it."
-)
-@click.option(
-    "--budget", type=float, metavar="USD", help="Recommend no count whose run costs more."
-)
+@goal_options
 @output_option
 @guarded
 def report(
@@ -262,18 +259,13 @@ def report(
     region: str | None,
     goal: Literal["maximize", "minimize"] | None,
     tolerance: float | None,
-    deadline: float | None,
-    budget: float | None,
     output: Path | None,
+    **limits: float | None,
 ) -> None:
     """Make the report of a sweep anew, or of a table of anyone's measured times (--csv)."""
     if (sweep_id is None) == (table is None):
         raise click.UsageError("give a SWEEP_ID or --csv FILE, one of the two")
-    goals = {
-        name: value
-        for name, value in (("deadline_seconds", deadline), ("budget_usd_per_run", budget))
-        if value is not None
-    }
+    goals = {name: value for name, value in limits.items() if value is not None}
     if table is not None:
         if config is not None:
             raise click.UsageError("--config goes with a SWEEP_ID; a table needs none")
@@ -377,13 +369,7 @@ def logs(
 @main.command()
 @click.argument("a")
 @click.argument("b")
-@click.option(
-    "--tolerance",
-    type=float,
-    default=0.05,
-    show_default=True,
-    help="Share by which B may be slower.",
-)
+@tolerance_option
 @click.option(
     "--allow",
     "allowed",
@@ -453,18 +439,31 @@ def compare(
     help="Whose bucket holds the history.",
 )
 @click.option("--nodes", type=click.IntRange(min=1), help="Only this node count.")
+@click.option(
+    "--reference", metavar="SWEEP", help="Learn the level from this sweep on, not from the first."
+)
+@tolerance_option
 @output_option
 @guarded
-def history(name: str, config: Path, nodes: int | None, output: Path | None) -> None:
-    """The trend of benchmark NAME over its sweeps: speedup, efficiency and cost."""
+def history(
+    name: str,
+    config: Path,
+    nodes: int | None,
+    reference: str | None,
+    tolerance: float,
+    output: Path | None,
+) -> None:
+    """The trend of benchmark NAME over its sweeps; exit code 1 where the latest sweep alarms."""
     benchmark = read_config(config, output=output)
     from cli.history import show_history
     from scaling.trend.history import HistoryError
 
     try:
-        show_history(benchmark, name, nodes)
+        alarms = show_history(benchmark, name, nodes, tolerance, reference)
     except HistoryError as error:
         fail(str(error), BAD_INPUT)
+    if alarms:
+        sys.exit(RUN_FAILED)
 
 
 @main.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)

@@ -108,6 +108,7 @@ def scaling_benchmark(
     settings: Settings = EMPTY,
     sweep_id: Annotated[SweepId | None, MayBeEmpty(SweepId)] = EMPTY,
     compare_tolerance: Annotated[Share | None, MayBeEmpty(Share)] = EMPTY,
+    compare_reference: Annotated[SweepId | None, MayBeEmpty(SweepId)] = EMPTY,
     as_started: bool = False,
     resume: bool = False,
 ) -> SweepResult:
@@ -127,15 +128,18 @@ def scaling_benchmark(
         settings: Any further field of the config by its dotted name, e.g.
             {"training.max_runtime_seconds": 7200}.
         sweep_id: A sweep of this config to continue, instead of a new one.
-        compare_tolerance: Set, the run fails where this sweep is slower than the last good one of
-            this config by more than this share, e.g. 0.05, and the difference is established.
+        compare_tolerance: Set, the run fails where this sweep, or a creep up to it, is slower than
+            the first sweeps of its trend by more than this share, e.g. 0.05, and noise.
+        compare_reference: The sweep that the trend's level is learnt from, with those after it,
+            instead of the first: pin one after a change that you accept.
         as_started: With sweep_id or resume: go on with the code, data and image that the sweep was
             started with, though they have changed here since; else the run fails and says what has.
         resume: Continue the latest sweep of this config, where it is unfinished, instead of a new
             one.
 
     Raises PointsMissing where fewer points than sweep.min_points have a completed run,
-    RegressionEstablished, SweepNotNamed where the latest sweep is finished or was never recorded,
+    RegressionEstablished, HistoryError where the trend has no sweep compare_reference,
+    SweepNotNamed where the latest sweep is finished or was never recorded,
     and SweepStopped, once the report is made, where `nodesweep stop` kept planned points from
     running.
     """
@@ -147,7 +151,7 @@ def scaling_benchmark(
     result = run_benchmark(config, sweep_id, goes_on, as_started)
     check_points(config, result)
     if compare_tolerance is not None:
-        alarm_on_regression(config, result.report, compare_tolerance)
+        alarm_on_regression(config, result.report, compare_tolerance, compare_reference)
     return result
 
 

@@ -18,7 +18,7 @@ from configs.section import NOT_MEASURED, WITH_SECRETS, marked_fields
 
 METRICS_FILE = "metrics.json"
 REPORT_JSON = "report.json"
-COMPARISON_JSON = "comparison.json"
+TREND_JSON = "trend.json"
 REPORT_MARKDOWN = "report.md"
 REPORT_HTML = "report.html"
 POINTS_CSV = "points.csv"

@@ -1,5 +1,5 @@
-"""A sweep against the last good one of the same config:
-an established regression is an event and a failure.
+"""A sweep against the history of its benchmark: an alarm of the control chart is an event and a
+failure.
 """
 
 from __future__ import annotations
@@ -9,87 +9,75 @@ import logging
 from configs.models import BenchmarkConfig
 from scaling import names
 from scaling.report import ScalingReport
-from scaling.trend.compare import Comparison, ComparisonError, compare
-from scaling.trend.compare_render import render_comparison_markdown
-from scaling.trend.report_file import ReportUnreadable, parse_report
+from scaling.trend.history import HistoryError, Trend, history_table, parse_history, read_history
+from scaling.trend.trend_verdict import TrendVerdict, judge_trend, render_verdict_markdown
 from tasks.errors import RegressionEstablished
-from tasks.report.publish import announce_regression, publish_comparison
+from tasks.report.history import read_history_of
+from tasks.report.publish import announce_regression, publish_trend
 from tasks.storage import put_objects
-from tasks.sweeps.records import list_sweeps_of, read_report_file
 
 logger = logging.getLogger("nodesweep.regression")
-_LOOK_BACK = 30  # sweeps
-_ALLOWED = frozenset({"image_uri", "code"})
-"""What a nightly run is there to judge: the conditions that may differ from the sweep before."""
 
 
 def alarm_on_regression(
-    config: BenchmarkConfig, report: ScalingReport, tolerance: float
-) -> Comparison | None:
-    """Compare with the last good sweep, keep the comparison in the bucket;
-    None where there is no good one yet.
+    config: BenchmarkConfig, report: ScalingReport, tolerance: float, reference: str | None = None
+) -> TrendVerdict | None:
+    """Judge the sweep by the chart of its trend and keep the verdict in the bucket; None where no
+    run of it completed and no earlier sweep has one.
 
-    Raises RegressionEstablished, once the event is sent.
+    `reference` is the sweep that the level is learnt from, with those after it (default: the first
+    of the trend). Raises RegressionEstablished, once the event is sent, and HistoryError where the
+    trend has no sweep `reference`.
     """
-    before = last_good_report(config, report.sweep_id)
-    if before is None:
-        logger.info(
-            "no good sweep of this config before %s: nothing to compare with", report.sweep_id
-        )
-        return None
-    try:
-        comparison = compare(before, report, tolerance, _ALLOWED)
-    except ComparisonError as error:
-        logger.warning("%s is not compared with %s: %s", report.sweep_id, before.sweep_id, error)
-        return None
-    key = names.report_key(config.platform.prefix, report.sweep_id, names.COMPARISON_JSON)
-    put_objects(config.platform, {key: comparison.model_dump_json(indent=2).encode() + b"\n"})
-    publish_comparison(report.sweep_id, render_comparison_markdown(comparison))
-    slower = comparison.regressions or comparison.lost
+    trends = _trends(config, report)
+    earlier = {point.sweep_id for trend in trends for point in trend.points} - {report.sweep_id}
+    known = {point.nodes for trend in trends for point in trend.points if point.sweep_id in earlier}
+    lost = [row.nodes for row in report.summary if not row.n and row.nodes in known]
+    trend = next((trend for trend in trends if report.sweep_id in trend.sweeps), None)
+    verdict = None
+    if trend is not None:
+        if earlier.isdisjoint(trend.sweeps) and earlier:
+            logger.warning(
+                "%s starts a new trend: the %d earlier sweeps of %s were measured under other"
+                " conditions",
+                report.sweep_id,
+                len(earlier),
+                config.name,
+            )
+        verdict = judge_trend(trend, tolerance, reference, report.sweep_id)
+        _keep(config, verdict)
+        logger.info("%s", "\n".join((verdict.headline, *verdict.lines)))
+    slower = [each.nodes for each in verdict.counts if each.verdict == "slower"] if verdict else []
+    if not slower and not lost:
+        return verdict
+    before = verdict.reference if verdict else max(earlier)
+    told = []
     if slower:
-        message = (
-            f"sweep {report.sweep_id} is slower than {before.sweep_id} by more than {tolerance:.0%}"
-            f" at node counts {list(comparison.regressions)}"
-            + (f", and has no completed run at {list(comparison.lost)}" if comparison.lost else "")
+        told.append(
+            f"sweep {report.sweep_id} is slower than the level since {before} by more than"
+            f" {tolerance:.0%} and noise at node counts {slower}"
         )
-        announce_regression(report.sweep_id, before.sweep_id, message)
-        raise RegressionEstablished(message)
-    logger.info("no regression against %s", before.sweep_id)
-    return comparison
+    if lost:
+        told.append(f"sweep {report.sweep_id} has no completed run at {lost}")
+    announce_regression(report.sweep_id, before, "; ".join(told))
+    raise RegressionEstablished("; ".join(told))
 
 
-def last_good_report(config: BenchmarkConfig, sweep: str) -> ScalingReport | None:
-    """The report of the youngest earlier sweep of this config that completed every point
-    and was no regression.
-    """
-    earlier = [name for name in list_sweeps_of(config) if name < sweep]
-    for name in reversed(earlier[-_LOOK_BACK:]):
-        body = read_report_file(config.platform, name, names.REPORT_JSON)
-        if body is None or _is_regression(config, name):
+def _trends(config: BenchmarkConfig, report: ScalingReport) -> tuple[Trend, ...]:
+    """Of the sweeps up to this one, which is taken from its report: its file may be missing."""
+    tables = [history_table(report, config.name)]
+    for uri, body in read_history_of(config.platform, config.name).items():
+        sweep = uri.rpartition("/")[2].partition(".")[0]
+        if sweep >= report.sweep_id:
             continue
         try:
-            report = parse_report(body, name)
-        except ReportUnreadable as error:
-            logger.warning("%s", error)
-            continue
-        completed = sum(row.n + row.n_spot for row in report.summary)
-        if (
-            report.baseline is not None
-            and completed == len(config.sweep.node_counts) * config.sweep.repeats
-        ):
-            return report
-    return None
+            tables.append(parse_history(body, uri))
+        except HistoryError as error:  # it costs its sweep, not the trend
+            logger.warning("left out: %s", error)
+    return read_history(tables)
 
 
-def _is_regression(config: BenchmarkConfig, sweep: str) -> bool:
-    body = read_report_file(config.platform, sweep, names.COMPARISON_JSON)
-    if body is None:
-        return False
-    try:
-        comparison = Comparison.model_validate_json(body)
-    except ValueError as error:  # a night that can't vouch for itself is no reference
-        logger.warning(
-            "%s of %s can't be read, it is passed over: %s", names.COMPARISON_JSON, sweep, error
-        )
-        return True
-    return bool(comparison.regressions or comparison.lost)
+def _keep(config: BenchmarkConfig, verdict: TrendVerdict) -> None:
+    key = names.report_key(config.platform.prefix, verdict.sweep_id, names.TREND_JSON)
+    put_objects(config.platform, {key: verdict.model_dump_json(indent=2).encode() + b"\n"})
+    publish_trend(verdict.sweep_id, render_verdict_markdown(verdict))

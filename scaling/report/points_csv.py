@@ -17,6 +17,7 @@ from scaling.analysis.parity import FinalMetric
 from scaling.outcome.outcome import Clocks
 from scaling.outcome.program_error import ProgramError
 from scaling.report.model import DeviceFacts, Point, SampleCounts, ScalingReport, SteadyWindow
+from scaling.report.table import kind_label
 
 # Fields that are models of their own, and the prefix of their columns:
 # samples.padded becomes samples_padded.
@@ -46,6 +47,9 @@ def render_csv(report: ScalingReport) -> str:
         if name not in _LEFT_OUT
         for column in _columns(name, [getattr(point, name) for point in report.points])
     ]
+    # Rows of several sweeps end up in one sheet: each says what its nodes were.
+    platform = (("platform", kind_label(report.platform)), ("platform_kind", report.platform.kind))
+    columns += [(heading, [label] * len(report.points)) for heading, label in platform]
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow([_defused(heading) for heading, _ in columns])

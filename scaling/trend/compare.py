@@ -19,7 +19,7 @@ from configs.training import TrainingConfig
 from scaling.analysis.intervals import MIN_REPEATS, SEED, Interval, ratio_interval
 from scaling.analysis.parity import FinalMetric
 from scaling.analysis.speedup import SummaryRow
-from scaling.formats import join_words, nodes_text
+from scaling.formats import format_percent, join_words, nodes_text
 from scaling.parts import Part
 from scaling.report.caveats import CALIBRATED_FROM_REPEATS
 from scaling.report.model import Conditions, PlatformFacts, ScalingReport
@@ -96,7 +96,7 @@ class ComparedRow(Part):
     b_seconds: float | None = Field(description="Median T(N) in B.")
     ratio: float | None = Field(description="T(B)/T(A); above 1, B is slower.")
     ratio_interval: Interval | None = Field(
-        description="95 % interval of the ratio; null for fewer than 3 runs."
+        description="Interval of the ratio, with its level; null for fewer than 3 runs."
     )
     p_value: float | None = Field(
         description="Two-sided Mann-Whitney test that neither sweep tends to be slower."
@@ -408,8 +408,8 @@ def _notes(a: ScalingReport, b: ScalingReport, rows: Sequence[ComparedRow]) -> t
     if few:
         notes.append(
             f"At {join_words(map(nodes_text, few))} a sweep has fewer than"
-            f" {CALIBRATED_FROM_REPEATS} runs: the 95 % interval is too narrow, so a verdict is"
-            " wrong more often than 1 time in 20."
+            f" {CALIBRATED_FROM_REPEATS} runs: the interval covers {_levels(rows, few)}, not 95 %,"
+            " so a verdict is wrong more often than 1 time in 20."
         )
     for name, report in (("A", a), ("B", b)):
         unlike = [row.nodes for row in report.summary if "throughput_only" in row.flags]
@@ -419,12 +419,25 @@ def _notes(a: ScalingReport, b: ScalingReport, rows: Sequence[ComparedRow]) -> t
         if starved := [row.nodes for row in report.summary if "starved" in row.flags]:
             at = join_words(map(nodes_text, starved))
             notes.append(f"Starved of CPU at {at} in {name}: a time there is no measurement.")
+    if any(row.verdict == "regression" for row in rows):
+        notes.append(
+            "Two sweeps differ by what each has as a whole, too (its hosts, its hour), and runs of"
+            " one sweep do not show that: `nodesweep history` judges by the sweeps before."
+        )
     if len(rows) > 1:
         notes.append(
             f"Each of the {len(rows)} rows is a test of its own;"
             " nothing is corrected for their number."
         )
     return tuple(notes)
+
+
+def _levels(rows: Sequence[ComparedRow], counts: Sequence[int]) -> str:
+    """The levels of these counts' intervals: "90 % or 93 %"."""
+    levels = {
+        row.ratio_interval.level for row in rows if row.ratio_interval and row.nodes in counts
+    }
+    return " or ".join(format_percent(level) for level in sorted(levels))
 
 
 def _ratio(numerator: float | None, denominator: float | None) -> float | None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.console import Group
 from rich.text import Text
 
+from scaling.analysis.intervals import MIN_REPEATS
 from scaling.analysis.parity import FinalMetric
 from scaling.formats import (
     UNKNOWN,
@@ -80,7 +81,13 @@ def comparison_headline(comparison: Comparison) -> str:
         at = join_words(map(nodes_text, comparison.regressions))
         found = f"Regression established at {at}: B takes over {tolerance} longer than A."
         return f"{lost}. {found}" if lost else found
-    return f"{lost}." if lost else f"No regression established (tolerance {tolerance})."
+    if lost:
+        return f"{lost}."
+    silent = [nodes_text(row.nodes) for row in comparison.rows if not row.ratio_interval]
+    if len(silent) == len(comparison.rows):
+        return f"Cannot alarm: it takes {MIN_REPEATS} runs in A and in B."
+    none = f"No regression established (tolerance {tolerance})."
+    return f"{none} Cannot alarm at {join_words(silent)}." if silent else none
 
 
 def _table(comparison: Comparison, columns: Sequence[Column[ComparedRow]]) -> TextTable:

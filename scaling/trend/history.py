@@ -114,10 +114,10 @@ COLUMNS = (
     _number("final_metric_value", "its value at the end"),
     _whole("baseline_nodes", "N0 of the sweep; null where nothing completed"),
     _number("speedup", "S(N) of the sweep, the same on every row of its N"),
-    _number("speedup_low", "lower bound of its 95 % interval; null for fewer than 3 runs"),
+    _number("speedup_low", "lower bound of its interval; null for fewer than 3 runs"),
     _number("speedup_high", "upper bound"),
     _number("efficiency", "E(N) of the sweep"),
-    _number("efficiency_low", "lower bound of its 95 % interval"),
+    _number("efficiency_low", "lower bound of its interval"),
     _number("efficiency_high", "upper bound"),
     _number("doubling_ratio", "S(N)/S(N/2) of the sweep"),
     _text(
@@ -142,6 +142,7 @@ class TrendPoint:
     nodes: int
     n: int
     train_seconds: float
+    train_seconds_of_runs: tuple[float, ...]
     speedup: float | None
     speedup_interval: Interval | None
     efficiency: float | None
@@ -262,12 +263,14 @@ def _trend_point(runs: Sequence[Mapping[str, Any]]) -> TrendPoint:
     first = runs[0]
     totals = [total_usd(run["run_usd"], run["warm_pool_usd"]) for run in runs]
     costs = [usd for usd in totals if usd is not None]
+    times = tuple(run["train_seconds"] for run in runs)
     return TrendPoint(
         sweep_id=first["sweep_id"],
         at=first["started_at"] or first["generated_at"],
         nodes=first["nodes"],
         n=len(runs),
-        train_seconds=statistics.median(run["train_seconds"] for run in runs),
+        train_seconds=statistics.median(times),
+        train_seconds_of_runs=times,
         speedup=first["speedup"],
         speedup_interval=_interval(first, "speedup"),
         efficiency=first["efficiency"],

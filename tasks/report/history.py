@@ -43,6 +43,12 @@ def list_benchmarks(s3: Any, platform: PlatformConfig) -> list[str]:
     return sorted(list_folders(s3, platform.bucket, table))
 
 
+@task(name="read-history", **TASK_OPTIONS)
+def read_history_of(platform: PlatformConfig, benchmark: str) -> dict[str, bytes]:
+    """S3: every file of the benchmark's history by its s3:// URI."""
+    return read_history_files(aws_client("s3", platform), platform, benchmark)
+
+
 @task(name="append-history", **TASK_OPTIONS)
 def append_history(platform: PlatformConfig, report: ScalingReport, benchmark: str) -> str:
     """S3: the sweep's rows of the history."""

@@ -34,11 +34,11 @@ def publish_report(platform: PlatformConfig, sweep: str, markdown: str) -> None:
     )
 
 
-@task(name="publish-comparison", **TASK_OPTIONS)
-def publish_comparison(sweep: str, markdown: str) -> None:
-    """Prefect: the comparison with an earlier sweep as an artifact of the run."""
+@task(name="publish-trend", **TASK_OPTIONS)
+def publish_trend(sweep: str, markdown: str) -> None:
+    """Prefect: the verdict of the sweep's trend as an artifact of the run."""
     create_markdown_artifact(
-        markdown, key="scaling-comparison", description=f"{sweep} against the last good sweep"
+        markdown, key="scaling-trend", description=f"{sweep} against the history of its benchmark"
     )
 
 

@@ -330,6 +330,33 @@ def test_history_is_tabulated_and_plotted(
     assert "1.6x" not in one.output
 
 
+def test_history_alarms_by_the_chart_with_exit_code_1(
+    bucket: Any, platform: PlatformConfig, config: str, tmp_path: Path
+) -> None:
+    def history(*options: str) -> Result:
+        out = str(tmp_path / "out")
+        return nodesweep("history", "bench", "--config", config, "--output", out, *options)
+
+    nights = [f"bench-202601{day:02}030405-0a1b2c3d" for day in range(1, 12)]
+    for night in nights[:5]:
+        put_history(bucket, platform, report_of(night), "bench")
+    learning = history()
+    assert learning.exit_code == 0 and "Cannot alarm." in learning.output
+    assert "5 of 5 sweeps are learnt from; it can from sweep 6 on" in learning.output
+    for night in nights[5:]:
+        put_history(bucket, platform, report_of(night, slower=1.2), "bench")
+    slow = history()
+    assert slow.exit_code == 1
+    assert "Slower at 2 nodes: beyond 5 % and noise." in slow.output
+    assert f"reference: {nights[0]} (the first of the trend)" in slow.output
+    assert history("--tolerance", "0.3").exit_code == 0
+    assert history("--nodes", "1").exit_code == 0
+    pinned = history("--reference", nights[5])
+    assert pinned.exit_code == 0 and f"reference: {nights[5]} (pinned)" in pinned.output
+    unknown = history("--reference", "bench-20250101000000-0a1b2c3d")
+    assert unknown.exit_code == 2 and "is not in this trend" in unknown.output
+
+
 def test_history_of_one_sweep_is_a_table_without_a_plot(
     bucket: Any, platform: PlatformConfig, config: str, tmp_path: Path
 ) -> None:

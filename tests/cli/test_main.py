@@ -176,6 +176,9 @@ def test_goals_of_the_command_line_decide_the_recommendation(tmp_path: Path) -> 
         ]["nodes"]
 
     assert (chosen(), chosen("--budget", "44.5"), chosen("--deadline", "2000")) == (8, 4, 4)
+    # the config's own names
+    assert chosen("--budget-usd-per-run", "44.5") == chosen("--deadline-seconds", "2000") == 4
+    assert chosen("--min-efficiency", "0.95") == 1
 
 
 @pytest.mark.parametrize(
@@ -185,6 +188,16 @@ def test_goals_of_the_command_line_decide_the_recommendation(tmp_path: Path) -> 
             "nodes,train_seconds",
             ["--deadline", "-1"],
             "deadline_seconds: Input should be greater than 0, got -1.0",
+        ),
+        (
+            "nodes,train_seconds",
+            ["--min-efficiency", "75"],
+            "min_efficiency: Input should be less than or equal to 1, got 75",
+        ),
+        (
+            "nodes,train_seconds",
+            ["--min-doubling-ratio", "3"],
+            "min_doubling_ratio: Input should be less than or equal to 2, got 3",
         ),
         ("nodes,samples_per_second", ["--deadline", "60"], "a rate meets no deadline"),
     ],

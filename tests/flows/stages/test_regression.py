@@ -1,4 +1,4 @@
-"""The nightly comparison: with which sweep, and what an established regression does."""
+"""The nightly alarm: what the chart learns from, and what an alarm does."""
 
 from __future__ import annotations
 
@@ -10,22 +10,25 @@ import pytest
 
 import flows.stages.regression
 from configs.models import BenchmarkConfig
-from flows.stages.regression import alarm_on_regression, last_good_report
+from flows.stages.regression import alarm_on_regression
 from scaling import names
 from scaling.outcome.outcome import Clocks, JobOutcome
 from scaling.report import ScalingReport, analyse
-from scaling.trend.compare import compare
+from scaling.trend.chart import LEARNING_SWEEPS
+from scaling.trend.history import HistoryError, history_table, write_history
+from scaling.trend.trend_verdict import TrendVerdict
 from tasks.errors import RegressionEstablished
 
 TIMES = (100.0, 100.5, 101.0, 101.5, 102.0)
 
 
 class Bucket:
-    """The sweeps' report files; stands for the tasks that list, read and write them."""
+    """The history's files; stands for the tasks that read and write the bucket."""
 
     def __init__(self, config: BenchmarkConfig) -> None:
         self.config = config
-        self.files: dict[tuple[str, str], bytes] = {}
+        self.histories: dict[str, bytes] = {}
+        self.kept: dict[str, bytes] = {}
         self.events: list[tuple[str, str, str]] = []
         self.artifacts: list[str] = []
 
@@ -37,13 +40,22 @@ class Bucket:
         `slower` times as long.
         """
         report = report_of(self.config, self.sweep(day), slower, **changes)
-        self.files[report.sweep_id, names.REPORT_JSON] = names.pretty_json(report.to_dict())
+        uri = f"s3://bucket/history/v1/benchmark=bench/{report.sweep_id}.parquet"
+        self.histories[uri] = write_history(history_table(report, self.config.name))
         return report
 
-    def keep(self, platform: Any, objects: dict[str, bytes]) -> None:
-        for key, body in objects.items():
-            sweep, _, name = key.split("/")[-3:]
-            self.files[sweep, name] = body
+    def learn(self, nights: int = LEARNING_SWEEPS, **changes: Any) -> int:
+        """That many equal nights; returns the day after."""
+        for day in range(1, nights + 1):
+            self.night(day, **changes)
+        return nights + 1
+
+    def alarm(
+        self, day: int, slower: float = 1.0, reference: str | None = None, **changes: Any
+    ) -> TrendVerdict | None:
+        """Tonight's sweep, judged with a tolerance of 5 %."""
+        report = self.night(day, slower, **changes)
+        return alarm_on_regression(self.config, report, 0.05, reference)
 
 
 def report_of(
@@ -77,10 +89,9 @@ def bucket(
 ) -> Iterator[Bucket]:
     made = Bucket(make_config(sweep={"node_counts": [1, 2], "repeats": 5}))
     fakes = {
-        "list_sweeps_of": lambda config: sorted({sweep for sweep, _ in made.files}),
-        "read_report_file": lambda platform, sweep, name: made.files.get((sweep, name)),
-        "put_objects": made.keep,
-        "publish_comparison": lambda sweep, markdown: made.artifacts.append(markdown),
+        "read_history_of": lambda platform, benchmark: made.histories,
+        "put_objects": lambda platform, objects: made.kept.update(objects),
+        "publish_trend": lambda sweep, markdown: made.artifacts.append(markdown),
         "announce_regression": lambda *event: made.events.append(event),
     }
     for name, fake in fakes.items():
@@ -88,88 +99,104 @@ def bucket(
     yield made
 
 
-def test_first_night_has_nothing_to_be_compared_with(bucket: Bucket) -> None:
-    assert alarm_on_regression(bucket.config, bucket.night(1), 0.05) is None
-    assert not bucket.events and not bucket.artifacts
-
-
-def test_equal_nights_raise_no_alarm(bucket: Bucket) -> None:
-    bucket.night(1)
-    comparison = alarm_on_regression(bucket.config, bucket.night(2), 0.05)
-    assert comparison is not None and not comparison.regressions
-    assert bucket.artifacts and not bucket.events
-    assert (bucket.sweep(2), names.COMPARISON_JSON) in bucket.files
-
-
-def test_established_regression_is_an_event_and_a_failure(bucket: Bucket) -> None:
-    bucket.night(1)
-    with pytest.raises(RegressionEstablished, match=r"by more than 5% at node counts \[2\]"):
-        alarm_on_regression(bucket.config, bucket.night(2, slower=1.2), 0.05)
-    [(sweep, before, message)] = bucket.events
-    assert (sweep, before) == (bucket.sweep(2), bucket.sweep(1))
-    assert "slower" in message and bucket.artifacts
-
-
-def test_difference_within_the_tolerance_is_none(bucket: Bucket) -> None:
-    bucket.night(1)
-    assert alarm_on_regression(bucket.config, bucket.night(2, slower=1.2), 0.3) is not None
+def test_nights_that_are_learnt_from_say_that_they_cannot_alarm(bucket: Bucket) -> None:
+    for day in range(1, LEARNING_SWEEPS + 1):
+        verdict = bucket.alarm(day)
+        assert verdict is not None and verdict.headline == "Cannot alarm."
+        assert f"{day} of {LEARNING_SWEEPS} sweeps" in verdict.counts[0].reason
     assert not bucket.events
 
 
-def test_node_count_at_which_nothing_completed_any_more_is_a_regression_too(bucket: Bucket) -> None:
-    bucket.night(1)
-    with pytest.raises(RegressionEstablished, match=r"no completed run at \[2\]"):
-        alarm_on_regression(bucket.config, bucket.night(2, lost=2), 0.05)
+def test_equal_night_raises_no_alarm_and_the_verdict_is_kept(bucket: Bucket) -> None:
+    verdict = bucket.alarm(bucket.learn())
+    assert verdict is not None and verdict.headline == "No alarm (tolerance 5 %)."
+    [(key, body)] = bucket.kept.items()
+    assert key.endswith("/trend.json") and TrendVerdict.model_validate_json(body) == verdict
+    assert "No alarm" in bucket.artifacts[0] and not bucket.events
 
 
-def test_regressed_night_does_not_become_the_reference(bucket: Bucket) -> None:
-    """Else the third night, just as slow, would pass."""
-    bucket.night(1)
-    for day in (2, 3):
+def test_slow_night_is_an_event_and_a_failure(bucket: Bucket) -> None:
+    day = bucket.learn()
+    with pytest.raises(RegressionEstablished, match=r"more than 5% and noise at node counts \[2\]"):
+        bucket.alarm(day, slower=1.2)
+    [(sweep, before, message)] = bucket.events
+    assert (sweep, before) == (bucket.sweep(day), bucket.sweep(1))
+    assert "slower" in message and "Slower at 2 nodes" in bucket.artifacts[0]
+
+
+def test_alarm_goes_on_while_it_is_slow_and_ends_with_the_first_good_night(bucket: Bucket) -> None:
+    day = bucket.learn()
+    for night in range(day, day + 4):
         with pytest.raises(RegressionEstablished):
-            alarm_on_regression(bucket.config, bucket.night(day, slower=1.2), 0.05)
-    assert [before for _, before, _ in bucket.events] == [bucket.sweep(1), bucket.sweep(1)]
+            bucket.alarm(night, slower=1.2)
+    verdict = bucket.alarm(day + 4)
+    assert verdict is not None and not verdict.alarms
 
 
-def test_incomplete_and_unreadable_nights_are_passed_over(bucket: Bucket) -> None:
+def test_creep_alarms_though_no_night_is_far_from_the_one_before(bucket: Bucket) -> None:
+    day = bucket.learn()
+    with pytest.raises(RegressionEstablished):
+        for night in range(12):
+            bucket.alarm(day + night, slower=1.01 ** (night + 1))
+    assert len(bucket.events) == 1
+
+
+def test_node_count_at_which_nothing_completed_any_more_alarms_from_the_second_night_on(
+    bucket: Bucket,
+) -> None:
+    """At N0 too, where the rest of the sweep has another baseline and so another trend."""
     bucket.night(1)
-    bucket.night(2, lost=2)
-    bucket.files[bucket.sweep(3), names.REPORT_JSON] = b"{}"
-    bucket.night(4)
-    bucket.files[bucket.sweep(4), names.COMPARISON_JSON] = b'{"rows": [}'
-    found = last_good_report(bucket.config, bucket.sweep(5))
-    assert found is not None and found.sweep_id == bucket.sweep(1)
+    for day, lost in ((2, 2), (3, 1)):
+        with pytest.raises(RegressionEstablished, match=rf"no completed run at \[{lost}\]"):
+            bucket.alarm(day, lost=lost)
 
 
-def test_only_earlier_sweeps_count(bucket: Bucket) -> None:
-    for day in (1, 2, 3):
-        bucket.night(day)
-    found = last_good_report(bucket.config, bucket.sweep(2))
-    assert found is not None and found.sweep_id == bucket.sweep(1)
-    assert last_good_report(bucket.config, bucket.sweep(1)) is None
+def test_night_without_any_run_alarms_where_an_earlier_one_had_some(bucket: Bucket) -> None:
+    nothing = analyse(
+        bucket.sweep(2), bucket.config, None,
+        [JobOutcome(nodes=1, repeat=1, attempt=1, job_name="x", status="Failed",
+                    platform_kind="aws", instance_type="ml.m5.xlarge")],
+        None, {}, datetime(2026, 1, 20, tzinfo=UTC),
+    )  # fmt: skip
+    assert alarm_on_regression(bucket.config, nothing, 0.05) is None
+    bucket.night(1)
+    with pytest.raises(RegressionEstablished, match=r"no completed run at \[1\]"):
+        alarm_on_regression(bucket.config, nothing, 0.05)
+    assert bucket.events[0][1] == bucket.sweep(1)
 
 
-def test_last_improvement_is_a_good_night(bucket: Bucket) -> None:
-    first, second = bucket.night(1, slower=1.2), bucket.night(2)
-    bucket.files[second.sweep_id, names.COMPARISON_JSON] = (
-        compare(first, second).model_dump_json().encode()
-    )
-    found = last_good_report(bucket.config, bucket.sweep(3))
-    assert found is not None and found.sweep_id == bucket.sweep(2)
+def test_unreadable_and_later_files_are_left_out(
+    bucket: Bucket, caplog: pytest.LogCaptureFixture
+) -> None:
+    day = bucket.learn()
+    bucket.night(day + 5, slower=3.0)
+    bucket.histories[f"s3://bucket/{bucket.sweep(day)[:-8]}00000000.parquet"] = b"PAR1"
+    verdict = bucket.alarm(day)
+    assert verdict is not None and verdict.sweep_id == bucket.sweep(day) and not verdict.alarms
+    assert "left out" in caplog.text
+
+
+def test_pinned_reference_is_what_the_level_is_learnt_from(bucket: Bucket) -> None:
+    day = bucket.learn()
+    for night in range(day, day + LEARNING_SWEEPS):
+        bucket.night(night, slower=1.2)
+    verdict = bucket.alarm(day + LEARNING_SWEEPS, slower=1.2, reference=bucket.sweep(day))
+    assert verdict is not None and (verdict.pinned, verdict.alarms) == (True, ())
+    with pytest.raises(RegressionEstablished):
+        bucket.alarm(day + LEARNING_SWEEPS, slower=1.2)
+    with pytest.raises(HistoryError, match="reference: other is not in this trend"):
+        bucket.alarm(day + LEARNING_SWEEPS, reference="other")
 
 
 def test_new_image_is_what_a_night_is_there_to_judge(bucket: Bucket) -> None:
-    bucket.night(1, image_uri="image@sha256:1")
-    assert (
-        alarm_on_regression(bucket.config, bucket.night(2, image_uri="image@sha256:2"), 0.05)
-        is not None
-    )
+    day = bucket.learn(image_uri="image@sha256:1")
+    with pytest.raises(RegressionEstablished):
+        bucket.alarm(day, slower=1.2, image_uri="image@sha256:2")
 
 
-def test_other_conditions_are_a_warning_and_no_alarm(
+def test_other_conditions_start_a_new_trend_and_are_a_warning(
     bucket: Bucket, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bucket.night(1)
-    night = bucket.night(2, slower=1.5, instance_type="ml.m5.2xlarge")
-    assert alarm_on_regression(bucket.config, night, 0.05) is None
-    assert "is not compared with" in caplog.text and not bucket.events
+    verdict = bucket.alarm(bucket.learn(), slower=1.5, instance_type="ml.m5.2xlarge")
+    assert verdict is not None and verdict.headline == "Cannot alarm."
+    assert "starts a new trend: the 5 earlier sweeps" in caplog.text and not bucket.events

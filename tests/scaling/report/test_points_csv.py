@@ -52,6 +52,16 @@ def test_a_row_per_attempt_with_every_clock_and_cost(make_outcome, make_report):
     assert "log_tail" not in first and len(first) == len(set(first))
 
 
+@pytest.mark.parametrize(
+    ("kind", "label"),
+    [("aws", "AWS, ml.m5.xlarge"), ("emulated", "emulated nodes, ml.m5.xlarge")],
+)
+def test_each_row_says_what_its_nodes_were(kind, label, make_outcome, make_report):
+    done, failed = make_outcome(2, 40.0, platform_kind=kind), make_outcome(4, platform_kind=kind)
+    rows = rows_of(make_report([done, failed]))
+    assert [(row["platform_kind"], row["platform"]) for row in rows] == [(kind, label)] * 2
+
+
 def test_parts_of_a_run_have_their_prefix(make_outcome, make_report):
     metrics = {
         "final_metric": {"name": "accuracy", "value": 0.9, "goal": "maximize"},

@@ -430,6 +430,27 @@ def test_renderings_name_the_platform_and_each_verdict(sweep: Reports) -> None:
     )
 
 
+def test_too_few_runs_cannot_alarm_and_are_not_called_no_regression(sweep: Reports) -> None:
+    single = sweep({1: [100.0], 2: [50.0]})
+    text = terminal(compare(single, single))
+    assert "Cannot alarm: it takes 3 runs in A and in B." in text
+    assert "No regression" not in text
+    mixed = sweep({1: STEADY, 2: [50.0]})
+    text = terminal(compare(mixed, mixed))
+    assert "No regression established (tolerance 5 %). Cannot alarm at 2 nodes." in text
+
+
+def test_regression_is_said_to_be_two_sweeps_alone(sweep: Reports) -> None:
+    fast, slow = sweep({1: STEADY}), sweep({1: [seconds * 1.3 for seconds in STEADY]})
+    assert any("`nodesweep history` judges" in note for note in compare(fast, slow).notes)
+    assert not any("`nodesweep history`" in note for note in compare(fast, fast).notes)
+
+
+def test_note_of_few_runs_says_the_level_that_was_measured(sweep: Reports) -> None:
+    few = sweep({1: STEADY[:3], 2: STEADY[:4]})
+    assert any("covers 90 % or 93 %, not 95 %" in note for note in compare(few, few).notes)
+
+
 def test_markdown_escapes_what_a_name_holds(sweep: Reports) -> None:
     after = sweep({1: STEADY, 2: STEADY}, image_uri="a|b<c>")
     markdown = render_comparison_markdown(

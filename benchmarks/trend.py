@@ -1,0 +1,175 @@
+"""How often the trend's chart alarms, and how soon: scaling/trend/chart.py on simulated histories.
+
+    .venv/bin/python benchmarks/trend.py [--histories 1000] [--tolerance 0.05] [--output FILE.json]
+
+A cell is a run noise (sigma of the log of a time), a number of runs, a shift that each sweep has
+as a whole (standard deviation, as a share) and what happens: nothing, a step of 10 %, or a creep
+of 1 % a sweep, after the learning period or from the first sweep on. A history is 30 sweeps of 1,
+2, 4 and 8 nodes; it alarms where one of its counts does. A step counts as found within 3 sweeps, a
+creep within 12, each from its own first sweep, and not where an alarm came before it. The exit code
+is 1 where a goal is missed at 2 % run noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from scaling.trend.chart import (
+    FALSE_ALARM_SHARE,
+    HISTORY_SWEEPS,
+    LEARNING_SWEEPS,
+    chart_sweeps,
+    sweep_level,
+)
+
+NODE_COUNTS = (1, 2, 4, 8)
+STEP, CREEP = 0.10, 0.01
+NOTHING, STEP_AFTER, CREEP_AFTER, CREEP_FROM_FIRST = (
+    "nothing",
+    "step after learning",
+    "creep after learning",
+    "creep from the first",
+)
+# What happens -> sweeps within which it is to be found.
+EVENTS = {NOTHING: HISTORY_SWEEPS, STEP_AFTER: 3, CREEP_AFTER: 12, CREEP_FROM_FIRST: 12}
+GOAL_NOISE, MOST_FALSE, LEAST_FOUND = 0.02, 0.05, 0.90
+# (run noise, runs per count)
+NOISES = ((0.02, 5), (0.02, 3), (0.05, 5), (0.10, 5))
+SHIFTS = (0.0, 0.02)
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """`share` is of the histories: those that alarm where nothing happens, else those in which it
+    is found in time.
+    """
+
+    noise: float
+    runs: int
+    shift: float
+    event: str
+    histories: int
+    share: float
+    standard_error: float
+
+    @property
+    def meets_goal(self) -> bool:
+        if self.noise > GOAL_NOISE:
+            return True
+        if self.event == NOTHING:
+            return self.share <= MOST_FALSE
+        return self.share >= LEAST_FOUND
+
+
+def main(argv: Sequence[str]) -> int:
+    """Simulate, print, store."""
+    options = _parse(argv)
+    started = time.perf_counter()
+    print("noise  runs  shift  share of histories")
+    cells = []
+    for (noise, runs), shift, event in product(NOISES, SHIFTS, EVENTS):
+        cell = simulate(
+            noise, runs, shift, event, options.histories, options.seed, options.tolerance
+        )
+        cells.append(cell)
+        print(_line(cell), flush=True)
+    if options.output:
+        result = {
+            "date": time.strftime("%Y-%m-%d", time.gmtime()),
+            "seed": options.seed,
+            "tolerance": options.tolerance,
+            "node_counts": NODE_COUNTS,
+            "sweeps": HISTORY_SWEEPS,
+            "learning_sweeps": LEARNING_SWEEPS,
+            "false_alarm_share": FALSE_ALARM_SHARE,
+            "seconds": round(time.perf_counter() - started, 1),
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "cells": [asdict(cell) for cell in cells],
+        }
+        options.output.write_text(json.dumps(result, indent=1) + "\n")
+    return 0 if all(cell.meets_goal for cell in cells) else 1
+
+
+def simulate(
+    noise: float,
+    runs: int,
+    shift: float,
+    event: str,
+    histories: int,
+    seed: int,
+    tolerance: float = 0.05,
+) -> Cell:
+    """`runs` per node count and sweep, at least 3."""
+    generator = np.random.default_rng([seed, runs, round(noise * 10_000), round(shift * 10_000)])
+    begins = 0 if event == CREEP_FROM_FIRST else LEARNING_SWEEPS
+    drift = _drift(event, begins)
+    told = 0
+    for _ in range(histories):
+        errors = generator.normal(0, noise, (HISTORY_SWEEPS, len(NODE_COUNTS), runs))
+        shifts = generator.normal(0, shift, (HISTORY_SWEEPS, 1, 1))
+        first = first_alarm(np.exp(errors + shifts + drift[:, None, None]), tolerance)
+        told += first is not None and begins <= first < begins + EVENTS[event]
+    share = told / histories
+    error = (share * (1 - share) / histories) ** 0.5
+    return Cell(noise, runs, shift, event, histories, share, error)
+
+
+def first_alarm(times: Floats, tolerance: float) -> int | None:
+    """(sweeps, node counts, runs) of times -> which sweep is the first that alarms, from 0."""
+    sweeps, counts, _ = times.shape
+    found: list[int] = []
+    for count in range(counts):
+        levels = [sweep_level(str(sweep), times[sweep, count].tolist()) for sweep in range(sweeps)]
+        judged = chart_sweeps([each for each in levels if each is not None], tolerance, counts)
+        found += [int(each.sweep_id) for each in judged if each.alarms]
+    return min(found, default=None)
+
+
+def _drift(event: str, begins: int) -> Floats:
+    """What the event adds to the logarithm of each sweep's times."""
+    since = np.arange(HISTORY_SWEEPS) - begins + 1
+    if event == STEP_AFTER:
+        return np.asarray(np.log1p(STEP) * (since > 0), dtype=np.float64)
+    if event in (CREEP_AFTER, CREEP_FROM_FIRST):
+        return np.asarray(np.log1p(CREEP) * np.maximum(since, 0), dtype=np.float64)
+    return np.zeros(HISTORY_SWEEPS)
+
+
+def _line(cell: Cell) -> str:
+    what = "alarms falsely" if cell.event == NOTHING else f"found in {EVENTS[cell.event]}"
+    missed = "" if cell.meets_goal else "  goal missed"
+    return (
+        f"{cell.noise * 100:3.0f} %  {cell.runs:4d}  {cell.shift * 100:3.0f} % "
+        f" {cell.share * 100:5.1f} ± {cell.standard_error * 100:.1f} %"
+        f"  {cell.event}, {what}{missed}"
+    )
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="False and true alarms of the trend's chart.")
+    parser.add_argument("--histories", type=int, default=1000, help="per cell, at least 1")
+    parser.add_argument("--tolerance", type=float, default=0.05, help="the chart's, a share")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
+    options = parser.parse_args(argv)
+    if options.histories < 1:
+        parser.error(f"--histories: got {options.histories}; expected 1 or more")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

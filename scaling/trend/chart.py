@@ -1,0 +1,137 @@
+"""A control chart over the sweeps of a trend: did the latest sweep, or a creep that led to it,
+leave the level that the first sweeps had?
+
+Comparing each sweep with the one before it alarms on the shift that every sweep has as a whole,
+and never on a creep. The chart compares with a fixed reference period, and its limits are made of
+the history's own variance between sweeps: a one-sided CUSUM (Page, Biometrika 41, 1954) of the
+logarithms of the median train times; docs/history.md has the rule and how often it is right.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from scaling.analysis.intervals import MIN_REPEATS
+
+LEARNING_SWEEPS = 5
+"""Sweeps that the level is learnt from, before any can alarm."""
+HISTORY_SWEEPS = 30
+FALSE_ALARM_SHARE = 0.01
+"""Share of histories of HISTORY_SWEEPS sweeps that may alarm falsely where the level and the
+variance are known exactly; as they are learnt, the measured share is larger.
+"""
+# Standard errors by which the learnt level may be off (one-sided 95 %): k and h are made for a
+# level that is.
+_LEVEL_ERRORS = 1.645
+# Between a discrete sum and the continuous one of the approximation (Siegmund 1985).
+_OVERSHOOT = 1.166
+_VARIANCE_OF_MEDIAN = math.pi / 2  # times s²/n, of normal errors
+
+
+@dataclass(frozen=True)
+class SweepLevel:
+    """One sweep at one node count, as the chart takes it."""
+
+    sweep_id: str
+    log_seconds: float
+    """Logarithm of the median train time."""
+    error_variance: float
+    """Variance that the scatter of the sweep's own runs gives that median."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the chart says of one sweep after the learning period; all numbers are logarithms, so
+    0.05 is about 5 %.
+    """
+
+    sweep_id: str
+    excess: float
+    """Sum of what the sweeps lie above the reference and the allowance; from 0 on."""
+    since: str | None
+    """The sweep that the sum began with; None where it is 0."""
+    reference: float
+    sigma: float
+    """Standard deviation of a sweep's median, between sweeps and within."""
+    allowance: float
+    limit: float
+
+    @property
+    def alarms(self) -> bool:
+        return self.excess > self.limit
+
+
+def sweep_level(sweep_id: str, train_seconds: Sequence[float]) -> SweepLevel | None:
+    """The used runs of one sweep at one node count; None for fewer than 3, whose median one slow
+    host moves.
+    """
+    if len(train_seconds) < MIN_REPEATS:
+        return None
+    logarithms = [math.log(seconds) for seconds in train_seconds]
+    n, mean = len(logarithms), statistics.fmean(logarithms)
+    variance = math.fsum((each - mean) ** 2 for each in logarithms) / (n - 1)
+    return SweepLevel(sweep_id, statistics.median(logarithms), _VARIANCE_OF_MEDIAN * variance / n)
+
+
+def chart_sweeps(
+    levels: Sequence[SweepLevel], tolerance: float, node_counts: int
+) -> tuple[Judgement, ...]:
+    """Every sweep after the first LEARNING_SWEEPS, in order; none where there are no more.
+
+    `tolerance` is the share by which a sweep may be slower than the reference; `node_counts` how
+    many counts are charted beside each other, over which false alarms are shared out.
+    """
+    learnt = levels[:LEARNING_SWEEPS]
+    if len(learnt) < LEARNING_SWEEPS:
+        return ()
+    reference = statistics.fmean(level.log_seconds for level in learnt)
+    # Successive differences: a creep within the history moves them by its step alone.
+    differences = [b.log_seconds - a.log_seconds for a, b in pairwise(learnt)]
+    squares, pairs = math.fsum(difference**2 for difference in differences), len(differences)
+    within, sweeps = math.fsum(level.error_variance for level in learnt), len(learnt)
+    judgements: list[Judgement] = []
+    excess, since = 0.0, None
+    in_control, before = True, learnt[-1]
+    for level in levels[LEARNING_SWEEPS:]:
+        sigma = math.sqrt(max(squares / (2 * pairs), within / sweeps))
+        allowance, limit = design(sigma, tolerance, node_counts)
+        # From the limit at most: one good sweep after an alarm ends it.
+        begun = min(judgements[-1].limit, excess) if judgements else 0.0
+        excess = max(0.0, begun + level.log_seconds - reference - allowance)
+        since = (since or level.sweep_id) if excess else None
+        judgements.append(
+            Judgement(level.sweep_id, excess, since, reference, sigma, allowance, limit)
+        )
+        if in_control and not excess:
+            squares, pairs = squares + (level.log_seconds - before.log_seconds) ** 2, pairs + 1
+        within, sweeps = within + level.error_variance, sweeps + 1
+        in_control, before = not excess, level
+    return tuple(judgements)
+
+
+def design(sigma: float, tolerance: float, node_counts: int) -> tuple[float, float]:
+    """(allowance k, limit h) of the CUSUM, both logarithms, from the standard deviation of a
+    sweep's median.
+
+    k is the tolerance, or half the smallest shift that a chart tells from noise (one standard
+    deviation, Montgomery, Introduction to Statistical Quality Control, section 9.1) above the
+    error of the level. h is the tolerance again, or what keeps false alarms to
+    FALSE_ALARM_SHARE by Siegmund's approximation of the average run length (Sequential Analysis,
+    1985): (exp(2kb) - 2kb - 1)/2k² with b = h + 1.166, in standard deviations.
+    """
+    tolerated = math.log1p(tolerance)
+    if sigma == 0:
+        return tolerated, tolerated
+    error = _LEVEL_ERRORS / math.sqrt(LEARNING_SWEEPS)
+    allowance = max(tolerated / sigma, 0.5 + error)
+    length = HISTORY_SWEEPS * node_counts / FALSE_ALARM_SHARE
+    k = allowance - error
+    exponent = 1.0
+    for _ in range(20):  # a fixed point: each step moves the next by less than half as much
+        exponent = math.log1p(2 * k * k * length + exponent)
+    limit = max(exponent / (2 * k) - _OVERSHOOT, tolerated / sigma)
+    return allowance * sigma, limit * sigma
