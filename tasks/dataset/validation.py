@@ -216,6 +216,9 @@ def _run_expectations(
         ProgressBarsConfig,
     )
 
+    from tasks.dataset.judging.between import use_vectorised_between
+
+    use_vectorised_between()
     quiet = DataContextConfig(
         store_backend_defaults=InMemoryStoreBackendDefaults(init_temp_docs_sites=False),
         progress_bars=ProgressBarsConfig(globally=False),
