@@ -29,7 +29,7 @@ from configs.models import PlatformConfig
 from scaling import names
 from tasks.dataset.data_docs import render_data_docs
 from tasks.dataset.judging.columns import OF_THE_SCHEMA, needed_columns
-from tasks.dataset.judging.tables import Table, Unreadable, read_tables
+from tasks.dataset.judging.tables import ColumnTypes, Table, Unreadable, read_tables
 from tasks.dataset.validation_messages import MAX_EXAMPLES, describe
 from tasks.dataset.validation_report import (
     Failure,
@@ -73,8 +73,12 @@ def validate_dataset(
     reports, keys = [], []
     meter = Meter(f"validation of {dataset.name}", len(files), "files", "dataset")
     tables = read_tables(files, dataset.format == "parquet", suite)
+    types = ColumnTypes()
     for path, table in zip(files, tables, strict=True):
-        report, key = _check_file(table, path.relative_to(root).as_posix(), dataset)
+        name = path.relative_to(root).as_posix()
+        if not isinstance(table, Unreadable):
+            types.add(name, table)
+        report, key = _check_file(table, name, dataset)
         reports.append(report)
         keys.append(key)
         meter.add()
@@ -84,6 +88,10 @@ def validate_dataset(
         if any(report.rows is not None for report in reports)
         else []
     )
+    over_all += [
+        _failure("column_types", None, message, column=column)
+        for column, message in types.changed.items()
+    ]
     over_all += _uniqueness_failures(dataset, [key for key in keys if key is not None])
     over_all += _age_failures(dataset, {path.name: path.stat().st_mtime for path in files}, now)
     return ValidationReport(

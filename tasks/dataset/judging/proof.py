@@ -222,8 +222,10 @@ class Seen:
     rows: int
     columns: pd.DataFrame
     """No rows, and every column that pandas would read."""
-    column_bytes: dict[str, int]
-    """The size of each column, decompressed, in bytes."""
+    types: dict[str, tuple[str, str]]
+    """Of each column what its values are (a number, a text) and the type's own name; columns of
+    nothing but nulls are left out.
+    """
     proven: frozenset[int]
 
 
@@ -257,7 +259,7 @@ def look_at(path: Path, suite: Sequence[Expectation]) -> Seen:
                 for index, rule in asked.items()
                 if rule.holds(suite[index], facts[_column(suite[index])])
             }
-        return Seen(rows, columns, _column_bytes(file.metadata), frozenset(proven))
+        return Seen(rows, columns, _types(schema), frozenset(proven))
 
 
 def _column(expectation: Any) -> str:
@@ -287,11 +289,22 @@ def _collect(file: pq.ParquetFile, wanted: dict[str, frozenset[str]]) -> dict[st
     return facts
 
 
-def _column_bytes(metadata: pq.FileMetaData) -> dict[str, int]:
-    sizes: dict[str, int] = {}
-    for group in range(metadata.num_row_groups):
-        for index in range(metadata.num_columns):
-            chunk = metadata.row_group(group).column(index)
-            name = chunk.path_in_schema.split(".")[0]
-            sizes[name] = sizes.get(name, 0) + chunk.total_uncompressed_size
-    return sizes
+def _types(schema: pa.Schema) -> dict[str, tuple[str, str]]:
+    return {
+        column.name: (_what(column.type), str(column.type))
+        for column in schema
+        if not types.is_null(column.type)
+    }
+
+
+def _what(kind: pa.DataType) -> str:
+    """What a type's values are, whatever their width, unit or encoding."""
+    if types.is_dictionary(kind):
+        return _what(kind.value_type)
+    if _is_number(kind) or types.is_decimal(kind):
+        return "number"
+    if _is_text(kind) or types.is_string_view(kind):
+        return "text"
+    if types.is_timestamp(kind) or types.is_date(kind):
+        return "time"
+    return "list" if types.is_list(kind) or types.is_large_list(kind) else str(kind)

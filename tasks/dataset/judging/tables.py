@@ -29,6 +29,10 @@ class Table(Protocol):
     columns: list[str]
     proven: frozenset[int]
     """Positions in the suite of what certainly holds in it."""
+    types: dict[str, tuple[str, str]]
+    """Of each column what its values are and its type's own name; empty where the file says no
+    types.
+    """
 
     @property
     def without_rows(self) -> pd.DataFrame:
@@ -48,6 +52,7 @@ class CsvTable:
         self.rows = len(self._frame)
         self.columns = list(self._frame.columns)
         self.proven: frozenset[int] = frozenset()
+        self.types: dict[str, tuple[str, str]] = {}
 
     @property
     def without_rows(self) -> pd.DataFrame:
@@ -66,6 +71,7 @@ class ParquetTable:
         self.rows = seen.rows
         self.columns = list(seen.columns.columns)
         self.proven = seen.proven
+        self.types = seen.types
 
     def read(self, columns: Sequence[str]) -> pd.DataFrame:
         import pandas as pd
@@ -109,3 +115,21 @@ def _reading(read: Any, *arguments: Any, **named: Any) -> Any:
         # pandas' parsing errors are ValueErrors
         text = (str(error) or type(error).__name__).splitlines()[0]
         raise Unreadable(text) from error
+
+
+class ColumnTypes:
+    """What the columns of the files seen so far are, to find one that is something else later."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, tuple[str, str, str]] = {}
+        self.changed: dict[str, str] = {}
+        """Of each column that changes, a sentence that names both files."""
+
+    def add(self, file: str, table: Table) -> None:
+        for column, (what, name) in table.types.items():
+            before, its_name, its_file = self._first.setdefault(column, (what, name, file))
+            if before != what and column not in self.changed:
+                self.changed[column] = (
+                    f"column {column!r} is {its_name} in {its_file} and {name} in {file};"
+                    " write it with one type in every file"
+                )
