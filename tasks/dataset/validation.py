@@ -52,6 +52,11 @@ if TYPE_CHECKING:
     from great_expectations.expectations.expectation import Expectation
 
 SECONDS_PER_DAY = 86_400.0
+MAX_FRAME_BYTES = 1 << 30
+"""Bytes of a file's columns that are in memory for Great Expectations at a time, by an estimate of
+8 for each value; above, each expectation has its own columns alone.
+"""
+_BYTES_PER_VALUE = 8
 
 
 def validate_dataset(
@@ -213,13 +218,25 @@ def _judge(table: Table, dataset: DatasetConfig) -> dict[int, ExpectationValidat
     of_schema = [index for index in left if specs[index].type in OF_THE_SCHEMA]
     of_rows = [index for index in left if specs[index].type not in OF_THE_SCHEMA]
     results = _run_some(table.without_rows, specs, of_schema)
-    if of_rows:
-        needed = {
-            column for index in of_rows for column in needed_columns(specs[index], table.columns)
-        }
-        frame = table.read([column for column in table.columns if column in needed])
-        results |= _run_some(frame, specs, of_rows)
+    for group in _groups(table, specs, of_rows):
+        results |= _run_some(table.read(_needed(table, specs, group)), specs, group)
     return results
+
+
+def _groups(table: Table, specs: Sequence[ExpectationConfig], chosen: list[int]) -> list[list[int]]:
+    """Positions that are judged on one frame: all of them, or one at a time where the columns of
+    all would take more than MAX_FRAME_BYTES.
+    """
+    if not chosen:
+        return []
+    size = table.rows * len(_needed(table, specs, chosen)) * _BYTES_PER_VALUE
+    return [chosen] if size <= MAX_FRAME_BYTES else [[index] for index in chosen]
+
+
+def _needed(table: Table, specs: Sequence[ExpectationConfig], chosen: Sequence[int]) -> list[str]:
+    """The columns that any of the chosen positions asks for, in the file's order."""
+    needed = {column for index in chosen for column in needed_columns(specs[index], table.columns)}
+    return [column for column in table.columns if column in needed]
 
 
 def _run_some(

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from configs.dataset import DatasetConfig, ExpectationConfig
+from tasks.dataset import validation
 from tasks.dataset.judging import proof
 from tasks.dataset.judging.columns import needed_columns
 from tasks.dataset.validation import (
@@ -193,6 +194,31 @@ def test_only_columns_that_are_asked_for_are_read(
     config = DatasetConfig(name="x", source="data", format="parquet", expectations=suite)
     assert validate_dataset([path], config, now=NOW).success
     assert asked == [["b"], ["d"]]
+
+
+def test_a_large_file_is_judged_an_expectation_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({name: np.arange(9) for name in ("a", "b", "c")}), path)
+    asked: list[list[str]] = []
+    read = pd.read_parquet
+
+    def read_parquet(path: Path, columns: list[str]) -> Any:
+        asked.append(columns)
+        return read(path, columns=columns)
+
+    monkeypatch.setattr(pd, "read_parquet", read_parquet)
+    below = [
+        {"type": "expect_column_mean_to_be_between", "kwargs": {"column": name, "max_value": 3}}
+        for name in ("b", "a")
+    ]
+    config = DatasetConfig(name="x", source="data", format="parquet", expectations=tuple(below))
+    together = validate_dataset([path], config, now=NOW)
+    monkeypatch.setattr(validation, "MAX_FRAME_BYTES", 9 * 8)
+    apart = validate_dataset([path], config, now=NOW)
+    assert asked == [["a", "b"], ["b"], ["a"]]
+    assert together == apart and len(apart.problems) == 2
 
 
 @pytest.mark.parametrize(
