@@ -4,9 +4,11 @@
     report = validate_dataset(files, config.dataset, now=datetime.now(UTC))
     report.raise_if_failed()  # ValidationFailed lists every problem
 
-Great Expectations judges each file by itself, one ephemeral context per file: a checkpoint over
-several files mixes their results, and memory stays at one file. What no single file can tell (rows
-in total, uniqueness across files, age) is checked here. Whatever can't be judged counts as failed.
+One pass over a Parquet file proves what certainly holds (judging/proof.py), files side by side.
+Great Expectations judges the rest, and the columns that it asks for are read for it; each file by
+itself, in an ephemeral context of its own, since a checkpoint over several mixes their results.
+What no single file can tell (rows in total, uniqueness across files, age) is checked here. Whatever
+can't be judged counts as failed.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from configs.dataset import DatasetConfig, ExpectationConfig
 from configs.models import PlatformConfig
 from scaling import names
 from tasks.dataset.data_docs import render_data_docs
+from tasks.dataset.judging.columns import OF_THE_SCHEMA, needed_columns
+from tasks.dataset.judging.tables import ColumnTypes, Table, Unreadable, read_tables
 from tasks.dataset.validation_messages import MAX_EXAMPLES, describe
 from tasks.dataset.validation_report import (
     Failure,
@@ -48,6 +52,11 @@ if TYPE_CHECKING:
     from great_expectations.expectations.expectation import Expectation
 
 SECONDS_PER_DAY = 86_400.0
+MAX_FRAME_BYTES = 1 << 30
+"""Bytes of a file's columns that are in memory for Great Expectations at a time, by an estimate of
+8 for each value; above, each expectation has its own columns alone.
+"""
+_BYTES_PER_VALUE = 8
 
 
 def validate_dataset(
@@ -64,12 +73,17 @@ def validate_dataset(
             f"dataset {dataset.name!r}: no {dataset.pattern} files under {dataset.source};"
             " check the source"
         )
-    _build_expectations(dataset.expectations)  # refuse a bad suite before the first file is read
+    suite = _build_expectations(dataset.expectations)  # refused before the first file is read
     root = Path(os.path.commonpath([path.parent for path in files]))
     reports, keys = [], []
     meter = Meter(f"validation of {dataset.name}", len(files), "files", "dataset")
-    for path in files:
-        report, key = _check_file(path, path.relative_to(root).as_posix(), dataset)
+    tables = read_tables(files, dataset.format == "parquet", suite)
+    types = ColumnTypes()
+    for path, table in zip(files, tables, strict=True):
+        name = path.relative_to(root).as_posix()
+        if not isinstance(table, Unreadable):
+            types.add(name, table)
+        report, key = _check_file(table, name, dataset)
         reports.append(report)
         keys.append(key)
         meter.add()
@@ -79,6 +93,10 @@ def validate_dataset(
         if any(report.rows is not None for report in reports)
         else []
     )
+    over_all += [
+        _failure("column_types", None, message, column=column)
+        for column, message in types.changed.items()
+    ]
     over_all += _uniqueness_failures(dataset, [key for key in keys if key is not None])
     over_all += _age_failures(dataset, {path.name: path.stat().st_mtime for path in files}, now)
     return ValidationReport(
@@ -150,51 +168,85 @@ def _explain_arguments(error: Exception) -> str:
 
 
 def _check_file(
-    path: Path, name: str, dataset: DatasetConfig
+    table: Table | Unreadable, name: str, dataset: DatasetConfig
 ) -> tuple[FileReport, pd.DataFrame | None]:
     """The file's report and its key columns, which the check across files needs."""
-    import pandas as pd
-    import pyarrow as pa
-
     try:
-        frame = pd.read_parquet(path) if dataset.format == "parquet" else pd.read_csv(path)
-    except (OSError, ValueError, pa.ArrowException) as error:
-        # pandas' parsing errors are ValueErrors
-        failure = _failure(
-            "readable", name, f"{name} can't be read as {dataset.format}: {_first_line(error)}"
-        )
+        if isinstance(table, Unreadable):
+            raise table
+        results = _judge(table, dataset)
+        missing = [column for column in dataset.unique_columns if column not in table.columns]
+        has_key = bool(dataset.unique_columns) and not missing
+        key = table.read(dataset.unique_columns) if has_key else None
+    except Unreadable as error:
+        failure = _failure("readable", name, f"{name} can't be read as {dataset.format}: {error}")
         return (
             FileReport(file=name, rows=None, success=False, expectations=0, failures=(failure,)),
             None,
         )
-    results = _run_expectations(frame, dataset.expectations)
     failures = [
-        _from_result(result, dataset.expectations[index], index, name, len(frame))
+        _from_result(result, dataset.expectations[index], index, name, table.rows)
         for index, result in sorted(results.items())
         if not result.success
     ]
-    for index in sorted(set(range(len(dataset.expectations))) - set(results)):
+    judged = table.proven | set(results)
+    for index in sorted(set(range(len(dataset.expectations))) - judged):
         kind = dataset.expectations[index].type
         failures.append(
             _failure(kind, name, f"Great Expectations gave no result for {kind} (file {name})")
         )
-    missing = [column for column in dataset.unique_columns if column not in frame.columns]
     if missing:
         message = (
             f"unique_columns names {', '.join(map(repr, missing))}, not in {name};"
-            f" {_columns_of(frame)}"
+            f" {_columns_of(table.columns)}"
         )
         failures.append(_failure("unique_columns", name, message, column=", ".join(missing)))
     report = FileReport(
         file=name,
-        rows=len(frame),
+        rows=table.rows,
         success=all(failure.severity != "critical" for failure in failures),
-        expectations=len(results),
+        expectations=len(judged),
         failures=tuple(failures),
     )
-    if missing or not dataset.unique_columns:
-        return report, None
-    return report, frame[list(dataset.unique_columns)].assign(**{_FILE: name})
+    return report, None if key is None else key.assign(**{_FILE: name})
+
+
+def _judge(table: Table, dataset: DatasetConfig) -> dict[int, ExpectationValidationResult]:
+    """Great Expectations' results of what is not proven, by position in the suite."""
+    specs = dataset.expectations
+    left = [index for index in range(len(specs)) if index not in table.proven]
+    of_schema = [index for index in left if specs[index].type in OF_THE_SCHEMA]
+    of_rows = [index for index in left if specs[index].type not in OF_THE_SCHEMA]
+    results = _run_some(table.without_rows, specs, of_schema)
+    for group in _groups(table, specs, of_rows):
+        results |= _run_some(table.read(_needed(table, specs, group)), specs, group)
+    return results
+
+
+def _groups(table: Table, specs: Sequence[ExpectationConfig], chosen: list[int]) -> list[list[int]]:
+    """Positions that are judged on one frame: all of them, or one at a time where the columns of
+    all would take more than MAX_FRAME_BYTES.
+    """
+    if not chosen:
+        return []
+    size = table.rows * len(_needed(table, specs, chosen)) * _BYTES_PER_VALUE
+    return [chosen] if size <= MAX_FRAME_BYTES else [[index] for index in chosen]
+
+
+def _needed(table: Table, specs: Sequence[ExpectationConfig], chosen: Sequence[int]) -> list[str]:
+    """The columns that any of the chosen positions asks for, in the file's order."""
+    needed = {column for index in chosen for column in needed_columns(specs[index], table.columns)}
+    return [column for column in table.columns if column in needed]
+
+
+def _run_some(
+    frame: pd.DataFrame, specs: Sequence[ExpectationConfig], chosen: Sequence[int]
+) -> dict[int, ExpectationValidationResult]:
+    """The results of the `chosen` positions of the suite alone."""
+    if not chosen:
+        return {}
+    results = _run_expectations(frame, [specs[index] for index in chosen])
+    return {chosen[index]: result for index, result in results.items()}
 
 
 _FILE = "nodesweep file name"
@@ -216,6 +268,9 @@ def _run_expectations(
         ProgressBarsConfig,
     )
 
+    from tasks.dataset.judging.between import use_vectorised_between
+
+    use_vectorised_between()
     quiet = DataContextConfig(
         store_backend_defaults=InMemoryStoreBackendDefaults(init_temp_docs_sites=False),
         progress_bars=ProgressBarsConfig(globally=False),
@@ -367,17 +422,13 @@ def _failure(
     )
 
 
-def _columns_of(frame: pd.DataFrame) -> str:
-    names = [str(column) for column in frame.columns]
+def _columns_of(columns: Sequence[object]) -> str:
+    names = [str(column) for column in columns]
     return (
         "its columns: "
         + ", ".join(names[:10])
         + (f" and {len(names) - 10} more" if len(names) > 10 else "")
     )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def store_data_docs(

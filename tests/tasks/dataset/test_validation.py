@@ -220,6 +220,44 @@ def test_file_that_is_not_parquet(digits: list[Path]) -> None:
     assert ">not checked everywhere<" in render_data_docs(report)
 
 
+def test_truncated_file_among_many_is_named_and_the_others_are_judged(tmp_path: Path) -> None:
+    files = [table(tmp_path / f"part-{part:02}.parquet", label=[1, 12]) for part in range(20)]
+    files[7].write_bytes(files[7].read_bytes()[:-100])
+    files[9].write_bytes(b"")
+    report = check(files)
+    assert [file.file for file in report.files if file.rows is None] == [
+        "part-07.parquet",
+        "part-09.parquet",
+    ]
+    messages = [failure.message for failure in report.problems]
+    assert messages[7].startswith("part-07.parquet can't be read as parquet: ")
+    assert len(messages) == 20 and sum("1 of 2 rows not between" in text for text in messages) == 18
+
+
+def test_damaged_rows_behind_a_whole_footer_are_named(tmp_path: Path) -> None:
+    file = table(tmp_path / "a.parquet", label=list(range(5000)))
+    content = bytearray(file.read_bytes())
+    content[4:400] = b"\xff" * 396
+    file.write_bytes(content)
+    (failure,) = check([file]).problems
+    assert failure.message.startswith("a.parquet can't be read as parquet: ")
+
+
+def test_column_that_changes_its_type_between_files(tmp_path: Path) -> None:
+    files = [
+        table(tmp_path / "a.parquet", label=[1], split=["x"], note=[None]),
+        table(tmp_path / "b.parquet", label=[1.5], split=["x"], note=["y"]),
+        table(tmp_path / "c.parquet", label=["1"], split=["x"], note=["y"]),
+        table(tmp_path / "d.parquet", label=["1"], split=["x"], note=["y"]),
+    ]
+    (failure,) = check(files, NOT_NULL).problems
+    assert (failure.expectation, failure.column, failure.file) == ("column_types", "label", None)
+    assert failure.message == (
+        "column 'label' is int64 in a.parquet and large_string in c.parquet;"
+        " write it with one type in every file"
+    )
+
+
 def test_csv_in_folders(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()

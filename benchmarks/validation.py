@@ -1,0 +1,225 @@
+"""How long a dataset's validation takes beside the least that it could take: 36 expectations on
+generated Parquet.
+
+    .venv/bin/python -m benchmarks.validation [--rows 5000000] [--files 10] [--repeats 3]
+        [--output FILE.json]
+
+Three ways, one after the other in every repeat, each in a process of its own after its imports:
+`scan` reads all columns with pyarrow and finds their nulls and extremes; `ours` is what a run does
+(tasks/dataset/validation.py); `great_expectations` reads all files into one frame and has Great
+Expectations alone judge it, once. Compared are the medians of wall seconds and of CPU seconds: a
+machine that others use, too, lengthens the former. The peak is the process's highest resident
+memory less what it had after its imports. The exit code is 1 where `ours` needs more than 3 times
+the scan's CPU seconds or finds a failure in this good data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from configs.dataset import DatasetConfig, ExpectationConfig
+from scaling.names import pretty_json
+
+GOAL_RATIO = 3.0
+_KIBIBYTE = 1024
+_WAYS = ("scan", "ours", "great_expectations")
+_NARROW, _SINGLE, _WIDE, _DOUBLE = range(6), range(6), range(3), range(2)
+
+
+def write_data(folder: Path, rows: int, files: int, seed: int = 0) -> None:
+    """`files` Parquet files of 20 columns, `rows` rows in all."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    random = np.random.default_rng(seed)
+    count = rows // files
+    start = np.datetime64("2026-01-01", "us")
+    words = np.array(["train", "test", "valid"])
+    for part in range(files):
+        columns: dict[str, Any] = {
+            f"narrow_{index}": random.integers(0, 1000, count).astype("int32") for index in _NARROW
+        }
+        columns |= {f"single_{index}": random.random(count).astype("float32") for index in _SINGLE}
+        columns |= {f"wide_{index}": random.integers(0, 10**6, count) for index in _WIDE}
+        columns |= {f"double_{index}": random.random(count) for index in _DOUBLE}
+        columns["time"] = start + random.integers(0, 10**12, count).astype("timedelta64[us]")
+        columns["split"] = words[random.integers(0, 3, count)]
+        columns["id"] = np.arange(part * count, (part + 1) * count)
+        pq.write_table(pa.table(columns), folder / f"part-{part}.parquet")
+
+
+def checks() -> tuple[ExpectationConfig, ...]:
+    """36 expectations of the kinds that are in common use, which the data meets."""
+    groups = [("narrow", _NARROW, 999), ("single", _SINGLE, 1), ("double", _DOUBLE, 1)]
+    limits = {f"{name}_{index}": high for name, count, high in groups for index in count}
+    limits |= {f"wide_{index}": 10**6 for index in _WIDE}
+    specs: list[tuple[str, dict[str, Any]]] = [
+        ("expect_column_values_to_be_between", {"column": name, "min_value": 0, "max_value": high})
+        for name, high in limits.items()
+    ]
+    specs += [
+        ("expect_column_values_to_not_be_null", {"column": name})
+        for name in [*(name for name in limits if "wide" not in name), "split"]
+    ]
+    since = {"column": "time", "min_value": "2026-01-01T00:00:00"}
+    splits = {"column": "split", "value_set": ["train", "test", "valid"]}
+    specs += [
+        ("expect_column_values_to_be_between", since),
+        ("expect_column_values_to_be_in_set", splits),
+        ("expect_table_column_count_to_equal", {"value": 20}),
+        ("expect_column_to_exist", {"column": "split"}),
+    ]
+    return tuple(ExpectationConfig(type=kind, kwargs=arguments) for kind, arguments in specs)
+
+
+def prepare_scan(files: list[Path]) -> Callable[[], bool]:
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    pq.read_table(files[0], columns=["id"])  # pyarrow imports the rest of itself
+
+    def scan() -> bool:
+        nulls = 0
+        for path in files:
+            for column in pq.read_table(path).columns:
+                nulls += column.null_count
+                pc.min_max(column)
+        return nulls == 0
+
+    return scan
+
+
+def prepare_ours(files: list[Path]) -> Callable[[], bool]:
+    import great_expectations  # noqa: F401  (seconds of import, which every way leaves out)
+
+    from tasks.dataset.judging import proof  # noqa: F401
+    from tasks.dataset.validation import validate_dataset
+
+    config = DatasetConfig(name="bench", source="x", format="parquet", expectations=checks())
+    return lambda: validate_dataset(files, config, now=datetime.now(UTC)).success
+
+
+def prepare_great_expectations(files: list[Path]) -> Callable[[], bool]:
+    import pandas as pd
+    from great_expectations.expectations.metrics.column_map_metrics.column_values_between import (
+        ColumnValuesBetween,
+    )
+
+    from tasks.dataset.judging.between import register_condition, use_vectorised_between
+    from tasks.dataset.validation import _run_expectations
+
+    use_vectorised_between()
+    register_condition(ColumnValuesBetween._pandas)  # theirs, for good in this process
+
+    def judge() -> bool:
+        frame = pd.concat([pd.read_parquet(path) for path in files], ignore_index=True)
+        results = _run_expectations(frame, checks())
+        return len(results) == len(checks()) and all(it.success for it in results.values())
+
+    return judge
+
+
+def measure(way: str, folder: Path) -> dict[str, Any]:
+    """In this process: what one validation takes."""
+    prepare = {
+        "scan": prepare_scan,
+        "ours": prepare_ours,
+        "great_expectations": prepare_great_expectations,
+    }[way]
+    run = prepare(sorted(folder.glob("*.parquet")))
+    before = _peak_bytes()
+    wall, cpu = time.perf_counter(), time.process_time()
+    success = run()
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    peak = _peak_bytes() - before
+    return {
+        "success": success,
+        "wall_seconds": round(wall, 3),
+        "cpu_seconds": round(cpu, 3),
+        "peak_bytes": peak,
+    }
+
+
+def _peak_bytes() -> int:
+    """This process's highest resident memory since it began (Linux)."""
+    status = Path("/proc/self/status").read_text()
+    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) * _KIBIBYTE
+
+
+def _in_a_process(way: str, folder: Path) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.validation", "--measure", way, str(folder)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=3600)
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    print(f"{way:20} {result}", flush=True)
+    return result
+
+
+def compare(rows: int, files: int, repeats: int) -> dict[str, Any]:
+    """All of it, on data that is made for it and deleted again."""
+    with tempfile.TemporaryDirectory(prefix="nodesweep-validation-") as scratch:
+        folder = Path(scratch)
+        write_data(folder, rows, files)
+        size = sum(path.stat().st_size for path in folder.iterdir())
+        _in_a_process("scan", folder)  # the files are in the page cache from here on
+        runs: dict[str, list[dict[str, Any]]] = {way: [] for way in _WAYS}
+        for repeat in range(repeats):
+            for way in _WAYS[: 3 if repeat == 0 else 2]:
+                runs[way].append(_in_a_process(way, folder))
+    middle = {
+        way: {key: median(run[key] for run in some) for key in ("wall_seconds", "cpu_seconds")}
+        for way, some in runs.items()
+    }
+    return {
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": {"cpus": os.cpu_count(), "python": platform.python_version()},
+        "load_at_end": [round(value, 1) for value in os.getloadavg()],
+        "versions": {name: version(name) for name in ("great-expectations", "pandas", "pyarrow")},
+        "data": {"rows": rows, "columns": 20, "files": files, "bytes": size},
+        "expectations": len(checks()),
+        "runs": runs,
+        "median": middle,
+        "peak_bytes": {way: max(run["peak_bytes"] for run in some) for way, some in runs.items()},
+        "ratio_to_scan": {
+            key: {way: round(middle[way][key] / middle["scan"][key], 2) for way in _WAYS}
+            for key in ("wall_seconds", "cpu_seconds")
+        },
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--files", type=int, default=10)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--measure", nargs=2, metavar=("WAY", "FOLDER"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure:
+        way, folder = options.measure
+        print(json.dumps(measure(way, Path(folder))))
+        return 0
+    result = compare(options.rows, options.files, options.repeats)
+    print(json.dumps({key: result[key] for key in ("median", "peak_bytes", "ratio_to_scan")}))
+    if options.output:
+        options.output.write_bytes(pretty_json(result))
+    is_near = result["ratio_to_scan"]["cpu_seconds"]["ours"] <= GOAL_RATIO
+    return 0 if is_near and all(run["success"] for run in result["runs"]["ours"]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

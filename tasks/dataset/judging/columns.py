@@ -1,0 +1,48 @@
+"""Which columns of a table an expectation looks at.
+
+    needed_columns(spec, ["label", "split", "pixel_0"])  # ["label"]
+
+A file is read for these alone. Where that is not certain, all of its columns are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from configs.dataset import ExpectationConfig
+
+_NAMING = ("column", "column_A", "column_B", "column_list")
+_LOOKING_ELSEWHERE = frozenset({"row_condition", "result_format"})
+"""Arguments in whose text any column may be named."""
+
+OF_THE_SCHEMA = frozenset(
+    {
+        "expect_column_to_exist",
+        "expect_table_column_count_to_be_between",
+        "expect_table_column_count_to_equal",
+        "expect_table_columns_to_match_ordered_list",
+        "expect_table_columns_to_match_set",
+    }
+)
+"""Expectations that a table without rows answers."""
+
+_OF_THE_ROWS = frozenset(
+    {"expect_table_row_count_to_be_between", "expect_table_row_count_to_equal"}
+)
+
+
+def needed_columns(spec: ExpectationConfig, columns: Sequence[str]) -> list[str]:
+    """Those of the table's `columns` that the expectation is judged by; a column that it names and
+    that isn't there is left out.
+    """
+    if _LOOKING_ELSEWHERE & set(spec.kwargs):
+        return list(columns)
+    if spec.type in _OF_THE_ROWS:
+        return list(columns[:1])  # a table of no column has no rows
+    named: list[object] = []
+    for key in _NAMING:
+        value = spec.kwargs.get(key, ())
+        named += value if isinstance(value, list | tuple) else [value]
+    if not named:
+        return list(columns)
+    return [name for name in columns if name in named]

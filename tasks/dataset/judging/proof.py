@@ -1,0 +1,310 @@
+"""Proves, in one pass over a Parquet file, which expectations certainly hold in it.
+
+    seen = look_at(path, suite)
+    seen.proven  # positions in the suite; Great Expectations has to judge each of the others
+
+The pass reads only the columns that are asked for, a batch of rows at a time, and keeps counts,
+extremes and a few distinct values of each. A rule says True only where Great Expectations would
+find success on the whole column as pandas reads it; whatever is doubtful (other arguments, a type
+that pandas converts, a whole number that float64 can't hold, no rows) is left to it. So a failure,
+its counts and its examples are always Great Expectations' own. Calls of different files may run in
+parallel: Arrow releases Python's lock while it reads and computes.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pyarrow.types as types
+
+if TYPE_CHECKING:
+    from great_expectations.expectations.expectation import Expectation
+
+ROWS_PER_BATCH = 131_072
+READ_BUFFER_BYTES = 1 << 20
+MAX_DISTINCT = 10_000
+"""Distinct values that are remembered of a column; a set of more is left to Great Expectations."""
+
+BIGGEST_EXACT_INTEGER = 2**53
+_LIMITS = frozenset({"column", "min_value", "max_value", "strict_min", "strict_max", "mostly"})
+_SET = frozenset({"column", "value_set", "mostly"})
+
+
+@dataclass
+class ColumnFacts:
+    """What the pass has seen of one column."""
+
+    type: pa.DataType
+    nulls: int = 0
+    is_nan: bool = False
+    low: Any = None
+    high: Any = None
+    shortest: int | None = None
+    longest: int | None = None
+    distinct: set[Any] | None = field(default_factory=set)
+
+    def add(self, values: pa.Array, wanted: frozenset[str]) -> None:
+        """Take in the next values; `wanted` names the facts that some rule asks for."""
+        self.nulls += values.null_count
+        if "nan" in wanted and types.is_floating(self.type):
+            self.is_nan |= bool(pc.any(pc.is_nan(values)).as_py())
+        if "extremes" in wanted:
+            self.low, self.high = _widen(self.low, self.high, values)
+        if "lengths" in wanted:
+            lengths = pc.utf8_length(values)
+            self.shortest, self.longest = _widen(self.shortest, self.longest, lengths)
+        if "distinct" in wanted and self.distinct is not None:
+            found = pc.unique(values)
+            if len(found) > MAX_DISTINCT or len(self.distinct) > MAX_DISTINCT:
+                self.distinct = None
+            else:
+                self.distinct |= set(found.to_pylist()) - {None}
+
+
+def _widen(low: Any, high: Any, values: pa.Array) -> tuple[Any, Any]:
+    """The extremes with those of `values`. Neither nulls count nor NaN, a null to pandas."""
+    if types.is_floating(values.type):
+        values = values.filter(pc.invert(pc.is_nan(values)))
+    found = pc.min_max(values)
+    least, most = found["min"].as_py(), found["max"].as_py()
+    if least is None:
+        return low, high
+    return (least, most) if low is None else (min(low, least), max(high, most))
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """When an expectation about one column certainly holds."""
+
+    arguments: frozenset[str]
+    wanted: frozenset[str]
+    suits: Callable[[pa.DataType], bool]
+    holds: Callable[[Expectation, ColumnFacts], bool]
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return types.is_integer(kind) or types.is_floating(kind)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return types.is_string(kind) or types.is_large_string(kind)
+
+
+def _has_order(kind: pa.DataType) -> bool:
+    is_time = types.is_timestamp(kind) or types.is_date32(kind)
+    return _is_number(kind) or is_time or types.is_decimal128(kind)
+
+
+def _is_simple(kind: pa.DataType) -> bool:
+    return _has_order(kind) or _is_text(kind) or types.is_boolean(kind)
+
+
+def _lies_between(expectation: Any, low: Any, high: Any) -> bool:
+    """Whether low to high lies inside the expectation's bounds, which are of the values' kind."""
+    bounds = (expectation.min_value, expectation.max_value)
+    if low is None or not all(_compares_exactly(low, high, bound) for bound in bounds):
+        return False
+    if not all(isinstance(it, bool) for it in (expectation.strict_min, expectation.strict_max)):
+        return False
+    least, most = bounds
+    above = least is None or (low > least if expectation.strict_min else low >= least)
+    below = most is None or (high < most if expectation.strict_max else high <= most)
+    return above and below
+
+
+def _compares_exactly(low: Any, high: Any, bound: Any) -> bool:
+    if bound is None:
+        return True
+    if isinstance(low, int):
+        most = BIGGEST_EXACT_INTEGER
+        return type(bound) in (int, float) and -most <= low and high <= most
+    if isinstance(low, float | Decimal):
+        return type(bound) in (int, float)
+    if isinstance(low, datetime.datetime):
+        return isinstance(bound, datetime.datetime) and low.tzinfo is None and bound.tzinfo is None
+    return type(low) is datetime.date and type(bound) is datetime.date
+
+
+def _between_holds(expectation: Any, facts: ColumnFacts) -> bool:
+    return _lies_between(expectation, facts.low, facts.high)
+
+
+def _extreme_holds(name: str) -> Callable[[Any, ColumnFacts], bool]:
+    """For the rule about a column's minimum or maximum. A strict bound is rounded to the column's
+    own precision by Great Expectations, so it is left to it.
+    """
+
+    def holds(expectation: Any, facts: ColumnFacts) -> bool:
+        if expectation.strict_min is not False or expectation.strict_max is not False:
+            return False
+        value = getattr(facts, name)
+        return _lies_between(expectation, value, value)
+
+    return holds
+
+
+def _lengths_hold(expectation: Any, facts: ColumnFacts) -> bool:
+    return _lies_between(expectation, facts.shortest, facts.longest)
+
+
+def _set_holds(expectation: Any, facts: ColumnFacts) -> bool:
+    members = expectation.value_set
+    if not facts.distinct or not isinstance(members, list | tuple | set):
+        return False
+    kind = str if _is_text(facts.type) else int
+    if any(type(member) is not kind for member in members):
+        return False
+    if kind is int and any(abs(value) > BIGGEST_EXACT_INTEGER for value in facts.distinct):
+        return False
+    return facts.distinct <= set(members)
+
+
+def _no_nulls(expectation: Any, facts: ColumnFacts) -> bool:
+    return facts.nulls == 0 and not facts.is_nan
+
+
+_EXTREMES = frozenset({"extremes"})
+_COLUMN_RULES: dict[str, _Rule] = {
+    "expect_column_values_to_not_be_null": _Rule(
+        frozenset({"column", "mostly"}), frozenset({"nan"}), _is_simple, _no_nulls
+    ),
+    "expect_column_values_to_be_between": _Rule(_LIMITS, _EXTREMES, _has_order, _between_holds),
+    "expect_column_min_to_be_between": _Rule(
+        _LIMITS - {"mostly"}, _EXTREMES, _is_number, _extreme_holds("low")
+    ),
+    "expect_column_max_to_be_between": _Rule(
+        _LIMITS - {"mostly"}, _EXTREMES, _is_number, _extreme_holds("high")
+    ),
+    "expect_column_value_lengths_to_be_between": _Rule(
+        _LIMITS, frozenset({"lengths"}), _is_text, _lengths_hold
+    ),
+    "expect_column_values_to_be_in_set": _Rule(
+        _SET,
+        frozenset({"distinct"}),
+        lambda kind: _is_text(kind) or types.is_integer(kind),
+        _set_holds,
+    ),
+}
+
+
+def _table_rule_holds(expectation: Any, columns: Sequence[Any], rows: int) -> bool:
+    """Whether an expectation about the table's columns or number of rows certainly holds."""
+    arguments = set(expectation.configuration.kwargs)
+    match expectation.expectation_type:
+        case "expect_column_to_exist":
+            return arguments == {"column"} and expectation.column in columns
+        case "expect_table_column_count_to_equal":
+            return arguments == {"value"} and expectation.value == len(columns)
+        case "expect_table_row_count_to_equal":
+            return arguments == {"value"} and expectation.value == rows
+        case "expect_table_columns_to_match_ordered_list":
+            return arguments == {"column_list"} and expectation.column_list == list(columns)
+        case "expect_table_columns_to_match_set":
+            wanted = expectation.column_set
+            is_set = isinstance(wanted, list | tuple | set)
+            return arguments == {"column_set"} and is_set and set(wanted) == set(columns)
+    return False
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A Parquet file without its rows, and what was proven of it."""
+
+    rows: int
+    columns: pd.DataFrame
+    """No rows, and every column that pandas would read."""
+    types: dict[str, tuple[str, str]]
+    """Of each column what its values are (a number, a text) and the type's own name; columns of
+    nothing but nulls are left out.
+    """
+    proven: frozenset[int]
+
+
+def look_at(path: Path, suite: Sequence[Expectation]) -> Seen:
+    """Read the columns that `suite` asks for; says which of its expectations hold for certain.
+
+    Raises OSError, ValueError or pyarrow.ArrowException where the file can't be read.
+    """
+    with pq.ParquetFile(path, buffer_size=READ_BUFFER_BYTES) as file:
+        schema, rows = file.schema_arrow, file.metadata.num_rows
+        columns = schema.empty_table().to_pandas()
+        names = list(columns.columns)
+        proven = {
+            index
+            for index, expectation in enumerate(suite)
+            if _table_rule_holds(expectation, names, rows)
+        }
+        asked = {
+            index: rule
+            for index, expectation in enumerate(suite)
+            if (rule := _rule_for(expectation, schema, columns)) is not None
+        }
+        wanted: dict[str, frozenset[str]] = {}
+        for index, rule in asked.items():
+            name = _column(suite[index])
+            wanted[name] = wanted.get(name, frozenset()) | rule.wanted
+        facts = _collect(file, wanted)
+        if rows:
+            proven |= {
+                index
+                for index, rule in asked.items()
+                if rule.holds(suite[index], facts[_column(suite[index])])
+            }
+        return Seen(rows, columns, _types(schema), frozenset(proven))
+
+
+def _column(expectation: Any) -> str:
+    return str(expectation.column)
+
+
+def _rule_for(expectation: Any, schema: pa.Schema, columns: pd.DataFrame) -> _Rule | None:
+    """The rule that can prove the expectation on this file; None where there is none."""
+    rule = _COLUMN_RULES.get(expectation.expectation_type)
+    if rule is None or not set(expectation.configuration.kwargs) <= rule.arguments:
+        return None
+    if not isinstance(getattr(expectation, "mostly", 1), int | float):
+        return None
+    name = expectation.column
+    if list(columns.columns).count(name) != 1 or len(schema.get_all_field_indices(name)) != 1:
+        return None
+    return rule if rule.suits(schema.field(name).type) else None
+
+
+def _collect(file: pq.ParquetFile, wanted: dict[str, frozenset[str]]) -> dict[str, ColumnFacts]:
+    facts = {name: ColumnFacts(file.schema_arrow.field(name).type) for name in wanted}
+    if not facts:
+        return facts
+    for batch in file.iter_batches(ROWS_PER_BATCH, columns=list(facts), use_threads=False):
+        for name, column in facts.items():
+            column.add(batch.column(name), wanted[name])
+    return facts
+
+
+def _types(schema: pa.Schema) -> dict[str, tuple[str, str]]:
+    return {
+        column.name: (_what(column.type), str(column.type))
+        for column in schema
+        if not types.is_null(column.type)
+    }
+
+
+def _what(kind: pa.DataType) -> str:
+    """What a type's values are, whatever their width, unit or encoding."""
+    if types.is_dictionary(kind):
+        return _what(kind.value_type)
+    if _is_number(kind) or types.is_decimal(kind):
+        return "number"
+    if _is_text(kind) or types.is_string_view(kind):
+        return "text"
+    if types.is_timestamp(kind) or types.is_date(kind):
+        return "time"
+    return "list" if types.is_list(kind) or types.is_large_list(kind) else str(kind)
