@@ -8,6 +8,7 @@ import logging
 
 from configs.models import BenchmarkConfig
 from scaling import names
+from scaling.design.of_sweep import is_complete
 from scaling.report import ScalingReport
 from scaling.trend.compare import Comparison, ComparisonError, compare
 from scaling.trend.compare_render import render_comparison_markdown
@@ -72,13 +73,16 @@ def last_good_report(config: BenchmarkConfig, sweep: str) -> ScalingReport | Non
         except ReportUnreadable as error:
             logger.warning("%s", error)
             continue
-        completed = sum(row.n + row.n_spot for row in report.summary)
-        if (
-            report.baseline is not None
-            and completed == len(config.sweep.node_counts) * config.sweep.repeats
-        ):
+        if report.baseline is not None and _has_all_runs(config, report):
             return report
     return None
+
+
+def _has_all_runs(config: BenchmarkConfig, report: ScalingReport) -> bool:
+    if config.sweep.design == "sequential":
+        return is_complete(config, report)
+    completed = sum(row.n + row.n_spot for row in report.summary)
+    return completed == len(config.sweep.node_counts) * config.sweep.repeats
 
 
 def _is_regression(config: BenchmarkConfig, sweep: str) -> bool:

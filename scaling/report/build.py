@@ -21,6 +21,7 @@ from scaling.analysis.speedup import (
     choose_train_clock,
     summarise_runs,
 )
+from scaling.design.of_sweep import asked_points
 from scaling.outcome.outcome import JobOutcome, PlatformKind, TrainClock
 from scaling.planning.fail_fast import given_up_caveat
 from scaling.planning.plan import POLICY_LABELS, SweepPlan
@@ -67,9 +68,11 @@ def analyse(
     if not outcomes:
         raise ValueError(f"sweep {sweep_id}: no outcome to report, not one job was accepted")
     rules = config.report if config is not None else rules or ReportConfig()
-    planned = (
-        sorted({(point.nodes, point.repeat) for point in plan.points}) if plan is not None else []
-    )
+    planned: list[tuple[int, int]] = []
+    if plan is not None:
+        planned = sorted({(point.nodes, point.repeat) for point in plan.points})
+    if config is not None and config.sweep.design != "full":
+        planned = asked_points(config, outcomes)
     platform = _platform(outcomes)
     price = price or unknown_price(platform.instance_type, "none was given")
     # By the order that was planned, before any time is seen (docs/statistics.md).
