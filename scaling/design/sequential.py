@@ -70,18 +70,31 @@ class Judged:
     low: float
     high: float
     limit: float
+    error: float
+    """What both bounds together may err by."""
 
     @property
     def text(self) -> str:
-        """efficiency 92 % (80 %–105 %), at least 75 %."""
-        write = format_percent if self.criterion == "efficiency" else format_ratio
+        """efficiency 92 % (80 %–105 %) for at least 75 %."""
+        return f"{self.value_text} for at least {self.limit_text}"
+
+    @property
+    def limit_text(self) -> str:
+        return self._write(self.limit)
+
+    @property
+    def value_text(self) -> str:
+        """efficiency 92 % (80 %–105 %)."""
         what = (
             f"speedup over {nodes_text(self.than)}"
             if self.criterion == "faster"
             else self.criterion.replace("_", " ")
         )
-        span = f"{write(self.low)}–{write(self.high)}"
-        return f"{what} {write(self.value)} ({span}) for at least {write(self.limit)}"
+        span = f"{self._write(self.low)}–{self._write(self.high)}"
+        return f"{what} {self._write(self.value)} ({span})"
+
+    def _write(self, number: float) -> str:
+        return format_percent(number) if self.criterion == "efficiency" else format_ratio(number)
 
 
 @dataclass(frozen=True)
@@ -253,7 +266,10 @@ def judge(
         low, high = value - below * reach, value + above * reach
         answer = _answer(low, high, math.log(least))
         shown = [math.exp(number) * scale for number in (value, low, high)]
-        judged.append(Judged(criterion, than, answer, shown[0], shown[1], shown[2], least * scale))
+        spent = error * (1 + 1 / len(comparisons))
+        judged.append(
+            Judged(criterion, than, answer, shown[0], shown[1], shown[2], least * scale, spent)
+        )
     answers = {each.answer for each in judged}
     worst = next(each for each in _WORST_FIRST if each in answers)
     return CountAnswer(target, worst, tuple(judged), look)
