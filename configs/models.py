@@ -335,24 +335,29 @@ class BenchmarkConfig(Section):
             )
         return self
 
-    @model_validator(mode="after")
-    def _design_has_its_limits(self) -> Self:
-        if self.sweep.design != "sequential":
-            return self
+    @property
+    def sequential_problem(self) -> str | None:
+        """What of this config does not go with sweep.design: sequential; None: all of it does."""
         goals = self.report.recommendation
         for name in ("deadline_seconds", "budget_usd_per_run"):
             if getattr(goals, name) is not None:
-                raise ValueError(
+                return (
                     f"report.recommendation.{name} is {getattr(goals, name)}, and sweep.design:"
                     " sequential decides by efficiency and doubling ratio alone; leave it out, or"
                     " set sweep.design: full"
                 )
         if self.training.spot is not None:
-            raise ValueError(
+            return (
                 "training.spot is set, and runs on spot capacity never make the headline, so that"
                 " sweep.design: sequential would have nothing to decide by; leave it out, or set"
                 " sweep.design: full"
             )
+        return None
+
+    @model_validator(mode="after")
+    def _design_has_its_limits(self) -> Self:
+        if self.sweep.design == "sequential" and self.sequential_problem is not None:
+            raise ValueError(self.sequential_problem)
         return self
 
     def with_absolute_paths(self, base: Path) -> BenchmarkConfig:
