@@ -9,7 +9,15 @@ from configs.models import BenchmarkConfig
 from configs.training import TrainingConfig
 from flows.stages.preflight import Checked, check_offline, check_requests
 from scaling import names
-from scaling.planning.plan import POLICY_LABELS
+from scaling.design.costs import (
+    NOISE,
+    REFERENCE_MINUTES,
+    DesignCost,
+    full_cost,
+    sequential_cost,
+)
+from scaling.formats import format_percent, join_words
+from scaling.planning.plan import POLICY_LABELS, SweepPlan
 from scaling.planning.request import ResolvedInputs, build_request
 from scaling.report.sources import at_start_text
 from scaling.rules.rule import Facts
@@ -29,9 +37,10 @@ def describe_plan(checked: Checked) -> str:
     """The points in the order they run, and the cost bound."""
     config, plan = checked.facts.config, checked.facts.plan
     training, sweep = config.training, config.sweep
+    most = "" if sweep.design == "full" else "at most "
     lines = [
         (
-            f"{config.name}: {len(plan.points)} jobs on {training.instance_type},"
+            f"{config.name}: {most}{len(plan.points)} jobs on {training.instance_type},"
             f" {plan.processes_per_node} process(es) per node, {sweep.order} order (seed"
             f" {sweep.order_seed})"
         ),
@@ -52,7 +61,7 @@ def describe_plan(checked: Checked) -> str:
         for point in plan.points
     ]
     bound = "unknown" if plan.cost_bound_usd is None else f"{plan.cost_bound_usd:.2f} USD"
-    lines += ["", f"cost bound: {bound} ({plan.cost_bound_reason})"]
+    lines += ["", f"cost bound: {bound} ({plan.cost_bound_reason})", *_designs(config, plan)]
     lines += (
         []
         if checked.findings.problems
@@ -60,6 +69,38 @@ def describe_plan(checked: Checked) -> str:
     )
     lines += [f"hint: {hint}" for hint in checked.findings.hints]
     return "\n".join(lines)
+
+
+def _designs(config: BenchmarkConfig, plan: SweepPlan) -> list[str]:
+    """What each design would cost if the job took the reference's times; nothing where a
+    sequential one would be refused.
+    """
+    sweep, goals = config.sweep, config.report.recommendation
+    if len(sweep.node_counts) < 2 or config.sequential_problem is not None:
+        return []
+    repeats = max(2, sweep.most_repeats)
+    sequential = sequential_cost(sweep.node_counts, goals, repeats)
+    full = full_cost(sweep.node_counts, sweep.most_repeats)
+    shown = {
+        f"full, {sweep.most_repeats} repeats": DesignCost(full, full, full),
+        f"sequential, up to {repeats}": sequential,
+    }
+    usd = plan.usd_per_hour
+    head = f"{'design':<24} {'least':>8} {'expected':>9} {'most':>8}  node-hours"
+    lines = ["", f"{head}{'' if usd is None else ', and USD expected'}"]
+    for name, cost in shown.items():
+        price = "" if usd is None else f"  {cost.expected * usd:.2f}"
+        lines.append(
+            f"{name:<24} {cost.least:>8.1f} {cost.expected:>9.1f} {cost.most:>8.1f}{price}"
+        )
+    times = ", ".join(f"{minutes:g}" for minutes in REFERENCE_MINUTES.values())
+    return [
+        *lines,
+        (
+            f"if the job took the reference's {times} min on {join_words(REFERENCE_MINUTES)} nodes"
+            f" at {format_percent(NOISE)} noise; a curve near a limit, or more noise, takes more"
+        ),
+    ]
 
 
 def _packages(facts: Facts) -> list[str]:

@@ -22,10 +22,10 @@ from pydantic import (
 from configs.dataset import DatasetConfig, Slug
 from configs.locations import ImageReference, LocalDirectory, is_loopback_with_port, url_problem
 from configs.section import NOT_MEASURED, Section, hide_values
+from configs.sweep import SweepConfig
 from configs.training import TrainingConfig
 
 REGION = r"^[a-z]{2,4}(-[a-z]+)+-\d$"
-MAX_JOBS = 1000
 
 
 class FrameworkConfig(Section):
@@ -130,138 +130,6 @@ class ImageConfig(Section):
     def build_context(self) -> Path:
         """The directory that an image is built from."""
         return Path(self.context or "../infra/image")
-
-
-class SweepConfig(Section):
-    """Which points are measured, how often and in which order."""
-
-    node_counts: tuple[Annotated[int, Field(ge=1, le=512)], ...] = Field(
-        min_length=1,
-        max_length=512,
-        description="Node counts to measure; the smallest is the baseline N0.",
-    )
-    repeats: int = Field(
-        default=3, ge=1, le=50, description="Jobs per node count; 3 or more give an interval."
-    )
-    order: Literal["shuffled", "ascending", "descending"] = Field(
-        default="shuffled",
-        description="Order within each repeat; shuffled keeps drift out of the curve.",
-    )
-    order_seed: int = Field(
-        default=1, ge=0, description="Seed of the shuffle; recorded with the report."
-    )
-    max_parallel_jobs: Annotated[int, NOT_MEASURED] = Field(
-        default=1,
-        ge=1,
-        le=MAX_JOBS,
-        description=(
-            "Jobs in flight at once; your instance quota must hold their nodes together. `run"
-            " --detach` starts all jobs of a sweep at once, and needs as many here."
-        ),
-    )
-    budget_usd: Annotated[float | None, NOT_MEASURED] = Field(
-        default=None,
-        gt=0,
-        description=(
-            "USD; refused where nodes x attempts x max_runtime x price over all jobs is more. No"
-            " attempt is started that could pass it together"
-            " with what the sweep's jobs cost; null: no limit."
-        ),
-    )
-    poll_interval_seconds: Annotated[float, NOT_MEASURED] = Field(
-        default=15.0,
-        ge=0.2,
-        le=300,
-        description=(
-            "Time between two looks at the jobs; backs off to 4x while nothing changes. "
-            "platform.calls_per_second bounds what looks cost."
-        ),
-    )
-    queue_deadline_seconds: Annotated[int, NOT_MEASURED] = Field(
-        default=7200,
-        ge=60,
-        le=2_419_200,
-        description="Longest wait before a job trains; then it is stopped and the point fails.",
-    )
-    max_attempts: Annotated[int, NOT_MEASURED] = Field(
-        default=2,
-        ge=1,
-        le=10,
-        description=(
-            "Attempts per point; only lack of capacity and internal errors get another one."
-        ),
-    )
-    max_retries: Annotated[int | None, NOT_MEASURED] = Field(
-        default=50,
-        ge=0,
-        le=1000,
-        description=(
-            "Attempts beyond each point's first that the whole sweep may make, those of resumes and"
-            " retried runs included; after them a failed point stays failed."
-            " Null: no limit but max_attempts."
-        ),
-    )
-    concurrency_limit: Annotated[str | None, NOT_MEASURED] = Field(
-        default=None,
-        min_length=1,
-        description=(
-            "A Prefect global concurrency limit with one slot per instance of your quota; each job"
-            " holds one per node, so that several sweeps stay within it together. Null: only"
-            " SageMaker's own quota stands."
-        ),
-    )
-    min_points: Annotated[int | None, NOT_MEASURED] = Field(
-        default=None,
-        ge=1,
-        description=(
-            "Points (jobs) with a completed run that a sweep needs to count as done;"
-            " null: all of them."
-        ),
-    )
-    smoke: Annotated[Literal["auto", "never"], NOT_MEASURED] = Field(
-        default="auto",
-        description=(
-            "auto: where the code never completed a point, jobs run one at a time, the smallest"
-            " first, until one has reached its first step (a line of a metric definition, or"
-            " step=N) or completed; never: in the planned order at once. Turn it off where a first"
-            " job at the smallest count takes very long."
-        ),
-    )
-    on_cancel: Annotated[Literal["stop", "leave"], NOT_MEASURED] = Field(
-        default="stop",
-        description=(
-            "What a cancelled run does to its running jobs: stop: they are stopped; leave: they run"
-            " on, and `--resume` or `collect` takes their results."
-            " A run that crashes always leaves them."
-        ),
-    )
-
-    @field_validator("node_counts")
-    @classmethod
-    def _distinct_and_sorted(cls, value: tuple[int, ...]) -> tuple[int, ...]:
-        if len(set(value)) != len(value):
-            raise ValueError(
-                f"node counts {list(value)} repeat a number;"
-                " use sweep.repeats to measure one several times"
-            )
-        return tuple(sorted(value))
-
-    @model_validator(mode="after")
-    def _points_are_in_bounds(self) -> Self:
-        counts = len(self.node_counts)
-        repeats = self.repeats
-        points = len(self.node_counts) * self.repeats
-        if points > MAX_JOBS:
-            raise ValueError(
-                f"{counts} node counts x {repeats} repeats are {points} jobs; at most {MAX_JOBS} in"
-                " one sweep, the most that was tried: leave out node counts or repeats"
-            )
-        if self.min_points is not None and self.min_points > points:
-            raise ValueError(
-                f"min_points is {self.min_points}, and {counts} node counts x {repeats} repeats are"
-                f" {points} points; set it to at most {points}, or leave it out for all of them"
-            )
-        return self
 
 
 class ParityConfig(Section):
@@ -465,6 +333,31 @@ class BenchmarkConfig(Section):
                 " the container of image.framework or base_image as it is; leave out build_args, or"
                 " set image.context to have one built"
             )
+        return self
+
+    @property
+    def sequential_problem(self) -> str | None:
+        """What of this config does not go with sweep.design: sequential; None: all of it does."""
+        goals = self.report.recommendation
+        for name in ("deadline_seconds", "budget_usd_per_run"):
+            if getattr(goals, name) is not None:
+                return (
+                    f"report.recommendation.{name} is {getattr(goals, name)}, and sweep.design:"
+                    " sequential decides by efficiency and doubling ratio alone; leave it out, or"
+                    " set sweep.design: full"
+                )
+        if self.training.spot is not None:
+            return (
+                "training.spot is set, and runs on spot capacity never make the headline, so that"
+                " sweep.design: sequential would have nothing to decide by; leave it out, or set"
+                " sweep.design: full"
+            )
+        return None
+
+    @model_validator(mode="after")
+    def _design_has_its_limits(self) -> Self:
+        if self.sweep.design == "sequential" and self.sequential_problem is not None:
+            raise ValueError(self.sequential_problem)
         return self
 
     def with_absolute_paths(self, base: Path) -> BenchmarkConfig:

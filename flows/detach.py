@@ -122,6 +122,11 @@ def _try_small(config: BenchmarkConfig, sweep: str, point: PlannedPoint, name: s
 
 def _refuse_queue(config: BenchmarkConfig, plan: SweepPlan) -> None:
     """All or none is started: nobody is there to send what would have to wait."""
+    if config.sweep.design != "full":
+        raise PreflightRefused(
+            f"sweep.design: {config.sweep.design} decides on each job by those before, and --detach"
+            " starts all at once; set sweep.design: full, or run without --detach"
+        )
     jobs, at_once = len(plan.points), config.sweep.max_parallel_jobs
     if jobs <= at_once:
         return

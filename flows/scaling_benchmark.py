@@ -41,8 +41,8 @@ from flows.stages.regression import alarm_on_regression
 from flows.stages.signals import ended_once
 from flows.stages.sweep import run_sweep, say_plan
 from scaling import names
+from scaling.design.of_sweep import asked_points
 from scaling.outcome.outcome import JobOutcome
-from scaling.planning.plan import SweepPlan
 from scaling.planning.request import ResolvedInputs
 from scaling.report import ScalingReport
 from scaling.report.failures import failure_lines
@@ -218,7 +218,8 @@ def _run_benchmark(
     with stage("sweep"), owned(config.platform, inputs.sweep_id) as owner:
         run = run_sweep(config, plan, inputs, owner, earlier_mark)
     outcomes = run.outcomes
-    missing = missing_points(plan, outcomes)
+    asked = asked_points(config, outcomes)
+    missing = missing_points(asked, outcomes)
     stopped = bool(missing) and is_sweep_stopped(config.platform, inputs.sweep_id, earlier_mark)
     if stopped and not outcomes:
         raise _stopped(inputs.sweep_id, missing)
@@ -226,7 +227,7 @@ def _run_benchmark(
         report, folder = make_report(config, inputs, plan, outcomes, provenance)
     if stopped:
         raise _stopped(inputs.sweep_id, missing)
-    return SweepResult(inputs.sweep_id, report, folder, len(plan.points), missing, run.given_up)
+    return SweepResult(inputs.sweep_id, report, folder, len(asked), missing, run.given_up)
 
 
 def _tell_name(config: BenchmarkConfig, sweep: str) -> None:
@@ -278,10 +279,10 @@ def _check_config(config: BenchmarkConfig, sweep: str) -> None:
         )
 
 
-def missing_points(plan: SweepPlan, outcomes: Sequence[JobOutcome]) -> int:
-    """How many planned points have no completed run."""
+def missing_points(asked: Sequence[tuple[int, int]], outcomes: Sequence[JobOutcome]) -> int:
+    """How many of the points that the sweep's design asks for have no completed run."""
     done = {(outcome.nodes, outcome.repeat) for outcome in outcomes if outcome.completed}
-    return sum((point.nodes, point.repeat) not in done for point in plan.points)
+    return sum(point not in done for point in asked)
 
 
 def check_points(config: BenchmarkConfig, result: SweepResult) -> None:

@@ -53,6 +53,8 @@ def config_digest(config: BenchmarkConfig) -> str:
     asked = config.model_dump(mode="json", context=WITH_SECRETS)
     for name in marked_fields(BenchmarkConfig, NOT_MEASURED):
         _leave_out(asked, name.split("."))
+    if config.sweep.design == "full":  # ids of sweeps from before there was another design
+        del asked["sweep"]["design"]
     if config.dataset is not None and not config.dataset.is_remote:
         asked["dataset"]["source"] = PurePath(config.dataset.source).name
     if not config.runs_container_as_it_is:

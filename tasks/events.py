@@ -13,6 +13,8 @@ above, so it gets none of that.
 | sweep-named | `sweep`, `folder`: where its report will lie |
 | sweep-planned | `points`: of each its nodes, repeat and global batch size; `max_parallel_jobs`, \
 `usd_per_hour` of a node, `cost_bound_usd`, `on_cancel` |
+| sweep-decided | of a sequential sweep: `points` that come next, as in sweep-planned, none where \
+it is done; `reason`; `answers`: `nodes`, `answer` and `text` of each count that was looked at |
 | job-submitted | |
 | job-state | `state`, `wait_until`: Unix seconds at which a job that has not begun to train is \
 given up |

@@ -118,6 +118,10 @@ class RunState:
         self.usd_per_hour, self.cost_bound_usd = facts["usd_per_hour"], facts["cost_bound_usd"]
         self.on_cancel = facts["on_cancel"]
 
+    def _on_sweep_decided(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
+        self.points += [PointState(**point) for point in facts["points"]]
+        self.stages["sweep"].note = event.text
+
     def _on_job_submitted(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
         point = self._point(event)
         if point is not None:

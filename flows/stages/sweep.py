@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -22,6 +22,8 @@ from flows.stages.outcomes import (
     say_outcome,
     with_warm_pool,
 )
+from scaling.design.sequential import Progress
+from scaling.formats import counted
 from scaling.outcome.outcome import TERMINAL, JobOutcome
 from scaling.planning.plan import PlannedPoint, SweepPlan
 from scaling.planning.queue import Attempt, Done, Refuse, Submit, SweepQueue, Wait
@@ -64,14 +66,13 @@ class SweepRun:
 
 def say_plan(config: BenchmarkConfig, plan: SweepPlan, sweep: str) -> None:
     """One line on what will run; a view gets the points too, and what they can cost."""
-    points = [
-        {"nodes": point.nodes, "repeat": point.repeat, "batch": point.global_batch_size}
-        for point in plan.points
-    ]
+    most = len(plan.points)
+    is_full = config.sweep.design == "full"
+    points = _facts(plan.points) if is_full else []  # told as they are decided
     logger.info(
-        "sweep %s: %d jobs",
+        "sweep %s: %s",
         sweep,
-        len(points),
+        f"{most} jobs" if is_full else f"at most {most} jobs, as many as its limits need",
         extra=about(
             "sweep-planned",
             stage="sweep",
@@ -83,6 +84,13 @@ def say_plan(config: BenchmarkConfig, plan: SweepPlan, sweep: str) -> None:
             on_cancel=config.sweep.on_cancel,
         ),
     )
+
+
+def _facts(points: Sequence[PlannedPoint]) -> list[dict[str, int | None]]:
+    return [
+        {"nodes": point.nodes, "repeat": point.repeat, "batch": point.global_batch_size}
+        for point in points
+    ]
 
 
 def run_sweep(
@@ -142,6 +150,7 @@ class _Sweep:
         self._followed_until = utc_now()
         self._is_budget_told = False
         self._quota_pauses: dict[str, Iterator[float]] = {}
+        self._told: Progress | None = None
 
     def run(self) -> None:
         """Until every point has its outcome, or none is left to try."""
@@ -165,6 +174,7 @@ class _Sweep:
         """Start jobs until the queue says to wait, or that it is done."""
         while True:
             order = self.queue.next()
+            self._say_decision()
             if isinstance(order, Submit):
                 answer = self._claim_and_submit(order)
                 if isinstance(answer, Refuse):
@@ -173,6 +183,30 @@ class _Sweep:
                     return answer
             else:
                 return order
+
+    def _say_decision(self) -> None:
+        """What a sequential sweep knows so far, and why the next jobs are the next; each once."""
+        progress = self.queue.progress
+        if progress is None or progress == self._told:
+            return
+        self._told = progress
+        next_ = set(progress.next_points)
+        points = [point for point in self.plan.points if (point.nodes, point.repeat) in next_]
+        logger.info(
+            "%s: %s",
+            f"{counted(len(points), 'job')} next" if points else "no further job",
+            progress.reason,
+            extra=about(
+                "sweep-decided",
+                stage="sweep",
+                points=_facts(points),
+                reason=progress.reason,
+                answers=[
+                    {"nodes": each.nodes, "answer": each.answer, "text": each.text}
+                    for each in progress.answers
+                ],
+            ),
+        )
 
     def _claim_and_submit(self, order: Submit) -> Wait | Refuse | None:
         """The job is claimed before it is sent. None: what comes next is the queue's to say."""
@@ -341,6 +375,8 @@ def _submit(
     point = attempt.point
     again = f", attempt {attempt.number}" if attempt.number > 1 else ""
     place = f"{plan.points.index(point) + 1}/{len(plan.points)}"
+    if config.sweep.design != "full":
+        place = f"of at most {len(plan.points)}"
     logger.info(
         "job %s: %d x %s, repeat %d%s",
         place,

@@ -16,7 +16,7 @@ from scaling.formats import format_percent, format_ratio, format_seconds, join_w
 from scaling.parts import Part
 
 Rule = Literal["efficiency", "deadline"]
-Basis = Literal["interval", "point"]
+Basis = Literal["interval", "point", "sequential"]
 DeadlineClock = Literal["submit_to_end", "train"]
 # What a time held against a deadline includes.
 DEADLINE_SCOPE: dict[DeadlineClock, str] = {
@@ -55,7 +55,7 @@ class Recommendation(Part):
         description=(
             "interval: every count was judged by its interval, for a deadline by the prediction"
             " bound of the next run; point: some by its point estimate, since fewer than 3 runs"
-            " have no interval."
+            " have no interval; sequential: by the one-sided bounds of the sequential design."
         )
     )
     chosen: Choice | None = Field(
@@ -66,7 +66,11 @@ class Recommendation(Part):
     )
     rejected: tuple[Choice, ...] = Field(description="Every other measured count, ascending.")
     judged: tuple[JudgedCount, ...] = Field(
-        default=(), description="Every measured count against every limit, ascending."
+        default=(),
+        description=(
+            "Every measured count against every limit, ascending; of a sequential sweep those that"
+            " it looked at."
+        ),
     )
     not_ruled_out: tuple[int, ...] = Field(
         default=(),

@@ -38,12 +38,21 @@ from scaling.analysis.verdicts import (
     judged_count,
     pays_for_doubling,
 )
+from scaling.design.advice import recommend_sequential
+from scaling.design.sequential import Progress
 from scaling.formats import format_percent, format_ratio, format_usd, join_words, nodes_text
 
 
-def recommend(rows: Sequence[SummaryRow], goals: RecommendationConfig) -> Recommendation | None:
+def recommend(
+    rows: Sequence[SummaryRow],
+    goals: RecommendationConfig,
+    progress: Progress | None = None,
+) -> Recommendation | None:
     """Choose among the measured counts; None for fewer than two.
     A deadline needs times of whole runs, not rates.
+
+    `progress`: where a sequential sweep stands, whose own answers decide. Under a deadline or a
+    budget per run, which its design does not know, they don't.
     """
     measured = measured_counts(rows)
     if len(measured) < 2:
@@ -54,6 +63,8 @@ def recommend(rows: Sequence[SummaryRow], goals: RecommendationConfig) -> Recomm
         return _none_for_starved(measured, goals, "what is left has nothing to compare with")
     if goals.deadline_seconds is not None:
         return recommend_by_deadline(measured, goals, goals.deadline_seconds)
+    if progress is not None and goals.budget_usd_per_run is None:
+        return recommend_sequential(measured, goals, progress)
     answer = _by_efficiency(measured, goals)
     is_fewest = answer.chosen is not None and answer.chosen.nodes == measured[0].nodes
     return _none_for_starved_next(answer, measured) if is_fewest and measured[1].starved else answer

@@ -28,10 +28,11 @@ from scaling.formats import (
 )
 from scaling.parts import Part
 
-Answer = Literal["pass", "fail", "undecided"]
+Answer = Literal["pass", "fail", "on_the_limit", "undecided"]
 Criterion = Literal["comparable", "efficiency", "doubling_ratio", "faster", "deadline", "budget"]
 # Beyond this a count is as good as on its limit, and what it would cost to tell is no advice.
 MOST_MORE_RUNS = 50
+_WORST_FIRST: tuple[Answer, ...] = ("fail", "undecided", "on_the_limit")
 
 
 class MoreRuns(Part):
@@ -53,7 +54,10 @@ class Verdict(Part):
         )
     )
     answer: Answer = Field(
-        description="undecided: the limit lies inside the interval, so the runs can't tell."
+        description=(
+            "undecided: the limit lies inside the interval, so the runs can't tell. on_the_limit,"
+            " of a sequential sweep alone: known to be within 2 % of the limit."
+        )
     )
     value: float | None = Field(description="What was judged; null: unknown.")
     limit: float | None = Field(description="What it was held against; null: it has no number.")
@@ -82,7 +86,10 @@ class JudgedCount(Part):
 
     nodes: int = Field(description="N, nodes per job.")
     answer: Answer = Field(
-        description="fail where one limit is failed, else undecided where one is, else pass."
+        description=(
+            "fail where one limit is failed, else undecided where one is, else on_the_limit where"
+            " one is, else pass."
+        )
     )
     verdicts: tuple[Verdict, ...] = Field(
         description="One per limit that applies to it; the baseline has no efficiency to hold."
@@ -108,7 +115,7 @@ def judged_count(nodes: int, verdicts: Iterable[Verdict | None]) -> JudgedCount:
     """All that was judged of a count; None among the verdicts: the limit does not apply."""
     known = tuple(verdict for verdict in verdicts if verdict is not None)
     answers = {verdict.answer for verdict in known}
-    worst: Answer = next((each for each in ("fail", "undecided") if each in answers), "pass")
+    worst: Answer = next((each for each in _WORST_FIRST if each in answers), "pass")
     return JudgedCount(nodes=nodes, answer=worst, verdicts=known)
 
 
@@ -344,8 +351,7 @@ def _at_least(
             f"{what} {shown} ({format_percent(interval.level)}: {write(low)}–{write(high)}) may"
             f" reach {least} or miss it"
         )
-        reach = math.log(value / low) if value >= limit else math.log(high / value)
-        needed = _needed(reach, math.log(value / limit), sides)
+        needed = runs_needed(value, low, high, limit, sides)
     return Verdict(
         criterion=criterion,
         answer=answer,
@@ -355,6 +361,16 @@ def _at_least(
         reason=reason,
         more_runs=needed,
     )
+
+
+def runs_needed(
+    value: float, low: float, high: float, limit: float, sides: tuple[MeasuredCount, MeasuredCount]
+) -> tuple[MoreRuns, ...]:
+    """Runs to add at both sides of a ratio until its interval from low to high would no longer hold
+    the limit; () where too many.
+    """
+    reach = math.log(value / low) if value >= limit else math.log(high / value)
+    return _needed(reach, math.log(value / limit), sides)
 
 
 def _needed(

@@ -42,7 +42,7 @@ def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float |
     price = price_of(instance, config.platform.region)
     if price.usd_per_hour is None:
         return None, f"no price for {instance.instance_type}: {price.reason}"
-    jobs = list(sweep.node_counts) * sweep.repeats
+    jobs = list(sweep.node_counts) * sweep.most_repeats
     further = sorted(jobs * (sweep.max_attempts - 1), reverse=True)
     if sweep.max_retries is None or sweep.max_retries >= len(further):
         attempts = (

@@ -161,7 +161,7 @@ def _point_order(config: BenchmarkConfig) -> list[tuple[int, int]]:
     """
     generator = random.Random(config.sweep.order_seed)
     order: list[tuple[int, int]] = []
-    for repeat in range(1, config.sweep.repeats + 1):
+    for repeat in range(1, config.sweep.most_repeats + 1):
         counts = sorted(config.sweep.node_counts, reverse=config.sweep.order == "descending")
         if config.sweep.order == "shuffled":
             generator.shuffle(counts)

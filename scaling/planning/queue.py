@@ -15,6 +15,8 @@ from typing import Any
 
 from configs.models import BenchmarkConfig
 from scaling import names
+from scaling.design.of_sweep import progress_of
+from scaling.design.sequential import Progress
 from scaling.outcome.outcome import TERMINAL, JobOutcome
 from scaling.planning.budget import Allowance
 from scaling.planning.fail_fast import (
@@ -96,9 +98,11 @@ class SweepQueue:
         """Whether the code is known to reach a first step;
         until then one small job runs at a time.
         """
-        self._waiting = deque(
-            Attempt(point, 1, config.sweep.max_attempts - 1) for point in plan.points
-        )
+        self.progress: Progress | None = None
+        """Of a sequential sweep: what its latest look at the outcomes said."""
+        self._is_over = False
+        self._not_asked = list(plan.points)
+        self._waiting: deque[Attempt] = deque()
         self._earlier: frozenset[str] = frozenset()
         self._earlier_identities: frozenset[tuple[int, int, int] | None] = frozenset()
         self._others: frozenset[str] = frozenset()
@@ -106,6 +110,7 @@ class SweepQueue:
         self._quota_deadlines: dict[str, float] = {}
         self._ended: list[JobOutcome] = []
         self._allowance = Allowance(config, plan.usd_per_hour)
+        self._ask()
         self._has_limit = (
             config.sweep.budget_usd is not None or config.sweep.max_retries is not None
         )
@@ -143,6 +148,7 @@ class SweepQueue:
 
     def next(self) -> Submit | Wait | Done:
         """What to do now. A Submit's attempt waits no longer; `confirm` may put it back."""
+        self._ask()
         if not self._waiting:
             return Wait() if self.active else Done()
         if len(self.active) >= self._config.sweep.max_parallel_jobs:
@@ -178,6 +184,7 @@ class SweepQueue:
             budget = self._allowance.budget_problem(name)
             if reason := retries or budget:
                 self._never_sent.add(name)
+                self._is_over = self._is_over or retries is None
                 return Refuse(order.attempt, name, reason, is_over_budget=retries is None)
             self._allowance.count(name)
         self.active[name] = order.attempt
@@ -247,6 +254,7 @@ class SweepQueue:
         how many these are.
         """
         left = len(self._waiting) + 1
+        self._is_over = True
         self._waiting.clear()
         return left
 
@@ -255,11 +263,31 @@ class SweepQueue:
         is to be stopped.
         """
         reason = reason_to_give_up(self._ended)
+        self._ask()
         if reason is None or self.given_up is not None or not (self._waiting or self.active):
             return None
         self.given_up, left = reason, len(self._waiting)
+        self._is_over = True
         self._waiting.clear()
         return reason, left
+
+    def _ask(self) -> None:
+        """Let the points wait that the design asks for, once all of those before have ended:
+        of a full sweep all at once. None once the sweep was stopped or given up, or a limit of the
+        whole sweep has refused an attempt.
+        """
+        if self._waiting or self.active or self._is_over:
+            return
+        self.progress = progress_of(self._config, self.outcomes)
+        asked = None if self.progress is None else set(self.progress.next_points)
+        now = [
+            point
+            for point in self._not_asked
+            if asked is None or (point.nodes, point.repeat) in asked
+        ]
+        self._not_asked = [point for point in self._not_asked if point not in now]
+        tries = self._config.sweep.max_attempts - 1
+        self._waiting = deque(sorted((Attempt(point, 1, tries) for point in now), key=self._is_new))
 
     def _count_others(self, claimed: frozenset[str]) -> None:
         """Jobs that another run of this sweep has claimed since this one began:

@@ -21,6 +21,8 @@ from scaling.analysis.speedup import (
     choose_train_clock,
     summarise_runs,
 )
+from scaling.design.advice import spared
+from scaling.design.of_sweep import progress_of
 from scaling.outcome.outcome import JobOutcome, PlatformKind, TrainClock
 from scaling.planning.fail_fast import given_up_caveat
 from scaling.planning.plan import POLICY_LABELS, SweepPlan
@@ -67,9 +69,12 @@ def analyse(
     if not outcomes:
         raise ValueError(f"sweep {sweep_id}: no outcome to report, not one job was accepted")
     rules = config.report if config is not None else rules or ReportConfig()
-    planned = (
-        sorted({(point.nodes, point.repeat) for point in plan.points}) if plan is not None else []
-    )
+    progress = None if config is None else progress_of(config, outcomes)
+    planned: list[tuple[int, int]] = []
+    if progress is not None:
+        planned = sorted(progress.points)
+    elif plan is not None:
+        planned = sorted({(point.nodes, point.repeat) for point in plan.points})
     platform = _platform(outcomes)
     price = price or unknown_price(platform.instance_type, "none was given")
     # By the order that was planned, before any time is seen (docs/statistics.md).
@@ -82,7 +87,7 @@ def analyse(
     points = _list_points(runs)
     baseline = baseline_of(rows)
     conditions = _conditions(platform, clock, outcomes, points, provenance, config)
-    recommendation = recommend(rows, rules.recommendation)
+    recommendation = recommend(rows, rules.recommendation, progress)
     report = ScalingReport(
         sweep_id=sweep_id,
         title=(rules.title or config.name) if config is not None else sweep_id,
@@ -117,6 +122,7 @@ def analyse(
     caveats = (
         *filter(None, [given_up_caveat(planned, outcomes)]),
         *find_unmatched(outcomes),
+        *spared(config, progress),
         *find_caveats(Evidence(report, planned, rules.parity.tolerance)),
         *_installed_at_start(provenance),
     )

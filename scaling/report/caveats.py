@@ -235,7 +235,9 @@ def _baseline(evidence: Evidence) -> Iterator[str]:
 
 
 def _repeats(evidence: Evidence) -> Iterator[str]:
-    for count in range(1, MIN_REPEATS):
+    advice = evidence.report.recommendation
+    is_pooled = advice is not None and advice.basis == "sequential"  # which has its own caveat
+    for count in range(1, 1 if is_pooled else MIN_REPEATS):
         if at := [row.nodes for row in evidence.report.summary if row.n == count]:
             yield (
                 f"n = {count} at {_nodes(at)}: no interval from repeats,"

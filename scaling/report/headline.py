@@ -10,6 +10,7 @@ from scaling.analysis.advice import DEADLINE_SCOPE, Recommendation
 from scaling.analysis.counts import cost_change, faster_text, rounded
 from scaling.analysis.speedup import Baseline, SummaryRow
 from scaling.analysis.verdicts import not_ruled_out
+from scaling.design.advice import PROMISE, on_the_limit_notes
 from scaling.formats import (
     counted,
     format_percent,
@@ -104,7 +105,9 @@ def _result(
     cheapest = _deadline_text(recommendation)
     better = _faster_but(chosen, rows, recommendation)
     undecided = recommendation.undecided
-    open_ = f"; {not_ruled_out(undecided)}" if undecided else ""
+    open_ = "".join(f"; {note}" for note in on_the_limit_notes(recommendation.judged))
+    open_ += f"; {not_ruled_out(undecided)}" if undecided else ""
+    open_ += f"; {PROMISE}" if recommendation.basis == "sequential" else ""
     if chosen is not base:
         advice = (
             f"{_advice(kind, 'Run it on', chosen.nodes)}{cheapest}:"

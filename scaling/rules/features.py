@@ -173,7 +173,7 @@ def warm_pool_is_reused(facts: Facts) -> list[str]:
     keep, runtime = facts.training.keep_alive_seconds, facts.training.max_runtime_seconds
     if not keep:
         return []
-    if facts.config.sweep.repeats == 1:
+    if facts.config.sweep.most_repeats == 1:
         return [
             "training.keep_alive_seconds: a warm pool serves jobs of the same node count only, and"
             " with one repeat each occurs once: nothing is reused, and every job's nodes are"

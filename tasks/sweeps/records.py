@@ -58,19 +58,19 @@ def latest_sweep(s3: Any, config: BenchmarkConfig) -> str:
 
 
 def is_complete(report: bytes | None, config: BenchmarkConfig) -> bool:
-    """Whether a sweep's report.json has a completed run of every point;
+    """Whether a sweep's report.json has a completed run of every point that its design asks for;
     False where there is none to be read.
     """
     # slow to import, and seldom asked
+    from scaling.design.of_sweep import is_complete as has_all_points
     from scaling.trend.report_file import ReportUnreadable, parse_report
 
     try:
-        points = () if report is None else parse_report(report, names.REPORT_JSON).points
+        return report is not None and has_all_points(
+            config, parse_report(report, names.REPORT_JSON)
+        )
     except ReportUnreadable:
         return False
-    done = {(point.nodes, point.repeat) for point in points if point.status == "Completed"}
-    repeats = range(1, config.sweep.repeats + 1)
-    return all((nodes, repeat) in done for nodes in config.sweep.node_counts for repeat in repeats)
 
 
 def sweeps_of(s3: Any, config: BenchmarkConfig) -> list[str]:

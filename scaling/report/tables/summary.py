@@ -230,7 +230,7 @@ def _answer_columns(report: ScalingReport) -> list[Column[SummaryRow]]:
         found = answers.get(row.nodes)
         if found is None:
             return Cell(UNKNOWN)
-        return Cell(found.answer, hover=" and ".join(found.problems))
+        return Cell(found.answer.replace("_", " "), hover=" and ".join(found.problems))
 
     def attained(row: SummaryRow) -> str:
         return format_percent(

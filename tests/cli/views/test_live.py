@@ -158,3 +158,14 @@ def test_what_stays_is_written_above_and_the_view_takes_itself_away() -> None:
     assert "RuntimeError: no room" in said and "SM_HP_SEED" not in said
     assert said.count("Go on: nodesweep run my.yaml --resume") == 1
     assert said.count("\x1b[?25h") >= 1, "the cursor is there again"
+
+
+def test_points_that_a_sequential_sweep_decides_on_are_added_with_the_reason() -> None:
+    state = state_of(begin())
+    planned = len(state.points)
+    text = "1 job next: 8 nodes undecided; one more run at 8 nodes"
+    point = {"nodes": 8, "repeat": 2, "batch": None}
+    state.show(event(30, "sweep-decided", text, stage="sweep", points=[point], answers=[]))
+    assert (state.points[-1].nodes, state.points[-1].repeat) == (8, 2)
+    assert len(state.points) == planned + 1
+    assert "8 nodes undecided" in state.stages["sweep"].note

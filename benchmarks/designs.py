@@ -1,0 +1,186 @@
+"""What a sequential sweep costs and how often it is right: scaling/design/sequential.py, the very
+function that a sweep asks, on simulated times.
+
+    nice -n 19 .venv/bin/python benchmarks/designs.py [--sweeps 2000] [--noise 0.02 0.05]
+        [--curves reference knee] [--output FILE.json]
+
+A cell is a curve of true medians on 1, 2, 4 and 8 nodes and a log-normal noise (sigma of the log of
+a time). Cost share: node-seconds of the runs that the design asked for, over those of the full
+design with 5 runs of each count. Wrong: a count is said to pass or fail that does not, or to be on
+the limit with a true value more than 2 % from it. Undecided: not wrong, and some count that was
+looked at has no answer. The exit code is 1 where a cell has more than 5 % wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from configs.models import RecommendationConfig
+from scaling.design.sequential import ERROR, ZONE, Limits, Progress, follow
+
+NODE_COUNTS = (1, 2, 4, 8)
+FULL_REPEATS = 5
+NOISES = (0.02, 0.05, 0.15)
+_DEFAULTS = RecommendationConfig()
+LIMITS = Limits(_DEFAULTS.min_efficiency, _DEFAULTS.min_doubling_ratio)
+Curve = Mapping[int, float]
+
+
+def _amdahl(serial: float) -> Curve:
+    return {nodes: 99 * (serial + (1 - serial) / nodes) for nodes in NODE_COUNTS}
+
+
+def _efficient(*efficiencies: float) -> Curve:
+    """By E(1), E(2), E(4) and E(8)."""
+    return {
+        nodes: 99 / (nodes * efficiency)
+        for nodes, efficiency in zip(NODE_COUNTS, efficiencies, strict=True)
+    }
+
+
+CURVES: Mapping[str, Curve] = {
+    "reference": {1: 99, 2: 55, 4: 27, 8: 13.5},
+    "linear": _efficient(1, 1, 1, 1),
+    "superlinear": _efficient(1, 1.05, 1.1, 1.1),
+    "amdahl 2 %": _amdahl(0.02),
+    "amdahl 5 %": _amdahl(0.05),
+    "amdahl 10 %": _amdahl(0.10),
+    "amdahl 25 %": _amdahl(0.25),
+    "knee": _efficient(1, 0.97, 0.95, 0.55),
+    "slower beyond 4": _efficient(1, 0.95, 0.85, 0.40),
+    "on the limit": _efficient(1, 0.95, 0.9, 0.75),
+    "5 % above": _efficient(1, 0.95, 0.9, 0.7875),
+    "5 % below": _efficient(1, 0.95, 0.9, 0.7125),
+}
+"""True median minutes by nodes."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Shares of the sweeps; `cost_share` is the mean, with the least and the most."""
+
+    curve: str
+    noise: float
+    sweeps: int
+    cost_share: float
+    least_cost_share: float
+    most_cost_share: float
+    right: float
+    wrong: float
+    undecided: float
+
+    @property
+    def keeps_promise(self) -> bool:
+        return self.wrong <= ERROR
+
+
+def margin(curve: Curve, nodes: int) -> float:
+    """The logarithm of how far above its nearest limit a count truly is; 0: on it."""
+    seconds = curve[nodes]
+    held = [curve[1] / seconds / nodes / LIMITS.min_efficiency]
+    held += [curve[nodes // 2] / seconds / LIMITS.min_doubling_ratio]
+    held += [curve[other] / seconds for other in curve if other < nodes]
+    return round(math.log(min(held)), 12)
+
+
+def sweep(
+    curve: Curve, draw: Callable[[], float], max_repeats: int
+) -> tuple[Progress, dict[tuple[int, int], float]]:
+    """One sweep to its end: the last word of the design and the times of its runs."""
+    times: dict[tuple[int, int], float] = {}
+    while True:
+        progress = follow(times, NODE_COUNTS, LIMITS, max_repeats)
+        if not progress.next_points:
+            return progress, times
+        for point in progress.next_points:
+            times[point] = curve[point[0]] * math.exp(draw())
+
+
+def verdict(progress: Progress, curve: Curve) -> str:
+    """right, wrong or undecided."""
+    for answer in progress.answers:
+        above = margin(curve, answer.nodes)
+        if (
+            (answer.answer == "pass" and above < 0)
+            or (answer.answer == "fail" and above >= 0)
+            or (answer.answer == "on_the_limit" and abs(above) > math.log1p(ZONE))
+        ):
+            return "wrong"
+    open_ = any(answer.answer == "undecided" for answer in progress.answers)
+    return "undecided" if open_ else "right"
+
+
+def simulate(
+    name: str, noise: float, sweeps: int, seed: int = 1, max_repeats: int = FULL_REPEATS
+) -> Cell:
+    """That many sweeps over a curve; the same seed gives the same cell."""
+    curve = CURVES[name]
+    generator = np.random.default_rng([seed, sorted(CURVES).index(name), round(noise * 1e4)])
+    draws = iter(lambda: float(generator.normal(0, noise)), None)
+    full = FULL_REPEATS * sum(nodes * seconds for nodes, seconds in curve.items())
+    verdicts: dict[str, int] = {"right": 0, "wrong": 0, "undecided": 0}
+    costs = []
+    for _ in range(sweeps):
+        progress, times = sweep(curve, draws.__next__, max_repeats)
+        verdicts[verdict(progress, curve)] += 1
+        costs.append(sum(nodes * curve[nodes] for nodes, _ in times) / full)
+    shares = {answer: count / sweeps for answer, count in verdicts.items()}
+    return Cell(name, noise, sweeps, float(np.mean(costs)), min(costs), max(costs), **shares)
+
+
+def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
+    for name in arguments.curves:
+        for noise in arguments.noise:
+            cell = simulate(name, noise, arguments.sweeps, max_repeats=arguments.max_repeats)
+            print(
+                f"{cell.curve:>16} {cell.noise:>6.0%} {cell.cost_share:>7.0%}"
+                f" {cell.least_cost_share:>6.0%} {cell.most_cost_share:>6.0%} {cell.right:>7.1%}"
+                f" {cell.wrong:>7.2%} {cell.undecided:>10.1%}",
+                flush=True,
+            )
+            yield cell
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--sweeps", type=int, default=2000, help="per cell; default 2000")
+    parser.add_argument("--noise", type=float, nargs="+", default=NOISES)
+    parser.add_argument("--curves", nargs="+", choices=list(CURVES), default=list(CURVES))
+    parser.add_argument("--max-repeats", type=int, default=FULL_REPEATS)
+    parser.add_argument("--output", type=Path, help="write the cells as JSON, too")
+    arguments = parser.parse_args(argv)
+    print(
+        f"{'curve':>16} {'noise':>6} {'cost':>7} {'least':>6} {'most':>6} {'right':>7}"
+        f" {'wrong':>7} {'undecided':>10}"
+    )
+    started = time.perf_counter()
+    measured = list(cells(arguments))
+    if arguments.output is not None:
+        result = {
+            "date": time.strftime("%Y-%m-%d"),
+            "python": platform.python_version(),
+            "seconds": round(time.perf_counter() - started, 1),
+            "sweeps_per_cell": arguments.sweeps,
+            "max_repeats": arguments.max_repeats,
+            "full_repeats": FULL_REPEATS,
+            "limits": asdict(LIMITS),
+            "cells": [asdict(cell) for cell in measured],
+        }
+        arguments.output.write_text(json.dumps(result, indent=1) + "\n")
+    broken = [cell for cell in measured if not cell.keeps_promise]
+    print(f"{len(measured) - len(broken)} of {len(measured)} cells at most {ERROR:.0%} wrong")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

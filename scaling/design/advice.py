@@ -1,0 +1,165 @@
+"""What a sequential sweep recommends: the largest count that it knows to pass
+(docs/sequential.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from configs.models import BenchmarkConfig, RecommendationConfig
+from scaling.analysis.advice import (
+    Choice,
+    Recommendation,
+    choice_of,
+    rejected_of,
+    sentence,
+    undecided_notes,
+)
+from scaling.analysis.counts import MeasuredCount
+from scaling.analysis.intervals import Interval
+from scaling.analysis.verdicts import (
+    JudgedCount,
+    MoreRuns,
+    Verdict,
+    is_comparable,
+    judged_count,
+    runs_needed,
+)
+from scaling.design.sequential import ERROR, ZONE, CountAnswer, Judged, Progress
+from scaling.formats import format_percent, format_ratio, join_words, nodes_text
+
+PROMISE = f"the sequential design's answers are wrong in at most {format_percent(ERROR)} of sweeps"
+
+
+def recommend_sequential(
+    measured: Sequence[MeasuredCount], goals: RecommendationConfig, progress: Progress
+) -> Recommendation:
+    """By the design's own answers. Smaller counts than the one that passes were not looked at;
+    where the sweep ended before its design did, what is left is undecided.
+    """
+    base = measured[0]
+    by_nodes = {count.nodes: count for count in measured}
+    answers = {each.nodes: each for each in progress.answers}
+    passed = [nodes for nodes, each in answers.items() if each.answer == "pass"]
+    chosen = by_nodes[passed[0]] if passed else base
+    judged = [
+        _judge(count, answers.get(count.nodes), by_nodes)
+        for count in measured
+        if count is base or count.nodes >= chosen.nodes
+    ]
+    open_ = [each for each in judged if each.answer == "undecided" and each.verdicts]
+    smaller = [
+        Choice(
+            nodes=count.nodes,
+            reason=f"fewer nodes than {chosen.nodes}, so that it was not looked at",
+        )
+        for count in measured
+        if base.nodes < count.nodes < chosen.nodes
+    ]
+    instead = {each.nodes: "not decided when the sweep ended" for each in judged}
+    instead[base.nodes] = f"fewer nodes than {chosen.nodes}"
+    rejected = sorted(
+        [*rejected_of(judged, chosen, instead), *smaller], key=lambda choice: choice.nodes
+    )
+    return Recommendation(
+        rule="efficiency",
+        basis="sequential",
+        chosen=choice_of(chosen, base),
+        runner_up=None,
+        rejected=tuple(rejected),
+        judged=tuple(judged),
+        not_ruled_out=tuple(each.nodes for each in open_),
+        larger_may_pass=chosen is measured[-1],
+        reason=_reason(measured, chosen, judged, open_, goals),
+    )
+
+
+def spared(config: BenchmarkConfig | None, progress: Progress | None) -> Iterator[str]:
+    """A caveat: what the design did not run, and what follows from that."""
+    if config is None or progress is None:
+        return
+    most = len(config.sweep.node_counts) * config.sweep.max_repeats
+    yield (
+        f"Sequential design: {len(progress.points)} runs were asked for instead of {most}"
+        f" ({config.sweep.max_repeats} of each node count); counts with fewer than 3 have no"
+        " interval."
+    )
+    if progress.next_points:
+        yield (
+            f"The sequential design is not at its end: {len(progress.next_points)} of its runs have"
+            " not been made, so counts are undecided that it may still answer; go on with --resume."
+        )
+
+
+def _judge(
+    count: MeasuredCount, answer: CountAnswer | None, by_nodes: Mapping[int, MeasuredCount]
+) -> JudgedCount:
+    verdicts = [is_comparable(count)]
+    verdicts += [_verdict(count, each, by_nodes) for each in answer.limits] if answer else []
+    judged = judged_count(count.nodes, verdicts)
+    is_open = count.nodes != min(by_nodes) and not any(verdicts)
+    return judged.model_copy(update={"answer": "undecided"}) if is_open else judged
+
+
+def _verdict(
+    count: MeasuredCount, judged: Judged, by_nodes: Mapping[int, MeasuredCount]
+) -> Verdict:
+    needed: tuple[MoreRuns, ...] = ()
+    if judged.answer == "undecided":
+        needed = runs_needed(
+            judged.value, judged.low, judged.high, judged.limit, (by_nodes[judged.than], count)
+        )
+    return Verdict(
+        criterion=judged.criterion,
+        answer=judged.answer,
+        value=judged.value,
+        limit=judged.limit,
+        interval=Interval(low=judged.low, high=judged.high, level=1 - judged.error),
+        reason=_why(judged),
+        more_runs=needed,
+    )
+
+
+def _why(judged: Judged) -> str | None:
+    """Why a limit is not passed; None where it is."""
+    value, limit = judged.value_text, judged.limit_text
+    return {
+        "pass": None,
+        "fail": f"{value} misses {limit}",
+        "undecided": f"{value} may reach {limit} or miss it",
+        "on_the_limit": f"{value} is within {format_percent(ZONE)} of {limit}",
+    }[judged.answer]
+
+
+def _reason(
+    measured: Sequence[MeasuredCount],
+    chosen: MeasuredCount,
+    judged: Sequence[JudgedCount],
+    open_: Sequence[JudgedCount],
+    goals: RecommendationConfig,
+) -> str:
+    asked = (
+        f"(efficiency at least {format_percent(goals.min_efficiency)}, doubling ratio at least"
+        f" {format_ratio(goals.min_doubling_ratio)})"
+    )
+    notes = [*on_the_limit_notes(judged), *undecided_notes(open_), PROMISE]
+    if chosen is measured[0]:
+        return sentence(
+            f"No count larger than {nodes_text(chosen.nodes)} is known to pass {asked}", *notes
+        )
+    if chosen is measured[-1]:
+        notes = [f"more than {chosen.nodes} nodes were not measured and may pass, too", *notes]
+    return sentence(
+        f"{nodes_text(chosen.nodes)} is the largest measured count that passes {asked}", *notes
+    )
+
+
+def on_the_limit_notes(judged: Sequence[JudgedCount]) -> list[str]:
+    """8 nodes are on the limit: either choice is as good."""
+    counts = [each.nodes for each in judged if each.answer == "on_the_limit"]
+    if not counts:
+        return []
+    return [
+        f"{join_words(counts)} nodes are on the limit, within {format_percent(ZONE)} of it:"
+        " whether they pass makes no difference that matters"
+    ]

@@ -1,0 +1,80 @@
+"""How far a sweep of any design is: what it has asked for, and whether that is all done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from configs.models import BenchmarkConfig
+from scaling.analysis.speedup import SummaryRow, summarise_runs
+from scaling.design.sequential import Limits, Point, Progress, Times, follow
+from scaling.outcome.outcome import JobOutcome
+
+if TYPE_CHECKING:
+    from scaling.report.model import ScalingReport
+
+_NOT_COMPARABLE = frozenset({"throughput_only", "starved"})
+
+
+def progress_of(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> Progress | None:
+    """Where a sequential sweep stands by the outcomes of the points that have ended; None of a full
+    one.
+    """
+    if config.sweep.design == "full":
+        return None
+    rows, runs = summarise_runs(outcomes, parity=config.report.parity)
+    points = (
+        (run.outcome.nodes, run.outcome.repeat, run.train_seconds if run.used else None)
+        for run in runs
+    )
+    return progress_by_rows(config, rows, points)
+
+
+def progress_by_rows(
+    config: BenchmarkConfig,
+    rows: Sequence[SummaryRow],
+    attempts: Iterable[tuple[int, int, float | None]],
+) -> Progress:
+    """By what a report has: its rows, and (nodes, repeat, train seconds where the run is used).
+
+    Times that hold start-up, too, make no ratio, so that none is taken (docs/method.md, "Clocks").
+    """
+    has_ratios = any(row.train.efficiency is not None for row in rows)
+    times: dict[Point, float | None] = {}
+    for nodes, repeat, seconds in attempts:
+        if times.get((nodes, repeat)) is None:
+            times[nodes, repeat] = seconds if has_ratios else None
+    not_comparable = [row.nodes for row in rows if _NOT_COMPARABLE.intersection(row.flags)]
+    return _follow(config, times, not_comparable)
+
+
+def _follow(config: BenchmarkConfig, times: Times, not_comparable: Sequence[int]) -> Progress:
+    goals = config.report.recommendation
+    return follow(
+        times,
+        config.sweep.node_counts,
+        Limits(goals.min_efficiency, goals.min_doubling_ratio),
+        config.sweep.max_repeats,
+        not_comparable,
+    )
+
+
+def asked_points(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> list[Point]:
+    """Every (nodes, repeat) that the design has asked for by these outcomes, ascending."""
+    progress = progress_of(config, outcomes)
+    if progress is not None:
+        return sorted(progress.points)
+    repeats = range(1, config.sweep.repeats + 1)
+    return [(nodes, repeat) for nodes in config.sweep.node_counts for repeat in repeats]
+
+
+def is_complete(config: BenchmarkConfig, report: ScalingReport) -> bool:
+    """Whether each point that the design of this config asks for has a completed run."""
+    done = {(point.nodes, point.repeat) for point in report.points if point.status == "Completed"}
+    if config.sweep.design == "full":
+        return done.issuperset(asked_points(config, ()))
+    attempts = (
+        (point.nodes, point.repeat, point.clocks.train_seconds if point.used else None)
+        for point in report.points
+    )
+    return done.issuperset(progress_by_rows(config, report.summary, attempts).points)

@@ -1,0 +1,64 @@
+"""`nodesweep plan` on what each design of a sweep may cost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from cli.plan import describe_plan
+from configs.catalogue import load_catalogue
+from configs.models import BenchmarkConfig
+from flows.stages.preflight import Checked
+from scaling.planning.plan import plan_sweep
+
+Configs = Callable[..., BenchmarkConfig]
+COUNTS = [1, 2, 4, 8]
+
+
+def described(config: BenchmarkConfig) -> str:
+    plan = plan_sweep(config, load_catalogue().get(config.training.instance_type))
+    findings = SimpleNamespace(problems=["none is asked"], hints=[])
+    checked = SimpleNamespace(facts=SimpleNamespace(config=config, plan=plan), findings=findings)
+    return describe_plan(cast(Checked, checked))
+
+
+def test_both_designs_with_their_least_expected_and_most(make_config: Configs) -> None:
+    config = make_config(
+        sweep={"node_counts": COUNTS, "repeats": 5}, training={"instance_type": "ml.p3.16xlarge"}
+    )
+    text = described(config)
+    assert re.search(r"^full, 5 repeats +35\.4 +35\.4 +35\.4 ", text, re.MULTILINE)
+    assert re.search(r"^sequential, up to 5 +12\.3 +12\.\d +35\.4 ", text, re.MULTILINE)
+    assert "the reference's 99, 55, 27, 13.5 min on 1, 2, 4 and 8 nodes at 2 % noise" in text
+    assert "node-hours, and USD expected" in text
+
+
+def test_a_type_without_a_price_has_node_hours_alone(make_config: Configs) -> None:
+    config = make_config(
+        sweep={"node_counts": COUNTS, "repeats": 3, "design": "sequential"},
+        training={"instance_type": "ml.local.small"},
+    )
+    text = described(config)
+    assert "USD expected" not in text
+    assert re.search(r"^sequential, up to 5 .*35\.4$", text, re.MULTILINE)
+    assert text.splitlines()[0].startswith("bench: at most 20 jobs on ml.local.small")
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"sweep": {"node_counts": [4], "repeats": 3}},
+        {
+            "sweep": {"node_counts": COUNTS},
+            "report": {"recommendation": {"deadline_seconds": 60}},
+        },
+    ],
+)
+def test_nothing_is_said_where_a_sequential_design_would_be_refused(
+    make_config: Configs, sections: dict[str, Any]
+) -> None:
+    assert "sequential" not in described(make_config(**sections))

@@ -1,0 +1,130 @@
+"""What the report of a sequential sweep says: its own answers, their promise, what was spared."""
+
+from __future__ import annotations
+
+import pytest
+
+from scaling.report.render import render_markdown
+
+COUNTS = (1, 2, 4, 8)
+REFERENCE = {1: 99.0, 2: 55.0, 4: 27.0, 8: 13.5}
+KNEE = {1: 99.0, 2: 51.0, 4: 26.0, 8: 22.5}
+WAVES = {1: 0.99, 2: 1.02, 3: 1.0, 4: 0.985, 5: 1.015}
+PROMISE = "the sequential design's answers are wrong in at most 5 % of sweeps"
+
+
+@pytest.fixture
+def config(make_config):
+    return make_config(sweep={"design": "sequential", "node_counts": list(COUNTS), "repeats": 3})
+
+
+@pytest.fixture
+def report_of(config, make_outcome, make_report):
+    """report_of(curve, points, noise): the report of a sweep that ran these points."""
+
+    def make(curve, points, noise=1.0, with_config=config, **changes):
+        outcomes = [
+            make_outcome(
+                nodes,
+                curve[nodes] * WAVES[repeat] ** (noise * (-1 if nodes in (2, 8) else 1)),
+                repeat,
+                **changes.get(f"n{nodes}", {}),
+            )
+            for nodes, repeat in points
+        ]
+        return make_report(outcomes, config=with_config)
+
+    return make
+
+
+def runs(**repeats):
+    """(nodes, repeat) by n1=2, n8=2; one of the others."""
+    return [(n, r) for n in COUNTS for r in range(1, repeats.get(f"n{n}", 1) + 1)]
+
+
+def test_two_runs_of_each_are_enough_for_an_answer_with_its_promise(report_of):
+    report = report_of(REFERENCE, runs(n1=2, n4=2, n8=2))
+    advice = report.recommendation
+    assert (advice.chosen.nodes, advice.basis, advice.larger_may_pass) == (8, "sequential", True)
+    assert report.headline.startswith("Run it on 8 nodes: 7.")
+    assert PROMISE in report.headline and PROMISE in advice.reason
+    assert advice.reason.startswith("8 nodes is the largest measured count that passes (efficiency")
+    assert "more than 8 nodes were not measured and may pass, too" in advice.reason
+    assert [each.nodes for each in advice.judged] == [1, 8]
+    assert {each.nodes: each.reason for each in advice.rejected} == {
+        1: "fewer nodes than 8",
+        2: "fewer nodes than 8, so that it was not looked at",
+        4: "fewer nodes than 8, so that it was not looked at",
+    }
+    bounds = advice.judged[-1].verdicts[0].interval
+    assert bounds.low > 0.75 and bounds.level > 0.95
+    assert report.caveats[0] == (
+        "Sequential design: 7 runs were asked for instead of 20 (5 of each node count); counts with"
+        " fewer than 3 have no interval."
+    )
+    assert not any("noise from run to run is unknown" in caveat for caveat in report.caveats)
+
+
+def test_a_failed_count_is_named_with_what_it_misses(report_of):
+    report = report_of(KNEE, runs(n1=2, n2=2, n4=2, n8=2))
+    advice = report.recommendation
+    assert advice.chosen.nodes == 4 and not advice.larger_may_pass
+    assert {each.nodes: each.answer for each in advice.judged} == {1: "pass", 4: "pass", 8: "fail"}
+    rejected = {each.nodes: each.reason for each in advice.rejected}
+    assert rejected[8].startswith("efficiency 56 % (50 %–65 %) misses 75 % and ")
+    assert "not measured" not in advice.reason
+    text = render_markdown(report)
+    assert "the one-sided bounds of the sequential design" in text
+
+
+def test_undecided_says_what_would_decide_it(report_of):
+    report = report_of(REFERENCE | {8: 15.7}, runs(n1=5, n4=5, n8=5, n2=5), noise=2.0)
+    advice = report.recommendation
+    assert (advice.chosen.nodes, advice.not_ruled_out) == (4, (8,))
+    assert "8 nodes are not ruled out: about " in report.headline
+    assert "each at 1 and 8 nodes would decide it" in advice.reason
+    assert "may reach 75 % or miss it" in {e.nodes: e.reason for e in advice.rejected}[8]
+
+
+def test_on_the_limit_is_an_answer_of_its_own(report_of):
+    on_it = {1: 100.0, 2: 51.0, 4: 26.0, 8: 100 / 8 / 0.752}
+    report = report_of(on_it, runs(n1=5, n2=5, n4=5, n8=5), noise=0.1)
+    advice = report.recommendation
+    assert advice.chosen.nodes == 4 and advice.not_ruled_out == ()
+    note = "8 nodes are on the limit, within 2 % of it"
+    assert note in advice.reason and note in report.headline
+    assert {e.nodes: e.answer for e in advice.judged}[8] == "on_the_limit"
+    assert "on the limit" in render_markdown(report)
+
+
+def test_a_sweep_that_ended_before_its_design_says_so(report_of):
+    report = report_of(REFERENCE, runs())
+    advice = report.recommendation
+    assert advice.chosen.nodes == 1
+    assert {each.nodes: each.reason for each in advice.rejected}[8] == (
+        "not decided when the sweep ended"
+    )
+    assert {each.answer for each in advice.judged[1:]} == {"undecided"}
+    assert any("not at its end: 3 of its runs" in caveat for caveat in report.caveats)
+
+
+def test_another_model_is_no_answer(report_of):
+    def ended_at(value):
+        return {"metrics": {"final_metric": {"name": "a", "goal": "maximize", "value": value}}}
+
+    good, bad = ended_at(0.9), ended_at(0.5)
+    report = report_of(REFERENCE, runs(n1=2, n2=2, n4=2), n1=good, n2=good, n4=good, n8=bad)
+    advice = report.recommendation
+    assert advice.chosen.nodes == 4
+    assert "not shown to be within the tolerance" in {e.nodes: e.reason for e in advice.rejected}[8]
+
+
+@pytest.mark.parametrize("limit", ["deadline_seconds", "budget_usd_per_run"])
+def test_a_limit_of_the_next_run_is_judged_as_in_a_full_sweep(report_of, config, limit):
+    """`nodesweep report` may be given other limits than the sweep was run for."""
+    goals = config.report.recommendation.model_copy(update={limit: 1000.0})
+    rules = config.report.model_copy(update={"recommendation": goals})
+    other = config.model_copy(update={"report": rules})
+    report = report_of(REFERENCE, runs(n1=2, n4=2, n8=2), with_config=other)
+    assert report.recommendation.basis == "point"
+    assert PROMISE not in report.headline

@@ -1,0 +1,37 @@
+"""What each design costs on the reference curve before anything is measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from configs.models import RecommendationConfig
+from scaling.design.costs import full_cost, reference_minutes, sequential_cost
+
+COUNTS = (1, 2, 4, 8)
+
+
+def test_the_reference_and_what_lies_between_and_beyond_its_counts():
+    assert [reference_minutes(nodes) for nodes in COUNTS] == pytest.approx([99, 55, 27, 13.5])
+    assert 27 < reference_minutes(3) < 55
+    assert 16 * reference_minutes(16) == pytest.approx(8 * 13.5)
+
+
+def test_a_full_design_costs_the_same_whatever_comes():
+    once = (99 + 2 * 55 + 4 * 27 + 8 * 13.5) / 60
+    assert full_cost(COUNTS, 1) == pytest.approx(once)
+    assert full_cost(COUNTS, 5) == pytest.approx(5 * once)
+
+
+def test_a_sequential_design_costs_a_third_where_the_answer_is_clear():
+    cost = sequential_cost(COUNTS, RecommendationConfig(), 5)
+    full = full_cost(COUNTS, 5)
+    again = (99 + 4 * 27 + 8 * 13.5) / 60
+    assert cost.least == pytest.approx(full / 5 + again)
+    assert cost.least <= cost.expected < 0.45 * full
+    assert cost.most == full
+    assert sequential_cost(COUNTS, RecommendationConfig(), 5) == cost
+
+
+def test_a_limit_near_the_curve_costs_more():
+    near = sequential_cost(COUNTS, RecommendationConfig(min_efficiency=0.9), 5)
+    assert near.expected > 1.5 * sequential_cost(COUNTS, RecommendationConfig(), 5).expected

@@ -1,0 +1,180 @@
+"""The sequential design: what comes next, when a count is answered, and that nothing but the
+outcomes decides it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from scaling.design.sequential import LEAST_SPREAD, Limits, follow
+
+COUNTS = (1, 2, 4, 8)
+LIMITS = Limits(min_efficiency=0.75, min_doubling_ratio=1.5)
+REFERENCE = {1: 99.0, 2: 55.0, 4: 27.0, 8: 13.5}
+KNEE = {1: 99.0, 2: 51.0, 4: 26.0, 8: 22.5}
+# One wave of noise for each repeat: log sigma of about 2 %.
+WAVES = {1: 0.99, 2: 1.02, 3: 1.0, 4: 0.985, 5: 1.015}
+
+
+def times_of(curve, points, noise=1.0):
+    """Every second count is slow where the others are fast, so that noise does not cancel."""
+    return {
+        (nodes, repeat): curve[nodes]
+        * math.exp(noise * math.log(WAVES[repeat]) * (-1 if nodes in (2, 8) else 1))
+        for nodes, repeat in points
+    }
+
+
+def to_the_end(curve, *, noise=1.0, max_repeats=5, lost=(), counts=COUNTS, **options):
+    """Ask and answer until the design is done; its last word."""
+    times = {}
+    while (progress := follow(times, counts, LIMITS, max_repeats, **options)).next_points:
+        times |= times_of(curve, progress.next_points, noise)
+        times |= dict.fromkeys(set(progress.next_points) & set(lost))
+    return progress
+
+
+def by_nodes(progress):
+    return {each.nodes: each.answer for each in progress.answers}
+
+
+def test_each_count_is_run_once_first():
+    progress = follow({}, COUNTS, LIMITS, 5)
+    assert progress.next_points == ((1, 1), (2, 1), (4, 1), (8, 1))
+    assert progress.reason == "every node count is run once first"
+    assert progress.answers == ()
+
+
+def test_the_largest_count_and_what_it_is_compared_with_come_next():
+    progress = follow(times_of(REFERENCE, [(n, 1) for n in COUNTS]), COUNTS, LIMITS, 5)
+    assert progress.next_points == ((1, 2), (4, 2), (8, 2))
+    assert progress.reason == (
+        "one run of each shows no spread; one more run each at 1, 4 and 8 nodes"
+    )
+    assert by_nodes(progress) == {8: "undecided"}
+
+
+def test_the_reference_is_decided_with_seven_runs():
+    progress = to_the_end(REFERENCE)
+    assert by_nodes(progress) == {8: "pass"}
+    assert len(progress.points) == 7
+    assert progress.reason.startswith("8 nodes pass: efficiency 9")
+    assert progress.reason.endswith("smaller counts need no more runs")
+
+
+def test_a_failed_count_hands_on_to_half_of_it():
+    progress = to_the_end(KNEE)
+    assert by_nodes(progress) == {8: "fail", 4: "pass"}
+    assert progress.answers[0].text.startswith("8 nodes fail: efficiency 56 %")
+    assert (2, 3) not in progress.points
+
+
+def test_more_noise_takes_more_runs_of_the_same_three_counts():
+    few, many = to_the_end(REFERENCE), to_the_end(REFERENCE, noise=4.0)
+    assert len(many.points) > len(few.points)
+    assert (2, 2) not in many.points
+
+
+def test_it_ends_undecided_at_max_repeats():
+    progress = to_the_end(REFERENCE, noise=20.0, max_repeats=3)
+    assert by_nodes(progress) == {8: "undecided", 4: "undecided", 2: "undecided"}
+    assert max(repeat for _, repeat in progress.points) == 3
+    assert progress.reason == "no count larger than 1 node is known to pass"
+
+
+def test_a_value_within_two_percent_of_its_limit_is_on_the_limit():
+    on_it = {1: 100.0, 2: 51.0, 4: 26.0, 8: 100 / 8 / 0.752}
+    progress = to_the_end(on_it, noise=0.1)
+    assert by_nodes(progress) == {8: "on_the_limit", 4: "pass"}
+    assert "8 nodes on the limit: efficiency 75 %" in progress.answers[0].text
+
+
+def test_runs_without_any_spread_are_not_taken_for_exact():
+    progress = to_the_end(REFERENCE, noise=0.0)
+    efficiency = progress.answers[0].limits[-1]
+    assert efficiency.high / efficiency.low > 1 + LEAST_SPREAD
+
+
+def test_what_has_ended_decides_alone_whatever_the_order():
+    """After a crash the same outcomes give the same next points; later ones change nothing."""
+    first = follow({}, COUNTS, LIMITS, 5).next_points
+    times = times_of(REFERENCE, first, 6.0)
+    times |= times_of(REFERENCE, [(1, 2), (4, 2), (8, 2)], 6.0)
+    again = dict(reversed(times.items()))
+    assert follow(times, COUNTS, LIMITS, 5) == follow(again, COUNTS, LIMITS, 5)
+    later = times | {(8, 5): 1.0}
+    assert follow(later, COUNTS, LIMITS, 5) == follow(times, COUNTS, LIMITS, 5)
+
+
+def test_points_that_still_run_are_asked_for_again():
+    times = times_of(REFERENCE, [(n, 1) for n in COUNTS] + [(4, 2)])
+    assert follow(times, COUNTS, LIMITS, 5).next_points == ((1, 2), (8, 2))
+
+
+def test_a_run_without_a_time_is_made_up_for_by_a_further_repeat():
+    progress = to_the_end(REFERENCE, noise=4.0, lost={(8, 2)})
+    assert by_nodes(progress) == {8: "pass"}
+    assert (8, 3) in progress.points
+
+
+def test_a_count_without_a_time_is_left_out():
+    progress = to_the_end(REFERENCE, lost={(8, 1)})
+    assert by_nodes(progress) == {4: "pass"}
+    assert (8, 2) not in progress.points
+
+
+def test_without_a_time_at_one_node_the_next_count_is_the_baseline():
+    progress = to_the_end(REFERENCE, lost={(1, 1)})
+    assert by_nodes(progress) == {8: "pass"}
+    assert {each.than for each in progress.answers[0].limits} == {2, 4}
+    assert (1, 2) not in progress.points
+
+
+def test_a_count_that_can_not_be_compared_is_not_looked_at():
+    progress = to_the_end(REFERENCE, not_comparable={8})
+    assert by_nodes(progress) == {4: "pass"}
+    assert (8, 2) not in progress.points
+
+
+def test_half_a_count_that_can_not_be_compared_is_not_compared():
+    progress = to_the_end(REFERENCE, not_comparable={4})
+    assert [each.criterion for each in progress.answers[0].limits] == ["efficiency", "faster"]
+    assert (4, 2) not in progress.points
+
+
+@pytest.mark.parametrize("lost", [{(2, 1), (4, 1), (8, 1)}, {(n, 1) for n in COUNTS}])
+def test_one_count_has_nothing_to_be_compared_with(lost):
+    progress = to_the_end(REFERENCE, lost=lost)
+    assert progress.answers == () and len(progress.points) == 4
+    assert progress.reason == "fewer than two node counts can be compared"
+
+
+def test_a_count_slower_than_a_smaller_one_fails_by_that_too():
+    progress = to_the_end({1: 99.0, 2: 51.0, 3: 34.0, 4: 38.0}, counts=(1, 2, 3, 4))
+    faster = {each.than: each for each in progress.answers[0].limits if each.criterion == "faster"}
+    assert faster[3].answer == "fail"
+    assert "speedup over 3 nodes 0.88 (" in progress.answers[0].text
+
+
+def test_a_low_limit_of_efficiency_does_not_let_a_slower_count_pass():
+    """E of 45 % at two nodes is slower than one."""
+    times = {(1, 1): 100.0, (1, 2): 101.0, (4, 1): 110.0, (4, 2): 111.0}
+    progress = follow(times, (1, 4), Limits(0.2, 1.0), 2)
+    assert {each.criterion: each.answer for each in progress.answers[0].limits} == {
+        "efficiency": "pass",
+        "faster": "fail",
+    }
+
+
+def test_errors_are_spent_over_counts_and_looks():
+    """The same times are held to a harder bound where more counts may be wrong."""
+    times = times_of(REFERENCE, [(n, r) for n in (1, 8) for r in (1, 2)])
+    wide = follow(times | times_of(REFERENCE, [(2, 1), (4, 1), (4, 2)]), COUNTS, LIMITS, 2)
+    narrow = follow(times, (1, 8), LIMITS, 2)
+    bounds = [each.answers[0].limits[0] for each in (wide, narrow)]
+    assert bounds[0].criterion == bounds[1].criterion == "efficiency"
+    assert bounds[0].value == pytest.approx(bounds[1].value)
+    spread = [math.log(each.value / each.low) for each in bounds]
+    assert spread[0] != pytest.approx(spread[1], rel=0.01)
