@@ -40,7 +40,7 @@ def init_own_script(script: Path | None, output: Path, force: bool) -> None:
 
 @click.group("config")
 def config_group() -> None:
-    """Make a config for a deployed stack, check one, or print the schema."""
+    """Make a config for a deployed stack, check one, or print what is shipped."""
 
 
 @config_group.command("init")
@@ -98,3 +98,21 @@ def schema() -> None:
     from configs.models import BenchmarkConfig
 
     print_text(json.dumps(BenchmarkConfig.model_json_schema(), indent=2))
+
+
+@config_group.command()
+@guarded
+def presets() -> None:
+    """Print the names of the shipped configs; every command takes one in place of a file."""
+    from configs.presets import preset_names
+
+    print_text("\n".join(preset_names()))
+
+
+@config_group.command()
+@guarded
+def stack() -> None:
+    """Print the CloudFormation template of the account (infra/aws/nodesweep.yaml)."""
+    from cli.stack import STACK_TEMPLATE
+
+    print_text(STACK_TEMPLATE.read_text(encoding="utf-8").rstrip("\n"))

@@ -20,7 +20,8 @@ from cli.output import escape_control_characters
 
 RUN_FAILED, BAD_INPUT, PREFLIGHT_REFUSED = 1, 2, 3
 
-config_argument = click.argument("config", type=click.Path(dir_okay=False, path_type=Path))
+# Whether it is a file, configs/load.py says: a preset's name may be that of a folder here.
+config_argument = click.argument("config", type=click.Path(path_type=Path))
 set_option = click.option(
     "--set",
     "overrides",
@@ -30,7 +31,7 @@ set_option = click.option(
 )
 sweep_config_option = click.option(
     "--config",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=click.Path(path_type=Path),
     help="Where the sweep ran, if not from here.",
 )
 output_option = click.option(

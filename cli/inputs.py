@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 def read_config(
     path: Path, overrides: tuple[str, ...] = (), output: Path | None = None
 ) -> BenchmarkConfig:
-    """Load a config; --output wins over report.directory."""
+    """Load a config, a preset by its name too; --output wins over report.directory."""
     from configs.load import load_config
+    from configs.presets import config_file
 
-    return _with_output(load_config(path, overrides), output)
+    return _with_output(load_config(config_file(path), overrides), output)
 
 
 def read_config_to_run(

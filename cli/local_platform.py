@@ -112,7 +112,7 @@ def _is_up(platform: PlatformConfig, where_silent: bool) -> bool:
 
 
 def _call(*arguments: str, seconds: float) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "infra.local", *arguments]
+    command = [sys.executable, "-P", "-m", "infra.local", *arguments]
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:

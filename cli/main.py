@@ -470,7 +470,7 @@ def history(
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def local(arguments: tuple[str, ...]) -> None:
     """The platform on this machine: start, stop or status."""
-    sys.exit(subprocess.call([sys.executable, "-m", "infra.local", *arguments]))
+    sys.exit(subprocess.call([sys.executable, "-P", "-m", "infra.local", *arguments]))
 
 
 main.add_command(init_own_script)

@@ -133,6 +133,7 @@ def _start(port: int, password: str) -> subprocess.Popen[bytes]:
     server = subprocess.Popen(
         [
             sys.executable,
+            "-P",
             "-m",
             "uvicorn",
             *application,
@@ -149,7 +150,7 @@ def _start(port: int, password: str) -> subprocess.Popen[bytes]:
     # Before Prefect's own exit handlers are registered, so that it runs after them:
     # they send the last log lines.
     atexit.register(_stop, server)
-    tether = [sys.executable, "-c", _TETHER, str(server.pid)]
+    tether = [sys.executable, "-I", "-S", "-c", _TETHER, str(server.pid)]
     subprocess.Popen(tether, stdin=subprocess.PIPE, start_new_session=True)
     return server
 

@@ -142,7 +142,8 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         text = _read_text(path)
     except FileNotFoundError:
         raise ConfigError(
-            f"{path}: no such file; the shipped ones are in configs/, e.g. configs/local.yaml"
+            f"{path}: no such file, and no shipped config has this name; those there are:"
+            " nodesweep config presets"
         ) from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None

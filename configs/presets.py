@@ -1,5 +1,5 @@
-"""The configs of this checkout by name, and what a form may change in one:
-what a deployment has in place of a file.
+"""The shipped configs by name, and what a form may change in one: what a deployment has in place
+of a file, and what a command takes where no such file is there.
 """
 
 from __future__ import annotations
@@ -23,6 +23,15 @@ def preset_names() -> list[str]:
     files = (path for path in PRESETS_DIRECTORY.rglob("*.yaml") if "data" not in path.parts)
     found = (path.relative_to(PRESETS_DIRECTORY).with_suffix("").as_posix() for path in files)
     return sorted(name for name in found if name not in _NO_BENCHMARKS)
+
+
+def config_file(given: Path) -> Path:
+    """The file that a command's CONFIG names: itself, or the preset of that name where there is no
+    such file.
+    """
+    if given.as_posix() in preset_names() and not given.is_file():
+        return PRESETS_DIRECTORY / f"{given.as_posix()}.yaml"
+    return given
 
 
 def config_of_preset(preset: str, changes: Mapping[str, Any]) -> BenchmarkConfig:

@@ -35,7 +35,7 @@ BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
 PIXELS = 3 * 32 * 32
 CLASSES = 10
 SHARDS = 8
-DEFAULT_DIRECTORY = Path(__file__).with_name("cifar10")
+DEFAULT_DIRECTORY = Path("cifar10")
 MAX_BATCH_BYTES = 64 << 20
 """The published batches have 31 MB each."""
 MAX_ARCHIVE_BYTES = 512 << 20

@@ -31,6 +31,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from infra.local.api.protocol import DEFAULT_REGION
+from infra.local.extra import check_extra
 from infra.local.server import daemon
 from infra.local.server.contract import CREDENTIALS_FILE, ServerConfig, ServerStartError
 from infra.local.settings import SettingsError, read_quotas
@@ -81,6 +82,7 @@ def _carry_out(options: argparse.Namespace) -> int:
             else "not joined: nothing runs, it has no owners, or this is one of them"
         )
         return 0 if joined else 1
+    check_extra()
     if options.command == "start":
         _start(_server_config(options, state_dir))
     else:

@@ -107,22 +107,25 @@ def arguments_to_send(context: BuildContext) -> dict[str, str]:
 
 
 def source_revision(folder: Path) -> str | None:
-    """Commit of the Git work tree that `folder` lies in, with "-dirty" where it has changes;
-    None where unknown.
+    """Commit of the Git work tree that has the folder's Dockerfile, with "-dirty" where it has
+    changes; None where unknown.
+
+    An installed package may lie in somebody's work tree, whose commit says nothing of it.
     """
-    command = [
-        "git",
-        "-C",
-        str(folder),
-        "describe",
-        "--always",
-        "--dirty",
-        "--abbrev=40",
-        "--exclude=*",
-    ]
+    if _git(folder, "ls-files", "--", "Dockerfile") is None:
+        return None
+    return _git(folder, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """What git says there, None where that is nothing."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_REVISION_SECONDS, check=False
+            ["git", "-C", str(folder), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=_REVISION_SECONDS,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -71,7 +71,7 @@ def calls_that_hang(monkeypatch: pytest.MonkeyPatch, *, at: str) -> PlatformConf
     """A platform whose `start` or `stop` never comes back; nothing is started."""
 
     def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
-        if command[3] == at:
+        if at in command:
             raise subprocess.TimeoutExpired(command, options["timeout"])
         return subprocess.CompletedProcess(command, 0, "", "")
 

@@ -269,7 +269,8 @@ def _refuse_other_settings(found: RunningServer, config: ServerConfig) -> None:
 
 
 def _spawn(config: ServerConfig) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "infra.local", "serve", "--settings", config.to_json()]
+    command = [sys.executable, "-P", "-m", "infra.local", "serve"]
+    command += ["--settings", config.to_json()]
     python_path = os.pathsep.join(
         filter(None, [str(_REPOSITORY_ROOT), os.environ.get("PYTHONPATH")])
     )

@@ -184,6 +184,17 @@ def test_source_revision_is_sent_where_the_dockerfile_asks_and_is_no_part_of_the
     assert arguments_to_send(read_context(config)) == {}
 
 
+def test_work_tree_that_an_installed_context_lies_in_says_nothing_of_it(tmp_path: Path) -> None:
+    project = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    (tmp_path / ".gitignore").write_text(".venv/\n")
+    subprocess.run([*project, "init", "-q"], check=True)
+    subprocess.run([*project, "add", "."], check=True)
+    subprocess.run([*project, "commit", "-q", "-m", "first"], check=True)
+    (tmp_path / ".venv").mkdir()
+    installed = make_context(tmp_path / ".venv", "FROM scratch\nARG SOURCE_REVISION=unknown\n")
+    assert arguments_to_send(read_context(installed)) == {}
+
+
 def test_source_revision_is_unknown_without_git(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -249,7 +249,7 @@ class ContainerEngine(ExclusiveEngine):
     def _start_reaper(self) -> subprocess.Popen[bytes]:
         label = f"{_OWNER_LABEL}={self._owner}"
         code = (
-            f"import sys; sys.path.insert(0, {str(_ROOT)!r}); sys.stdin.buffer.read()\nfrom"
+            f"import sys; sys.path.append({str(_ROOT)!r}); sys.stdin.buffer.read()\nfrom"
             " infra.local.engine.container.cli import"
             f" ContainerCli\nContainerCli({self._cli.program!r},"
             f" {self._cli.environment!r}).remove_labelled({label!r})"

@@ -149,7 +149,7 @@ def make_venv(venv: Path, content: Content, folder: Path, run: BuildRun, lock_fd
         run.on_line("[COPY virtual environment]")
         _copy_venv(venv_of(content.base), venv)
     else:
-        command = [sys.executable, "-m", "venv", str(venv)]
+        command = [sys.executable, "-P", "-m", "venv", str(venv)]
         run.command("MAKE virtual environment", command, environment, folder, lock_fd)
     for install in content.installs:
         _install(venv, install, environment, folder, run=run, lock_fd=lock_fd)
@@ -192,7 +192,7 @@ def _install(
     if not install.with_dependencies:
         wanted.append("--no-deps")
     python = str(venv / "bin" / "python")
-    pip = [python, "-m", "pip", "install", *_PIP_OPTIONS]
+    pip = [python, "-P", "-m", "pip", "install", *_PIP_OPTIONS]
     if install.pins is not None:
         # what fits the torch that is there lies where pip's configuration says
         pins = _write_pins(venv, install.pins)
@@ -254,7 +254,7 @@ def _install_torch(
     torch = [line for line in (*lines, *install.packages) if _TORCH.match(line)]
     if not torch:
         return
-    pip = [str(venv / "bin" / "python"), "-m", "pip"]
+    pip = [str(venv / "bin" / "python"), "-P", "-m", "pip"]
     without_hashes = [_HASH.sub("", line).strip() for line in torch]
     if torch == without_hashes:
         run.command(

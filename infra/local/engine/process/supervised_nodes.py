@@ -35,7 +35,7 @@ from infra.local.interfaces import LineSink, NodeUsage
 
 _ROOT = Path(__file__).resolve().parents[4]
 _PROGRAM = (
-    f"import sys; sys.path.insert(0, {str(_ROOT)!r}); "
+    f"import sys; sys.path.append({str(_ROOT)!r}); "
     "from infra.local.engine.process.job_supervisor import main; main()"
 )
 _CLEAN_UP_SECONDS = 15.0  # the supervisor gives itself 10 s

@@ -1,0 +1,191 @@
+"""What `pip install .` and `uv tool install .` give: the wheel holds all that the commands read,
+and a run from an empty environment, outside the checkout, reaches its report.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from configs.presets import preset_names
+from infra.local.engine.process.image_store import ProcessImageStore
+
+pytestmark = pytest.mark.slow
+REPOSITORY = Path(__file__).resolve().parents[1]
+UV = Path(sys.executable).with_name("uv")
+CARRIED = ("cli", "configs", "flows", "infra", "scaling", "tasks")
+LEFT_OUT = "infra/worker/"  # and infra/setup.sh: what makes and serves a checkout
+# Each Python of the environment says what it imports from, before it imports what it is to run.
+RECORDER = """
+import json, sys
+def record(event, arguments):
+    if event == "import" and arguments[0] in ("runpy", "cli"):
+        with open(RECORD, "a") as file:
+            file.write(json.dumps({"command": sys.orig_argv, "path": sys.path}) + "\\n")
+sys.addaudithook(record)
+"""
+FOREIGN = "raise SystemExit('imported from the working directory: ' + __file__)\n"
+Run = Callable[..., str]
+
+
+def call(*command: str | Path, cwd: Path, **environment: str) -> str:
+    """What it prints; fails with all that it said."""
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def tracked() -> list[str]:
+    """The files of the checkout, those that are not committed yet too."""
+    listed = call(
+        "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=REPOSITORY
+    )
+    return sorted(name for name in listed.split("\0") if name and (REPOSITORY / name).is_file())
+
+
+@pytest.fixture(scope="module")
+def wheel(tracked: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built of a copy, in which an earlier build has left a module that is gone."""
+    source = tmp_path_factory.mktemp("source")
+    for name in tracked:
+        if name.startswith((*CARRIED, "pyproject.toml", "setup.py", "README.md")):
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(REPOSITORY / name, source / name)
+    (source / "build" / "lib" / "cli").mkdir(parents=True)
+    (source / "build" / "lib" / "cli" / "gone.py").touch()
+    folder = tmp_path_factory.mktemp("wheel")
+    call(UV, "build", "--quiet", "--wheel", "--out-dir", folder, source, cwd=folder)
+    return next(folder.glob("nodesweep-*.whl"))
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment with the wheel, as docs/commands.md installs it, and nothing else."""
+    venv = tmp_path_factory.mktemp("environment") / "venv"
+    call(UV, "venv", "--quiet", "--python", sys.executable, venv, cwd=venv.parent)
+    place = ["--python", venv / "bin" / "python", "--constraints", REPOSITORY / "requirements.lock"]
+    call(
+        *(UV, "pip", "install", "--quiet", *place, f"nodesweep[local] @ {wheel.as_uri()}"),
+        cwd=venv.parent,
+        PYTHONPATH="",
+    )
+    return venv
+
+
+@pytest.fixture
+def nodesweep(environment: Path, tmp_path: Path) -> Run:
+    """nodesweep("plan", "x.yaml"): the installed command in an empty folder; what it prints."""
+    (tmp_path / "work").mkdir()
+
+    def run(*arguments: str) -> str:
+        return call(
+            *(environment / "bin" / "nodesweep", *arguments),
+            cwd=tmp_path / "work",
+            PYTHONPATH="",
+            PREFECT_HOME=str(tmp_path / "prefect"),
+            COLUMNS="200",
+        )
+
+    return run
+
+
+def test_the_wheel_holds_every_file_of_its_folders(wheel: Path, tracked: list[str]) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        held = [name for name in archive.namelist() if ".dist-info/" not in name]
+    expected = [
+        name
+        for name in tracked
+        if name.split("/")[0] in CARRIED
+        and not name.startswith(LEFT_OUT)
+        and name != "infra/setup.sh"
+    ]
+    assert {"configs/local.yaml", "infra/image/.dockerignore", "infra/aws/nodesweep.yaml"} < set(
+        held
+    )
+    assert sorted(held) == expected
+
+
+def test_commands_that_start_nothing_work_in_an_empty_folder(
+    nodesweep: Run, environment: Path, tmp_path: Path
+) -> None:
+    assert "How many nodes" in nodesweep("--help")
+    assert nodesweep("config", "presets").split() == preset_names()
+    assert "4 jobs on ml.local.small" in nodesweep("plan", "local")
+    assert "local is valid" in nodesweep("config", "validate", "local")
+    assert "BenchmarkConfig" in nodesweep("config", "schema")
+    assert nodesweep("config", "stack").startswith("AWSTemplateFormatVersion")
+    assert "nodesweep run nodesweep.yaml" in nodesweep("init")
+    assert "2 jobs on ml.local.small" in nodesweep("plan", "nodesweep.yaml")
+    made = sorted(path.name for path in (tmp_path / "work").iterdir())
+    assert made == ["code", "nodesweep.yaml"]
+
+
+def contents(folder: Path) -> dict[str, tuple[int, int]]:
+    """(size, time of its last change in ns) of each file, less Python's own bytecode."""
+    return {
+        str(path.relative_to(folder)): (path.stat().st_size, path.stat().st_mtime_ns)
+        for path in folder.rglob("*")
+        if path.is_file() and path.parent.name != "__pycache__"
+    }
+
+
+def test_a_run_reaches_its_report_and_keeps_to_its_folder(
+    nodesweep: Run, environment: Path, image_store: ProcessImageStore, tmp_path: Path
+) -> None:
+    """In a folder that has packages named like ours; the image's virtual environment is there."""
+    packages = next(environment.glob("lib/python3*/site-packages"))
+    record = tmp_path / "record"
+    (packages / "nodesweep_recorder.py").write_text(f"RECORD = {str(record)!r}\n{RECORDER}")
+    (packages / "nodesweep_recorder.pth").write_text("import nodesweep_recorder\n")
+    work, state = tmp_path / "work", tmp_path / "state"
+    for name in (*CARRIED, "uvicorn"):
+        (work / name).mkdir()
+        (work / name / "__init__.py").write_text(FOREIGN)
+    state.mkdir()
+    (state / "venvs").symlink_to(REPOSITORY / ".nodesweep" / "tests" / "venvs")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    changes = {
+        "platform.endpoint_url": f"http://127.0.0.1:{port}",
+        "platform.state_directory": str(state),
+        "sweep.node_counts": "[1, 2]",
+        "training.instance_type": "ml.local.medium",
+        "training.batch.size": "8192",
+        "training.hyperparameters.passes-per-epoch": "10",
+    }
+    before = contents(packages)
+    said = nodesweep(
+        *("run", "local"),
+        *(word for item in changes.items() for word in ("--set", "=".join(item))),
+    )
+    assert contents(packages) == before
+    report = json.loads((work / "reports" / "latest" / "report.json").read_text())
+    assert f"report: reports/{report['sweep_id']}/report.html" in said
+    assert [row["world_size"] for row in report["summary"]] == [1, 2]
+
+    children = [json.loads(line) for line in record.read_text().splitlines()]
+    commands = [" ".join(child["command"]) for child in children]
+    for child in ("nodesweep run local", "-m infra.local start", "infra.local serve", "-m uvicorn"):
+        assert any(child in command for command in commands), (child, commands)
+    for child in children:
+        assert not {"", str(work)} & set(child["path"]), child
+        assert not [path for path in child["path"] if Path(path).is_relative_to(REPOSITORY)], child
