@@ -149,7 +149,11 @@ def served(config: ServerConfig, monkeypatch: pytest.MonkeyPatch) -> ServerConfi
     """What the process that `start` would start for these settings serves."""
     configs: list[ServerConfig] = []
     monkeypatch.setattr(serving, "serve", configs.append)
-    monkeypatch.setattr(daemon.subprocess, "Popen", lambda command, **_: main(command[3:]))
+    monkeypatch.setattr(
+        daemon.subprocess,
+        "Popen",
+        lambda command, **_: main(command[command.index("infra.local") + 1 :]),
+    )
     monkeypatch.setattr("logging.basicConfig", lambda **_: None)
     config.state_dir.mkdir(parents=True, exist_ok=True)
     daemon._spawn(config)
