@@ -132,6 +132,8 @@ def _start(
     command = [sys.executable, "-m", *arguments]
     environment = dict(environment)
     if name == "worker":
+        # Prefect's default is 0.0.0.0
+        environment["PREFECT_WORKER_WEBSERVER_HOST"] = HOST
         environment["PREFECT_WORKER_WEBSERVER_PORT"] = str(machine.port + 1)
     with open(machine.folder / f"{name}.log", "ab") as log:
         process = subprocess.Popen(

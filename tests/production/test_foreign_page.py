@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import time
 from pathlib import Path
 
 import httpx
@@ -23,6 +24,27 @@ def stranger(world: World) -> httpx.Client:
     return httpx.Client(
         base_url=world.machine.api_url.removesuffix("/api"), timeout=60, trust_env=False
     )
+
+
+def listening_addresses(port: int) -> set[str]:
+    """Local addresses of the TCP sockets that listen on the port, as the kernel writes them."""
+    rows = [
+        line.split()[1:4]
+        for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+    ]
+    local = [address.split(":") for address, _, state in rows if state == "0A"]
+    return {address for address, number in local if int(number, 16) == port}
+
+
+def test_nothing_listens_to_other_machines(world: World) -> None:
+    machine = world.machine
+    health = machine.port + 1
+    deadline = time.monotonic() + 120
+    while not listening_addresses(health) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    ports = (machine.port, health, machine.platform_port)
+    assert [listening_addresses(port) for port in ports] == [{"0100007F"}] * 3, "127.0.0.1 each"
 
 
 def flows(world: World) -> set[str]:
