@@ -112,7 +112,7 @@ def run_local_benchmark(first: BenchmarkConfig) -> None:
     )
     assert scaling_benchmark(config, sweep_id=result.sweep_id).sweep_id == result.sweep_id
     report_sweep(result.sweep_id, config)
-    show_history(config, config.name, None)
+    assert not show_history(config, config.name, None, 0.05, None)
 
 
 def run_own_code_on_own_data(
