@@ -35,6 +35,8 @@ MAX_DISTINCT = 10_000
 """Distinct values that are remembered of a column; a set of more is left to Great Expectations."""
 
 BIGGEST_EXACT_INTEGER = 2**53
+"""The largest whole number up to which every one has a float64 of its own."""
+
 _LIMITS = frozenset({"column", "min_value", "max_value", "strict_min", "strict_max", "mostly"})
 _SET = frozenset({"column", "value_set", "mostly"})
 
