@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,7 +81,7 @@ def test_a_benchmark_is_started_from_its_form(world: World, page: Page) -> None:
     assert not world.ledger("clicked").jobs
 
     repeats.fill("2")
-    page.get_by_role("button", name="Submit").click()
+    submit(page)
     [run] = wait_for("the run that was started", lambda: runs_of(world, deployment))
     assert world.end_of(run) == "Completed"
     assert world.ledger("clicked").statuses == {"Completed": 2}
@@ -90,6 +91,31 @@ def test_a_benchmark_is_started_from_its_form(world: World, page: Page) -> None:
     for artifact in ("sweep-progress", "sweep-points", "scaling-report", "data-docs"):
         expect(page.get_by_text(artifact).first).to_be_visible()
     screenshot(page, "prefect-run.png")
+
+
+def submit(page: Page) -> None:
+    """Click, as a person does, until Prefect took the run.
+
+    On SQLite its server refuses at once, with 503, a click that meets another write, and the page
+    does not ask again (docs/production.md).
+    """
+    answers: list[int] = []
+    page.on(
+        "response",
+        lambda answer: (
+            answers.append(answer.status) if answer.url.endswith("/create_flow_run") else None
+        ),
+    )
+    for _ in range(20):
+        already = len(answers)
+        page.get_by_role("button", name="Submit").click()
+        wait_until = time.monotonic() + 20.0
+        while len(answers) == already and time.monotonic() < wait_until:
+            page.wait_for_timeout(100)
+        if answers and answers[-1] < 300:
+            return
+        assert set(answers) <= {503}
+    raise AssertionError(f"20 clicks started no run; Prefect answered {answers}")
 
 
 def sign_in(page: Page, world: World) -> None:
