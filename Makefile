@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup run up down test slow namespaces containers matrix coverage check format lint types lock clean
+.PHONY: setup run up down test slow engines namespaces containers matrix coverage check format lint types lock clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -29,6 +29,10 @@ down: setup
 # The flows' tests first and three at a time: they wait more than they compute.
 test: setup
 	$(BIN)/pytest -m "not slow" -n 3 --dist loadfile --no-loadscope-reorder tests/flows tests
+
+# What root has and an ordinary user has not: control groups, and users to become.
+engines: setup
+	$(BIN)/pytest -m "not slow" -n 3 --dist loadfile tests/infra/local/engine tests/test_ci.py
 
 # Two at a time what waits or computes within itself; alone what measures emulated nodes or has a server that must not be late.
 ALONE := tests/production tests/test_end_to_end.py tests/test_end_to_end_spot.py
