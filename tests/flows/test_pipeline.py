@@ -152,6 +152,7 @@ def test_history_that_cannot_be_written_does_not_lose_the_report(
     assert "was not written: no" in caplog.text
 
 
+@pytest.mark.prefect_events
 def test_records_of_a_sweep_hold_no_secret(
     served: SimpleNamespace, pipeline_config: Configs
 ) -> None:
