@@ -19,6 +19,7 @@ from cli.prefect_server import connect_prefect
 from cli.views.stream import EventStream, Look
 from configs.models import BenchmarkConfig, PlatformConfig
 from flows.stages.signals import EndSignals
+from tasks.polling import Cancelled
 
 if TYPE_CHECKING:
     from prefect.flows import Flow
@@ -68,6 +69,11 @@ def flow_session(
         with running_platform(section):
             connect_prefect(modules)
             yield
+    except Cancelled:
+        # The signal's own exception was lost, in a callback say; the next wait ended the run.
+        interrupt = KeyboardInterrupt()
+        events.say_end(interrupt)
+        raise interrupt from None
     except BaseException as error:
         events.say_end(error)
         raise
