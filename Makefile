@@ -32,7 +32,8 @@ test: setup
 
 # What root has and an ordinary user has not: control groups, and users to become.
 engines: setup
-	$(BIN)/pytest -m "not slow" -n 3 --dist loadfile tests/infra/local/engine tests/test_ci.py
+	$(BIN)/pytest -m "not slow" -n 3 --dist loadfile tests/infra/local/engine tests/test_ci.py \
+		--ignore=tests/infra/local/engine/process/test_image_store.py
 
 # Two at a time what waits or computes within itself; alone what measures emulated nodes or has a server that must not be late.
 ALONE := tests/production tests/test_end_to_end.py tests/test_end_to_end_spot.py
@@ -64,7 +65,7 @@ lint: setup
 
 # The arithmetic: every line and every branch. The others are covered by the tests of the tasks and flows that use them.
 coverage: setup
-	$(BIN)/pytest -q tests/scaling -m "not slow" --ignore=tests/scaling/report/test_report_browser.py \
+	$(BIN)/pytest -q tests/scaling -m "not slow" -n 2 --ignore=tests/scaling/report/test_report_browser.py \
 		--cov=scaling --cov-branch --cov-report=
 	$(BIN)/coverage report --show-missing --skip-covered --fail-under=100 \
 		--omit='scaling/names.py,scaling/planning/request.py,scaling/report/schema.py,*/__main__.py'
