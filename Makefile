@@ -30,7 +30,7 @@ down: setup
 test: setup
 	$(BIN)/pytest -m "not slow" -n 3 --dist loadfile --no-loadscope-reorder tests/flows tests
 
-# What root has and an ordinary user has not: control groups, and users to become.
+# What root has and an ordinary user has not: control groups, and users to become. The image store is the same for both.
 engines: setup
 	$(BIN)/pytest -m "not slow" -n 3 --dist loadfile tests/infra/local/engine tests/test_ci.py \
 		--ignore=tests/infra/local/engine/process/test_image_store.py

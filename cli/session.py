@@ -70,7 +70,7 @@ def flow_session(
             connect_prefect(modules)
             yield
     except Cancelled:
-        # The signal's own exception was lost, in a callback say; the next wait ended the run.
+        # Python dropped what the signal's handler raised; the next wait has ended the run instead.
         interrupt = KeyboardInterrupt()
         events.say_end(interrupt)
         raise interrupt from None
