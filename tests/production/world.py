@@ -101,7 +101,7 @@ class World:
         self.sagemaker, self.s3 = (self._client(service) for service in ("sagemaker", "s3"))
 
     def _client(self, service: str) -> Any:
-        session = local_session(self.endpoint, "us-east-1", self.machine.folder / "platform")
+        session = local_session(self.endpoint, "us-east-1", self.machine.platform_folder)
         return session.client(service, endpoint_url=self.endpoint, config=Config(proxies={}))
 
     def settings(self, benchmark: str, **changes: Any) -> dict[str, Any]:
