@@ -110,7 +110,8 @@ def run(
     from cli.session import flow_session, run_flow
 
     modules = ("flows.scaling_benchmark", "great_expectations", "sagemaker.core.resources")
-    with flow_session(benchmark.platform, modules=modules, look=look):
+    with flow_session(benchmark.platform, modules=modules, look=look) as platform:
+        benchmark = benchmark.on_platform(platform)
         from flows.scaling_benchmark import check_points, scaling_benchmark
         from tasks.errors import PointsMissing
 
@@ -125,10 +126,11 @@ def run(
 
 def run_detached(benchmark: BenchmarkConfig, look: Look) -> None:
     """Start the sweep's jobs; they are not watched, so nothing is drawn either."""
-    from cli.local_platform import answers
+    from cli.local_platform import own_platform
     from cli.session import flow_session
 
-    if benchmark.platform.autostart and not answers(benchmark.platform):
+    platform = own_platform(benchmark.platform)
+    if platform is None:
         fail(
             "--detach: a platform that this command starts (platform.autostart) ends with it, and"
             " its jobs too; start it first: nodesweep local start",
@@ -136,7 +138,8 @@ def run_detached(benchmark: BenchmarkConfig, look: Look) -> None:
         )
     if look.log_format == "auto":
         look = replace(look, log_format="plain")
-    with flow_session(benchmark.platform, autostart=False, look=look):
+    benchmark = benchmark.on_platform(platform)
+    with flow_session(platform, autostart=False, look=look):
         from flows.detach import start_detached_sweep
 
         sweep = start_detached_sweep(benchmark)
@@ -167,9 +170,10 @@ def collect(sweep_id: str, config: Path | None, output: Path | None) -> None:
     benchmark = config_of_sweep(sweep_id, config, output)
     from cli.session import flow_session, run_flow
 
-    with flow_session(benchmark.platform):
+    with flow_session(benchmark.platform) as platform:
         from flows.collect import collect_sweep
 
+        benchmark = benchmark.on_platform(platform)
         collected = run_flow(collect_sweep, benchmark, sweep_id=sweep_id)
     if collected is None:
         fail(
@@ -286,9 +290,10 @@ def report(
         benchmark = benchmark.model_copy(update={"report": with_goals(benchmark.report, goals)})
         from cli.session import flow_session, run_flow
 
-        with flow_session(benchmark.platform):
+        with flow_session(benchmark.platform) as platform:
             from flows.report import report_sweep
 
+            benchmark = benchmark.on_platform(platform)
             made, folder = run_flow(report_sweep, benchmark, sweep_id=sweep_id)
     show(made, folder)
 
@@ -311,16 +316,18 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
     """Stop a sweep: its running jobs, and any further one until --resume."""
     check_sweep_id(sweep_id)
     benchmark = config_of_sweep(sweep_id, config, output)
-    from cli.local_platform import is_over
+    from cli.local_platform import own_platform
     from cli.session import flow_session, run_flow
 
-    if benchmark.platform.autostart and is_over(benchmark.platform):
+    platform = own_platform(benchmark.platform, or_silent=True)
+    if platform is None:
         print_text(
-            f"the platform at {benchmark.platform.endpoint_url} is not running,"
+            f"the platform of {benchmark.platform.state_directory} is not running,"
             f" and so is no job of {sweep_id}"
         )
         return
-    with flow_session(benchmark.platform, autostart=False):
+    benchmark = benchmark.on_platform(platform)
+    with flow_session(platform, autostart=False):
         from flows.stop import stop_sweep
 
         stopped = run_flow(stop_sweep, benchmark, sweep_id=sweep_id)

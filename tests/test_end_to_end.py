@@ -126,11 +126,10 @@ def nodesweep(
     site: SimpleNamespace, *arguments: str, timeout: float = 400
 ) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "cli.main", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "120"}
     return subprocess.run(
         command,
         cwd=site.folder,
-        env=environment,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "120"},
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -139,7 +138,8 @@ def nodesweep(
 
 
 def client(site: SimpleNamespace, service: str) -> Any:
-    return local_session(site.endpoint, "us-east-1").client(service, endpoint_url=site.endpoint)
+    own = local_session(site.endpoint, "us-east-1", site.state)
+    return own.client(service, endpoint_url=site.endpoint)
 
 
 def jobs_of(site: SimpleNamespace, benchmark: str) -> list[dict[str, Any]]:
