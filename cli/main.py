@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cli.config import config_group, init_own_script
+from cli.commands.config import config_group, init_own_script
 from cli.guard import (
     BAD_INPUT,
     PREFLIGHT_REFUSED,
@@ -195,7 +195,7 @@ def plan(config: Path, overrides: tuple[str, ...], online: bool) -> None:
     """Show what would run and what it can cost;
     starts nothing, and asks the account only with --online.
     """
-    from cli.plan import describe_plan, plan_of
+    from cli.commands.plan import describe_plan, plan_of
     from flows.stages.preflight import check_account, refuse
 
     checked = plan_of(read_config_to_run(config, overrides))
@@ -217,7 +217,7 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
     The image's digest, the sweep id and a local dataset's upload are made by a run; here they are
     spelled from what is known without one.
     """
-    from cli.plan import plan_of, requests_of
+    from cli.commands.plan import plan_of, requests_of
     from flows.stages.preflight import refuse
 
     benchmark = read_config_to_run(config, overrides)
@@ -269,7 +269,7 @@ def report(
     if table is not None:
         if config is not None:
             raise click.UsageError("--config goes with a SWEEP_ID; a table needs none")
-        from cli.table import report_table
+        from cli.commands.table import report_table
         from configs.models import ReportConfig
 
         rules = with_tolerance(with_goals(ReportConfig(), goals), tolerance)
@@ -361,7 +361,7 @@ def logs(
     """
     check_sweep_id(sweep_id)
     benchmark = config_of_sweep(sweep_id, config, output)
-    from cli.logs import Wanted, show_logs
+    from cli.commands.logs import Wanted, show_logs
 
     show_logs(benchmark, sweep_id, Wanted(nodes, rank), deadline if follow else None)
 
@@ -405,7 +405,7 @@ def compare(
 
     A and B are each a sweep id, a report.json or the folder of one.
     """
-    from cli.compare import find_report
+    from cli.commands.compare import find_report
     from scaling.trend.compare import ComparisonError
     from scaling.trend.compare import compare as compare_reports
 
@@ -455,7 +455,7 @@ def history(
 ) -> None:
     """The trend of benchmark NAME over its sweeps; exit code 1 where the latest sweep alarms."""
     benchmark = read_config(config, output=output)
-    from cli.history import show_history
+    from cli.commands.history import show_history
     from scaling.trend.history import HistoryError
 
     try:

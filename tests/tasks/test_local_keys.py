@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
+from cli.commands.stack import stack_client
 from cli.local_platform import answers
-from cli.stack import stack_client
 from configs.models import PlatformConfig
 from infra.local.api.access import access_keys
 from infra.local.server.contract import CREDENTIALS_FILE, SERVICE, STATUS_PATH
