@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
-from cli.stack import stack_client
+from cli.commands.stack import stack_client
 from configs.models import PlatformConfig
 from infra.local.api.access import access_keys
 from infra.local.server import contract

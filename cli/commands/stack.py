@@ -17,7 +17,7 @@ from tasks.answers import heed_answers
 from tasks.errors import error_code
 from tasks.local_keys import local_session
 
-STACK_TEMPLATE = Path(__file__).resolve().parents[1] / "infra" / "aws" / "nodesweep.yaml"
+STACK_TEMPLATE = Path(__file__).resolve().parents[2] / "infra" / "aws" / "nodesweep.yaml"
 """What an account needs, as a CloudFormation template."""
 _CONFIG = Config(
     retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=5, read_timeout=20
