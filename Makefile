@@ -2,11 +2,14 @@
 # make containers   the tests with real containers (as root; packages: CONTRIBUTING.md)
 # make matrix       the training program on every PyTorch from 2.1 on (VERSIONS="2.3.0 2.13.0"; 5 GB of downloads each)
 # make up     Prefect server, worker, local platform and deployments on this machine; make down ends them
+#             make up PORT=4300 PLATFORM_PORT=4670   on other ports than 4200 (and 4201, the worker's) and 4570
 # make check  format, lint, types, tests, coverage, slow tests (CI)  make lock   refresh requirements.lock
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PORT ?= 4200
+PLATFORM_PORT ?= 4570
 
 .PHONY: setup run up down test slow engines namespaces containers matrix coverage check format lint types lock clean
 .DEFAULT_GOAL := setup
@@ -21,7 +24,7 @@ run: setup
 	$(BIN)/nodesweep run configs/local.yaml
 
 up: setup
-	@$(BIN)/python -m infra.worker up
+	@$(BIN)/python -m infra.worker up --port $(PORT) --platform-port $(PLATFORM_PORT)
 
 down: setup
 	@$(BIN)/python -m infra.worker down

@@ -46,9 +46,9 @@ def flow_session(
     autostart: bool = True,
     modules: Sequence[str] = (),
     look: Look | None = None,
-) -> Iterator[None]:
-    """Events on stderr as `look` says, SIGTERM ends like Ctrl-C,
-    and the platform up where `autostart` allows it.
+) -> Iterator[PlatformConfig]:
+    """Events on stderr as `look` says, SIGTERM ends like Ctrl-C, and the platform up where
+    `autostart` allows it; the yielded config says where it is.
 
     `modules` are those the flow needs, for connect_prefect().
     """
@@ -64,11 +64,11 @@ def flow_session(
     section = platform if autostart else platform.model_copy(update={"autostart": False})
     logger = logging.getLogger("nodesweep.session")
     try:
-        if section.autostart:
-            logger.info("platform at %s", section.endpoint_url)
-        with running_platform(section):
+        with running_platform(section) as running:
+            if running.autostart:
+                logger.info("platform at %s", running.endpoint_url)
             connect_prefect(modules)
-            yield
+            yield platform.model_copy(update={"endpoint_url": running.endpoint_url})
     except Cancelled:
         # Python dropped what the signal's handler raised; the next wait has ended the run instead.
         interrupt = KeyboardInterrupt()

@@ -140,6 +140,7 @@ def pipeline_config(
         platform = {
             "endpoint_url": served.endpoint,
             "credentials": "platform",
+            "state_directory": str(served.state_dir),
             "create_missing": True,
             "role_arn": "arn:aws:iam::000000000000:role/training",
         }
@@ -205,6 +206,7 @@ def sweep_config(
         platform = {
             "endpoint_url": served.endpoint,
             "credentials": "platform",
+            "state_directory": str(served.state_dir),
             "create_missing": True,
             "role_arn": "arn:aws:iam::000000000001:role/training",
         }

@@ -18,8 +18,8 @@ from prefect.client.orchestration import get_client
 import flows.stages.outcomes
 import flows.stages.sweep
 import tasks.jobs.training_jobs
+from cli.commands.plan import plan_of, requests_of
 from cli.inputs import config_of_sweep
-from cli.plan import plan_of, requests_of
 from configs.models import BenchmarkConfig
 from flows.report import report_sweep
 from flows.scaling_benchmark import SweepResult, scaling_benchmark

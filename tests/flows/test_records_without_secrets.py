@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from prefect.client.orchestration import get_client
 
-from cli.plan import plan_of, requests_of
+from cli.commands.plan import plan_of, requests_of
 from configs.models import BenchmarkConfig
 from configs.section import HIDDEN
 from flows.scaling_benchmark import SweepResult
