@@ -33,7 +33,6 @@ from cli.guard import (
     sweep_config_option,
 )
 from cli.inputs import (
-    check_sweep_id,
     command_of_run,
     config_of_sweep,
     read_config,
@@ -42,6 +41,7 @@ from cli.inputs import (
     with_tolerance,
 )
 from cli.output import print_in_any_encoding, print_rendered, print_text
+from cli.sweep_ids import sweep_meant, sweep_to_resume
 
 if TYPE_CHECKING:
     from cli.views.stream import LogFormat, Look
@@ -105,7 +105,10 @@ def run(
     if detach:
         return run_detached(benchmark, look)
     if resume:
-        check_sweep_id(resume)
+        from scaling.names import sweep_matches
+
+        directory = Path(benchmark.report.directory)
+        resume = sweep_to_resume(resume, directory, lambda id_: sweep_matches(id_, benchmark))
     from cli.session import flow_session, run_flow
 
     modules = ("flows.scaling_benchmark", "great_expectations", "sagemaker.core.resources")
@@ -165,7 +168,7 @@ def collect(sweep_id: str, config: Path | None, output: Path | None) -> None:
     """The report of a sweep that was left to itself (`run --detach`),
     once its last job has ended.
     """
-    check_sweep_id(sweep_id)
+    sweep_id = sweep_meant(sweep_id, config, output)
     benchmark = config_of_sweep(sweep_id, config, output)
     from cli.session import flow_session, run_flow
 
@@ -284,8 +287,8 @@ def report(
             raise click.UsageError(
                 "--goal and --tolerance go with --csv; a sweep has them from its program and config"
             )
-        check_sweep_id(sweep_id)
-        benchmark = config_of_sweep(str(sweep_id), config, output)
+        sweep_id = sweep_meant(str(sweep_id), config, output)
+        benchmark = config_of_sweep(sweep_id, config, output)
         benchmark = benchmark.model_copy(update={"report": with_goals(benchmark.report, goals)})
         from cli.session import flow_session, run_flow
 
@@ -313,7 +316,7 @@ def report(
 @guarded
 def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
     """Stop a sweep: its running jobs, and any further one until --resume."""
-    check_sweep_id(sweep_id)
+    sweep_id = sweep_meant(sweep_id, config, output)
     benchmark = config_of_sweep(sweep_id, config, output)
     from cli.local_platform import own_platform
     from cli.session import flow_session, run_flow
@@ -365,7 +368,7 @@ def logs(
     """The whole logs of a sweep's jobs: of those that run from CloudWatch Logs,
     of the others as they are kept.
     """
-    check_sweep_id(sweep_id)
+    sweep_id = sweep_meant(sweep_id, config, output)
     benchmark = config_of_sweep(sweep_id, config, output)
     from cli.commands.logs import Wanted, show_logs
 

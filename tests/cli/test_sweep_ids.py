@@ -1,0 +1,124 @@
+"""Which sweep is meant: a whole id, the beginning of one, or `latest`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from cli.main import main
+from cli.sweep_ids import known_sweeps, match_sweep, sweep_to_resume
+
+OLD, MIDDLE, NEW = (
+    "zeta-20260102030405-0a1b2c3d",
+    "bench-20260105030405-0a1b2c3d",
+    "bench-20260105040405-11112222",
+)
+ELSEWHERE = "bench-20250105040405-99999999"
+Folder = Callable[..., Path]
+
+
+def nodesweep(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+@pytest.fixture
+def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
+    """reports(id, …): ./reports with a record of each."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(*sweeps: str, file: str = "sweep.json") -> Path:
+        for sweep in sweeps:
+            folder = tmp_path / "reports" / sweep
+            folder.mkdir(parents=True)
+            (folder / file).write_text("{}")
+        return tmp_path / "reports"
+
+    return write
+
+
+def test_known_sweeps_are_folders_of_sweeps_the_newest_first(reports: Folder) -> None:
+    folder = reports(OLD, NEW)
+    reports(MIDDLE, file="report.json")
+    reports("times", file="report.json")  # of a table
+    reports(ELSEWHERE, file="run.log")  # ended before its sweep was recorded
+    (folder / "latest").symlink_to(OLD)
+    (folder / "history-bench.svg").write_text("")
+    assert known_sweeps(folder) == [NEW, MIDDLE, OLD]
+    assert known_sweeps(folder / "nowhere") == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (MIDDLE, MIDDLE),
+        (ELSEWHERE, ELSEWHERE),  # a whole id needs nothing here
+        ("latest", NEW),
+        ("z", OLD),
+        ("bench-2026010504", NEW),
+        (NEW[:-1], NEW),
+    ],
+)
+def test_an_id_its_beginning_and_latest_mean_a_sweep(typed: str, meant: str) -> None:
+    assert match_sweep(typed, [NEW, MIDDLE, OLD], "here") == meant
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        ("bench-20260105", f"the beginning of 2 sweep ids here: {NEW}, {MIDDLE}; type more"),
+        ("yesterday", f"'yesterday' is not a sweep id, nor the beginning of one here; sweeps there,"
+         f" newest first: {NEW}, {MIDDLE}, {OLD}. Ids look like"),
+        ("", "'' is not a sweep id"),
+        ("../reports", "'../reports' is not a sweep id"),
+    ],
+)  # fmt: skip
+def test_what_means_no_one_sweep_names_those_there_are(typed: str, message: str) -> None:
+    with pytest.raises(click.BadParameter) as refused:
+        match_sweep(typed, [NEW, MIDDLE, OLD], "here")
+    assert message in refused.value.message
+
+
+def test_many_sweeps_are_not_all_named() -> None:
+    sweeps = [f"bench-202601{day:02}030405-0a1b2c3d" for day in range(1, 31)]
+    with pytest.raises(click.BadParameter) as refused:
+        match_sweep("bench", sweeps, "here")
+    assert refused.value.message.count("0a1b2c3d") == 10 and "and 20 more" in refused.value.message
+
+
+def test_resume_means_a_sweep_of_its_config_alone(reports: Folder) -> None:
+    folder = reports(OLD, MIDDLE, NEW)
+
+    def resumed(typed: str) -> str:
+        return sweep_to_resume(typed, folder, lambda sweep: sweep.endswith("0a1b2c3d"))
+
+    assert (resumed("latest"), resumed("bench"), resumed(NEW)) == (MIDDLE, MIDDLE, NEW)
+    with pytest.raises(click.BadParameter, match="nor the beginning of one of this config"):
+        resumed(NEW[:-1])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("collect",), ("report",), ("stop",), ("logs",)],
+    ids=" ".join,
+)
+def test_commands_spell_out_what_was_typed(reports: Folder, command: tuple[str, ...]) -> None:
+    reports(OLD, NEW)
+    found = nodesweep(*command, "latest")
+    assert f"nodesweep: latest is sweep {NEW}\n" in found.stderr
+    # the record is found, and is none
+    assert (found.exit_code, f"{NEW}/sweep.json: damaged" in found.stderr) == (2, True)
+    whole = nodesweep(*command, NEW)
+    assert "is sweep" not in whole.stderr and "damaged" in whole.stderr
+    unknown = nodesweep(*command, "yesterday")
+    assert (unknown.exit_code, OLD in unknown.stderr) == (2, True)
+
+
+def test_output_says_where_the_sweeps_are(reports: Folder, tmp_path: Path) -> None:
+    reports(NEW).rename(tmp_path / "elsewhere")
+    assert "latest: there is no sweep in reports" in nodesweep("report", "latest").stderr
+    found = nodesweep("report", "latest", "--output", "elsewhere").stderr
+    assert f"latest is sweep {NEW}" in found
