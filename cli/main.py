@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from cli.commands.config import config_group, init_own_script
+from cli.commands.sweeps import list_sweeps, open_report
+from cli.commands.sweeps import show as show_sweep
 from cli.commands.trends import compare, history
 from cli.guard import (
     PREFLIGHT_REFUSED,
@@ -384,6 +386,9 @@ def local(arguments: tuple[str, ...]) -> None:
 
 main.add_command(init_own_script)
 main.add_command(config_group)
+main.add_command(list_sweeps)
+main.add_command(show_sweep)
+main.add_command(open_report)
 main.add_command(compare)
 main.add_command(history)
 

@@ -42,7 +42,10 @@ def match_sweep(typed: str, sweeps: Sequence[str], where: str) -> str:
         return typed
     if typed == names.LATEST:
         if not sweeps:
-            raise click.BadParameter(f"{names.LATEST}: there is no sweep {where}")
+            raise click.BadParameter(
+                f"{names.LATEST}: there is no sweep {where}; start one with `nodesweep run CONFIG`,"
+                " or say with --output where the reports are"
+            )
         return sweeps[0]
     found = [sweep for sweep in sweeps if typed and sweep.startswith(typed)]
     if len(found) == 1:
