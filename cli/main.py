@@ -43,7 +43,7 @@ from cli.inputs import (
     with_tolerance,
 )
 from cli.output import print_in_any_encoding, print_rendered, print_text
-from cli.sweep_ids import sweep_meant, sweep_to_resume
+from cli.sweep_ids import complete_sweep, sweep_meant, sweep_to_resume
 
 if TYPE_CHECKING:
     from cli.views.stream import LogFormat, Look
@@ -65,6 +65,7 @@ def main() -> None:
 @set_option
 @click.option(
     "--resume", is_flag=False, flag_value="", default=None, metavar="[SWEEP_ID]",
+    shell_complete=complete_sweep,
     help="Continue a sweep instead of starting one;"
          " without an id, the latest of this config if unfinished.",
 )  # fmt: skip
@@ -162,7 +163,7 @@ def run_detached(benchmark: BenchmarkConfig, look: Look) -> None:
 
 
 @main.command()
-@click.argument("sweep_id")
+@click.argument("sweep_id", shell_complete=complete_sweep)
 @sweep_config_option
 @output_option
 @guarded
@@ -235,7 +236,7 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
 
 
 @main.command()
-@click.argument("sweep_id", required=False)
+@click.argument("sweep_id", required=False, shell_complete=complete_sweep)
 @click.option(
     "--csv",
     "table",
@@ -303,7 +304,7 @@ def report(
 
 
 @main.command()
-@click.argument("sweep_id")
+@click.argument("sweep_id", shell_complete=complete_sweep)
 @click.option(
     "--config",
     "config",
@@ -341,7 +342,7 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
 
 
 @main.command()
-@click.argument("sweep_id")
+@click.argument("sweep_id", shell_complete=complete_sweep)
 @click.option("--nodes", type=click.IntRange(min=1), help="Only jobs of this node count.")
 @click.option(
     "--rank",

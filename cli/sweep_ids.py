@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
+from click.shell_completion import CompletionItem
 
 from scaling import names
 
@@ -96,6 +97,33 @@ def said(typed: str, sweep: str) -> str:
     if typed != sweep:
         click.echo(f"nodesweep: {typed} is sweep {sweep}", err=True)
     return sweep
+
+
+def complete_sweep(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """For the shell: the sweeps of --output, else of ./reports, and `latest` where there is one.
+
+    A config that --config names is not read: that would take seconds.
+    """
+    directory = context.params.get("output") or Path("reports")
+    try:
+        sweeps = known_sweeps(Path(directory))
+    except OSError:  # a shell shows no message while it completes
+        return []
+    return [
+        CompletionItem(word)
+        for word in (*sweeps, *([names.LATEST] if sweeps else []))
+        if word.startswith(incomplete)
+    ]
+
+
+def complete_sweep_or_file(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """complete_sweep(), and files where no sweep begins so."""
+    found = complete_sweep(context, parameter, incomplete)
+    return found or [CompletionItem(incomplete, type="file")]
 
 
 def _listed(sweeps: Sequence[str]) -> str:

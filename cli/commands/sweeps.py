@@ -15,7 +15,7 @@ import click
 
 from cli.guard import BAD_INPUT, RUN_FAILED, fail, guarded
 from cli.output import print_rendered, print_text
-from cli.sweep_ids import known_sweeps, reports_directory, sweep_meant
+from cli.sweep_ids import complete_sweep, known_sweeps, reports_directory, sweep_meant
 from scaling import names
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def list_sweeps(config: Path | None, output: Path | None, as_json: bool) -> None
 
 
 @click.command()
-@click.argument("sweep_id")
+@click.argument("sweep_id", shell_complete=complete_sweep)
 @_config_option
 @_directory_option
 @guarded
@@ -101,7 +101,7 @@ def show(sweep_id: str, config: Path | None, output: Path | None) -> None:
 
 
 @click.command("open")
-@click.argument("sweep_id", default=names.LATEST)
+@click.argument("sweep_id", default=names.LATEST, shell_complete=complete_sweep)
 @_config_option
 @_directory_option
 @guarded

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
 from cli.main import main
 from cli.sweep_ids import known_sweeps, match_sweep, sweep_to_resume
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 OLD, MIDDLE, NEW = (
     "zeta-20260102030405-0a1b2c3d",
     "bench-20260105030405-0a1b2c3d",
@@ -122,3 +127,57 @@ def test_output_says_where_the_sweeps_are(reports: Folder, tmp_path: Path) -> No
     assert "latest: there is no sweep in reports" in nodesweep("report", "latest").stderr
     found = nodesweep("report", "latest", "--output", "elsewhere").stderr
     assert f"latest is sweep {NEW}" in found
+
+
+def completed(*words: str, incomplete: str = "") -> list[tuple[str, str]]:
+    """(type, value) of what the shell is told."""
+    complete = ShellComplete(main, {}, "nodesweep", "_NODESWEEP_COMPLETE")
+    return [(item.type, item.value) for item in complete.get_completions(list(words), incomplete)]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("collect",), ("report",), ("stop",), ("logs", "--nodes", "2"), ("show",), ("open",),
+        ("run", "local", "--resume"), ("compare",), ("compare", OLD),
+        ("history", "bench", "--reference"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_sweep_ids_complete(reports: Folder, words: tuple[str, ...]) -> None:
+    reports(OLD, MIDDLE, NEW)
+    assert completed(*words) == [("plain", word) for word in (NEW, MIDDLE, OLD, "latest")]
+    assert completed(*words, incomplete="z") == [("plain", OLD)]
+
+
+def test_completion_looks_where_output_says(reports: Folder, tmp_path: Path) -> None:
+    reports(NEW).rename(tmp_path / "elsewhere")
+    assert completed("show") == []
+    assert completed("show", "--output", "elsewhere", incomplete="b") == [("plain", NEW)]
+
+
+def test_what_is_compared_may_be_a_file(reports: Folder) -> None:
+    reports(NEW)
+    assert completed("compare", incomplete="./rep") == [("file", "./rep")]
+
+
+def test_completion_imports_nothing_heavy(reports: Folder) -> None:
+    folder = reports(NEW).parent
+    program = (
+        "import sys, atexit\n"
+        "heavy = {'prefect', 'boto3', 'botocore', 'pydantic', 'pandas', 'rich', 'yaml'}\n"
+        "atexit.register(lambda: print(heavy & set(sys.modules)))\n"
+        "from cli.main import main\n"
+        "main(prog_name='nodesweep')"
+    )
+    asked = {
+        "_NODESWEEP_COMPLETE": "bash_complete",
+        "COMP_WORDS": "nodesweep show ben",
+        "COMP_CWORD": "2",
+        "PYTHONPATH": str(REPOSITORY),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True, text=True, cwd=folder, env=os.environ | asked, check=True,
+    )  # fmt: skip
+    assert done.stdout == f"plain,{NEW}\nset()\n"
