@@ -378,6 +378,23 @@ def logs(
     show_logs(benchmark, sweep_id, Wanted(nodes, rank), deadline if follow else None)
 
 
+@main.command()
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    help="The config that is to run; else the shipped one for this machine, `local`.",
+)
+@guarded
+def doctor(config: Path | None) -> None:
+    """Check whether a run can start here, and say what to do; changes nothing.
+
+    Exit code 3 where something is missing. A warning stops no run.
+    """
+    from cli.commands.doctor import doctor as examine_machine
+
+    examine_machine(config)
+
+
 @main.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def local(arguments: tuple[str, ...]) -> None:
