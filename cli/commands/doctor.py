@@ -209,7 +209,7 @@ def check_credentials(config: BenchmarkConfig) -> Finding:
 
 def check_quotas(config: BenchmarkConfig) -> Finding:
     """What the preflight of a run asks Service Quotas, by the same rule."""
-    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
     from tasks.platform import aws_client
     from tasks.preflight.facts import read_facts
@@ -220,6 +220,8 @@ def check_quotas(config: BenchmarkConfig) -> Finding:
     question = Question(facts, lambda service: aws_client(service, config.platform, quick=True))
     try:
         findings = judge_quotas(config, ask_quotas(question), facts.peak_nodes, facts.most_nodes)
+    except NoCredentialsError:
+        return Finding("warning", "not asked for without credentials")
     except (BotoCoreError, ClientError) as error:
         remedy = "allow servicequotas:ListServiceQuotas, or look the quota up in the console"
         return Finding("warning", f"not known: {error}", remedy)

@@ -230,4 +230,4 @@ def test_without_credentials_nothing_can_start(monkeypatch: pytest.MonkeyPatch) 
     config = doctor.read_config(Path("search_mlp_p3"))
     who, quotas = doctor.check_credentials(config), doctor.check_quotas(config)
     assert (who.state, "Unable to locate credentials" in who.text) == ("missing", True)
-    assert quotas.state == "warning"
+    assert quotas == Finding("warning", "not asked for without credentials")
