@@ -146,4 +146,6 @@ def test_interrupted_sweep_ends_with_the_metric_of_one_that_was_not(
     assert interrupted.metrics["final_metric"] == whole.metrics["final_metric"]
     assert interrupted.point["final_metric"]["value"] == whole.point["final_metric"]["value"]
     [last] = evaluation(whole.lines, STEPS)
-    assert "validation_loss=" in last and evaluation(interrupted.lines, STEPS) == [last]
+    assert "validation_loss=" in last
+    # printed twice where the nodes are taken away between the last evaluation and the end
+    assert set(evaluation(interrupted.lines, STEPS)) == {last}
