@@ -302,7 +302,7 @@ def report(
             made, folder = run_flow(report_sweep, benchmark, sweep_id=sweep_id)
     show(made, folder)
     if share:
-        from cli.share import write_share
+        from cli.commands.share import write_share
 
         print_text(f"to share: {write_share(made, folder)}")
 
