@@ -94,15 +94,6 @@ def command_of_run(config: Path, overrides: tuple[str, ...], output: Path | None
     return shlex.join(words)
 
 
-def check_sweep_id(sweep_id: str | None) -> None:
-    from scaling.names import is_sweep_id
-
-    if sweep_id is None or not is_sweep_id(sweep_id):
-        raise click.BadParameter(
-            f"{sweep_id!r} is not a sweep id; they look like local-20261120191500-1a2b3c4d"
-        )
-
-
 def with_goals(rules: ReportConfig, goals: dict[str, float]) -> ReportConfig:
     """The report's rules with the goals of the command line.
     Raises click.UsageError for one out of bounds.

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from cli.commands.config import config_group, init_own_script
+from cli.commands.sweeps import list_sweeps, open_report
+from cli.commands.sweeps import show as show_sweep
 from cli.commands.trends import compare, history
 from cli.guard import (
     PREFLIGHT_REFUSED,
@@ -33,7 +35,6 @@ from cli.guard import (
     sweep_config_option,
 )
 from cli.inputs import (
-    check_sweep_id,
     command_of_run,
     config_of_sweep,
     read_config,
@@ -42,6 +43,7 @@ from cli.inputs import (
     with_tolerance,
 )
 from cli.output import print_in_any_encoding, print_rendered, print_text
+from cli.sweep_ids import complete_sweep, sweep_meant, sweep_to_resume
 
 if TYPE_CHECKING:
     from cli.views.stream import LogFormat, Look
@@ -63,6 +65,7 @@ def main() -> None:
 @set_option
 @click.option(
     "--resume", is_flag=False, flag_value="", default=None, metavar="[SWEEP_ID]",
+    shell_complete=complete_sweep,
     help="Continue a sweep instead of starting one;"
          " without an id, the latest of this config if unfinished.",
 )  # fmt: skip
@@ -105,7 +108,10 @@ def run(
     if detach:
         return run_detached(benchmark, look)
     if resume:
-        check_sweep_id(resume)
+        from scaling.names import sweep_matches
+
+        directory = Path(benchmark.report.directory)
+        resume = sweep_to_resume(resume, directory, lambda id_: sweep_matches(id_, benchmark))
     from cli.session import flow_session, run_flow
 
     modules = ("flows.scaling_benchmark", "great_expectations", "sagemaker.core.resources")
@@ -157,7 +163,7 @@ def run_detached(benchmark: BenchmarkConfig, look: Look) -> None:
 
 
 @main.command()
-@click.argument("sweep_id")
+@click.argument("sweep_id", shell_complete=complete_sweep)
 @sweep_config_option
 @output_option
 @guarded
@@ -165,7 +171,7 @@ def collect(sweep_id: str, config: Path | None, output: Path | None) -> None:
     """The report of a sweep that was left to itself (`run --detach`),
     once its last job has ended.
     """
-    check_sweep_id(sweep_id)
+    sweep_id = sweep_meant(sweep_id, config, output)
     benchmark = config_of_sweep(sweep_id, config, output)
     from cli.session import flow_session, run_flow
 
@@ -230,7 +236,7 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
 
 
 @main.command()
-@click.argument("sweep_id", required=False)
+@click.argument("sweep_id", required=False, shell_complete=complete_sweep)
 @click.option(
     "--csv",
     "table",
@@ -290,8 +296,8 @@ def report(
             raise click.UsageError(
                 "--goal and --tolerance go with --csv; a sweep has them from its program and config"
             )
-        check_sweep_id(sweep_id)
-        benchmark = config_of_sweep(str(sweep_id), config, output)
+        sweep_id = sweep_meant(str(sweep_id), config, output)
+        benchmark = config_of_sweep(sweep_id, config, output)
         benchmark = benchmark.model_copy(update={"report": with_goals(benchmark.report, goals)})
         from cli.session import flow_session, run_flow
 
@@ -308,7 +314,7 @@ def report(
 
 
 @main.command()
-@click.argument("sweep_id")
+@click.argument("sweep_id", shell_complete=complete_sweep)
 @click.option(
     "--config",
     "config",
@@ -323,7 +329,7 @@ def report(
 @guarded
 def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
     """Stop a sweep: its running jobs, and any further one until --resume."""
-    check_sweep_id(sweep_id)
+    sweep_id = sweep_meant(sweep_id, config, output)
     benchmark = config_of_sweep(sweep_id, config, output)
     from cli.local_platform import own_platform
     from cli.session import flow_session, run_flow
@@ -346,7 +352,7 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
 
 
 @main.command()
-@click.argument("sweep_id")
+@click.argument("sweep_id", shell_complete=complete_sweep)
 @click.option("--nodes", type=click.IntRange(min=1), help="Only jobs of this node count.")
 @click.option(
     "--rank",
@@ -375,11 +381,28 @@ def logs(
     """The whole logs of a sweep's jobs: of those that run from CloudWatch Logs,
     of the others as they are kept.
     """
-    check_sweep_id(sweep_id)
+    sweep_id = sweep_meant(sweep_id, config, output)
     benchmark = config_of_sweep(sweep_id, config, output)
     from cli.commands.logs import Wanted, show_logs
 
     show_logs(benchmark, sweep_id, Wanted(nodes, rank), deadline if follow else None)
+
+
+@main.command()
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    help="The config that is to run; else the shipped one for this machine, `local`.",
+)
+@guarded
+def doctor(config: Path | None) -> None:
+    """Check whether a run can start here, and say what to do; changes nothing.
+
+    Exit code 3 where something is missing. A warning stops no run.
+    """
+    from cli.commands.doctor import doctor as examine_machine
+
+    examine_machine(config)
 
 
 @main.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
@@ -391,6 +414,9 @@ def local(arguments: tuple[str, ...]) -> None:
 
 main.add_command(init_own_script)
 main.add_command(config_group)
+main.add_command(list_sweeps)
+main.add_command(show_sweep)
+main.add_command(open_report)
 main.add_command(compare)
 main.add_command(history)
 

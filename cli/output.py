@@ -12,6 +12,8 @@ import click
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
+_WIDEST = 1000
+
 
 def escape_control_characters(text: str) -> str:
     """The text with \\x1b in place of what a terminal would obey,
@@ -38,11 +40,13 @@ def print_text(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def print_rendered(renderable: Any) -> None:
-    """Print one of rich's renderables, as wide as the terminal."""
+def print_rendered(renderable: Any, whole: bool = False) -> None:
+    """Print one of rich's renderables, as wide as the terminal; `whole` lets what goes to no
+    terminal be as wide as it is.
+    """
     from rich.console import Console
 
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() or not whole else _WIDEST)
     with console.capture() as rendered:
         console.print(renderable)
     print_text(rendered.get().removesuffix("\n"))

@@ -212,9 +212,15 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
 
 
 def _explain(error: ValidationError) -> list[str]:
-    """One line per problem: field, what is wrong, what it got."""
+    """One line per problem: field, what is wrong, what it got. A list that is too short for want of
+    the items that were refused is no problem of its own.
+    """
     lines = []
-    for problem in error.errors(include_url=False):
+    problems = error.errors(include_url=False)
+    lists_with_problems = {problem["loc"][:-1] for problem in problems}
+    for problem in problems:
+        if problem["type"] == "too_short" and problem["loc"] in lists_with_problems:
+            continue
         path, section, kinds = _locate(problem["loc"])
         message = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":

@@ -60,6 +60,7 @@ from tasks.jobs.quota import check_limit
 from tasks.platform import aws_client
 from tasks.polling import STOP
 from tasks.storage import put_objects
+from tasks.sweeps.board import name_flow_run
 from tasks.sweeps.bucket import ensure_bucket
 from tasks.sweeps.claims import is_sweep_stopped, read_stop_mark
 from tasks.sweeps.folder import recall_sweep, remember_sweep
@@ -91,7 +92,9 @@ class SweepResult:
 
 
 def _run_name() -> str:
-    """scaling-NAME, after the preset of a form or the config of a command."""
+    """scaling-NAME, after the preset of a form or the config of a command, until the sweep has an
+    id.
+    """
     preset = flow_run.parameters["preset"]
     return f"scaling-{preset if isinstance(preset, str) else preset.name}"
 
@@ -231,7 +234,10 @@ def _run_benchmark(
 
 
 def _tell_name(config: BenchmarkConfig, sweep: str) -> None:
+    """Where a person looks for it: the command's events, and the run's name in Prefect's UI."""
     folder = str(Path(config.report.directory) / sweep)
+    if flow_run.flow_name is not None:
+        name_flow_run(f"{flow_run.flow_name.partition('-')[0]}-{sweep}")
     tell("sweep-named", f"sweep {sweep}", source="flow", sweep=sweep, folder=folder)
 
 

@@ -1,5 +1,5 @@
 """The only place that spells a sweep id, a job name, an S3 key or a result file's name,
-and the digests in them.
+and the digests in them. Imports nothing heavy, for the completion of sweep ids.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import PurePath
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
-from configs.models import BenchmarkConfig
-from configs.section import NOT_MEASURED, WITH_SECRETS, marked_fields
+if TYPE_CHECKING:
+    from configs.models import BenchmarkConfig
 
 METRICS_FILE = "metrics.json"
 REPORT_JSON = "report.json"
@@ -51,8 +51,10 @@ def config_digest(config: BenchmarkConfig) -> str:
     Left out is what is marked NOT_MEASURED: with more budget or patience, say, the same points are
     measured. Bucket, region and role count. Local paths count by their last part.
     """
+    from configs.section import NOT_MEASURED, WITH_SECRETS, marked_fields
+
     asked = config.model_dump(mode="json", context=WITH_SECRETS)
-    for name in marked_fields(BenchmarkConfig, NOT_MEASURED):
+    for name in marked_fields(type(config), NOT_MEASURED):
         _leave_out(asked, name.split("."))
     if config.sweep.design == "full":  # ids of sweeps from before there was another design
         del asked["sweep"]["design"]
@@ -84,6 +86,22 @@ def sweep_id(config: BenchmarkConfig, started: datetime) -> str:
 
 def is_sweep_id(text: str) -> bool:
     return _SWEEP_ID.fullmatch(text) is not None
+
+
+def sweep_age_key(sweep: str) -> tuple[str, str]:
+    """What sorts sweep ids by the start in them, oldest first; ids of one second by their text.
+    Of text that is no sweep id, before all of them.
+    """
+    match = _SWEEP_ID.fullmatch(sweep)
+    return (match["started"] if match else "", sweep)
+
+
+def sweep_started(sweep: str) -> datetime:
+    """The UTC time in a sweep id. Raises ValueError for text that is none, or holds no time."""
+    match = _SWEEP_ID.fullmatch(sweep)
+    if match is None:
+        raise ValueError(f"{sweep!r} is not a sweep id")
+    return datetime.strptime(match["started"], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
 
 
 def sweep_matches(candidate: str, config: BenchmarkConfig) -> bool:

@@ -5,12 +5,15 @@ started.
 from __future__ import annotations
 
 import ast
+import subprocess
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
+from prefect.deployments import steps
 from prefect.exceptions import ParameterTypeError
 from prefect.flows import Flow, load_flow_from_entrypoint
 from prefect.utilities.schema_tools import validate
@@ -97,7 +100,32 @@ def test_schedules_parse_and_begin_switched_off(name: str) -> None:
 def test_nightly_run_refuses_a_second_one_and_has_a_time_zone() -> None:
     nightly = DEPLOYMENTS["nightly"]
     assert nightly["concurrency_limit"] == {"limit": 1, "collision_strategy": "CANCEL_NEW"}
-    assert [schedule["timezone"] for schedule in nightly["schedules"]] == ["Europe/Berlin"]
+    assert [schedule["timezone"] for schedule in nightly["schedules"]] == ["UTC"]
+
+
+def test_nothing_is_deployed_without_a_place_for_the_code() -> None:
+    """Prefect would take the name of a variable that is not set for the folder's."""
+    [build] = PREFECT["build"]
+    script = build["prefect.deployments.steps.run_shell_script"]["script"]
+
+    def run(**variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["sh", "-c", script], env=variables, capture_output=True, text=True, check=False
+        )
+
+    refused = run(NODESWEEP_REVISION="abc")
+    assert refused.returncode != 0 and "NODESWEEP_HOME is not set" in refused.stderr
+    for place in ("NODESWEEP_HOME", "NODESWEEP_REPOSITORY"):
+        assert run(NODESWEEP_REVISION="abc", **{place: "x"}).stdout == "abc\n"
+
+
+@pytest.mark.parametrize("way", ["checkout", "git_clone"])
+def test_pull_steps_are_prefects(way: str) -> None:
+    for step in PREFECT["definitions"][way]:
+        [(name, inputs)] = step.items()
+        function = getattr(steps, name.rpartition(".")[2])
+        assert name.startswith("prefect.deployments.steps.")
+        signature(function).bind(**{key: value for key, value in inputs.items() if key != "id"})
 
 
 def test_every_flow_is_deployed_or_says_why_not() -> None:

@@ -7,6 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import click
+
+from cli.sweep_ids import known_sweeps, match_sweep, said
 from configs.models import PlatformConfig
 from scaling import names
 from scaling.report.model import ScalingReport
@@ -16,7 +19,8 @@ from scaling.trend.report_file import ReportUnreadable, parse_report
 def find_report(
     reference: str, directory: Path, platform_of: Callable[[str], PlatformConfig]
 ) -> ScalingReport:
-    """The report that a sweep id, a report.json or the folder of one names.
+    """The report that a sweep id, a report.json or the folder of one names. Where there is no such
+    file, `latest` and the beginning of an id mean a sweep under `directory`.
 
     A sweep id is looked for under `directory`, then in the bucket of `platform_of(id)`. Raises
     ReportUnreadable, and what `platform_of` raises.
@@ -34,10 +38,14 @@ def find_report(
     except OSError as error:  # a name that is too long, a folder that may not be entered
         raise ReportUnreadable(f"{reference}: {error.strerror}") from None
     if not found:
-        raise ReportUnreadable(
-            f"{reference}: neither a sweep id nor a {names.REPORT_JSON} or a folder with one; "
-            "sweep ids look like local-20261120191500-1a2b3c4d"
-        )
+        try:
+            sweep = match_sweep(reference, known_sweeps(directory), f"in {directory}")
+        except click.BadParameter as error:
+            raise ReportUnreadable(
+                f"{reference}: neither a sweep id nor a {names.REPORT_JSON} or a folder with one:"
+                f" {error.message}"
+            ) from None
+        return find_report(said(reference, sweep), directory, platform_of)
     return read_report(path)
 
 

@@ -55,7 +55,12 @@ def config_group() -> None:
     "--region", metavar="REGION", help="The stack's region, if not that of your AWS set-up."
 )
 @click.option(
-    "--endpoint-url", metavar="URL", help="Endpoint for every AWS call, if not AWS itself."
+    "--endpoint-url", metavar="URL", help="The local platform that has the stack, if not AWS."
+)
+@click.option(
+    "--state-directory",
+    metavar="FOLDER",
+    help="With --endpoint-url: the platform's state folder; .nodesweep/platform, if not given.",
 )
 @click.option(
     "--output",
@@ -65,12 +70,22 @@ def config_group() -> None:
 @click.option("--force", is_flag=True, help="Replace the file where it exists.")
 @guarded
 def init(
-    stack: str, region: str | None, endpoint_url: str | None, output: Path | None, force: bool
+    stack: str,
+    region: str | None,
+    endpoint_url: str | None,
+    state_directory: str | None,
+    output: Path | None,
+    force: bool,
 ) -> None:
     """Make a config of a first sweep on the account that a stack was deployed into."""
     from cli.commands.init_config import init_config
+    from configs.models import STATE_DIRECTORY
+    from configs.written.from_stack import LocalEndpoint
 
-    text = init_config(stack, region, endpoint_url, output, force)
+    if state_directory is not None and endpoint_url is None:
+        raise click.UsageError("--state-directory goes with --endpoint-url")
+    local = endpoint_url and LocalEndpoint(endpoint_url, state_directory or STATE_DIRECTORY)
+    text = init_config(stack, region, local or None, output, force)
     print_text(
         text.rstrip("\n")
         if output is None

@@ -12,6 +12,7 @@ import click
 
 from cli.local_platform import running_platform
 from cli.output import print_rendered, print_text
+from cli.sweep_ids import match_sweep
 from configs.models import BenchmarkConfig
 from scaling.formats import nodes_text
 from scaling.trend.history import HistoryError, Trend, parse_history, read_history
@@ -35,7 +36,8 @@ def show_history(
     config.report.directory. Returns whether the latest sweep alarms.
 
     Raises HistoryError where the bucket has no history of that name, none that can be read, none
-    of that node count, or its youngest trend has no sweep `reference`.
+    of that node count, or its youngest trend has no sweep `reference`; click.BadParameter where
+    that is neither an id nor the beginning of one there.
     """
     with running_platform(config.platform) as platform:
         files = _files(aws_client("s3", platform), config.on_platform(platform), benchmark)
@@ -45,6 +47,8 @@ def show_history(
         raise HistoryError(
             f"the history of {benchmark} has no completed run{at}; sweeps in it: {len(files)}"
         )
+    if reference is not None:
+        reference = match_sweep(reference, trends[0].sweeps[::-1], f"in the trend of {benchmark}")
     verdict = judge_trend(trends[0], tolerance, reference)
     print_rendered(render_history_terminal(benchmark, trends))
     print_text("\n".join((verdict.headline, *(f"- {line}" for line in verdict.lines))))

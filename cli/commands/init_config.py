@@ -9,7 +9,7 @@ from pathlib import Path
 from cli.commands.stack import read_outputs, stack_client
 from configs.load import ConfigError, parse_config
 from configs.strict_yaml import parse_yaml
-from configs.written.from_stack import Stack, fill_template
+from configs.written.from_stack import LocalEndpoint, Stack, fill_template
 from configs.written.own_script import EXAMPLE, fill_script, name_of
 from tasks.sweeps.folder import write_atomic
 
@@ -21,25 +21,25 @@ SCRIPT_TEMPLATE = _CONFIGS / "own_script.yaml"
 def init_config(
     stack_name: str,
     region: str | None,
-    endpoint_url: str | None,
+    local: LocalEndpoint | None,
     output: Path | None,
     force: bool = False,
 ) -> str:
     """The config's text, also written to `output` where one is given;
-    its paths are relative to that file.
+    its paths are relative to that file. `local`: the platform that has the stack, None for AWS.
 
     Raises ConfigError for an unknown stack, one of another template, and an `output` that exists
     (less with `force`).
     """
     if output is not None and output.exists() and not force:
         raise ConfigError(f"{output} exists; choose another --output, or replace it with --force")
-    client = stack_client(region, endpoint_url)
+    client = stack_client(region, local)
     stack = Stack.from_outputs(
         stack_name, client.meta.region_name, read_outputs(client, stack_name)
     )
     folder = Path.cwd() if output is None else output.resolve().parent
     text = fill_template(
-        TEMPLATE.read_text(encoding="utf-8"), stack, endpoint_url, TEMPLATE.parent, folder
+        TEMPLATE.read_text(encoding="utf-8"), stack, local, TEMPLATE.parent, folder
     )
     parse_config(parse_yaml(text), origin=f"the config made of the stack {stack_name}")
     if output is not None:

@@ -12,7 +12,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from configs.load import ConfigError
-from configs.models import STATE_DIRECTORY
+from configs.written.from_stack import LocalEndpoint
 from tasks.answers import heed_answers
 from tasks.errors import error_code
 from tasks.local_keys import local_session
@@ -28,25 +28,22 @@ _DEPLOYED = frozenset(
 )  # fmt: skip
 
 
-def stack_client(
-    region: str | None, endpoint_url: str | None, state_directory: str = STATE_DIRECTORY
-) -> Any:
+def stack_client(region: str | None, local: LocalEndpoint | None) -> Any:
     """A CloudFormation client; without a region, that of the user's AWS set-up. Raises ConfigError
     where it has none.
 
-    Raises what local_session() does where an endpoint is named: the platform of
-    `state_directory`.
+    Raises what local_session() does where a local platform is named.
     """
     session = boto3.Session(region_name=region)
     if session.region_name is None:
         raise ConfigError(
             "no region is known; name the stack's with --region, e.g. --region us-east-1"
         )
-    if endpoint_url is None:
+    if local is None:
         return heed_answers(session.client("cloudformation", config=_CONFIG))
-    own = local_session(endpoint_url, session.region_name, state_directory)
+    own = local_session(local.url, session.region_name, local.state_directory)
     config = _CONFIG.merge(Config(proxies={}))
-    return heed_answers(own.client("cloudformation", endpoint_url=endpoint_url, config=config))
+    return heed_answers(own.client("cloudformation", endpoint_url=local.url, config=config))
 
 
 def read_outputs(cloudformation: Any, name: str) -> dict[str, str]:

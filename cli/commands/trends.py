@@ -12,11 +12,12 @@ import click
 from cli.guard import BAD_INPUT, RUN_FAILED, fail, guarded, output_option, tolerance_option
 from cli.inputs import config_of_sweep, read_config
 from cli.output import print_rendered, print_text
+from cli.sweep_ids import complete_sweep, complete_sweep_or_file
 
 
 @click.command()
-@click.argument("a")
-@click.argument("b")
+@click.argument("a", shell_complete=complete_sweep_or_file)
+@click.argument("b", shell_complete=complete_sweep_or_file)
 @tolerance_option
 @click.option(
     "--allow",
@@ -88,7 +89,10 @@ def compare(
 )
 @click.option("--nodes", type=click.IntRange(min=1), help="Only this node count.")
 @click.option(
-    "--reference", metavar="SWEEP", help="Learn the level from this sweep on, not from the first."
+    "--reference",
+    metavar="SWEEP",
+    shell_complete=complete_sweep,
+    help="Learn the level from this sweep on, not from the first.",
 )
 @tolerance_option
 @output_option

@@ -49,11 +49,19 @@ class Stack:
         return cls(region, outputs)
 
 
+@dataclass(frozen=True)
+class LocalEndpoint:
+    """A local platform that stands in for AWS, and the folder of the key that it has to prove."""
+
+    url: str
+    state_directory: str
+
+
 def fill_template(
-    template: str, stack: Stack, endpoint_url: str | None, template_folder: Path, folder: Path
+    template: str, stack: Stack, local: LocalEndpoint | None, template_folder: Path, folder: Path
 ) -> str:
     """The template's text for this stack, its relative paths right for a file in `folder`; both
-    folders absolute.
+    folders absolute. `local`: the stack is there, not on AWS.
 
     The template has its sections in block style, `platform` last. Comments stay.
     """
@@ -72,7 +80,7 @@ def fill_template(
     )
     sections["training"] += "".join(f"  {line}\n" for line in _training_lines(stack))
     sections["platform"] = "platform:\n" + "".join(
-        f"  {line}\n" for line in _platform_lines(stack, endpoint_url)
+        f"  {line}\n" for line in _platform_lines(stack, local)
     )
     return "".join(sections.values())
 
@@ -104,19 +112,19 @@ def _training_lines(stack: Stack) -> list[str]:
     return lines
 
 
-def _platform_lines(stack: Stack, endpoint_url: str | None) -> list[str]:
+def _platform_lines(stack: Stack, local: LocalEndpoint | None) -> list[str]:
     values = {
         "region": stack.region,
         "bucket": stack.outputs["BucketName"],
         "prefix": stack.outputs["Prefix"],
         "role_arn": stack.outputs["ExecutionRoleArn"],
-        # An endpoint that stands in for AWS checks no keys.
-        **(
-            {}
-            if endpoint_url is None
-            else {"endpoint_url": endpoint_url, "credentials": "platform"}
-        ),
     }
+    if local is not None:
+        values |= {
+            "endpoint_url": local.url,
+            "credentials": "platform",
+            "state_directory": local.state_directory,
+        }
     return [f"{key}: {_scalar(value)}" for key, value in values.items()]
 
 

@@ -64,10 +64,10 @@ def recommend(
     if goals.deadline_seconds is not None:
         return recommend_by_deadline(measured, goals, goals.deadline_seconds)
     if progress is not None and goals.budget_usd_per_run is None:
-        return recommend_sequential(measured, goals, progress)
-    answer = _by_efficiency(measured, goals)
-    is_fewest = answer.chosen is not None and answer.chosen.nodes == measured[0].nodes
-    return _none_for_starved_next(answer, measured) if is_fewest and measured[1].starved else answer
+        answer = recommend_sequential(measured, goals, progress)
+    else:
+        answer = _by_efficiency(measured, goals)
+    return _unless_next_starved(answer, measured)
 
 
 def pareto_front(rows: Sequence[SummaryRow]) -> tuple[int, ...]:
@@ -244,25 +244,35 @@ def _none_for_starved(
     )
 
 
-def _none_for_starved_next(
+def _unless_next_starved(
     answer: Recommendation, measured: Sequence[MeasuredCount]
 ) -> Recommendation:
-    """No choice in place of the fewest nodes: it would rest on the starved count above them."""
-    fewest, unknown = nodes_text(measured[0].nodes), nodes_text(measured[1].nodes)
+    """No choice where the next larger count was starved: that one may well be better."""
+    if answer.chosen is None:
+        return answer
+    chosen = answer.chosen.nodes
+    unknown = next((count for count in measured if count.nodes > chosen), None)
+    if unknown is None or not unknown.starved:
+        return answer
+    this = Choice(nodes=chosen, reason=f"{nodes_text(unknown.nodes)} may be better: not known")
+    passes = [] if chosen == measured[0].nodes else [f"{nodes_text(chosen)} passed all limits"]
     return answer.model_copy(
         update=dict(
             chosen=None,
             runner_up=None,
-            rejected=(
-                Choice(nodes=measured[0].nodes, reason=f"{unknown} may be better: not known"),
-                *answer.rejected,
+            rejected=tuple(sorted([this, *answer.rejected], key=lambda choice: choice.nodes)),
+            reason=_why_none(
+                measured,
+                f"whether more than {nodes_text(chosen)} pay is not known without them",
+                *passes,
             ),
-            reason=_why_none(measured, f"whether more than {fewest} pay is not known without them"),
         )
     )
 
 
-def _why_none(measured: Sequence[MeasuredCount], why: str) -> str:
+def _why_none(measured: Sequence[MeasuredCount], why: str, *notes: str) -> str:
     starved = join_words(count.nodes for count in measured if count.starved)
     at = f"{starved} {'node' if starved == '1' else 'nodes'}"
-    return sentence(f"No recommendation, since the nodes were starved of CPU at {at}, and {why}")
+    return sentence(
+        f"No recommendation, since the nodes were starved of CPU at {at}, and {why}", *notes
+    )

@@ -55,8 +55,9 @@ class Verdict(Part):
     )
     answer: Answer = Field(
         description=(
-            "undecided: the limit lies inside the interval, so the runs can't tell. on_the_limit,"
-            " of a sequential sweep alone: known to be within 2 % of the limit."
+            "undecided: the limit lies inside the interval, so the runs can't tell, or the time is"
+            " no measurement. on_the_limit, of a sequential sweep alone: known to be within 2 % of"
+            " the limit."
         )
     )
     value: float | None = Field(description="What was judged; null: unknown.")
@@ -112,8 +113,11 @@ class JudgedCount(Part):
 
 
 def judged_count(nodes: int, verdicts: Iterable[Verdict | None]) -> JudgedCount:
-    """All that was judged of a count; None among the verdicts: the limit does not apply."""
+    """All that was judged of a count; None among the verdicts: the limit does not apply. A count
+    whose nodes were starved of CPU has no time to hold against any limit.
+    """
     known = tuple(verdict for verdict in verdicts if verdict is not None)
+    known = tuple(verdict for verdict in known if verdict.reason == STARVED) or known
     answers = {verdict.answer for verdict in known}
     worst: Answer = next((each for each in _WORST_FIRST if each in answers), "pass")
     return JudgedCount(nodes=nodes, answer=worst, verdicts=known)
@@ -169,19 +173,19 @@ def _at(counts: Iterable[int]) -> str:
 
 
 def is_comparable(count: MeasuredCount) -> Verdict | None:
-    """A failed verdict where its time can't be compared with the others; None where it can."""
-    reasons = ([] if count.is_same_model else [_UNLIKE_BASELINE]) + (
-        [STARVED] if count.starved else []
-    )
-    if not reasons:
+    """Failed where it did not train the baseline's model, undecided where its nodes were starved of
+    CPU, which as many sound runs would decide; None where its time can be compared.
+    """
+    if count.is_same_model and not count.starved:
         return None
     return Verdict(
         criterion="comparable",
-        answer="fail",
+        answer="undecided" if count.is_same_model else "fail",
         value=None,
         limit=None,
         interval=None,
-        reason=" and ".join(reasons),
+        reason=STARVED if count.is_same_model else _UNLIKE_BASELINE,
+        more_runs=(more_runs(count, count.row.n),) if count.is_same_model else (),
     )
 
 

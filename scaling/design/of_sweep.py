@@ -70,11 +70,24 @@ def asked_points(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> lis
 
 def is_complete(config: BenchmarkConfig, report: ScalingReport) -> bool:
     """Whether each point that the design of this config asks for has a completed run."""
+    done, asked = points_done(config, report)
+    return done == asked
+
+
+def points_done(config: BenchmarkConfig, report: ScalingReport) -> tuple[int, int]:
+    """(points with a completed run, all points) of those that the design of this config asks for by
+    what the report has.
+    """
     done = {(point.nodes, point.repeat) for point in report.points if point.status == "Completed"}
+    asked = set(_asked_by_report(config, report))
+    return len(done & asked), len(asked)
+
+
+def _asked_by_report(config: BenchmarkConfig, report: ScalingReport) -> Iterable[Point]:
     if config.sweep.design == "full":
-        return done.issuperset(asked_points(config, ()))
+        return asked_points(config, ())
     attempts = (
         (point.nodes, point.repeat, point.clocks.train_seconds if point.used else None)
         for point in report.points
     )
-    return done.issuperset(progress_by_rows(config, report.summary, attempts).points)
+    return progress_by_rows(config, report.summary, attempts).points

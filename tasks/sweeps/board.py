@@ -8,12 +8,15 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
+from uuid import UUID
 
+from prefect import get_client
 from prefect.artifacts import (
     create_progress_artifact,
     create_table_artifact,
     update_progress_artifact,
 )
+from prefect.runtime import flow_run
 
 from scaling.outcome.outcome import JobOutcome
 
@@ -21,6 +24,18 @@ logger = logging.getLogger("nodesweep.board")
 # Between two versions of the table, at least, and for each of its rows:
 # Prefect keeps every version three times.
 _TABLE_SECONDS, _ROW_SECONDS = 20.0, 1.0
+
+
+def name_flow_run(name: str) -> None:
+    """Give the flow run this name; a server that does not answer is a warning."""
+    if flow_run.id is None:
+        return
+    try:
+        with get_client(sync_client=True) as client:
+            client.update_flow_run(UUID(flow_run.id), name=name)
+    except Exception as error:
+        # whatever Prefect's client raises; the sweep goes on under the name it has
+        logger.warning("the run can't be named %s in Prefect: %s", name, error)
 
 
 class SweepBoard:
@@ -80,15 +95,21 @@ def _kind(outcomes: Sequence[JobOutcome]) -> str:
 
 
 def _row(outcome: JobOutcome) -> dict[str, Any]:
-    """Names with their units; a table artifact's cells are JSON."""
+    """Names with their units, rounded to what a person reads; a table artifact's cells are JSON."""
+    clocks = outcome.clocks
     return {
         "nodes": outcome.nodes,
         "repeat": outcome.repeat,
         "attempt": outcome.attempt,
         "status": outcome.status,
-        "train_seconds": outcome.clocks.train_seconds,
-        "billable_seconds": outcome.clocks.billable_seconds,
-        "submit_to_end_seconds": outcome.clocks.submit_to_end_seconds,
+        "train (s)": _rounded(clocks.train_seconds),
+        "billed (s)": _rounded(clocks.billable_seconds),
+        "submit to end (s)": _rounded(clocks.submit_to_end_seconds),
         "reason": outcome.reason or "",
         "job": outcome.job_name,
     }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    """To a tenth of a second, below 10 s to a hundredth."""
+    return None if seconds is None else round(seconds, 1 if seconds >= 10 else 2)

@@ -103,6 +103,17 @@ def test_report_files_and_their_folders_compare_too(folders: Callable[..., Path]
     assert nodesweep("compare", str(before), str(after / "report.json")).exit_code == 0
 
 
+def test_sweeps_that_compare_may_be_shortened(folders: Callable[..., Path]) -> None:
+    folders(report_of(BEFORE))
+    folders(report_of(AFTER))
+    result = nodesweep("compare", BEFORE[:14], "latest")
+    assert (result.exit_code, f"latest is sweep {AFTER}" in result.stderr) == (0, True), (
+        result.output
+    )
+    result = nodesweep("compare", "bench", AFTER)
+    assert (result.exit_code, "the beginning of 2 sweep ids" in result.stderr) == (2, True)
+
+
 def test_reports_directory_is_that_of_output_or_of_the_config(
     folders: Callable[..., Path], raw_config: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -353,6 +364,7 @@ def test_history_alarms_by_the_chart_with_exit_code_1(
     assert history("--nodes", "1").exit_code == 0
     pinned = history("--reference", nights[5])
     assert pinned.exit_code == 0 and f"reference: {nights[5]} (pinned)" in pinned.output
+    assert f"reference: {nights[5]} (pinned)" in history("--reference", nights[5][:14]).output
     unknown = history("--reference", "bench-20250101000000-0a1b2c3d")
     assert unknown.exit_code == 2 and "is not in this trend" in unknown.output
 

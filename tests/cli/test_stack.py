@@ -9,6 +9,7 @@ from botocore.exceptions import ClientError
 
 from cli.commands.stack import read_outputs, stack_client
 from configs.load import ConfigError
+from configs.written.from_stack import LocalEndpoint
 
 TEMPLATE = json.dumps(
     {"Resources": {"Q": {"Type": "AWS::SQS::Queue"}}, "Outputs": {"BucketName": {"Value": "mine"}}}
@@ -64,12 +65,12 @@ def test_region_is_that_of_the_set_up_unless_named(monkeypatch: pytest.MonkeyPat
     assert stack_client("us-west-2", None).meta.region_name == "us-west-2"
 
 
-@pytest.mark.parametrize("endpoint_url", [None, "http://127.0.0.1:1"])
+@pytest.mark.parametrize("local", [None, LocalEndpoint("http://127.0.0.1:1", "state")])
 def test_no_region_at_all_is_a_message(
-    monkeypatch: pytest.MonkeyPatch, endpoint_url: str | None
+    monkeypatch: pytest.MonkeyPatch, local: LocalEndpoint | None
 ) -> None:
     for name in ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
     with pytest.raises(ConfigError, match="no region is known; name the stack's with --region"):
-        stack_client(None, endpoint_url)
+        stack_client(None, local)

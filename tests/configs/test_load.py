@@ -135,6 +135,13 @@ def test_bad_value_names_its_field(
         parse_config(raw_config, origin="bench.yaml")
 
 
+def test_a_refused_item_is_told_once(raw_config: dict[str, Any]) -> None:
+    raw_config["sweep"] = {"node_counts": [0]}
+    with pytest.raises(ConfigError) as refused:
+        parse_config(raw_config, origin="bench.yaml")
+    assert str(refused.value).count("node_counts") == 1, refused.value
+
+
 @pytest.mark.parametrize(
     ("section", "values", "field"),
     [

@@ -202,7 +202,9 @@ def test_a_sweep_that_goes_on_needs_no_directory(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    monkeypatch.setattr("cli.main.check_sweep_id", lambda sweep: read.append(sweep) or sys.exit(0))
+    monkeypatch.setattr(
+        "cli.main.sweep_to_resume", lambda sweep, *_: read.append(sweep) or sys.exit(0)
+    )
     (folder / "data").rmdir()
     assert (
         check("run", folder / "bench.yaml", "--resume", "local-20261120191500-1a2b3c4d").exit_code

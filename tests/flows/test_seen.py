@@ -72,7 +72,7 @@ def test_artifacts_task_names_and_links(
     )
     assert progress.data == 100.0
     rows = json.loads(table.data)
-    assert [(row["nodes"], row["status"], row["train_seconds"]) for row in rows] == [
+    assert [(row["nodes"], row["status"], row["train (s)"]) for row in rows] == [
         (1, "Completed", 80.0), (2, "Completed", 40.0),
     ]  # fmt: skip
     assert "emulated" in table.description
@@ -88,7 +88,9 @@ def test_artifacts_task_names_and_links(
 
     with get_client(sync_client=True) as client:
         runs = {run.name for run in client.read_task_runs()}
+        flow_runs = {run.name for run in client.read_flow_runs()}
     assert {"train-1n-r1", "train-2n-r1"} <= runs
+    assert f"scaling-{result.sweep_id}" in flow_runs
 
 
 def test_run_of_a_command_is_kept_with_its_config_and_empty_fields(
@@ -106,7 +108,7 @@ def test_run_of_a_command_is_kept_with_its_config_and_empty_fields(
     [point] = missing.value.result.report.points
     assert point.status == "Failed"
     with get_client(sync_client=True) as client:
-        [run] = [run for run in client.read_flow_runs() if run.name == "scaling-kept"]
+        [run] = [run for run in client.read_flow_runs() if run.name.startswith("scaling-kept-")]
     kept = run.parameters.pop("preset")
     assert (kept["name"], kept["training"]["environment"]) == ("kept", {"HF_TOKEN": HIDDEN})
     assert {field for field, value in run.parameters.items() if value} == {"as_started"}

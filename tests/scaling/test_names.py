@@ -140,3 +140,13 @@ def test_log_files_name_point_attempt_and_node_and_are_read_back():
     assert names.log_file(job, "algo-10") == "n64-r2-a3-ab12_algo-10.log"
     assert names.parse_log_file("n64-r2-a3-ab12_algo-10.log") == ((64, 2, 3), "algo-10")
     assert names.parse_log_file("notes.log") is None
+
+
+def test_sweeps_are_told_apart_by_the_start_in_their_ids() -> None:
+    old, new = "zeta-20251231235959-00000000", "alpha-20260101000000-00000000"
+    assert max(old, new, "nowhere", key=names.sweep_age_key) == new
+    assert min(old, new, "nowhere", key=names.sweep_age_key) == "nowhere"
+    assert names.sweep_started(old) == datetime(2025, 12, 31, 23, 59, 59, tzinfo=UTC)
+    for text in ("nowhere", "local-20261399000000-00000000"):
+        with pytest.raises(ValueError):
+            names.sweep_started(text)

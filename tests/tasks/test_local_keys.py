@@ -16,6 +16,7 @@ from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
 from cli.commands.stack import stack_client
 from configs.models import PlatformConfig
+from configs.written.from_stack import LocalEndpoint
 from infra.local.api.access import access_keys
 from infra.local.server import contract
 from infra.local.server.contract import CREDENTIALS_FILE, SERVICE
@@ -95,7 +96,7 @@ def test_clients_need_nothing_of_the_users_own_set_up(
     assert client._request_signer._credentials.access_key == key.id
     assert client._endpoint.http_session._proxy_config.proxy_url_for(endpoint) is None
     monkeypatch.delenv("AWS_PROFILE")
-    made = stack_client("us-east-1", endpoint, str(tmp_path))
+    made = stack_client("us-east-1", LocalEndpoint(endpoint, str(tmp_path)))
     assert made._request_signer._credentials.access_key == key.id
     assert aws_client("ecr", local) is aws_client("ecr", local), "clients are kept"
 

@@ -6,7 +6,7 @@ import pytest
 
 from configs.load import ConfigError, load_config, parse_config
 from configs.strict_yaml import parse_yaml
-from configs.written.from_stack import Stack, fill_template
+from configs.written.from_stack import LocalEndpoint, Stack, fill_template
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 TEMPLATE = CONFIGS / "first_sweep.yaml"
@@ -23,9 +23,9 @@ VPC = {"SubnetId": "subnet-0a", "SecurityGroupId": "sg-0b"}
 FSX = {"FileSystemId": "fs-0123456789abcdef0", "FileSystemPath": "/abcdef12/raw"}
 
 
-def filled(folder: Path, endpoint_url: str | None = None, **more: str) -> str:
+def filled(folder: Path, local: LocalEndpoint | None = None, **more: str) -> str:
     stack = Stack.from_outputs("mine", "cn-north-1", OUTPUTS | more)
-    return fill_template(TEMPLATE.read_text(), stack, endpoint_url, CONFIGS, folder)
+    return fill_template(TEMPLATE.read_text(), stack, local, CONFIGS, folder)
 
 
 def test_outputs_become_the_platform_and_the_image(tmp_path: Path) -> None:
@@ -80,8 +80,10 @@ def test_what_the_stack_has_beside_is_used(tmp_path: Path) -> None:
 
 
 def test_endpoint_is_called_with_placeholder_keys(tmp_path: Path) -> None:
-    platform = parse_config(parse_yaml(filled(tmp_path, "http://127.0.0.1:4570")), "test").platform
-    assert (platform.endpoint_url, platform.credentials) == ("http://127.0.0.1:4570", "platform")
+    local = LocalEndpoint("http://127.0.0.1:4570", "../its state")
+    platform = parse_config(parse_yaml(filled(tmp_path, local)), "test").platform
+    assert (platform.endpoint_url, platform.credentials) == (local.url, "platform")
+    assert platform.state_directory == "../its state"
 
 
 def test_stack_of_another_template_is_refused_by_what_it_lacks() -> None:

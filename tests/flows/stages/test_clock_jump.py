@@ -66,7 +66,7 @@ def test_clock_that_is_set_by_an_hour_stops_no_job(
 
     with (
         simulated(model=MODEL, time_scale=0.02) as served,
-        Proxy(served.endpoint, UNDISTURBED.call_fault) as proxy,
+        Proxy(served.endpoint, UNDISTURBED.call_fault, state_directory=served.state_dir) as proxy,
     ):
         proxy.begin_try(strike)
         training = {"max_runtime_seconds": MAX_RUNTIME_SECONDS}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -79,7 +80,7 @@ def test_proxys_page_in_the_middle_of_a_sweep_is_waited_out(
     short_waits(50)
     with (
         simulated(model=MODEL, time_scale=TIME_SCALE) as served,
-        Proxy(served.endpoint, Spoiler("page", 5)) as proxy,
+        Proxy(served.endpoint, Spoiler("page", 5), state_directory=served.state_dir) as proxy,
     ):
         result = scaling_benchmark(sweep_config(through(proxy, served)))
         assert (result.missing_points, ledger(served)) == (0, COMPLETED)
@@ -108,7 +109,7 @@ def test_endpoint_that_is_lost_for_good_leaves_its_jobs_to_the_next_run(
     spoiler = Spoiler(fault, float("inf"))
     with (
         simulated(model=MODEL, time_scale=TIME_SCALE) as served,
-        Proxy(served.endpoint, spoiler) as proxy,
+        Proxy(served.endpoint, spoiler, state_directory=served.state_dir) as proxy,
     ):
         config = sweep_config(through(proxy, served))
         lost = nodesweep_run(config, tmp_path)
@@ -147,8 +148,7 @@ def test_run_against_something_else_ends_with_what_it_said(
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     with hostile_server(lambda path: words) as endpoint:
-        served: Any = type("Served", (), {"endpoint": endpoint})
-        config = sweep_config(served)
+        config = sweep_config(SimpleNamespace(endpoint=endpoint, state_dir=tmp_path / "state"))
         own = config.model_copy(
             update={"platform": config.platform.model_copy(update={"credentials": "chain"})}
         )

@@ -105,7 +105,7 @@ def test_sweep_goes_on_after_five_minutes_without_a_network(
     compress(100)
     with (
         simulated(model=MODEL, time_scale=TIME_SCALE) as served,
-        Proxy(served.endpoint, UNDISTURBED.call_fault) as proxy,
+        Proxy(served.endpoint, UNDISTURBED.call_fault, state_directory=served.state_dir) as proxy,
     ):
         lose_network_at(proxy, 3, FIVE_MINUTES / 100)
         result = scaling_benchmark(sweep_config(through(proxy, served)))
@@ -127,7 +127,7 @@ def test_sweep_that_waited_in_vain_leaves_its_jobs_to_the_next_run(
     compress(2000)
     with (
         simulated(model=MODEL, time_scale=TIME_SCALE) as served,
-        Proxy(served.endpoint, UNDISTURBED.call_fault) as proxy,
+        Proxy(served.endpoint, UNDISTURBED.call_fault, state_directory=served.state_dir) as proxy,
     ):
         lose_network_at(proxy, 3, 3600.0)
         config = sweep_config(through(proxy, served))

@@ -184,8 +184,9 @@ def plan_command(endpoint: str, *arguments: str) -> Result:
 
 
 def test_plan_asks_the_account_only_with_online(served: SimpleNamespace) -> None:
+    own = ("--set", f"platform.state_directory={served.state_dir}")
     assert "notice" not in plan_command(served.endpoint).output
-    online = plan_command(served.endpoint, "--online")
+    online = plan_command(served.endpoint, "--online", *own)
     assert online.exit_code == 0
     assert (
         "notice: quota, network, role and price were not asked for: ml.local.small is an emulated"
@@ -198,7 +199,12 @@ def test_plan_asks_the_account_only_with_online(served: SimpleNamespace) -> None
 
 
 def test_plan_refuses_what_the_account_lacks(served: SimpleNamespace) -> None:
-    refused = plan_command(served.endpoint, "--online", "--set", "platform.create_missing=false")
+    refused = plan_command(
+        served.endpoint,
+        "--online",
+        *("--set", f"platform.state_directory={served.state_dir}"),
+        *("--set", "platform.create_missing=false"),
+    )
     assert refused.exit_code == 3
     assert "cost bound" in refused.output
     assert "platform.bucket: nodesweep-local does not exist; create it" in refused.output

@@ -475,9 +475,8 @@ def config_of(platform: SimpleNamespace, stack: str, folder: Path) -> BenchmarkC
     """The config that `config init` makes of a deployed stack."""
     path = folder / f"{stack}.yaml"
     arguments = ["config", "init", "--from-stack", stack, "--region", "us-east-1"]
-    result = CliRunner().invoke(
-        main, [*arguments, "--endpoint-url", platform.endpoint, "--output", str(path)]
-    )
+    local = ["--endpoint-url", platform.endpoint, "--state-directory", str(platform.state_dir)]
+    result = CliRunner().invoke(main, [*arguments, *local, "--output", str(path)])
     assert result.exit_code == 0, result.output
     return load_config(path)
 

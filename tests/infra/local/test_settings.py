@@ -172,6 +172,7 @@ def test_every_setting_reaches_the_server(tmp_path: Path, monkeypatch: pytest.Mo
         model_file=tmp_path / "model.yaml",
         time_scale=0.3,
         file_systems={"fs-0123456789abcdef0": tmp_path},
+        or_free_port=True,
         registry="127.0.0.1:5000",
     )
     plain = ServerConfig(0, tmp_path)

@@ -40,9 +40,11 @@ def advise_starved(
 
 
 def test_a_starved_count_is_never_chosen_nor_rules_out_another():
-    answer = advise_starved({1: 100, 2: 50, 4: 25}, starved=[4])
+    answer = advise_starved({1: 100, 2: 50, 4: 45, 8: 40}, starved=[8])
     assert (chosen(answer), runner_up(answer)) == (2, 1)
-    assert why_not(answer, 4) == "its nodes were starved of CPU, so its time is no measurement"
+    assert why_not(answer, 8) == "its nodes were starved of CPU, so its time is no measurement"
+    assert answer.not_ruled_out == (8,)
+    assert "8 nodes are not ruled out: about 1 more run at 8 nodes would decide it" in answer.reason
     # 4 nodes would be no faster than 2, and D = .4: but the time of 2 is no measurement
     answer = advise_starved({1: 100, 2: 20, 4: 25}, starved=[2])
     assert chosen(answer) == 4
@@ -80,3 +82,22 @@ def test_the_fewest_nodes_are_not_best_where_the_next_were_starved():
     assert why_not(answer, 8).startswith("efficiency 50 % is below")
     # 2 nodes were measured, and don't pay
     assert chosen(advise_starved({1: 100, 2: 90, 4: 40}, starved=[4])) == 1
+
+
+def test_a_count_is_not_best_where_the_next_were_starved():
+    answer = advise_starved({1: 100, 2: 52, 4: 31, 8: 30}, starved=[4, 8])
+    assert (answer.chosen, answer.runner_up) == (None, None)
+    assert answer.reason == (
+        "No recommendation, since the nodes were starved of CPU at 4 and 8 nodes,"
+        " and whether more than 2 nodes pay is not known without them; 2 nodes passed all limits."
+    )
+    assert [choice.nodes for choice in answer.rejected] == [1, 2, 4, 8]
+    assert why_not(answer, 2) == "4 nodes may be better: not known"
+
+
+def test_a_starved_count_fails_no_limit():
+    """Its efficiency of 81 % would be above the limit, its doubling ratio below: who knows."""
+    answer = advise_starved({1: 100, 2: 52, 4: 31}, starved=[4], min_doubling_ratio=1.9)
+    starved = answer.judged[-1]
+    assert (starved.nodes, starved.answer) == (4, "undecided")
+    assert [verdict.criterion for verdict in starved.verdicts] == ["comparable"]

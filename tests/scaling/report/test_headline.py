@@ -250,9 +250,10 @@ def test_starved_nodes_are_said_once(make_outcome, make_report):
     """
 
     def headline(*attained_percents: float) -> str:
-        pairs = zip((1, 2, 4), attained_percents, strict=True)
+        pairs = zip((1, 2, 4), (40.0, 38.0, 30.0), attained_percents, strict=True)
         outcomes = [
-            make_outcome(n, 40.0 / n, utilisation={"attained_percent": got}) for n, got in pairs
+            make_outcome(nodes, seconds, utilisation={"attained_percent": got})
+            for nodes, seconds, got in pairs
         ]
         return make_report(outcomes).headline
 

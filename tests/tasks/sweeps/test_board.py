@@ -49,10 +49,17 @@ def test_the_progress_counts_points_and_the_table_holds_every_attempt(
     assert calls[:2] == [("new", 0.0), ("id", 25.0)]
     description, table = calls[2]
     assert "emulated" in description
-    assert [(row["nodes"], row["train_seconds"], row["reason"]) for row in table] == [
+    assert [(row["nodes"], row["train (s)"], row["reason"]) for row in table] == [
         (1, 80.0, "boom"),
         (2, 40.0, ""),
     ]
+
+
+def test_seconds_are_rounded_to_what_a_person_reads(calls: list[tuple[str, Any]]) -> None:
+    board = SweepBoard("s", 4, monotonic=lambda: 0.0)
+    board.show([outcome(3), outcome(16)])
+    assert [row["train (s)"] for row in calls[1][1]] == [26.7, 5.0]
+    assert [row["billed (s)"] for row in calls[1][1]] == [None, None], "unknown"
 
 
 def test_the_table_is_drawn_at_most_every_20_seconds_and_at_the_end(

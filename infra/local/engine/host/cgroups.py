@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -131,6 +132,19 @@ class CpuQuotas:
             )
         finally:
             self.remove(group)
+
+
+def look_for_quotas(
+    candidates: Iterator[tuple[int, Path]] | None = None,
+) -> tuple[bool, str]:
+    """Whether quotas look writable here, and where, or why not.
+    Changes nothing, so that only CpuQuotas.find knows.
+    """
+    parents = list(candidates if candidates is not None else _candidate_parents())
+    for version, parent in parents:
+        if os.access(parent, os.W_OK | os.X_OK):
+            return True, f"cgroup v{version} at {parent}"
+    return False, "cgroups not writable" if parents else "no cgroup cpu controller"
 
 
 def enclosing_groups() -> list[Path]:
@@ -269,3 +283,14 @@ def _read_lines(path: Path) -> list[str]:
         return path.read_text().splitlines()
     except OSError:
         return []
+
+
+def main() -> int:
+    """The exit code: 0 where quotas look writable."""
+    found, reason = look_for_quotas()
+    print(reason)
+    return 0 if found else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -106,3 +106,13 @@ def test_own_groups_and_those_above_enclose_this_process(tmp_path, monkeypatch):
     )
     groups = cgroups.enclosing_groups()
     assert groups == [tmp_path / "a", tmp_path, *tmp_path.parents]
+
+
+def test_a_look_for_quotas_changes_nothing(v2_parent, tmp_path):
+    before = sorted(tmp_path.rglob("*"))
+    found = cgroups.look_for_quotas(iter([(1, tmp_path / "nowhere"), (2, v2_parent)]))
+    assert found == (True, f"cgroup v2 at {v2_parent}")
+    assert sorted(tmp_path.rglob("*")) == before
+    refused = cgroups.look_for_quotas(iter([(1, tmp_path / "nowhere")]))
+    assert refused == (False, "cgroups not writable")
+    assert cgroups.look_for_quotas(iter([])) == (False, "no cgroup cpu controller")

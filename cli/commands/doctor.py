@@ -1,0 +1,268 @@
+"""`nodesweep doctor`: whether a run can start here, a line per check, with what to do.
+Every check has a deadline and changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from cli.guard import PREFLIGHT_REFUSED
+from cli.inputs import read_config
+from cli.output import print_rendered, print_text
+from configs.models import BenchmarkConfig
+from tasks.local_status import (
+    KeyUnreadable,
+    NotLocalPlatform,
+    own_status,
+    read_key,
+    read_status,
+    served_endpoint,
+)
+
+CHECK_SECONDS = 10.0
+_CALL_SECONDS = 5.0
+_ANSWER_SECONDS = 2.0
+_LOCAL_PACKAGES = ("docker", "moto", "werkzeug")
+_NEEDED_BYTES, _ENOUGH_BYTES = 2 * 2**30, 10 * 2**30
+
+State = Literal["ok", "warning", "missing"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check found. `missing`: no run can start; `remedy`: what to do, "" for nothing."""
+
+    state: State
+    text: str
+    remedy: str = ""
+
+
+Check = Callable[[BenchmarkConfig], Finding]
+
+
+def examine(config: BenchmarkConfig, seconds: float = CHECK_SECONDS) -> list[tuple[str, Finding]]:
+    """(name, finding) of every check that the config needs; they run side by side, and one that
+    takes longer than so many seconds is left behind.
+    """
+    checks: dict[str, Check] = {
+        "Python": check_python,
+        "folders": check_folders,
+        "disk": check_disk,
+    }
+    if config.platform.autostart:
+        checks |= {"local platform": check_packages, "control groups": check_control_groups}
+        checks |= {"containers": check_containers}
+    if config.platform.endpoint_url is not None:
+        checks |= {"port": check_port}
+    else:
+        checks |= {"credentials": check_credentials, "quotas": check_quotas}
+    found: dict[str, Finding] = {}
+
+    def run(name: str, check: Check) -> None:
+        try:
+            finding = check(config)
+        except Exception as error:
+            finding = Finding("warning", f"could not be checked: {error}")
+        found[name] = finding
+
+    threads = [
+        threading.Thread(target=run, args=one, name=f"doctor-{one[0]}", daemon=True)
+        for one in checks.items()
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(seconds)
+    late = Finding("warning", f"no answer within {seconds:g} s", "try again, or go on without it")
+    return [(name, found.get(name, late)) for name in checks]
+
+
+def check_python(config: BenchmarkConfig) -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info[:2] == (3, 11):
+        return Finding("ok", version)
+    return Finding("missing", f"{version}; 3.11 is needed", "install nodesweep with Python 3.11")
+
+
+def check_folders(config: BenchmarkConfig) -> Finding:
+    """What a run reads is there, and where it writes can be written."""
+    from configs.load import ConfigError, check_directories
+
+    try:
+        check_directories(config)
+    except ConfigError as error:
+        return Finding("missing", str(error), "correct the config")
+    for name in (config.report.directory, config.platform.state_directory):
+        folder = _nearest(Path(name))
+        if not os.access(folder, os.W_OK | os.X_OK):
+            return Finding("missing", f"{folder} can't be written", "run in a folder of your own")
+    return Finding("ok", f"reports go to {config.report.directory}")
+
+
+def check_disk(config: BenchmarkConfig) -> Finding:
+    """Images and datasets of emulated nodes lie here; of a run on AWS only the reports."""
+    folder = _nearest(Path(config.platform.state_directory))
+    free = shutil.disk_usage(folder).free
+    text = f"{free / 2**30:.1f} GiB free at {folder.resolve()}"
+    if not config.platform.autostart or free >= _ENOUGH_BYTES:
+        return Finding("ok", text)
+    state: State = "warning" if free >= _NEEDED_BYTES else "missing"
+    remedy = f"make room: a training image takes up to {_ENOUGH_BYTES / 2**30:.0f} GiB"
+    return Finding(state, text, remedy)
+
+
+def check_packages(config: BenchmarkConfig) -> Finding:
+    missing = [name for name in _LOCAL_PACKAGES if find_spec(name) is None]
+    if missing:
+        return Finding(
+            "missing",
+            f"packages are not installed: {', '.join(missing)}",
+            "install nodesweep as '.[local]'",
+        )
+    return Finding("ok", "its packages are installed")
+
+
+def check_control_groups(config: BenchmarkConfig) -> Finding:
+    command = [sys.executable, "-P", "-m", "infra.local.engine.host.cgroups"]
+    looked = subprocess.run(
+        command, capture_output=True, text=True, timeout=_CALL_SECONDS, check=False
+    )
+    said = looked.stdout.strip() or "could not be looked for"
+    if looked.returncode == 0:
+        return Finding("ok", said)
+    remedy = "nothing: a duty cycle holds nodes to their CPU share; as root, quotas may be writable"
+    return Finding("warning", said, remedy)
+
+
+def check_containers(config: BenchmarkConfig) -> Finding:
+    """Only whether the program is there: to see containers run, one would have to be made."""
+    for name in ("podman", "docker"):
+        if program := shutil.which(name):
+            if os.geteuid() != 0:
+                return Finding(
+                    "warning",
+                    f"{program} is there, but nodes in containers need root",
+                    "nothing: nodes are processes then",
+                )
+            return Finding("ok", f"{program}; it is tried when the platform starts")
+    return Finding("warning", "neither podman nor docker", "nothing: nodes are processes then")
+
+
+def check_port(config: BenchmarkConfig) -> Finding:
+    """Who answers where the config's platform is, or would be started."""
+    platform = config.platform
+    endpoint = platform.endpoint_url or ""
+    if platform.autostart:
+        endpoint = served_endpoint(platform.state_directory) or endpoint
+    try:
+        is_up = bool(
+            own_status(endpoint, read_key(platform.state_directory), _ANSWER_SECONDS).get("running")
+        )
+    except TimeoutError:
+        return Finding("warning", f"{endpoint} does not answer", "wait, or end what listens there")
+    except (OSError, KeyUnreadable, NotLocalPlatform):
+        is_up = False
+    if is_up:
+        return Finding("ok", f"{endpoint} is the platform of {platform.state_directory}")
+    return _of_wanted_port(config)
+
+
+def _of_wanted_port(config: BenchmarkConfig) -> Finding:
+    endpoint, autostart = config.platform.endpoint_url or "", config.platform.autostart
+    try:
+        whose = f"that of {read_status(endpoint, _ANSWER_SECONDS)['state_dir']}"
+    except NotLocalPlatform:
+        whose = "another program's"
+    except OSError as error:
+        if autostart:
+            return Finding("ok", f"{endpoint} is free")
+        return Finding("missing", f"nobody answers at {endpoint}: {error}", "start the platform")
+    if autostart:
+        return Finding("ok", f"{endpoint} is {whose}; a run takes a free port")
+    return Finding("warning", f"{endpoint} is {whose}", "compare platform.endpoint_url")
+
+
+def check_credentials(config: BenchmarkConfig) -> Finding:
+    """Who AWS says one is; of the account only the last digits are shown."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    from tasks.platform import aws_client
+
+    region = config.platform.region
+    try:
+        caller = aws_client("sts", config.platform, quick=True).get_caller_identity()
+    except (BotoCoreError, ClientError) as error:
+        remedy = "aws configure, aws sso login, or export AWS_PROFILE; docs/aws.md"
+        return Finding("missing", f"region {region}: {error}", remedy)
+    name = caller["Arn"].rpartition(":")[2]
+    return Finding("ok", f"{name}, account …{caller['Account'][-4:]}, region {region}")
+
+
+def check_quotas(config: BenchmarkConfig) -> Finding:
+    """What the preflight of a run asks Service Quotas, by the same rule."""
+    from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+
+    from tasks.platform import aws_client
+    from tasks.preflight.facts import read_facts
+    from tasks.preflight.quota import ask_quotas, judge_quotas
+    from tasks.preflight.rule import Question
+
+    facts = read_facts(config)
+    question = Question(facts, lambda service: aws_client(service, config.platform, quick=True))
+    try:
+        findings = judge_quotas(config, ask_quotas(question), facts.peak_nodes, facts.most_nodes)
+    except NoCredentialsError:
+        return Finding("warning", "not asked for without credentials")
+    except (BotoCoreError, ClientError) as error:
+        remedy = "allow servicequotas:ListServiceQuotas, or look the quota up in the console"
+        return Finding("warning", f"not known: {error}", remedy)
+    if findings.problems:
+        return Finding("missing", "; ".join(findings.problems))
+    if findings.notices:
+        return Finding("warning", "; ".join(findings.notices))
+    return Finding("ok", f"enough for {facts.peak_nodes} x {config.training.instance_type} at once")
+
+
+def _nearest(path: Path) -> Path:
+    """The path, or the nearest folder above it that is there."""
+    return next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
+
+
+def show_findings(found: list[tuple[str, Finding]]) -> None:
+    """A line per check, and what to do below it."""
+    from rich.table import Table
+    from rich.text import Text
+
+    colours = {"ok": "green", "warning": "yellow", "missing": "red"}
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    for column in ("state", "name"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("text", overflow="fold")
+    for name, finding in found:
+        state = Text(finding.state, style=colours[finding.state])
+        table.add_row(state, Text(name), Text(finding.text))
+        if finding.remedy:
+            table.add_row("", "", Text(f"to do: {finding.remedy}"))
+    print_rendered(table, whole=True)
+
+
+def doctor(config: Path | None) -> None:
+    """Check, show, and end with exit code 3 where something is missing."""
+    benchmark = read_config(config or Path("local"))
+    found = examine(benchmark)
+    show_findings(found)
+    missing = [name for name, finding in found if finding.state == "missing"]
+    named = config or "the shipped config `local`"
+    if missing:
+        print_text(f"a run of {named} can't start: {', '.join(missing)}")
+        sys.exit(PREFLIGHT_REFUSED)
+    print_text(f"a run of {named} can start")

@@ -1,0 +1,246 @@
+"""`nodesweep list`, `nodesweep show` and `nodesweep open`: the sweeps in a reports directory.
+They read what lies there, change nothing and run no flow.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from cli.guard import BAD_INPUT, RUN_FAILED, fail, guarded
+from cli.output import print_rendered, print_text
+from cli.sweep_ids import complete_sweep, known_sweeps, reports_directory, sweep_meant
+from scaling import names
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from configs.models import BenchmarkConfig
+    from scaling.report import ScalingReport
+
+State = Literal["finished", "incomplete", "reported", "no report", "unreadable"]
+
+_directory_option = click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Reports directory of the sweeps; else that of --config, else reports/.",
+)
+_config_option = click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    help="The config whose report.directory has the sweeps.",
+)
+
+
+@dataclass(frozen=True)
+class SweepFacts:
+    """What a reports directory tells of one sweep. None: not known."""
+
+    sweep_id: str
+    state: State
+    points_done: int | None
+    points_planned: int | None
+    spent_usd: float | None
+    started_at: str | None
+    problem: str | None = None
+
+
+@click.command("list")
+@_config_option
+@_directory_option
+@click.option("--json", "as_json", is_flag=True, help="Print the sweeps as JSON.")
+@guarded
+def list_sweeps(config: Path | None, output: Path | None, as_json: bool) -> None:
+    """The sweeps of the reports directory, the newest first:
+    their states, completed points and costs.
+
+    finished: every point has a completed run; incomplete: some have none; reported: its config
+    can't be read, so what was planned is not known; no report: it is running, or ended before its
+    report.
+    """
+    directory = reports_directory(config, output)
+    sweeps = [read_facts(directory, sweep)[0] for sweep in known_sweeps(directory)]
+    if as_json:
+        print_text(json.dumps([asdict(sweep) for sweep in sweeps], indent=2))
+    elif not sweeps:
+        print_text(f"no sweep in {directory}; start one: nodesweep run CONFIG")
+    else:
+        print_rendered(sweeps_table(sweeps), whole=True)
+        for sweep in sweeps:
+            if sweep.problem is not None:
+                click.echo(f"nodesweep: {sweep.problem}", err=True)
+
+
+@click.command()
+@click.argument("sweep_id", shell_complete=complete_sweep)
+@_config_option
+@_directory_option
+@guarded
+def show(sweep_id: str, config: Path | None, output: Path | None) -> None:
+    """What is known of a sweep here: its report's table and headline, where the report lies,
+    and how it goes on.
+    """
+    directory = reports_directory(config, output)
+    sweep = _known(sweep_meant(sweep_id, config, output), directory)
+    facts, report, benchmark = read_facts(directory, sweep)
+    if facts.problem is not None:
+        fail(facts.problem, RUN_FAILED)
+    if report is not None:
+        from scaling.report.render import render_terminal
+
+        print_rendered(render_terminal(report))
+        print_text(f"report: {directory / sweep / names.REPORT_HTML}")
+    if facts.state not in ("finished", "reported"):
+        print_text("\n".join(how_it_goes_on(facts, benchmark, directory)))
+
+
+@click.command("open")
+@click.argument("sweep_id", default=names.LATEST, shell_complete=complete_sweep)
+@_config_option
+@_directory_option
+@guarded
+def open_report(sweep_id: str, config: Path | None, output: Path | None) -> None:
+    """Open a sweep's report in the browser; without SWEEP_ID, that of the newest sweep.
+
+    The report's path is printed, too. Without a display that is all.
+    """
+    directory = reports_directory(config, output)
+    sweep = _known(sweep_meant(sweep_id, config, output), directory)
+    page = directory / sweep / names.REPORT_HTML
+    if not page.is_file():
+        fail(f"{page}: sweep {sweep} has no report yet; see: nodesweep show {sweep}", RUN_FAILED)
+    print_text(str(page))
+    if not has_display():
+        click.echo("nodesweep: no display here; open the file where there is one", err=True)
+    elif click.launch(str(page.resolve())) != 0:
+        fail(f"{page}: no program here opens it; open it in a browser yourself", RUN_FAILED)
+
+
+def has_display() -> bool:
+    """Whether a browser can show up: not on a server without a desktop."""
+    if sys.platform in ("darwin", "win32"):
+        return True
+    return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
+
+
+def read_facts(
+    directory: Path, sweep: str
+) -> tuple[SweepFacts, ScalingReport | None, BenchmarkConfig | None]:
+    """What is known of a sweep, its report and its config; None of what isn't there."""
+    from pydantic import ValidationError
+
+    from cli.commands.compare import read_report
+    from configs.models import BenchmarkConfig
+    from scaling.design.of_sweep import asked_points, points_done
+    from scaling.trend.report_file import ReportUnreadable
+    from tasks.errors import RecordDamaged
+    from tasks.sweeps.folder import recall_sweep
+
+    try:
+        started = names.sweep_started(sweep).isoformat()
+    except ValueError:  # the 99th of a month
+        started = None
+    path = directory / sweep / names.REPORT_JSON
+    try:
+        report = read_report(path) if path.is_file() else None
+        record = recall_sweep(directory, sweep)
+    except (ReportUnreadable, RecordDamaged) as error:
+        return (
+            SweepFacts(sweep, "unreadable", None, None, None, started, str(error)),
+            None,
+            None,
+        )
+    raw = record["config"] if record is not None else report.config if report is not None else None
+    try:
+        benchmark = BenchmarkConfig.model_validate(raw)
+    except ValidationError:  # of an earlier version
+        benchmark = None
+    state: State = "no report"
+    done: int | None = None
+    planned: int | None = None
+    if report is not None:
+        state = "reported"
+        done = len({(one.nodes, one.repeat) for one in report.points if one.status == "Completed"})
+        if benchmark is not None:
+            done, planned = points_done(benchmark, report)
+            state = "finished" if done == planned else "incomplete"
+    elif benchmark is not None and benchmark.sweep.design == "full":
+        planned = len(asked_points(benchmark, ()))
+    spent = report.costs.spent_usd if report is not None else None
+    return SweepFacts(sweep, state, done, planned, spent, started), report, benchmark
+
+
+def sweeps_table(sweeps: list[SweepFacts]) -> Table:
+    """One row per sweep, as rich draws it."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from scaling.formats import format_usd
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    columns: dict[str, dict[str, Any]] = {
+        "sweep": {"overflow": "fold"},
+        "state": {"no_wrap": True},
+        "points": {"no_wrap": True, "justify": "right"},
+        "spent": {"no_wrap": True, "justify": "right"},
+        "started (UTC)": {"no_wrap": True},
+    }
+    for heading, style in columns.items():
+        table.add_column(heading, **style)
+    for sweep in sweeps:
+        started = (sweep.started_at or "–")[:16].replace("T", " ")
+        cells = (
+            sweep.sweep_id,
+            sweep.state,
+            f"{_or_dash(sweep.points_done)}/{_or_dash(sweep.points_planned)}",
+            format_usd(sweep.spent_usd),
+            started,
+        )
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def how_it_goes_on(
+    facts: SweepFacts, benchmark: BenchmarkConfig | None, directory: Path
+) -> list[str]:
+    """State and next commands of a sweep that isn't finished."""
+    sweep = facts.sweep_id
+    if facts.state == "incomplete":
+        done = f"{_or_dash(facts.points_done)} of {_or_dash(facts.points_planned)} points"
+        lines = [f"sweep {sweep} is incomplete: {done} have a completed run"]
+    else:
+        lines = [f"sweep {sweep} has no report yet: it is running, or ended before its report"]
+    if benchmark is not None and benchmark.platform.autostart:
+        from cli.local_platform import own_platform
+
+        if own_platform(benchmark.platform, or_silent=True) is None:
+            lines.append("its platform on this machine is not running, and so is none of its jobs")
+    log = directory / sweep / names.RUN_LOG
+    if log.is_file():
+        lines.append(f"its log: {log}")
+    return [
+        *lines,
+        f"to watch its jobs: nodesweep logs {sweep} --follow",
+        f"to run what is missing: nodesweep run CONFIG --resume {sweep}",
+    ]
+
+
+def _known(sweep: str, directory: Path) -> str:
+    """The sweep, which is here. Ends the command with exit code 2 where it isn't."""
+    if sweep not in known_sweeps(directory):
+        fail(
+            f"{sweep}: no such sweep in {directory}; `nodesweep list` says which there are. Is it"
+            f" another machine's? nodesweep report {sweep} --config FILE",
+            BAD_INPUT,
+        )
+    return sweep
+
+
+def _or_dash(number: int | None) -> str:
+    return "–" if number is None else str(number)

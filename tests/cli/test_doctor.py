@@ -1,0 +1,233 @@
+"""`nodesweep doctor`: a line per check, with what to do, and its exit code."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cli.commands import doctor
+from cli.commands.doctor import Finding, examine
+from cli.main import main
+from configs.models import BenchmarkConfig
+
+Usage = namedtuple("Usage", "total used free")
+CONFIG = doctor.read_config(Path("local"))
+
+
+def nodesweep(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def local() -> Callable[..., BenchmarkConfig]:
+    """local(endpoint_url=…): the shipped config with its platform changed."""
+    return lambda **platform: CONFIG.model_copy(
+        update={"platform": CONFIG.platform.model_copy(update=platform)}
+    )
+
+
+@pytest.fixture
+def stranger() -> Iterator[str]:
+    """The URL of a program that hangs up on whoever calls."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        over = threading.Event()
+
+        def serve() -> None:
+            while not over.is_set():
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(1000)
+                    connection.sendall(b"HTTP/1.0 200 OK\r\n\r\nhello")
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        port = server.getsockname()[1]
+        yield f"http://127.0.0.1:{port}"
+        over.set()
+        socket.create_connection(("127.0.0.1", port)).close()
+        thread.join(5)
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "verdict"),
+    [
+        ("ok", 0, "a run of the shipped config `local` can start"),
+        ("warning", 0, "a run of the shipped config `local` can start"),
+        ("missing", 3, "a run of the shipped config `local` can't start: disk"),
+    ],
+)
+def test_what_is_missing_decides_the_exit_code(
+    state: doctor.State, code: int, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [("Python", Finding("ok", "3.11")), ("disk", Finding(state, "little", "make room"))]
+    monkeypatch.setattr(doctor, "examine", lambda config: found)
+    result = nodesweep("doctor")
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (code, verdict)
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert rows[1:3] == [[state, "disk", "little"], ["to", "do:", "make", "room"]]
+
+
+def test_a_config_that_is_none_is_bad_input() -> None:
+    result = nodesweep("doctor", "--config", "nowhere.yaml")
+    assert (result.exit_code, "nowhere.yaml: no such file" in result.stderr) == (2, True)
+
+
+def test_each_config_gets_the_checks_it_needs(
+    make_config: Callable[..., BenchmarkConfig],
+    local: Callable[..., BenchmarkConfig],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in [name for name in vars(doctor) if name.startswith("check_")]:
+        monkeypatch.setattr(doctor, name, lambda config: Finding("ok", "seen"))
+    here = ["Python", "folders", "disk", "local platform", "control groups", "containers", "port"]
+    assert [name for name, _ in examine(local())] == here
+    on_aws = make_config(platform={"endpoint_url": None, "credentials": "chain"})
+    assert [name for name, _ in examine(on_aws)] == [*here[:3], "credentials", "quotas"]
+
+
+def test_a_check_that_hangs_or_breaks_costs_its_line_alone(
+    local: Callable[..., BenchmarkConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+
+    def hangs(config: BenchmarkConfig) -> Finding:
+        over.wait(60)
+        return Finding("ok", "too late")
+
+    def breaks(config: BenchmarkConfig) -> Finding:
+        raise RuntimeError("no such luck")
+
+    for name in [name for name in vars(doctor) if name.startswith("check_")]:
+        monkeypatch.setattr(doctor, name, lambda config: Finding("ok", "seen"))
+    monkeypatch.setattr(doctor, "check_disk", hangs)
+    monkeypatch.setattr(doctor, "check_port", breaks)
+    found = dict(examine(local(), seconds=0.5))
+    over.set()
+    assert found["disk"].text == "no answer within 0.5 s"
+    assert found["port"] == Finding("warning", "could not be checked: no such luck")
+
+
+@pytest.mark.parametrize(("gigabytes", "state"), [(50, "ok"), (5, "warning"), (1, "missing")])
+def test_disk(
+    local: Callable[..., BenchmarkConfig],
+    monkeypatch: pytest.MonkeyPatch,
+    gigabytes: int,
+    state: str,
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda path: Usage(0, 0, gigabytes * 2**30))
+    finding = doctor.check_disk(local())
+    assert (finding.state, f"{gigabytes}.0 GiB free" in finding.text) == (state, True)
+    assert doctor.check_disk(local(autostart=False)).state == "ok"
+
+
+def test_folders_that_can_not_be_written_or_are_not_there(
+    local: Callable[..., BenchmarkConfig], monkeypatch: pytest.MonkeyPatch, empty_folder: Path
+) -> None:
+    assert doctor.check_folders(local()).state == "ok"
+    assert list(empty_folder.iterdir()) == []
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    finding = doctor.check_folders(local())
+    assert (finding.state, finding.text) == ("missing", f"{empty_folder} can't be written")
+    dataset = CONFIG.dataset.model_copy(update={"source": "nowhere"}) if CONFIG.dataset else None
+    finding = doctor.check_folders(CONFIG.model_copy(update={"dataset": dataset}))
+    assert (finding.state, "dataset.source" in finding.text) == ("missing", True)
+
+
+def test_a_python_and_packages_that_do_not_fit(
+    local: Callable[..., BenchmarkConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert doctor.check_python(local()).state == doctor.check_packages(local()).state == "ok"
+    monkeypatch.setattr("sys.version_info", (3, 13, 1))
+    assert doctor.check_python(local()) == Finding(
+        "missing", "3.13.1; 3.11 is needed", "install nodesweep with Python 3.11"
+    )
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None if name == "moto" else name)
+    assert doctor.check_packages(local()).text == "packages are not installed: moto"
+
+
+def test_control_groups_are_asked_of_the_platforms_own_program(
+    local: Callable[..., BenchmarkConfig],
+) -> None:
+    finding = doctor.check_control_groups(local())
+    assert (finding.state, "cgroup" in finding.text) in {("ok", True), ("warning", True)}
+
+
+def test_without_a_container_program_nodes_are_processes(
+    local: Callable[..., BenchmarkConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert doctor.check_containers(local()).state == "warning"
+    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert doctor.check_containers(local()).text.startswith("/bin/podman")
+
+
+def test_whose_port_it_is(
+    local: Callable[..., BenchmarkConfig], stranger: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        free = f"http://127.0.0.1:{server.getsockname()[1]}"
+    assert doctor.check_port(local(endpoint_url=free)).text == f"{free} is free"
+    assert doctor.check_port(local(endpoint_url=free, autostart=False)).state == "missing"
+    taken = doctor.check_port(local(endpoint_url=stranger))
+    assert taken == Finding("ok", f"{stranger} is another program's; a run takes a free port")
+    assert doctor.check_port(local(endpoint_url=stranger, autostart=False)).state == "warning"
+    monkeypatch.setattr(doctor, "read_key", lambda folder: None)
+    monkeypatch.setattr(doctor, "own_status", lambda *asked: {"running": True})
+    own = doctor.check_port(local(endpoint_url=stranger))
+    assert own.text == f"{stranger} is the platform of {CONFIG.platform.state_directory}"
+
+
+class Account:
+    """What STS and Service Quotas answer."""
+
+    def __init__(self, quota: float) -> None:
+        self.quota = quota
+
+    def get_caller_identity(self) -> dict[str, str]:
+        arn = "arn:aws:sts::123456789012:assumed-role/Measurer/me"
+        return {"Arn": arn, "Account": "123456789012"}
+
+    def get_paginator(self, name: str) -> Account:
+        return self
+
+    def paginate(self, **asked: Any) -> list[dict[str, Any]]:
+        name = "ml.p3.16xlarge for training job usage"
+        return [{"Quotas": [{"QuotaName": name, "Value": self.quota}]}]
+
+
+@pytest.mark.parametrize(("quota", "state"), [(64.0, "ok"), (1.0, "missing")])
+def test_account(quota: float, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = doctor.read_config(Path("search_mlp_p3"))
+    monkeypatch.setattr("tasks.platform.aws_client", lambda *asked, **how: Account(quota))
+    who = doctor.check_credentials(config)
+    assert who == Finding("ok", "assumed-role/Measurer/me, account …9012, region us-east-1")
+    finding = doctor.check_quotas(config)
+    assert finding.state == state, finding
+    assert "ml.p3.16xlarge" in finding.text
+
+
+def test_without_credentials_nothing_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    from botocore.exceptions import NoCredentialsError
+
+    def refuse(*asked: Any, **how: Any) -> Any:
+        raise NoCredentialsError
+
+    monkeypatch.setattr("tasks.platform.aws_client", refuse)
+    config = doctor.read_config(Path("search_mlp_p3"))
+    who, quotas = doctor.check_credentials(config), doctor.check_quotas(config)
+    assert (who.state, "Unable to locate credentials" in who.text) == ("missing", True)
+    assert quotas == Finding("warning", "not asked for without credentials")

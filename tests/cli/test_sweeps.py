@@ -1,0 +1,189 @@
+"""`nodesweep list`, `show` and `open` as a person calls them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cli.main import main
+from configs.models import BenchmarkConfig
+from scaling import names
+from scaling.outcome.outcome import Clocks, JobOutcome
+from scaling.report import analyse
+
+FINISHED, HALF, BEGUN, DAMAGED = (
+    "bench-20260104030405-0a1b2c3d",
+    "bench-20260103030405-0a1b2c3d",
+    "bench-20260102030405-0a1b2c3d",
+    "bench-20260101030405-0a1b2c3d",
+)
+
+
+def nodesweep(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def report_of(config: BenchmarkConfig, sweep: str, statuses: dict[int, str]) -> bytes:
+    """A report.json of nodes -> how their one run ended; the sweep has cost $12.30."""
+    outcomes = [
+        JobOutcome(
+            nodes=nodes, repeat=1, attempt=1, job_name=f"{sweep}-n{nodes}-r1-a1-abcd",
+            status=status, platform_kind="aws", instance_type="ml.m5.xlarge", region="us-east-1",
+            clocks=Clocks(train_seconds=100 / nodes if status == "Completed" else None),
+            train_clock="program",
+        )
+        for nodes, status in statuses.items()
+    ]  # fmt: skip
+    at = datetime(2026, 1, 5, tzinfo=UTC)
+    report = analyse(sweep, config, None, outcomes, None, {}, at).to_dict()
+    report["costs"]["spent_usd"] = 12.3
+    return names.pretty_json(report)
+
+
+@pytest.fixture
+def reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_config: Callable[..., BenchmarkConfig]
+) -> Path:
+    """./reports with a finished sweep, one that lacks a point, one without a report."""
+    monkeypatch.chdir(tmp_path)
+    config = make_config(sweep={"node_counts": [1, 2], "repeats": 1})
+    record = {"config": config.model_dump(mode="json"), "inputs": {}, "provenance": {}}
+    for sweep in (FINISHED, HALF, BEGUN):
+        folder = tmp_path / "reports" / sweep
+        folder.mkdir(parents=True)
+        (folder / "sweep.json").write_bytes(names.pretty_json(record))
+        (folder / "run.log").write_text("")
+    for sweep, second in ((FINISHED, "Completed"), (HALF, "Failed")):
+        body = report_of(config, sweep, {1: "Completed", 2: second})
+        (tmp_path / "reports" / sweep / "report.json").write_bytes(body)
+    (tmp_path / "reports" / FINISHED / "report.html").write_text("<html>")
+    return tmp_path / "reports"
+
+
+def test_list_shows_states_points_and_costs_the_newest_first(reports: Path) -> None:
+    result = nodesweep("list")
+    assert result.exit_code == 0, result.output
+    assert [line.split() for line in result.stdout.splitlines()] == [
+        ["sweep", "state", "points", "spent", "started", "(UTC)"],
+        [FINISHED, "finished", "2/2", "$12.30", "2026-01-04", "03:04"],
+        [HALF, "incomplete", "1/2", "$12.30", "2026-01-03", "03:04"],
+        [BEGUN, "no", "report", "–/2", "–", "2026-01-02", "03:04"],
+    ]
+    listed = json.loads(nodesweep("list", "--json").stdout)
+    assert [sweep["sweep_id"] for sweep in listed] == [FINISHED, HALF, BEGUN]
+    assert listed[0] | {"problem": None} == listed[0]
+    assert (listed[0]["spent_usd"], listed[1]["points_done"], listed[2]["points_done"]) == (
+        12.3,
+        1,
+        None,
+    )
+
+
+def test_list_of_nothing_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = nodesweep("list", "--output", "none/yet")
+    assert (result.exit_code, result.stdout) == (
+        0,
+        "no sweep in none/yet; start one: nodesweep run CONFIG\n",
+    )
+    assert json.loads(nodesweep("list", "--json").stdout) == []
+
+
+def test_a_damaged_report_costs_its_line_alone(reports: Path) -> None:
+    (reports / HALF / "report.json").write_text("{")
+    result = nodesweep("list")
+    assert (result.exit_code, result.stdout.count("finished")) == (0, 1)
+    assert "unreadable" in result.stdout and "report.json: damaged, not JSON" in result.stderr
+    shown = nodesweep("show", HALF)
+    assert (shown.exit_code, "report.json: damaged, not JSON" in shown.stderr) == (1, True)
+
+
+def test_a_config_of_another_version_leaves_what_was_planned_open(reports: Path) -> None:
+    record: dict[str, Any] = {"config": {"colour": 1}, "inputs": {}, "provenance": {}}
+    for sweep in (BEGUN, HALF):
+        (reports / sweep / "sweep.json").write_text(json.dumps(record))
+    listed = {line.split()[0]: line.split()[1:-3] for line in nodesweep("list").stdout.splitlines()}
+    assert (listed[BEGUN], listed[HALF]) == (["no", "report", "–/–"], ["reported", "1/–"])
+    assert f"--resume {BEGUN}" in nodesweep("show", BEGUN).stdout
+    assert "--resume" not in nodesweep("show", HALF).stdout
+
+
+def test_show_has_the_table_the_headline_and_the_path(reports: Path) -> None:
+    result = nodesweep("show", "latest")
+    assert (result.exit_code, f"report: reports/{FINISHED}/report.html" in result.stdout) == (
+        0,
+        True,
+    )
+    assert "2.0x" in result.stdout
+    headline = json.loads((reports / FINISHED / "report.json").read_bytes())["headline"]
+    assert headline in " ".join(result.stdout.split())
+    assert "--resume" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("sweep", "state"),
+    [
+        (HALF, "is incomplete: 1 of 2 points have a completed run"),
+        (BEGUN, "has no report yet: it is running, or ended before its report"),
+    ],
+)
+def test_show_says_how_an_unfinished_sweep_goes_on(reports: Path, sweep: str, state: str) -> None:
+    result = nodesweep("show", sweep)
+    assert (result.exit_code, f"sweep {sweep} {state}" in result.stdout) == (0, True)
+    assert f"nodesweep run CONFIG --resume {sweep}" in result.stdout
+    assert f"its log: reports/{sweep}/run.log" in result.stdout
+
+
+def test_show_of_a_sweep_that_is_elsewhere_says_what_to_do(reports: Path) -> None:
+    result = nodesweep("show", DAMAGED)
+    assert (result.exit_code, "no such sweep in reports; `nodesweep list`" in result.stderr) == (
+        2,
+        True,
+    )
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was given to the browser, which a display would show."""
+    pages: list[str] = []
+    monkeypatch.setattr("click.launch", lambda page: pages.append(page) or 0)
+    monkeypatch.setenv("DISPLAY", ":0")
+    return pages
+
+
+def test_open_takes_the_newest_sweep(reports: Path, launched: list[str]) -> None:
+    result = nodesweep("open")
+    assert (result.exit_code, launched) == (0, [str(reports / FINISHED / "report.html")])
+    assert result.stdout == f"reports/{FINISHED}/report.html\n"
+
+
+def test_open_without_a_display_prints_the_path_alone(
+    reports: Path, launched: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.platform", "linux")
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+    result = nodesweep("open", FINISHED)
+    assert (result.exit_code, launched) == (0, [])
+    assert result.stdout == f"reports/{FINISHED}/report.html\n"
+    assert "no display here" in result.stderr
+
+
+def test_open_says_where_no_program_opens_it(
+    reports: Path, launched: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("click.launch", lambda page: 1)
+    result = nodesweep("open", FINISHED)
+    assert (result.exit_code, "open it in a browser yourself" in result.stderr) == (1, True)
+
+
+def test_open_of_a_sweep_without_a_report_says_so(reports: Path, launched: list[str]) -> None:
+    result = nodesweep("open", BEGUN)
+    assert (result.exit_code, launched) == (1, [])
+    assert f"has no report yet; see: nodesweep show {BEGUN}" in result.stderr
