@@ -261,7 +261,7 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
 @click.option(
     "--share",
     is_flag=True,
-    help="Write share.html too: a page for others, without names of account, bucket and role.",
+    help="Write share.html too: a page for others, without config, addresses and logs.",
 )
 @goal_options
 @output_option

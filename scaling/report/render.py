@@ -25,7 +25,7 @@ from scaling.report.guidance import find_guidance, out_of_memory_by_index
 from scaling.report.model import ScalingReport
 from scaling.report.plots import Drawing, draw_plots, drawing_style, to_page_svg, to_png, to_svg
 from scaling.report.points_csv import render_csv
-from scaling.report.share import without_account
+from scaling.report.share import for_sharing
 from scaling.report.table import kind_label, split_table, titled
 from scaling.report.tables.attempts import (
     MAX_ATTEMPTS_SHOWN,
@@ -106,10 +106,10 @@ def render_html(report: ScalingReport) -> str:
 
 
 def render_share(report: ScalingReport) -> str:
-    """The page for people outside the account: one file that links to no other and names no
-    account, ARN, bucket, role or registry (`without_account`).
+    """The page for people outside the account: one file that links to no other, and has nothing
+    of the account in it but numbers (`for_sharing`).
     """
-    shared = without_account(report)
+    shared = for_sharing(report)
     with drawing_style():
         drawings = draw_plots(shared)
         svgs = {kind: to_svg(drawing) for kind, drawing in drawings.items()}

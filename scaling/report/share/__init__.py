@@ -1,97 +1,74 @@
-"""A report for people outside the account: without account numbers, ARNs, and the names of buckets,
-roles and registries.
+"""A report for people outside the account.
 
-Names are taken from where AWS's syntax says what they are (an ARN, s3://, a registry's host, the
-config's bucket) and then hidden wherever they stand, in a log line or a reason too.
+What comes from the account or from a program's output is left out, rather than searched for names:
+config, provenance, image, addresses, and the reasons and log lines of runs that did not complete.
+The few texts that stay are nodesweep's own, about numbers; in them and in the title what looks like
+a name of the account is hidden all the same.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Mapping
 from typing import Any
 
-from scaling.report.model import ScalingReport
+from scaling.report.model import Point, ScalingReport
 
-ACCOUNT, ARN, BUCKET, REGISTRY, ROLE = "(account)", "(arn)", "(bucket)", "(registry)", "(role)"
-_ARN = re.compile(r"\barn:aws[a-z-]*:[^\s\"'<>,;)\]}]+")
-_REGISTRY = re.compile(r"\b\d{12}\.dkr[.-]ecr[\w.-]*\.(?:amazonaws\.com(?:\.cn)?|on\.aws)")
-_ACCOUNT = re.compile(r"(?<![\da-f])\d{12}(?![\da-f])|(?<!\d)\d{4}-\d{4}-\d{4}(?!\d)")
-_S3_HOST = r"\.s3(?:[.-][\w-]+)*\.amazonaws\.com"
-_BUCKETS = (
-    re.compile(r"\bs3[an]?://([^\s/\"'<>,;)\]}]+)"),
-    re.compile(r"\barn:aws[a-z-]*:s3:::([^\s/\"'<>,;)\]}*]+)"),
-    re.compile(rf"([a-z0-9][a-z0-9.-]+){_S3_HOST}"),
+LEFT_OUT = "left out of the page to share"
+_NOTE = (
+    "This page is made to be shared: config, image, addresses and the output of runs that did not"
+    " complete are left out."
 )
-_ROLES = (
-    re.compile(r":role/(?:[^\s/\"']+/)*([\w+=,.@-]+)"),
-    re.compile(r":assumed-role/([\w+=,.@-]+)"),
+_HIDDEN = (
+    (re.compile(r"\barn:aws[a-z-]*:[^\s\"'<>,;)\]}]+"), "(arn)"),
+    (re.compile(r"\b[a-z0-9]+://[^\s\"'<>,;)\]}]+"), "(address)"),
+    (re.compile(r"\b[\w.-]+\.(?:amazonaws\.com(?:\.cn)?|on\.aws)\b[^\s\"'<>,;)\]}]*"), "(address)"),
+    (re.compile(r"(?<!\d)(?:\d{12}|\d{4}-\d{4}-\d{4})(?!\d)"), "(account)"),
+    (re.compile(r"(?<![\w./])~?/(?:[\w.@+-]+/)*[\w.@+-]+"), "(path)"),
 )
 
 
-def without_account(report: ScalingReport) -> ScalingReport:
-    """The report with what names an account or a thing in it replaced by "(account)", "(arn)",
-    "(bucket)", "(registry)" and "(role)".
-    """
-    plain = report.model_dump(mode="json")
-    texts = list(_texts(plain))
-    platform = (report.config or {}).get("platform") or {}
-    buckets = {found for shape in _BUCKETS for text in texts for found in shape.findall(text)}
-    buckets |= {str(platform["bucket"])} if platform.get("bucket") else set()
-    roles = {found for shape in _ROLES for text in texts for found in shape.findall(text)}
-    shown = {**dict.fromkeys(roles, ROLE), **dict.fromkeys(buckets, BUCKET)}
-    longest_first = "|".join(map(re.escape, sorted(shown, key=len, reverse=True)))
-    name = re.compile(rf"(?<![\w-])(?:{longest_first or '(?!)'})(?![\w-])")
-    values = _schema_values()
-
-    def hide(text: str) -> str:
-        if text in values:
-            return text
-        text = _REGISTRY.sub(REGISTRY, _ARN.sub(ARN, text))
-        return _ACCOUNT.sub(ACCOUNT, name.sub(lambda found: shown[found[0]], text))
-
-    return ScalingReport.model_validate(_changed(plain, hide))
-
-
-@lru_cache(maxsize=1)
-def _schema_values() -> frozenset[str]:
-    """The values that a field of the report may have one of: "aws" is one, whatever a bucket's
-    name is.
-    """
-    return frozenset(
-        str(value)
-        for part in _parts(ScalingReport.model_json_schema())
-        for value in (*part.get("enum", ()), *filter(None, [part.get("const")]))
+def for_sharing(report: ScalingReport) -> ScalingReport:
+    """The report without what names the account, the machine or their users; every number stays."""
+    names = _names(report.config or {})
+    conditions = report.conditions.model_copy(update={"image_uri": None})
+    texts = {"title": report.title, "headline": report.headline}
+    return report.model_copy(
+        update={
+            **{field: _hide(text, names) for field, text in texts.items()},
+            "caveats": (_NOTE, *(_hide(caveat, names) for caveat in report.caveats)),
+            "config": None,
+            "provenance": {},
+            "conditions": conditions,
+            "points": tuple(map(_without_output, report.points)),
+        }
     )
 
 
-def _parts(schema: Any) -> Iterator[Mapping[str, Any]]:
-    if isinstance(schema, Mapping):
-        yield schema
-    if isinstance(schema, Mapping | list):
-        for part in schema.values() if isinstance(schema, Mapping) else schema:
-            yield from _parts(part)
+def _without_output(point: Point) -> Point:
+    """A run without what its program wrote and where that lies."""
+    return point.model_copy(
+        update={
+            "reason": None if point.reason is None else LEFT_OUT,
+            "failed_host": None,
+            "log_tail": (),
+            "other_log_tail": (),
+            "program_error": None,
+            "output_uri": None,
+        }
+    )
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """Every text in a value of JSON, the keys of its mappings included."""
-    if isinstance(value, Mapping):
-        yield from map(str, value)
-    if isinstance(value, Mapping | list):
-        for part in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts(part)
-    elif isinstance(value, str):
-        yield value
+def _names(config: Mapping[str, Any]) -> list[str]:
+    """The bucket and the role of the config, whose names look like any word."""
+    platform = config.get("platform") or {}
+    role = str(platform.get("role_arn") or "").rpartition("/")[2]
+    return [name for name in (str(platform.get("bucket") or ""), role) if name]
 
 
-def _changed(value: Any, hide: Callable[[str], str]) -> Any:
-    """The value with every text and key changed, and a whole number where its digits are."""
-    if isinstance(value, Mapping):
-        return {hide(str(key)): _changed(part, hide) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_changed(part, hide) for part in value]
-    if isinstance(value, str):
-        return hide(value)
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    return hidden if is_number and (hidden := hide(str(value))) != str(value) else value
+def _hide(text: str, names: list[str]) -> str:
+    for shape, instead in _HIDDEN:
+        text = shape.sub(instead, text)
+    for name in names:
+        text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", "(name)", text)
+    return text
