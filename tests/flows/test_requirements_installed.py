@@ -49,8 +49,11 @@ def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simple
     for tool in ("PIP", "UV"):
         monkeypatch.setenv(f"{tool}_NO_INDEX", "1")
         monkeypatch.setenv(f"{tool}_FIND_LINKS", str(wheels))
-    with running(ServerConfig(0, tmp_path / "state")) as endpoint:
-        yield SimpleNamespace(endpoint=endpoint, codebuild=client(endpoint, "codebuild"))
+    state = tmp_path / "state"
+    with running(ServerConfig(0, state)) as endpoint:
+        yield SimpleNamespace(
+            endpoint=endpoint, state_dir=state, codebuild=client(endpoint, "codebuild")
+        )
 
 
 @pytest.fixture
@@ -69,7 +72,10 @@ def config(
     (code / "requirements.txt").write_text("codewheel==1.0\n")
     return pipeline_config(
         "own",
-        platform={"endpoint_url": platform.endpoint},
+        platform={
+            "endpoint_url": platform.endpoint,
+            "state_directory": str(platform.state_dir),
+        },
         sweep={"node_counts": [1]},
         training={"source_dir": "code"},
     )

@@ -49,6 +49,7 @@ def platform(tmp_path: Path) -> Iterator[SimpleNamespace]:
     with running(ServerConfig(0, state), make) as endpoint:
         yield SimpleNamespace(
             endpoint=endpoint,
+            state_dir=state,
             program=lambda said: write_train(image, SLOW_TO_START.replace("{SAID}", said)),
         )
     engines[0].close()
@@ -59,7 +60,8 @@ def config(
     platform: SimpleNamespace, pipeline_config: Callable[..., BenchmarkConfig]
 ) -> BenchmarkConfig:
     counts = {"node_counts": [1, 2], "order": "ascending"}
-    return pipeline_config("own", platform={"endpoint_url": platform.endpoint}, sweep=counts)
+    own = {"endpoint_url": platform.endpoint, "state_directory": str(platform.state_dir)}
+    return pipeline_config("own", platform=own, sweep=counts)
 
 
 def test_a_program_that_is_slow_to_start_is_timed_by_its_own_line(
