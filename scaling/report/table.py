@@ -149,7 +149,7 @@ def split_table(
 
     `keys` are the headings that every one of the tables begins with. Of `first`, headings in order
     of weight, the first FIRST_COLUMNS that the table has are kept. What the column `status` says
-    other than "ok" stands as a note below the first key, since that column is not on view.
+    beside "ok" stands as a note below the first key, since that column is not on view.
     Anchors are those of the first table alone.
     """
     places = {column.heading: place for place, column in enumerate(table.columns)}
@@ -160,7 +160,8 @@ def split_table(
     def noted(row: TableRow) -> TableRow:
         if status is None or row.cells[places[status]].text == "ok":
             return row
-        key = replace(row.cells[key_places[0]], note=row.cells[places[status]].text)
+        note = row.cells[places[status]].text.removeprefix("ok, ")
+        key = replace(row.cells[key_places[0]], note=note)
         cells = [key if place == key_places[0] else cell for place, cell in enumerate(row.cells)]
         return replace(row, cells=tuple(cells))
 
