@@ -20,7 +20,8 @@ from playwright.sync_api import Page, sync_playwright
 
 from scaling.analysis.cost import Price
 from scaling.outcome.outcome import Clocks
-from scaling.report.render import render_html
+from scaling.report.model import ScalingReport
+from scaling.report.render import render_html, render_share
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 FLAGS = [
@@ -92,7 +93,7 @@ def measure(page: str, width: int, dark: bool, folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def full_page(make_outcome, make_report) -> str:
+def full_report(make_outcome, make_report) -> ScalingReport:
     """All four plots with every kind of marker, intervals, a failure and names without a place to
     break.
     """
@@ -142,11 +143,14 @@ def full_page(make_outcome, make_report) -> str:
         source="https://" + "w" * 200,
         date="2026-01-01",
     )
-    return render_html(
-        make_report(
-            [*(run(n, repeat) for n in (1, 2, 4) for repeat in (1, 2, 3)), failed], price=price
-        )
+    return make_report(
+        [*(run(n, repeat) for n in (1, 2, 4) for repeat in (1, 2, 3)), failed], price=price
     )
+
+
+@pytest.fixture
+def full_page(full_report) -> str:
+    return render_html(full_report)
 
 
 @pytest.mark.parametrize("width", [390, 1280])
@@ -214,6 +218,20 @@ def test_axe_finds_nothing_with_every_column_shown(shown):
     assert [rule["id"] for rule in in_dark["passes"]] == ["color-contrast"]
     violations = [*found["violations"], *in_dark["violations"]]
     assert [(rule["id"], [node["html"] for node in rule["nodes"]]) for rule in violations] == []
+
+
+def test_axe_finds_nothing_in_the_page_to_share(browser_page, full_report):
+    browser_page.emulate_media(media="screen", color_scheme="light")
+    browser_page.set_content(render_share(full_report))
+    found = Axe().run(browser_page).response
+    assert len(found["passes"]) > 20
+    assert [rule["id"] for rule in found["violations"]] == []
+
+
+@pytest.mark.parametrize("width", [390, 600])
+def test_the_results_fit_a_narrow_screen(width, shown):
+    shown.set_viewport_size({"width": width, "height": 900})
+    assert shown.evaluate(TOO_WIDE, "#results table") == []
 
 
 def test_four_columns_come_first_and_the_others_by_the_keyboard(shown):
