@@ -258,6 +258,11 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
     metavar="FLOAT",
     help="With --csv: how much worse a final metric may be; else 0.02.",
 )
+@click.option(
+    "--share",
+    is_flag=True,
+    help="Write share.html too: a page for others, without config, addresses and logs.",
+)
 @goal_options
 @output_option
 @guarded
@@ -268,6 +273,7 @@ def report(
     region: str | None,
     goal: Literal["maximize", "minimize"] | None,
     tolerance: float | None,
+    share: bool,
     output: Path | None,
     **limits: float | None,
 ) -> None:
@@ -301,6 +307,10 @@ def report(
             benchmark = benchmark.on_platform(platform)
             made, folder = run_flow(report_sweep, benchmark, sweep_id=sweep_id)
     show(made, folder)
+    if share:
+        from cli.commands.share import write_share
+
+        print_text(f"to share: {write_share(made, folder)}")
 
 
 @main.command()

@@ -55,7 +55,8 @@ def make_report(
         mark_code_proven(config.platform, code_digest(config, inputs), sweep)
     price = price_of(instance, config.platform.region)
     report = analyse(sweep, config, plan, outcomes, price, provenance, datetime.now(UTC))
-    files = render_files(report)
+    kept = (Path(config.report.directory) / sweep / names.LOGS).glob("*.log")
+    files = render_files(report, [path.name for path in kept])
     keys = {
         names.report_key(config.platform.prefix, sweep, name): body for name, body in files.items()
     }

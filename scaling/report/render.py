@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,8 @@ from scaling.report.guidance import find_guidance, out_of_memory_by_index
 from scaling.report.model import ScalingReport
 from scaling.report.plots import Drawing, draw_plots, drawing_style, to_page_svg, to_png, to_svg
 from scaling.report.points_csv import render_csv
-from scaling.report.table import kind_label, titled
+from scaling.report.share import for_sharing
+from scaling.report.table import kind_label, split_table, titled
 from scaling.report.tables.attempts import (
     MAX_ATTEMPTS_SHOWN,
     attempts_table,
@@ -53,14 +54,20 @@ __all__ = [
     "render_html",
     "render_json",
     "render_markdown",
+    "render_share",
     "render_terminal",
 ]
 MAX_FAILURES_SHOWN = 20
+FIRST_OF_MAIN = ("T", "time per sample", "S", "E", "cost", "D")
+FIRST_OF_ATTEMPTS = ("status", "train", "log", "cost", "billable")
+"""The columns a page shows without a click, the weightiest first: `split_table`."""
 _UNIT_SPACE = re.compile(r"(?<=\d) (?=%|(?:ms|s|min|h)\b)")
 
 
-def render_files(report: ScalingReport) -> dict[str, bytes]:
-    """Every file of a report by its name; no plots where nothing completed."""
+def render_files(report: ScalingReport, logs: Collection[str] = ()) -> dict[str, bytes]:
+    """Every file of a report by its name; no plots where nothing completed. `logs` are the files
+    kept in the folder logs/ beside it, which the page links to.
+    """
     with drawing_style():
         drawings = draw_plots(report)
         svgs = {kind: to_svg(drawing) for kind, drawing in drawings.items()}
@@ -69,7 +76,7 @@ def render_files(report: ScalingReport) -> dict[str, bytes]:
         names.REPORT_JSON: render_json(report),
         names.POINTS_CSV: render_csv(report),
         names.REPORT_MARKDOWN: render_markdown(report),
-        names.REPORT_HTML: _page(report, drawings, svgs),
+        names.REPORT_HTML: _page(report, drawings, svgs, logs),
         **{names.plot_name(kind, "svg"): svg for kind, svg in svgs.items()},
     }
     files = {name: text.encode() for name, text in texts.items()}
@@ -98,8 +105,23 @@ def render_html(report: ScalingReport) -> str:
     return _page(report, drawings, svgs)
 
 
+def render_share(report: ScalingReport) -> str:
+    """The page for people outside the account: one file that links to no other, and has nothing
+    of the account in it but numbers (`for_sharing`).
+    """
+    shared = for_sharing(report)
+    with drawing_style():
+        drawings = draw_plots(shared)
+        svgs = {kind: to_svg(drawing) for kind, drawing in drawings.items()}
+    return _page(shared, drawings, svgs, is_shared=True)
+
+
 def _page(
-    report: ScalingReport, drawings: Mapping[PlotKind, Drawing], svgs: Mapping[PlotKind, str]
+    report: ScalingReport,
+    drawings: Mapping[PlotKind, Drawing],
+    svgs: Mapping[PlotKind, str],
+    logs: Collection[str] = (),
+    is_shared: bool = False,
 ) -> str:
     from markupsafe import Markup
 
@@ -110,6 +132,7 @@ def _page(
         if report.config is not None
         else None
     )
+    main = main_table(report)
     return (
         _html()
         .get_template("report.html.j2")
@@ -120,11 +143,17 @@ def _page(
             has_phases="phases" in drawings,
             config_json=config,
             price=price_text(report.price),
-            main=main_table(report),
+            is_shared=is_shared,
+            main=split_table(main, ("N",), FIRST_OF_MAIN, "status"),
+            main_columns=main.columns,
             clocks=clocks_table(report),
             costs=costs_table(report),
             fits=fits_table(report),
-            attempts=attempts_table(report),
+            attempts=split_table(
+                attempts_table(report, logs, not is_shared),
+                ("repeat", "attempt"),
+                FIRST_OF_ATTEMPTS,
+            ),
         )
     )
 

@@ -5,13 +5,18 @@ the report's own.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from scaling.formats import UNKNOWN
 from scaling.report.model import PlatformFacts, ScalingReport
 
 Row = TypeVar("Row")
+FIRST_COLUMNS = 4
+"""How many columns beside its keys a split table shows without a click."""
+_WIDTH = 8
+"""How many columns of numbers a page is wide enough for, and how many of them one of text takes."""
+_TEXT_WIDTH = 4
 _KIND_LABELS = {
     "aws": "AWS",
     "emulated": "emulated nodes",
@@ -84,6 +89,17 @@ class TextTable:
         return [row for group in self.groups for row in group.rows]
 
 
+@dataclass(frozen=True)
+class SplitTable:
+    """One table in parts that fit a page's width: `front` is what matters first, `others` have the
+    columns that are named in `more`.
+    """
+
+    front: TextTable
+    others: tuple[TextTable, ...]
+    more: tuple[str, ...]
+
+
 def kind_label(platform: PlatformFacts) -> str:
     """What every title says of the platform: "emulated nodes, ml.local.small"."""
     return ", ".join(part for part in (_KIND_LABELS[platform.kind], platform.instance_type) if part)
@@ -121,6 +137,70 @@ def make_table(
         for group in groups
     )
     return TextTable(title, caption, tuple(kept), made)
+
+
+def split_table(
+    table: TextTable,
+    keys: Sequence[str],
+    first: Sequence[str],
+    status: str | None = None,
+) -> SplitTable:
+    """The table in parts.
+
+    `keys` are the headings that every one of the tables begins with. Of `first`, headings in order
+    of weight, the first FIRST_COLUMNS that the table has are kept. What the column `status` says
+    beside "ok" stands as a note below the first key, since that column is not on view.
+    Anchors are those of the first table alone.
+    """
+    places = {column.heading: place for place, column in enumerate(table.columns)}
+    key_places = [places[heading] for heading in keys]
+    chosen = sorted([places[heading] for heading in first if heading in places][:FIRST_COLUMNS])
+    rest = [place for place in places.values() if place not in (*key_places, *chosen)]
+
+    def noted(row: TableRow) -> TableRow:
+        if status is None or row.cells[places[status]].text == "ok":
+            return row
+        note = row.cells[places[status]].text.removeprefix("ok, ")
+        key = replace(row.cells[key_places[0]], note=note)
+        cells = [key if place == key_places[0] else cell for place, cell in enumerate(row.cells)]
+        return replace(row, cells=tuple(cells))
+
+    front = _with_columns(_each_row(table, noted), [*key_places, *chosen])
+    bare = _each_row(table, lambda row: replace(row, anchor=None))
+    groups = tuple(replace(group, anchor=None) for group in bare.groups)
+    bare = replace(bare, caption="", groups=groups)
+    others = []
+    for part in _in_widths(table.columns, rest):
+        ends = dict.fromkeys(table.columns[place].heading for place in (part[0], part[-1]))
+        title = f"{' to '.join(ends)}: {table.title}"
+        others.append(replace(_with_columns(bare, [*key_places, *part]), title=title))
+    return SplitTable(front, tuple(others), tuple(table.columns[place].heading for place in rest))
+
+
+def _with_columns(table: TextTable, places: Sequence[int]) -> TextTable:
+    def cut(row: TableRow) -> TableRow:
+        return replace(row, cells=tuple(row.cells[place] for place in places))
+
+    return replace(_each_row(table, cut), columns=tuple(table.columns[place] for place in places))
+
+
+def _each_row(table: TextTable, change: Callable[[TableRow], TableRow]) -> TextTable:
+    groups = (replace(group, rows=[change(row) for row in group.rows]) for group in table.groups)
+    return replace(table, groups=tuple(groups))
+
+
+def _in_widths(columns: Sequence[Column[Any]], places: Sequence[int]) -> list[list[int]]:
+    """The places in parts that a page is wide enough for, each with one column at least."""
+    parts: list[list[int]] = []
+    left = 0
+    for place in places:
+        width = _TEXT_WIDTH if columns[place].is_text else 1
+        if width > left:
+            parts.append([])
+            left = _WIDTH
+        parts[-1].append(place)
+        left -= width
+    return parts
 
 
 def thinned(items: Sequence[Row], most: int) -> list[Row]:

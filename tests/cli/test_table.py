@@ -37,6 +37,17 @@ def table(tmp_path: Path) -> Path:
     return tmp_path / "times.csv"
 
 
+def test_a_page_to_share_is_written_where_it_is_asked_for(table: Path, tmp_path: Path) -> None:
+    command = ["report", "--csv", str(table), "--output", str(tmp_path / "reports")]
+    alone = CliRunner().invoke(main, command)
+    assert alone.exit_code == 0 and "to share" not in alone.stdout
+    shared = CliRunner().invoke(main, [*command, "--share"])
+    assert shared.exit_code == 0, shared.output
+    path = Path(shared.stdout.rpartition("to share: ")[2].strip())
+    assert path.name == "share.html" and "made to be shared" in path.read_text()
+    assert (path.parent / "report.html").is_file()
+
+
 def test_a_directory_and_a_missing_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "folder.csv").mkdir()
     assert "folder.csv: cannot be read: Is a directory" in refusal(tmp_path / "folder.csv")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from itertools import groupby
 from urllib.parse import quote
 
+from scaling import names
 from scaling.analysis.speedup import is_unconfirmed
 from scaling.formats import (
     UNKNOWN,
@@ -40,8 +41,14 @@ _UTILISATION = (
 _CONSOLES = {"cn-": "console.amazonaws.cn", "us-gov-": "console.amazonaws-us-gov.com"}
 
 
-def attempts_table(report: ScalingReport) -> TextTable:
-    """One row per attempt, the first MAX_ATTEMPTS_SHOWN of them, a group per node count."""
+def attempts_table(
+    report: ScalingReport, logs: Collection[str] = (), has_consoles: bool = True
+) -> TextTable:
+    """One row per attempt, the first MAX_ATTEMPTS_SHOWN of them, a group per node count.
+
+    `logs` are the names of the files that are kept in the folder logs/ beside the report; a row
+    links to its own. Without `has_consoles` no job links to the console of its account.
+    """
     shown = list(enumerate(report.points[:MAX_ATTEMPTS_SHOWN], start=1))
     groups = [
         Group(list(entries), nodes_text(nodes), anchor=runs_anchor(nodes))
@@ -49,7 +56,7 @@ def attempts_table(report: ScalingReport) -> TextTable:
     ]
     return make_table(
         titled("Every run", report),
-        _attempt_columns(report),
+        _attempt_columns(report, _logs_by_run(logs), has_consoles),
         groups,
         is_bad=lambda entry: entry[1].status != "Completed",
         anchor=lambda entry: run_anchor(entry[0]),
@@ -79,11 +86,36 @@ def console_url(report: ScalingReport, point: Point) -> str | None:
     return f"https://{host}/sagemaker/home?region={quote(region)}#/jobs/{job_name}"
 
 
-def _attempt_columns(report: ScalingReport) -> list[Column[tuple[int, Point]]]:
+def _logs_by_run(logs: Collection[str]) -> dict[tuple[int, int, int], dict[str, str]]:
+    """{(nodes, repeat, attempt): {host: file}}, hosts in the order of their numbers."""
+    found: dict[tuple[int, int, int], dict[str, str]] = {}
+    for file in sorted(logs, key=lambda name: (len(name), name)):
+        if (parsed := names.parse_log_file(file)) is not None:
+            run, host = parsed
+            found.setdefault(run, {})[host] = file
+    return found
+
+
+def _log(kept: dict[tuple[int, int, int], dict[str, str]], point: Point) -> Cell:
+    """A link to the log of the node that failed first, else of the first node."""
+    files = kept.get((point.nodes, point.repeat, point.attempt), {})
+    if not files:
+        return Cell(UNKNOWN)
+    host = point.failed_host if point.failed_host in files else next(iter(files))
+    others = f"and {counted(len(files) - 1, 'other node')}" if len(files) > 1 else ""
+    return Cell(str(host), others, f"{names.LOGS}/{files[str(host)]}")
+
+
+def _attempt_columns(
+    report: ScalingReport,
+    kept: dict[tuple[int, int, int], dict[str, str]],
+    has_consoles: bool,
+) -> list[Column[tuple[int, Point]]]:
     metric_heading, metric_cell = metric_column([point.final_metric for point in report.points])
 
     def job(entry: tuple[int, Point]) -> Cell:
-        return Cell(entry[1].job_name, entry[1].output_uri or "", console_url(report, entry[1]))
+        link = console_url(report, entry[1]) if has_consoles else None
+        return Cell(entry[1].job_name, entry[1].output_uri or "", link)
 
     def column(
         heading: str, meaning: str, cell: Callable[[Point], str], optional: bool = True
@@ -129,6 +161,7 @@ def _attempt_columns(report: ScalingReport) -> list[Column[tuple[int, Point]]]:
         Column(
             "job", "training job, or line of the table; below it, its raw result", job, is_text=True
         ),
+        Column("log", "kept log", lambda entry: _log(kept, entry[1]), optional=True),
     ]
 
 

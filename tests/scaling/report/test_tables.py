@@ -247,6 +247,22 @@ def test_jobs_on_aws_link_to_the_console(region, host, make_outcomes, make_repor
     )
 
 
+def test_a_run_links_to_its_kept_log(make_outcomes, make_outcome, make_report):
+    outcomes = [*make_outcomes({1: 40.0, 2: 20.0}), make_outcome(4, reason="boom")]
+    report = make_report(outcomes)
+    assert "log" not in [column.heading for column in attempts_table(report).columns]
+    logs = ["n2-r1-a1-ab12_algo-2.log", "n2-r1-a1-ab12_algo-1.log", "of-another.log"]
+    table = attempts_table(report, logs)
+    place = [column.heading for column in table.columns].index("log")
+    one, two, _ = (row.cells[place] for row in table.rows)
+    assert (one.text, one.href) == ("–", None)
+    assert (two.text, two.note, two.href) == (
+        "algo-1",
+        "and 1 other node",
+        "logs/n2-r1-a1-ab12_algo-1.log",
+    )
+
+
 def test_other_platforms_have_no_console(make_outcomes, make_report):
     for given in ({"platform_kind": "emulated", "region": "us-east-1"}, {"region": None}):
         report = make_report(make_outcomes({1: 40}, **given))

@@ -1,0 +1,74 @@
+"""A report for people outside the account.
+
+What comes from the account or from a program's output is left out, rather than searched for names:
+config, provenance, image, addresses, and the reasons and log lines of runs that did not complete.
+The few texts that stay are nodesweep's own, about numbers; in them and in the title what looks like
+a name of the account is hidden all the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from scaling.report.model import Point, ScalingReport
+
+LEFT_OUT = "left out of the page to share"
+_NOTE = (
+    "This page is made to be shared: config, image, addresses and the output of runs that did not"
+    " complete are left out."
+)
+_HIDDEN = (
+    (re.compile(r"\barn:aws[a-z-]*:[^\s\"'<>,;)\]}]+"), "(arn)"),
+    (re.compile(r"\b[a-z0-9]+://[^\s\"'<>,;)\]}]+"), "(address)"),
+    (re.compile(r"\b[\w.-]+\.(?:amazonaws\.com(?:\.cn)?|on\.aws)\b[^\s\"'<>,;)\]}]*"), "(address)"),
+    (re.compile(r"(?<!\d)(?:\d{12}|\d{4}-\d{4}-\d{4})(?!\d)"), "(account)"),
+    (re.compile(r"(?<![\w./])~?/(?:[\w.@+-]+/)*[\w.@+-]+"), "(path)"),
+)
+
+
+def for_sharing(report: ScalingReport) -> ScalingReport:
+    """The report without what names the account, the machine or their users; every number stays."""
+    names = _names(report.config or {})
+    conditions = report.conditions.model_copy(update={"image_uri": None})
+    texts = {"title": report.title, "headline": report.headline}
+    return report.model_copy(
+        update={
+            **{field: _hide(text, names) for field, text in texts.items()},
+            "caveats": (_NOTE, *(_hide(caveat, names) for caveat in report.caveats)),
+            "config": None,
+            "provenance": {},
+            "conditions": conditions,
+            "points": tuple(map(_without_output, report.points)),
+        }
+    )
+
+
+def _without_output(point: Point) -> Point:
+    """A run without what its program wrote and where that lies."""
+    return point.model_copy(
+        update={
+            "reason": None if point.reason is None else LEFT_OUT,
+            "failed_host": None,
+            "log_tail": (),
+            "other_log_tail": (),
+            "program_error": None,
+            "output_uri": None,
+        }
+    )
+
+
+def _names(config: Mapping[str, Any]) -> list[str]:
+    """The bucket and the role of the config, whose names look like any word."""
+    platform = config.get("platform") or {}
+    role = str(platform.get("role_arn") or "").rpartition("/")[2]
+    return [name for name in (str(platform.get("bucket") or ""), role) if name]
+
+
+def _hide(text: str, names: list[str]) -> str:
+    for shape, instead in _HIDDEN:
+        text = shape.sub(instead, text)
+    for name in names:
+        text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", "(name)", text)
+    return text
