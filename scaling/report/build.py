@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeVar, get_args
 
 from configs.models import BenchmarkConfig, ReportConfig
 from scaling.analysis.cost import Price, unknown_price
-from scaling.analysis.fit import EXTRAPOLATION_FACTOR, Fits, fit_laws
 from scaling.analysis.recommend import pareto_front, recommend
 from scaling.analysis.speedup import (
     Run,
@@ -23,6 +22,9 @@ from scaling.analysis.speedup import (
 )
 from scaling.design.advice import spared
 from scaling.design.of_sweep import progress_of
+from scaling.fits.extrapolation import EXTRAPOLATION_FACTOR
+from scaling.fits.fit import fit_laws
+from scaling.fits.models import Fits
 from scaling.outcome.outcome import JobOutcome, PlatformKind, TrainClock
 from scaling.planning.fail_fast import given_up_caveat
 from scaling.planning.plan import POLICY_LABELS, SweepPlan

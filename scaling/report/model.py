@@ -12,9 +12,9 @@ from pydantic import Field, field_validator
 
 from scaling.analysis.advice import Recommendation
 from scaling.analysis.cost import Price, RunCosts
-from scaling.analysis.fit import Fits
 from scaling.analysis.parity import FinalMetric
 from scaling.analysis.speedup import Baseline, SummaryRow
+from scaling.fits.models import Fits
 from scaling.outcome.outcome import Clocks, PlatformKind, TrainClock
 from scaling.outcome.program_error import ProgramError
 from scaling.parts import Part

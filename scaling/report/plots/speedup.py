@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from scaling.analysis.fit_models import LawFit
 from scaling.analysis.speedup import Baseline, SummaryRow
+from scaling.fits.models import LawFit
 from scaling.formats import format_interval, format_seconds, format_speedup, join_words, nodes_text
 from scaling.report.model import ScalingReport
 from scaling.report.plots.canvas import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scaling.analysis.fit_models import LawFit, Parameter
+from scaling.fits.models import LawFit, Parameter
 from scaling.formats import format_interval, format_seconds, format_value, nodes_text
 from scaling.report.model import ScalingReport
 from scaling.report.table import Column, Group, TextTable, make_table, titled

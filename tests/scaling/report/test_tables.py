@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scaling.analysis.cost import Price
-from scaling.analysis.fit import fit_laws
+from scaling.fits.fit import fit_laws
 from scaling.measured.table import read_measured
 from scaling.outcome.outcome import Clocks
 from scaling.report.facts import costs_text, provenance_facts, sweep_facts

@@ -1,6 +1,6 @@
 """The typed form of fitted scaling laws in report.json.
 
-scaling/analysis/fit.py makes them; docs/fits.md explains them.
+scaling/fits/ makes them; docs/fits.md explains them.
 """
 
 from __future__ import annotations

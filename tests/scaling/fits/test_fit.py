@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.analysis import fit as fit_module
-from scaling.analysis.fit import fit_laws
-from scaling.analysis.fit_models import Fits, LawFit, Parameter
+from scaling.fits.fit import fit_laws
+from scaling.fits.laws import Sample
+from scaling.fits.models import Fits, LawFit, Parameter
 
 Points = list[tuple[int, float]]
 REFERENCE: Points = [(1, 5940.0), (2, 3300.0), (4, 1620.0), (8, 810.0)]
@@ -455,13 +455,13 @@ def test_impossible_numbers_are_refused(points, ratios, message):
 def test_of_many_points_evenly_spaced_ones_are_left_out(monkeypatch):
     points = [(nodes, amdahl(nodes)) for nodes in range(1, 251)]
     refitted = []
-    without = fit_module._Sample.without
+    without = Sample.without
 
     def count(sample, index):
         refitted.append(index)
         return without(sample, index)
 
-    monkeypatch.setattr(fit_module._Sample, "without", count)
+    monkeypatch.setattr(Sample, "without", count)
     fits = fit_laws(points, None)
     assert fits.laws[0].leave_one_out_error == pytest.approx(0, abs=1e-9)
     assert (min(refitted), max(refitted), len(set(refitted))) == (0, 249, 100)
