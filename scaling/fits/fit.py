@@ -38,6 +38,7 @@ def fit_laws(
     steps_ratio: Mapping[int, float] | None,
     *,
     per_sample: bool = False,
+    runs: Mapping[int, Sequence[float]] | None = None,
 ) -> Fits:
     """Fit every law the points allow and rank the fits by leave-one-out error.
 
@@ -45,7 +46,9 @@ def fit_laws(
     per_sample: the seconds are per sample (1/rate), not of a run; parameters in seconds and
     predictions are too. steps_ratio: r(N) at each measured N and at 2 × the largest, where the
     prediction is made; 1 under a fixed global batch, N0/N under a fixed per-replica batch; None:
-    unknown. Raises ValueError for numbers that can't be node counts, times or ratios.
+    unknown. runs: the seconds of all runs that each point is the median of, by nodes; without 3 of
+    each no prediction is supported. Raises ValueError for numbers that can't be node counts, times
+    or ratios.
     """
     _check(points, steps_ratio)
     ordered = sorted(points)
@@ -67,7 +70,9 @@ def fit_laws(
     return Fits(
         laws=ranked,
         left_out=left_out,
-        extrapolation=extrapolate(ranked, sample, steps_ratio or {}),
+        extrapolation=extrapolate(
+            ranked, sample, steps_ratio or {}, [(runs or {}).get(nodes, ()) for nodes, _ in ordered]
+        ),
     )
 
 

@@ -96,7 +96,10 @@ def _caption(report: ScalingReport, baseline: Baseline) -> str:
         text += f" Thin line: {law.law}, the best identifiable law."
     extrapolation = report.fits.extrapolation
     if law is not None and extrapolation.supported.value:
-        text += f" Dotted: extrapolated to {nodes_text(extrapolation.nodes or 0)}."
+        text += (
+            f" Dotted: extrapolated to {nodes_text(extrapolation.nodes or 0)}, with its interval;"
+            " nothing was measured there."
+        )
     single = [row.nodes for row in report.summary if row.n == 1]
     if single and len(single) <= 8:
         text += f" No interval from repeats at n = 1 ({join_words(single)})."
@@ -162,6 +165,9 @@ def _draw_law(drawing: Drawing, report: ScalingReport, baseline: Baseline) -> in
         label="extrapolated",
         **style,
     )
+    if beyond.interval is not None:
+        ends = [baseline.train_seconds / end for end in (beyond.interval.high, beyond.interval.low)]
+        drawing.axes.plot([beyond.nodes] * 2, ends, gid="extrapolated-interval", **style)
     return beyond.nodes
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from configs.load import load_config
 from scaling.analysis.cost import Price
+from scaling.analysis.intervals import Interval
 from scaling.measured.table import read_measured
 from scaling.outcome.outcome import Clocks
 from scaling.report.plots import draw_plots, drawing_style, to_page_svg, to_png, to_svg
@@ -304,6 +305,7 @@ def test_a_law_is_drawn_where_identifiable_and_dotted_where_supported(make_outco
             update={
                 "supported": supported.model_copy(update={"value": value}),
                 "train_seconds": 6.5,
+                "interval": Interval(low=6.2, high=6.8) if value else None,
                 "nodes": 64,
             }
         )
@@ -314,6 +316,7 @@ def test_a_law_is_drawn_where_identifiable_and_dotted_where_supported(make_outco
         assert f"{report.fits.laws[0].law} law" in words
         assert ("extrapolated" in words) is value
         assert ("64" in words) is value
+        assert ('id="speedup-extrapolated-interval"' in svgs(changed)["speedup"]) is value
 
 
 def test_no_identifiable_law_no_line(make_outcomes, make_report):
