@@ -1,17 +1,15 @@
 """What the fitted laws say at twice the largest measured node count, and whether that may be
 believed.
 
-docs/fits.md, "Beyond the measured counts". The laws are averaged by how well the runs bear each of
-them, and the noise of the runs becomes an interval of the average:
+docs/fits.md, "Beyond the measured counts". Each law has an interval from the noise of the runs:
 
     v_i = (π/2)·s²/n_i               variance of the median of n_i runs, relative to it
-    q_j = Σ (residual_i)²/v_i        how far law j is from the medians; refuted by an F test
-    w_j ∝ exp(−(q_j + 2·p_j)/2)      Akaike weight of law j, which has p_j parameters
-    T   = Σ w_j·T_j,  se = Σ w_j·sqrt(se_j² + (T_j − T)²)
+    T_j·exp(±t·se_j/T_j)             what law j says; se_j by the delta method, t of Student
 
-(Buckland, Burnham and Augustin, Biometrics 53, 1997, pp. 603–618, equation 9; se_j by the delta
-method; s² is the pure error, pooled over the counts: Draper and Smith, Applied Regression Analysis,
-3rd ed., section 2.1.)
+The prediction's interval reaches from the lowest to the highest end of all laws that the runs do
+not refute, so it holds the truth at least as often as the interval of the law that made the times,
+whichever it is. s² is the pure error, pooled over the counts, and a law is refuted by the F test
+for lack of fit (Draper and Smith, Applied Regression Analysis, 3rd ed., section 2.1).
 """
 
 from __future__ import annotations
@@ -40,8 +38,11 @@ from scaling.formats import counted, format_percent, join_words, nodes_text
 
 EXTRAPOLATION_FACTOR = 2
 REACH = 0.10
-"""How far an end of the interval may be from the prediction, and a refit from it, at most."""
+"""How far an end of the interval may be from the prediction at most."""
 MOST_MORE_RUNS = 50
+REFUTED_BELOW = 0.01
+"""Chance of residuals like a law's, had it made the times, below which it is refuted."""
+_MOST = 200.0  # of an exponent: what is further away is open all the same
 _WHAT_WOULD = "what would support it"
 
 
@@ -57,29 +58,28 @@ class RunNoise:
 
 
 @dataclass(frozen=True)
-class Average:
-    """The laws together: seconds at `nodes`, their standard error, and what each law has in it."""
+class Beyond:
+    """What each law says at `nodes`: seconds with a 95 % interval of the median there, and which of
+    the laws the runs refute.
+    """
 
     nodes: int
-    seconds: float
-    standard_error: float
-    freedom: int
-    weights: Mapping[Law, float]
+    seconds: Mapping[Law, float]
+    intervals: Mapping[Law, Interval]
     refuted: tuple[Law, ...]
 
     @property
-    def reach(self) -> float:
-        """Logarithm of how many times the prediction its interval's upper end is."""
-        quantile = float(stdtrit(self.freedom, (1 + LEVEL) / 2))
-        return quantile * self.standard_error / self.seconds
+    def interval(self) -> Interval | None:
+        """From the lowest to the highest end of the laws that are left; None: all are refuted."""
+        left = [self.intervals[law] for law in self.intervals if law not in self.refuted]
+        if not left:
+            return None
+        return Interval(low=min(each.low for each in left), high=max(each.high for each in left))
 
-    @property
-    def interval(self) -> Interval:
-        """95 % interval of the median time there, if one of the laws goes on."""
-        factor = math.exp(min(self.reach, 500.0))
-        return Interval(
-            low=significant(self.seconds / factor), high=significant(self.seconds * factor)
-        )
+    def reach(self, law: Law) -> float:
+        """How far the interval's farther end is from what `law` says, on the log scale."""
+        ends = self.interval or self.intervals[law]
+        return max(math.log(ends.high / self.seconds[law]), math.log(self.seconds[law] / ends.low))
 
 
 def run_noise(runs: Sequence[Sequence[float]]) -> RunNoise | None:
@@ -94,47 +94,38 @@ def run_noise(runs: Sequence[Sequence[float]]) -> RunNoise | None:
     return RunNoise(math.sqrt(variance), freedom, variances)
 
 
-def average_laws(
+def laws_beyond(
     fits: Sequence[LawFit],
     sample: Sample,
     steps_ratio: Mapping[int, float],
     noise: RunNoise,
     nodes: int,
-) -> Average:
+) -> Beyond:
     """What the laws say at `nodes`, whether or not that is supported; the noise is above 0."""
     specs = {spec.law: spec for spec in LAWS}
-    points = len(sample.nodes)
-    said: list[float] = []
-    errors: list[float] = []
-    scores: list[float] = []
+    quantile = float(stdtrit(noise.freedom, (1 + LEVEL) / 2))
+    seconds: dict[Law, float] = {}
+    intervals: dict[Law, Interval] = {}
     refuted: list[Law] = []
     for fit in fits:
         spec = specs[fit.law]
         own = _with_ratios(spec, sample, steps_ratio)
         coefficients = solve(spec, own)
         residuals = relative_columns(spec, own) @ coefficients - 1
+        left = len(own.nodes) - len(spec.symbols)
         distance = float((residuals**2 / noise.variances).sum())
-        left = points - len(spec.symbols)
-        if left > 0 and fdtrc(left, noise.freedom, distance / left) < 1 - LEVEL:
+        if left > 0 and fdtrc(left, noise.freedom, distance / left) < REFUTED_BELOW:
             refuted.append(fit.law)
         terms = _terms(spec, nodes, steps_ratio)
-        said.append(float(terms @ coefficients) / nodes)
-        errors.append(_standard_error(spec, own, terms, noise.variances) / nodes)
-        scores.append(distance + 2 * len(spec.symbols))
-    shares = np.exp(-(np.array(scores) - min(scores)) / 2)
-    shares /= shares.sum()
-    times = np.array(said)
-    seconds = float(shares @ times)
-    return Average(
-        nodes=nodes,
-        seconds=significant(seconds),
-        standard_error=float(shares @ np.hypot(errors, times - seconds)),
-        freedom=noise.freedom,
-        weights={
-            fit.law: significant(float(share)) for fit, share in zip(fits, shares, strict=True)
-        },
-        refuted=tuple(refuted),
-    )
+        node_seconds = float(terms @ coefficients)
+        error = _standard_error(spec, own, terms, noise.variances) / node_seconds
+        factor = math.exp(min(quantile * error, _MOST))
+        said = node_seconds / nodes
+        seconds[fit.law] = significant(said)
+        intervals[fit.law] = Interval(
+            low=significant(said / factor), high=significant(said * factor)
+        )
+    return Beyond(nodes, seconds, intervals, tuple(refuted))
 
 
 def extrapolate(
@@ -166,26 +157,29 @@ def extrapolate(
             "the runs of each count took exactly as long as each other, so the noise of a run is"
             f" not known; {_WHAT_WOULD}: times that are not rounded, of runs of their own",
         )
-    average = average_laws(ranked, sample, steps_ratio, noise, nodes)
-    known = [fit.law for fit in ranked if fit.identifiable.value and fit.law not in average.refuted]
+    beyond = laws_beyond(ranked, sample, steps_ratio, noise, nodes)
+    known = [fit.law for fit in ranked if fit.identifiable.value and fit.law not in beyond.refuted]
     if not known:
         refuted = join_words(fit.law for fit in ranked if fit.identifiable.value)
         return _not_supported(
             nodes,
             f"the measured times do not follow {refuted} within the noise of their runs"
-            f" (F test, 5 %); {_WHAT_WOULD}: runs at {nodes_text(nodes)} themselves",
+            f" (F test, 1 %); {_WHAT_WOULD}: runs at {nodes_text(nodes)} themselves",
         )
-    refits = _refits(known[0], sample, nodes, steps_ratio)
-    if (why := _why_not_believed(average, refits, known[0], runs)) is not None:
-        return _not_supported(nodes, why)
+    best = known[0]
+    if beyond.reach(best) > math.log1p(REACH):
+        return _not_supported(
+            nodes,
+            f"the noise of the runs and the laws leave the time at {nodes_text(nodes)} open by more"
+            f" than {format_percent(REACH)}; {_WHAT_WOULD}: {_what_would(beyond, best, runs)}",
+        )
     return Extrapolation(
         nodes=nodes,
-        supported=Verdict(value=True, reason=_reason(average, noise, runs)),
-        train_seconds=average.seconds,
-        interval=average.interval,
-        by_law={fit.law: fit.predict(nodes, steps_ratio.get(nodes)) for fit in ranked},
-        law_weights=average.weights,
-        leave_one_out_seconds=refits,
+        supported=Verdict(value=True, reason=_reason(beyond, best, noise, runs)),
+        train_seconds=beyond.seconds[best],
+        interval=beyond.interval,
+        by_law=beyond.seconds,
+        leave_one_out_seconds=_refits(best, sample, nodes, steps_ratio),
     )
 
 
@@ -222,46 +216,26 @@ def _why_not_asked(
     return None
 
 
-def _why_not_believed(
-    average: Average, refits: tuple[float, float], law: Law, runs: Sequence[Sequence[float]]
-) -> str | None:
-    """Why the average may be too far from the truth; None: it is believed."""
-    at, most = nodes_text(average.nodes), format_percent(REACH)
-    spread = max(refits[1], average.seconds) / min(refits[0], average.seconds) - 1
-    if math.exp(min(average.reach, 500.0)) - 1 > REACH:
-        return (
-            f"the noise of the runs and the laws leave the time at {at} open by more than {most};"
-            f" {_WHAT_WOULD}: {_what_would(average, runs)}"
-        )
-    if spread > REACH:
-        return (
-            f"the prediction at {at} rests on one node count: {law} fitted without it moves it by"
-            f" {format_percent(spread)}, more than {most}; {_WHAT_WOULD}: further"
-            f" node counts, or runs at {at} themselves"
-        )
-    return None
-
-
-def _what_would(average: Average, runs: Sequence[Sequence[float]]) -> str:
+def _what_would(beyond: Beyond, law: Law, runs: Sequence[Sequence[float]]) -> str:
     """More runs where a sensible number would be enough, else the count itself. An interval's width
     falls with the square root of the number of runs.
     """
     least = min(len(at) for at in runs)
-    more = math.ceil(least * (min(average.reach, 500.0) / math.log1p(REACH)) ** 2) - least
-    there = f"runs at {nodes_text(average.nodes)} themselves"
+    more = math.ceil(least * (beyond.reach(law) / math.log1p(REACH)) ** 2) - least
+    there = f"runs at {nodes_text(beyond.nodes)} themselves"
     if more > MOST_MORE_RUNS:
         return there
     return f"about {counted(more, 'more run')} of each count that scatter as these do, or {there}"
 
 
-def _reason(average: Average, noise: RunNoise, runs: Sequence[Sequence[float]]) -> str:
-    """On what the prediction rests: how the laws count, the runs and their noise."""
-    shown = [f"{law} {format_percent(share)}" for law, share in average.weights.items()]
+def _reason(beyond: Beyond, law: Law, noise: RunNoise, runs: Sequence[Sequence[float]]) -> str:
+    """On what the prediction rests: the laws, the runs and their noise."""
+    left = join_words(each for each in beyond.seconds if each not in beyond.refuted)
     least, most = min(len(at) for at in runs), max(len(at) for at in runs)
     each = str(least) if least == most else f"{least} to {most}"
     return (
-        f"the laws averaged by how well they fit, {join_words(shown)}; {each} runs of each count,"
-        f" which scatter by {noise.deviation * 100:.2g} %"
+        f"by {law}; the interval holds what {left} leave open with {each} runs of each count, which"
+        f" scatter by {noise.deviation * 100:.2g} %"
     )
 
 

@@ -115,14 +115,16 @@ class Extrapolation(Part):
     )
     train_seconds: float | None = Field(
         description=(
-            "Predicted median: the laws averaged by `law_weights`; null where not supported."
+            "Predicted median, of the best-ranked identifiable law that the runs do not refute;"
+            " null where not supported."
         )
     )
     interval: Interval | None = Field(
         default=None,
         description=(
-            "95 % interval of the median there, from the noise of the runs and between the laws. It"
-            " knows nothing of a change beyond the measured counts. Null where not supported."
+            "95 % interval of the median there: all that the noise of the runs leaves open in the"
+            " laws that they do not refute. It knows nothing of a change beyond the measured"
+            " counts. Null where not supported."
         ),
     )
     assumes: str | None = Field(
@@ -134,10 +136,6 @@ class Extrapolation(Part):
     )
     by_law: Mapping[Law, float] = Field(
         description="What each fitted law predicts, in seconds; empty where not supported."
-    )
-    law_weights: Mapping[Law, float] = Field(
-        default={},
-        description="How much each law counts in the prediction, in all 1; empty: there is none.",
     )
     leave_one_out_seconds: tuple[float, float] | None = Field(
         description=(
