@@ -26,8 +26,8 @@ def assumption(kind: PlatformKind, instance_type: str | None, largest: int, node
         )
     return (
         f"Measured were at most {largest} nodes of {_network(instance_type)}. This assumes that"
-        f" {nodes} are of the same type and as well connected, which is not known: not whether they"
-        f" would be placed in the same rack; {_NOT_HELD}."
+        f" {nodes} are of the same type and as well connected; whether they would be placed in the"
+        f" same rack is not known, and {_NOT_HELD}."
     )
 
 

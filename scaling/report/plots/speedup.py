@@ -155,7 +155,7 @@ def _draw_law(drawing: Drawing, report: ScalingReport, baseline: Baseline) -> in
         nodes, [baseline.train_seconds / each for each in seconds], label=f"{law.law} law", **style
     )
     beyond = report.fits.extrapolation
-    if not beyond.supported.value or beyond.nodes is None or beyond.train_seconds is None:
+    if beyond.nodes is None or beyond.train_seconds is None or beyond.interval is None:
         return None
     path = [known[-1], (float(beyond.nodes), beyond.train_seconds)]
     drawing.axes.plot(
@@ -165,9 +165,8 @@ def _draw_law(drawing: Drawing, report: ScalingReport, baseline: Baseline) -> in
         label="extrapolated",
         **style,
     )
-    if beyond.interval is not None:
-        ends = [baseline.train_seconds / end for end in (beyond.interval.high, beyond.interval.low)]
-        drawing.axes.plot([beyond.nodes] * 2, ends, gid="extrapolated-interval", **style)
+    ends = [baseline.train_seconds / end for end in (beyond.interval.high, beyond.interval.low)]
+    drawing.axes.plot([beyond.nodes] * 2, ends, gid="extrapolated-interval", **style)
     return beyond.nodes
 
 

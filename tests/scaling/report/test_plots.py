@@ -304,7 +304,7 @@ def test_a_law_is_drawn_where_identifiable_and_dotted_where_supported(make_outco
         beyond = report.fits.extrapolation.model_copy(
             update={
                 "supported": supported.model_copy(update={"value": value}),
-                "train_seconds": 6.5,
+                "train_seconds": 6.5 if value else None,
                 "interval": Interval(low=6.2, high=6.8) if value else None,
                 "nodes": 64,
             }
