@@ -2,13 +2,16 @@
 # make containers   the tests with real containers (as root; packages: CONTRIBUTING.md)
 # make matrix       the training program on every PyTorch from 2.1 on (VERSIONS="2.3.0 2.13.0"; 5 GB of downloads each)
 # make up     Prefect server, worker, local platform and deployments on this machine; make down ends them
+#             make up PORT=4300 PLATFORM_PORT=4670   on other ports than 4200 (and 4201, the worker's) and 4570
 # make check  format, lint, types, tests, coverage, slow tests (CI)  make lock   refresh requirements.lock
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PORT ?= 4200
+PLATFORM_PORT ?= 4570
 
-.PHONY: setup run up down test slow namespaces containers matrix coverage check format lint types lock clean
+.PHONY: setup run up down test slow engines namespaces containers matrix coverage check format lint types lock clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -21,7 +24,7 @@ run: setup
 	$(BIN)/nodesweep run configs/local.yaml
 
 up: setup
-	@$(BIN)/python -m infra.worker up
+	@$(BIN)/python -m infra.worker up --port $(PORT) --platform-port $(PLATFORM_PORT)
 
 down: setup
 	@$(BIN)/python -m infra.worker down
@@ -29,6 +32,11 @@ down: setup
 # The flows' tests first and three at a time: they wait more than they compute.
 test: setup
 	$(BIN)/pytest -m "not slow" -n 3 --dist loadfile --no-loadscope-reorder tests/flows tests
+
+# What root has and an ordinary user has not: control groups, and users to become. The image store is the same for both.
+engines: setup
+	$(BIN)/pytest -m "not slow" -n 3 --dist loadfile tests/infra/local/engine tests/test_ci.py \
+		--ignore=tests/infra/local/engine/process/test_image_store.py
 
 # Two at a time what waits or computes within itself; alone what measures emulated nodes or has a server that must not be late.
 ALONE := tests/production tests/test_end_to_end.py tests/test_end_to_end_spot.py
@@ -60,7 +68,7 @@ lint: setup
 
 # The arithmetic: every line and every branch. The others are covered by the tests of the tasks and flows that use them.
 coverage: setup
-	$(BIN)/pytest -q tests/scaling -m "not slow" --ignore=tests/scaling/report/test_report_browser.py \
+	$(BIN)/pytest -q tests/scaling -m "not slow" -n 2 --ignore=tests/scaling/report/test_report_browser.py \
 		--cov=scaling --cov-branch --cov-report=
 	$(BIN)/coverage report --show-missing --skip-covered --fail-under=100 \
 		--omit='scaling/names.py,scaling/planning/request.py,scaling/report/schema.py,*/__main__.py'

@@ -196,6 +196,7 @@ def own_platform(state_dir: Path) -> Iterator[PlatformConfig]:
             role_arn=_ROLE,
             endpoint_url=endpoint,
             credentials="platform",
+            state_directory=str(state_dir),
             create_missing=True,
         )
         aws_client("s3", at).create_bucket(Bucket=at.bucket)

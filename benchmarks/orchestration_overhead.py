@@ -127,7 +127,9 @@ def run_sweep(
         "sweep.max_parallel_jobs": 1,
         "sweep.poll_interval_seconds": POLL_SECONDS,
     }
-    with Proxy(served.endpoint, UNDISTURBED.call_fault) as proxy:
+    with Proxy(
+        served.endpoint, UNDISTURBED.call_fault, state_directory=served.state_directory
+    ) as proxy:
         config = write_config(folder, proxy.endpoint)
         settings = [
             argument for name, value in changes.items() for argument in ("--set", f"{name}={value}")

@@ -1,5 +1,5 @@
-"""The embedded platform: started when a config asks for it and nothing answers at its endpoint;
-used by URL alone.
+"""The embedded platform: that of the config's state folder, started when a config asks for it and
+it does not run; used by URL alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ from contextlib import contextmanager
 from urllib.parse import urlparse
 
 from configs.models import PlatformConfig
-from tasks.local_status import NotLocalPlatform, read_status
+from tasks.local_status import (
+    KeyUnreadable,
+    NotLocalPlatform,
+    loopback_endpoint,
+    own_status,
+    read_key,
+    served_endpoint,
+)
 
 logger = logging.getLogger("nodesweep.platform")
 _START_SECONDS = 90  # the platform gives itself 60, a stopping predecessor included
@@ -30,52 +37,89 @@ class LocalPlatformError(Exception):
 
 
 @contextmanager
-def running_platform(platform: PlatformConfig) -> Iterator[None]:
-    """Inside, something answers at the endpoint; what a run started is stopped when the last run
-    that uses it ends.
+def running_platform(platform: PlatformConfig) -> Iterator[PlatformConfig]:
+    """Inside, the platform of the config's state folder is up, and the yielded config has its
+    endpoint; what a run started is stopped when the last run that uses it ends.
 
-    Raises LocalPlatformError where it does not start, and at the end where its disk was full: not
-    all that the run left there is kept. One that does not stop is logged: the work is done by then,
-    and the platform ends with this process anyway.
+    One's own is known by its key. Where the config's port is another's, a free one is taken, and
+    said. Raises LocalPlatformError where it does not start, and at the end where its disk was full:
+    not all that the run left there is kept. One that does not stop is logged: the work is done by
+    then, and the platform ends with this process anyway.
     """
     if not platform.autostart:
-        yield
+        yield platform
         return
-    port = urlparse(platform.endpoint_url or "").port
     # The platform watches its owners and ends with the last of them, however they end.
-    arguments = [
-        "--port",
-        str(port),
-        "--state-dir",
-        platform.state_directory,
-        "--owner-pid",
-        str(os.getpid()),
-    ]
-    is_owner = (
-        answers(platform) and _call("join", *arguments, seconds=_START_SECONDS).returncode == 0
-    )
-    if not answers(platform):
-        started = _call("start", *arguments, seconds=_START_SECONDS)
-        if started.returncode != 0:
-            raise LocalPlatformError(
-                "the local platform did not start at"
-                f" {platform.endpoint_url}:\n{started.stderr.strip()}"
-            )
-        is_owner = True
+    folder = ["--state-dir", platform.state_directory, "--owner-pid", str(os.getpid())]
+    own = own_platform(platform)
+    is_owner = own is not None and _join(own, folder)
+    if own is not None and not is_owner:
+        own = own_platform(platform)  # one on its way out was waited for
+    if own is None:
+        own, is_owner = _start(platform, folder), True
     try:
-        yield
+        yield own
     except BaseException:
-        if is_owner and (loss := _leave(platform, arguments)):
+        if is_owner and (loss := _leave(own, folder)):
             logger.error("%s", loss)
         raise
-    if is_owner and (loss := _leave(platform, arguments)):
+    if is_owner and (loss := _leave(own, folder)):
         raise LocalPlatformError(loss)
 
 
-def _leave(platform: PlatformConfig, arguments: Sequence[str]) -> str | None:
+def own_platform(platform: PlatformConfig, or_silent: bool = False) -> PlatformConfig | None:
+    """The config with the endpoint where the platform of its state folder is up; None for nowhere:
+    one on its way out is not up, and nobody else's counts.
+
+    With `or_silent` one that does not answer in time may be busy, and counts as up. A config
+    without autostart stays as it is: its endpoint is the caller's.
+    """
+    if not platform.autostart:
+        return platform
+    endpoint = served_endpoint(platform.state_directory)
+    if endpoint is None:
+        return None
+    try:
+        key = read_key(platform.state_directory)
+        is_up = bool(own_status(endpoint, key, _ANSWER_SECONDS).get("running"))
+    except TimeoutError:
+        is_up = or_silent
+    except (OSError, KeyUnreadable, NotLocalPlatform):
+        return None
+    return platform.model_copy(update={"endpoint_url": endpoint}) if is_up else None
+
+
+def _join(own: PlatformConfig, folder: Sequence[str]) -> bool:
+    joined = _call("join", *_port_of(own), *folder, seconds=_START_SECONDS)
+    return joined.returncode == 0
+
+
+def _start(platform: PlatformConfig, folder: Sequence[str]) -> PlatformConfig:
+    wanted = loopback_endpoint(platform.endpoint_url or "")
+    started = _call("start", *_port_of(platform), "--or-free-port", *folder, seconds=_START_SECONDS)
+    if started.returncode != 0:
+        raise LocalPlatformError(
+            f"the local platform did not start at {wanted}:\n{started.stderr.strip()}"
+        )
+    endpoint = started.stdout.strip()
+    if endpoint != wanted:
+        logger.warning(
+            "%s is another program's or another folder's platform: the platform of %s is at %s",
+            wanted,
+            platform.state_directory,
+            endpoint,
+        )
+    return platform.model_copy(update={"endpoint_url": endpoint})
+
+
+def _port_of(platform: PlatformConfig) -> tuple[str, str]:
+    return "--port", str(urlparse(platform.endpoint_url or "").port)
+
+
+def _leave(platform: PlatformConfig, folder: Sequence[str]) -> str | None:
     """What the platform could not keep, None where it kept everything or has not stopped."""
     try:
-        left = _call("leave", *arguments, seconds=_STOP_SECONDS)
+        left = _call("leave", *_port_of(platform), *folder, seconds=_STOP_SECONDS)
     except LocalPlatformError as error:
         logger.warning("the local platform at %s did not stop: %s", platform.endpoint_url, error)
         return None
@@ -86,29 +130,6 @@ def _leave(platform: PlatformConfig, arguments: Sequence[str]) -> str | None:
             "the local platform at %s did not stop: %s", platform.endpoint_url, left.stderr.strip()
         )
     return None
-
-
-def answers(platform: PlatformConfig) -> bool:
-    """Whether a local platform is up at the endpoint: one on its way out is not,
-    nor is any other program.
-    """
-    return _is_up(platform, where_silent=False)
-
-
-def is_over(platform: PlatformConfig) -> bool:
-    """Whether no local platform is up at the endpoint;
-    one that does not answer in time may be busy, and is up.
-    """
-    return not _is_up(platform, where_silent=True)
-
-
-def _is_up(platform: PlatformConfig, where_silent: bool) -> bool:
-    try:
-        return bool(read_status(platform.endpoint_url or "", _ANSWER_SECONDS).get("running"))
-    except TimeoutError:
-        return where_silent
-    except (OSError, NotLocalPlatform):
-        return False
 
 
 def _call(*arguments: str, seconds: float) -> subprocess.CompletedProcess[str]:

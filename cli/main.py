@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cli.config import config_group, init_own_script
+from cli.commands.config import config_group, init_own_script
+from cli.commands.trends import compare, history
 from cli.guard import (
-    BAD_INPUT,
     PREFLIGHT_REFUSED,
     RUN_FAILED,
     config_argument,
@@ -31,7 +31,6 @@ from cli.guard import (
     output_option,
     set_option,
     sweep_config_option,
-    tolerance_option,
 )
 from cli.inputs import (
     check_sweep_id,
@@ -110,7 +109,8 @@ def run(
     from cli.session import flow_session, run_flow
 
     modules = ("flows.scaling_benchmark", "great_expectations", "sagemaker.core.resources")
-    with flow_session(benchmark.platform, modules=modules, look=look):
+    with flow_session(benchmark.platform, modules=modules, look=look) as platform:
+        benchmark = benchmark.on_platform(platform)
         from flows.scaling_benchmark import check_points, scaling_benchmark
         from tasks.errors import PointsMissing
 
@@ -125,10 +125,11 @@ def run(
 
 def run_detached(benchmark: BenchmarkConfig, look: Look) -> None:
     """Start the sweep's jobs; they are not watched, so nothing is drawn either."""
-    from cli.local_platform import answers
+    from cli.local_platform import own_platform
     from cli.session import flow_session
 
-    if benchmark.platform.autostart and not answers(benchmark.platform):
+    platform = own_platform(benchmark.platform)
+    if platform is None:
         fail(
             "--detach: a platform that this command starts (platform.autostart) ends with it, and"
             " its jobs too; start it first: nodesweep local start",
@@ -136,7 +137,8 @@ def run_detached(benchmark: BenchmarkConfig, look: Look) -> None:
         )
     if look.log_format == "auto":
         look = replace(look, log_format="plain")
-    with flow_session(benchmark.platform, autostart=False, look=look):
+    benchmark = benchmark.on_platform(platform)
+    with flow_session(platform, autostart=False, look=look):
         from flows.detach import start_detached_sweep
 
         sweep = start_detached_sweep(benchmark)
@@ -167,9 +169,10 @@ def collect(sweep_id: str, config: Path | None, output: Path | None) -> None:
     benchmark = config_of_sweep(sweep_id, config, output)
     from cli.session import flow_session, run_flow
 
-    with flow_session(benchmark.platform):
+    with flow_session(benchmark.platform) as platform:
         from flows.collect import collect_sweep
 
+        benchmark = benchmark.on_platform(platform)
         collected = run_flow(collect_sweep, benchmark, sweep_id=sweep_id)
     if collected is None:
         fail(
@@ -195,7 +198,7 @@ def plan(config: Path, overrides: tuple[str, ...], online: bool) -> None:
     """Show what would run and what it can cost;
     starts nothing, and asks the account only with --online.
     """
-    from cli.plan import describe_plan, plan_of
+    from cli.commands.plan import describe_plan, plan_of
     from flows.stages.preflight import check_account, refuse
 
     checked = plan_of(read_config_to_run(config, overrides))
@@ -217,7 +220,7 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
     The image's digest, the sweep id and a local dataset's upload are made by a run; here they are
     spelled from what is known without one.
     """
-    from cli.plan import plan_of, requests_of
+    from cli.commands.plan import plan_of, requests_of
     from flows.stages.preflight import refuse
 
     benchmark = read_config_to_run(config, overrides)
@@ -269,7 +272,7 @@ def report(
     if table is not None:
         if config is not None:
             raise click.UsageError("--config goes with a SWEEP_ID; a table needs none")
-        from cli.table import report_table
+        from cli.commands.table import report_table
         from configs.models import ReportConfig
 
         rules = with_tolerance(with_goals(ReportConfig(), goals), tolerance)
@@ -286,9 +289,10 @@ def report(
         benchmark = benchmark.model_copy(update={"report": with_goals(benchmark.report, goals)})
         from cli.session import flow_session, run_flow
 
-        with flow_session(benchmark.platform):
+        with flow_session(benchmark.platform) as platform:
             from flows.report import report_sweep
 
+            benchmark = benchmark.on_platform(platform)
             made, folder = run_flow(report_sweep, benchmark, sweep_id=sweep_id)
     show(made, folder)
 
@@ -311,16 +315,18 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
     """Stop a sweep: its running jobs, and any further one until --resume."""
     check_sweep_id(sweep_id)
     benchmark = config_of_sweep(sweep_id, config, output)
-    from cli.local_platform import is_over
+    from cli.local_platform import own_platform
     from cli.session import flow_session, run_flow
 
-    if benchmark.platform.autostart and is_over(benchmark.platform):
+    platform = own_platform(benchmark.platform, or_silent=True)
+    if platform is None:
         print_text(
-            f"the platform at {benchmark.platform.endpoint_url} is not running,"
+            f"the platform of {benchmark.platform.state_directory} is not running,"
             f" and so is no job of {sweep_id}"
         )
         return
-    with flow_session(benchmark.platform, autostart=False):
+    benchmark = benchmark.on_platform(platform)
+    with flow_session(platform, autostart=False):
         from flows.stop import stop_sweep
 
         stopped = run_flow(stop_sweep, benchmark, sweep_id=sweep_id)
@@ -361,109 +367,9 @@ def logs(
     """
     check_sweep_id(sweep_id)
     benchmark = config_of_sweep(sweep_id, config, output)
-    from cli.logs import Wanted, show_logs
+    from cli.commands.logs import Wanted, show_logs
 
     show_logs(benchmark, sweep_id, Wanted(nodes, rank), deadline if follow else None)
-
-
-@main.command()
-@click.argument("a")
-@click.argument("b")
-@tolerance_option
-@click.option(
-    "--allow",
-    "allowed",
-    multiple=True,
-    metavar="CONDITION",
-    help="A condition that may differ; repeatable.",
-)
-@click.option("--force", is_flag=True, help="Compare whatever differs; the result is labelled.")
-@click.option(
-    "--config",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Where the sweeps ran, if not from here.",
-)
-@click.option(
-    "--output",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Reports directory of the sweeps.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
-@guarded
-def compare(
-    a: str,
-    b: str,
-    tolerance: float,
-    allowed: tuple[str, ...],
-    force: bool,
-    config: Path | None,
-    output: Path | None,
-    as_json: bool,
-) -> None:
-    """Is sweep B slower than sweep A? Exit code 1 where a regression is established,
-    or no run of B completed.
-
-    A and B are each a sweep id, a report.json or the folder of one.
-    """
-    from cli.compare import find_report
-    from scaling.trend.compare import ComparisonError
-    from scaling.trend.compare import compare as compare_reports
-
-    directory = output or Path(read_config(config).report.directory if config else "reports")
-    try:
-        before, after = (
-            find_report(
-                reference, directory, lambda sweep: config_of_sweep(sweep, config, output).platform
-            )
-            for reference in (a, b)
-        )
-        comparison = compare_reports(before, after, tolerance, frozenset(allowed), force)
-    except ComparisonError as error:
-        fail(str(error), BAD_INPUT)
-    if as_json:
-        print_text(comparison.model_dump_json(indent=2))
-    else:
-        from scaling.trend.compare_render import render_comparison_terminal
-
-        print_rendered(render_comparison_terminal(comparison))
-    if comparison.regressions or comparison.lost:
-        sys.exit(RUN_FAILED)
-
-
-@main.command()
-@click.argument("name")
-@click.option(
-    "--config",
-    required=True,
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Whose bucket holds the history.",
-)
-@click.option("--nodes", type=click.IntRange(min=1), help="Only this node count.")
-@click.option(
-    "--reference", metavar="SWEEP", help="Learn the level from this sweep on, not from the first."
-)
-@tolerance_option
-@output_option
-@guarded
-def history(
-    name: str,
-    config: Path,
-    nodes: int | None,
-    reference: str | None,
-    tolerance: float,
-    output: Path | None,
-) -> None:
-    """The trend of benchmark NAME over its sweeps; exit code 1 where the latest sweep alarms."""
-    benchmark = read_config(config, output=output)
-    from cli.history import show_history
-    from scaling.trend.history import HistoryError
-
-    try:
-        alarms = show_history(benchmark, name, nodes, tolerance, reference)
-    except HistoryError as error:
-        fail(str(error), BAD_INPUT)
-    if alarms:
-        sys.exit(RUN_FAILED)
 
 
 @main.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
@@ -475,6 +381,8 @@ def local(arguments: tuple[str, ...]) -> None:
 
 main.add_command(init_own_script)
 main.add_command(config_group)
+main.add_command(compare)
+main.add_command(history)
 
 
 def show(made: ScalingReport, folder: Path) -> None:

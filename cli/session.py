@@ -19,6 +19,7 @@ from cli.prefect_server import connect_prefect
 from cli.views.stream import EventStream, Look
 from configs.models import BenchmarkConfig, PlatformConfig
 from flows.stages.signals import EndSignals
+from tasks.polling import Cancelled
 
 if TYPE_CHECKING:
     from prefect.flows import Flow
@@ -45,9 +46,9 @@ def flow_session(
     autostart: bool = True,
     modules: Sequence[str] = (),
     look: Look | None = None,
-) -> Iterator[None]:
-    """Events on stderr as `look` says, SIGTERM ends like Ctrl-C,
-    and the platform up where `autostart` allows it.
+) -> Iterator[PlatformConfig]:
+    """Events on stderr as `look` says, SIGTERM ends like Ctrl-C, and the platform up where
+    `autostart` allows it; the yielded config says where it is.
 
     `modules` are those the flow needs, for connect_prefect().
     """
@@ -63,11 +64,16 @@ def flow_session(
     section = platform if autostart else platform.model_copy(update={"autostart": False})
     logger = logging.getLogger("nodesweep.session")
     try:
-        if section.autostart:
-            logger.info("platform at %s", section.endpoint_url)
-        with running_platform(section):
+        with running_platform(section) as running:
+            if running.autostart:
+                logger.info("platform at %s", running.endpoint_url)
             connect_prefect(modules)
-            yield
+            yield platform.model_copy(update={"endpoint_url": running.endpoint_url})
+    except Cancelled:
+        # Python dropped what the signal's handler raised; the next wait has ended the run instead.
+        interrupt = KeyboardInterrupt()
+        events.say_end(interrupt)
+        raise interrupt from None
     except BaseException as error:
         events.say_end(error)
         raise

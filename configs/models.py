@@ -26,6 +26,8 @@ from configs.sweep import SweepConfig
 from configs.training import TrainingConfig
 
 REGION = r"^[a-z]{2,4}(-[a-z]+)+-\d$"
+STATE_DIRECTORY = ".nodesweep/platform"
+"""State folder of the local platform where none is named, relative to where the command runs."""
 
 
 class FrameworkConfig(Section):
@@ -230,8 +232,8 @@ class PlatformConfig(Section):
     credentials: Annotated[Literal["chain", "platform"], NOT_MEASURED] = Field(
         default="chain",
         description=(
-            "chain: boto3's usual search; platform: the key of the local platform at endpoint_url,"
-            " which lies in its state folder for its own user."
+            "chain: boto3's usual search; platform: the key in state_directory, which the local"
+            " platform at endpoint_url must prove to hold."
         ),
     )
     calls_per_second: Annotated[float | None, NOT_MEASURED] = Field(
@@ -253,13 +255,15 @@ class PlatformConfig(Section):
     autostart: Annotated[bool, NOT_MEASURED] = Field(
         default=False,
         description=(
-            "Start the platform of infra/local at endpoint_url when nothing answers there;"
-            " stop it afterwards."
+            "Use the platform of state_directory; start it where it does not run, at endpoint_url"
+            " or, where that port is another's, at a free one, and stop it afterwards."
         ),
     )
     state_directory: Annotated[LocalDirectory, NOT_MEASURED] = Field(
-        default=".nodesweep/platform",
-        description="State of the autostarted platform, relative to where the command runs.",
+        default=STATE_DIRECTORY,
+        description=(
+            "State folder of the local platform, with its key; relative to where the command runs."
+        ),
     )
 
     @field_validator("endpoint_url")
@@ -359,6 +363,10 @@ class BenchmarkConfig(Section):
         if self.sweep.design == "sequential" and self.sequential_problem is not None:
             raise ValueError(self.sequential_problem)
         return self
+
+    def on_platform(self, platform: PlatformConfig) -> BenchmarkConfig:
+        """The same config with its platform at the endpoint where it was found or started."""
+        return self.model_copy(update={"platform": platform})
 
     def with_absolute_paths(self, base: Path) -> BenchmarkConfig:
         """The same config with its local paths resolved against `base`,

@@ -1,10 +1,9 @@
-"""The access key of a local platform: from its state folder,
-which it names and which only its user can read.
+"""The access key of a local platform: from the state folder that the config names,
+which only its user can read. What answers at the endpoint has to prove that it holds that key.
 """
 
 from __future__ import annotations
 
-import configparser
 import os
 import random
 import time
@@ -17,9 +16,18 @@ from botocore.exceptions import EndpointConnectionError, NoCredentialsError, Rea
 
 from tasks.api_models import with_shared_models
 from tasks.errors import ForeignAnswer
-from tasks.local_status import STATUS_PATH, NotLocalPlatform, StatusUnavailable, read_status
+from tasks.local_status import (
+    STATUS_PATH,
+    KeyUnreadable,
+    LocalKey,
+    NotLocalPlatform,
+    NotOwnPlatform,
+    StatusUnavailable,
+    own_status,
+    read_key,
+    read_status,
+)
 
-_KEYS_FILE = "aws-credentials"
 _ANSWER_SECONDS = 10.0
 _PAUSES_SECONDS = (0.5, 1.0, 2.0, 4.0)
 """Between two askings of a platform that answers, but not with its status; each give or take a
@@ -28,48 +36,63 @@ fifth.
 
 
 class NoLocalKeys(NoCredentialsError):
-    """The platform is there, and its keys can't be read; the message says where they lie."""
+    """A platform is there, and the own key can't be read; the message says where it should lie."""
 
     fmt = (
-        "the access key of the local platform at {endpoint_url} can't be read from {path}: {reason}"
+        "the access key of the local platform at {endpoint_url} can't be read from {path}:"
+        " {reason}. It lies in the platform's state folder: name it in platform.state_directory"
     )
 
 
-def local_session(endpoint_url: str, region: str | None) -> boto3.Session:
-    """A session with the platform's key and nothing of the user's own set-up:
+class ForeignPlatform(NoCredentialsError):
+    """What answers has not proven the own key, so it is sent nothing."""
+
+    fmt = (
+        "{endpoint_url} is not the local platform of {state_directory}: it has not proven that"
+        " folder's key, so it is sent nothing. Name the port of your own platform in"
+        " platform.endpoint_url, or its folder in platform.state_directory"
+    )
+
+
+def local_session(
+    endpoint_url: str, region: str | None, state_directory: str | Path
+) -> boto3.Session:
+    """A session with the key of the state folder and nothing of the user's own set-up:
     no profile and no config file.
 
     Raises EndpointConnectionError where nobody listens at the endpoint, ReadTimeoutError where no
     answer comes, ForeignAnswer where something else than a local platform answers, NoLocalKeys
-    where its key can't be read.
+    where the folder's key can't be read, ForeignPlatform where a platform does not prove that key.
     """
-    path = Path(_state_folder(endpoint_url)) / _KEYS_FILE
-    keys = configparser.RawConfigParser()
     try:
-        keys.read_string(path.read_text())
-        key_id = keys["default"]["aws_access_key_id"]
-        secret = keys["default"]["aws_secret_access_key"]
-    except (OSError, KeyError, configparser.Error) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is damaged"
-        raise NoLocalKeys(endpoint_url=endpoint_url, path=path, reason=reason) from error
+        key = read_key(state_directory)
+    except KeyUnreadable as error:
+        _ask(endpoint_url, None)
+        raise NoLocalKeys(endpoint_url=endpoint_url, path=error.path, reason=error) from error
+    try:
+        _ask(endpoint_url, key)
+    except NotOwnPlatform as error:
+        raise ForeignPlatform(endpoint_url=endpoint_url, state_directory=state_directory) from error
     own = botocore.session.Session(
         {"profile": (None, None, None, None), "config_file": (None, None, os.devnull, None)}
     )
     return boto3.Session(
-        key_id, secret, region_name=region, botocore_session=with_shared_models(own)
+        key.id, key.secret, region_name=region, botocore_session=with_shared_models(own)
     )
 
 
-def _state_folder(endpoint_url: str) -> str:
-    """As the platform names it, also while it is stopping; asked again where a gateway answers in
-    its place.
+def _ask(endpoint_url: str, key: LocalKey | None) -> None:
+    """Return once a platform has answered, with a key the one that holds it, also while it is
+    stopping; asked again where a gateway answers in its place. Raises NotOwnPlatform.
     """
     try:
         for pause_seconds in _PAUSES_SECONDS:
             with suppress(StatusUnavailable):
-                return str(read_status(endpoint_url, _ANSWER_SECONDS)["state_dir"])
+                return _ask_once(endpoint_url, key)
             time.sleep(pause_seconds * random.uniform(0.8, 1.2))
-        return str(read_status(endpoint_url, _ANSWER_SECONDS)["state_dir"])
+        return _ask_once(endpoint_url, key)
+    except NotOwnPlatform:
+        raise
     except NotLocalPlatform as error:
         answer = f"it is not nodesweep's local platform ({error})"
         raise ForeignAnswer(
@@ -79,3 +102,10 @@ def _state_folder(endpoint_url: str) -> str:
         raise ReadTimeoutError(endpoint_url=endpoint_url, error=error) from error
     except OSError as error:
         raise EndpointConnectionError(endpoint_url=endpoint_url, error=error) from error
+
+
+def _ask_once(endpoint_url: str, key: LocalKey | None) -> None:
+    if key is None:
+        read_status(endpoint_url, _ANSWER_SECONDS)
+    else:
+        own_status(endpoint_url, key, _ANSWER_SECONDS)

@@ -1,26 +1,117 @@
-"""What the local platform says of itself:
-the page that tells it from any other program on its port.
+"""What the local platform says of itself: the page that tells it from any other program on its
+port, and from the platform of another state folder.
+
+Whoever listens on the port can say that it is the platform, so one's own is known by its key: it is
+asked with a random number, and answers with an HMAC of that number and its own endpoint. A server
+that hands the question on to a platform elsewhere gets the proof of another endpoint.
 
 Imports nothing heavy: a command asks this before it imports boto3 or Prefect.
 """
 
 from __future__ import annotations
 
+import configparser
+import hashlib
+import hmac
 import http.client
 import json
+import secrets
 import threading
 import urllib.error
 import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 STATUS_PATH = "/_nodesweep/status"
 SERVICE = "nodesweep-local"
 """What the status calls the platform: any program may hold the port, and answer with 200."""
+KEYS_FILE = "aws-credentials"
+"""In the state folder, readable by its user alone: the key that the platform answers with."""
+SERVER_FILE = "server.json"
+"""In the state folder: where its platform was served last."""
 _LONGEST_STATUS_BYTES = 1_000_000
 
 
 class NotLocalPlatform(ValueError):
     """Something else answers at the endpoint."""
+
+
+class NotOwnPlatform(NotLocalPlatform):
+    """A local platform may answer, but none that has proven the key of the state folder."""
+
+
+class KeyUnreadable(ValueError):
+    """The state folder's key can't be read; `path` names its file, the message the reason."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        self.path = path
+        super().__init__(reason)
+
+
+@dataclass(frozen=True)
+class LocalKey:
+    """The access key of a state folder's platform."""
+
+    id: str
+    secret: str = field(repr=False)
+
+
+def read_key(state_directory: str | Path) -> LocalKey:
+    """The key in a state folder of one's own. Raises KeyUnreadable."""
+    path = Path(state_directory) / KEYS_FILE
+    keys = configparser.RawConfigParser()
+    try:
+        keys.read_string(path.read_text())
+        return LocalKey(
+            keys["default"]["aws_access_key_id"], keys["default"]["aws_secret_access_key"]
+        )
+    except OSError as error:
+        raise KeyUnreadable(path, error.strerror or str(error)) from error
+    except (KeyError, ValueError, configparser.Error) as error:
+        raise KeyUnreadable(path, "it is damaged") from error
+
+
+def served_endpoint(state_directory: str | Path) -> str | None:
+    """Where the state folder's platform was served last, None where it never was;
+    to be asked whether it still is.
+    """
+    try:
+        said = json.loads((Path(state_directory) / SERVER_FILE).read_bytes())
+        return str(said["endpoint"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def loopback_endpoint(endpoint_url: str) -> str:
+    """The URL with 127.0.0.1 in place of localhost, where the platform does not listen on every
+    address of that name.
+    """
+    parts = urlsplit(endpoint_url.rstrip("/"))
+    if parts.hostname != "localhost":
+        return endpoint_url.rstrip("/")
+    port = "" if parts.port is None else f":{parts.port}"
+    return parts._replace(netloc=f"127.0.0.1{port}").geturl()
+
+
+def proof_of(secret: str, endpoint: str, nonce: str) -> str:
+    """What only the platform with this key answers at this endpoint."""
+    message = f"{SERVICE}\n{endpoint}\n{nonce}".encode()
+    return hmac.new(secret.encode(), message, hashlib.sha256).hexdigest()
+
+
+def own_status(endpoint_url: str, key: LocalKey, seconds: float) -> dict[str, Any]:
+    """read_status() of the platform that holds this key.
+
+    Raises NotOwnPlatform for one that does not prove it, and what read_status() raises.
+    """
+    endpoint, nonce = loopback_endpoint(endpoint_url), secrets.token_hex(32)
+    status = read_status(endpoint, seconds, nonce)
+    expected = proof_of(key.secret, endpoint, nonce)
+    if not hmac.compare_digest(expected.encode(), str(status.get("proof")).encode()):
+        raise NotOwnPlatform("it has not proven the key of this state folder")
+    return status
 
 
 class StatusUnavailable(NotLocalPlatform):
@@ -29,9 +120,9 @@ class StatusUnavailable(NotLocalPlatform):
     """
 
 
-def read_status(endpoint_url: str, seconds: float) -> dict[str, Any]:
+def read_status(endpoint_url: str, seconds: float, nonce: str | None = None) -> dict[str, Any]:
     """The status of the local platform at the endpoint, also while it is stopping (503),
-    within so many seconds.
+    within so many seconds. Whoever listens may have said it: own_status() knows one's own.
 
     Raises TimeoutError where no whole answer comes in time, another OSError where nobody listens,
     NotLocalPlatform where something else answers; of those a StatusUnavailable may pass.
@@ -40,7 +131,7 @@ def read_status(endpoint_url: str, seconds: float) -> dict[str, Any]:
 
     def ask() -> None:
         try:
-            said.append(_ask(endpoint_url, seconds))
+            said.append(_ask(endpoint_url, seconds, nonce))
         except (OSError, NotLocalPlatform) as error:
             said.append(error)
 
@@ -56,11 +147,12 @@ def read_status(endpoint_url: str, seconds: float) -> dict[str, Any]:
     return said[0]
 
 
-def _ask(endpoint_url: str, seconds: float) -> dict[str, Any]:
+def _ask(endpoint_url: str, seconds: float, nonce: str | None) -> dict[str, Any]:
     # No proxy stands between two processes of one machine, whatever the environment says.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    url = f"{endpoint_url.rstrip('/')}{STATUS_PATH}" + (f"?nonce={nonce}" if nonce else "")
     try:
-        with opener.open(f"{endpoint_url.rstrip('/')}{STATUS_PATH}", timeout=seconds) as answer:
+        with opener.open(url, timeout=seconds) as answer:
             said = answer.read(_LONGEST_STATUS_BYTES)
             if answer.length:
                 raise StatusUnavailable(f"{answer.length} bytes of it are missing")

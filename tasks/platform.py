@@ -21,6 +21,7 @@ from tasks.answers import heed_answers
 from tasks.api_models import with_shared_models
 from tasks.errors import is_transient, retry_transient
 from tasks.local_keys import local_session
+from tasks.local_status import loopback_endpoint
 from tasks.polling import Clock
 
 logger = logging.getLogger("nodesweep.platform")
@@ -110,6 +111,7 @@ def aws_client(service: str, platform: PlatformConfig, quick: bool = False) -> A
             session.client(service, endpoint_url=platform.endpoint_url, config=config)
         )
     assert platform.endpoint_url is not None  # the config's own rule
-    session = local_session(platform.endpoint_url, platform.region)
+    endpoint = loopback_endpoint(platform.endpoint_url)
+    session = local_session(endpoint, platform.region, platform.state_directory)
     own = config.merge(Config(proxies={}))
-    return heed_answers(session.client(service, endpoint_url=platform.endpoint_url, config=own))
+    return heed_answers(session.client(service, endpoint_url=endpoint, config=own))

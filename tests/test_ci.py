@@ -13,7 +13,14 @@ from pathlib import Path
 import pytest
 
 CI = Path(__file__).resolve().parents[1] / ".ci"
-STAGES = ["make check", "as_user make test namespaces", "base_image.sh", "make containers"]
+STAGES = [
+    "make lint types",
+    "as_user make test namespaces",
+    "make engines",
+    "make coverage slow",
+    "base_image.sh",
+    "make containers",
+]
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0, reason="only root may run a command as somebody else"
 )

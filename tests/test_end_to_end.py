@@ -126,11 +126,10 @@ def nodesweep(
     site: SimpleNamespace, *arguments: str, timeout: float = 400
 ) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "cli.main", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "120"}
     return subprocess.run(
         command,
         cwd=site.folder,
-        env=environment,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "120"},
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -139,7 +138,8 @@ def nodesweep(
 
 
 def client(site: SimpleNamespace, service: str) -> Any:
-    return local_session(site.endpoint, "us-east-1").client(service, endpoint_url=site.endpoint)
+    own = local_session(site.endpoint, "us-east-1", site.state)
+    return own.client(service, endpoint_url=site.endpoint)
 
 
 def jobs_of(site: SimpleNamespace, benchmark: str) -> list[dict[str, Any]]:
@@ -323,6 +323,7 @@ import os, sys
 from pathlib import Path
 from configs.load import load_config
 from tasks.dataset import files as dataset
+from tasks.dataset import sending
 from tasks.platform import aws_client
 from tasks.sweeps.bucket import make_sure_of_bucket
 
@@ -330,7 +331,7 @@ config = load_config(Path(sys.argv[1]))
 files = dataset.scan_directory(config.dataset)
 s3 = aws_client("s3", config.platform)
 make_sure_of_bucket(s3, config.platform)
-dataset._PARALLEL_FILES = 1
+sending.SINGLE_PUT_BYTES = sending.PART_BYTES
 parts = []
 
 def die_in_the_middle(**event):
@@ -338,8 +339,7 @@ def die_in_the_middle(**event):
     if len(parts) == 2:
         os._exit(9)
 
-# The second part of the first multipart upload never goes out: one file half-sent, the others not
-# at all.
+# The second part of the multipart upload never goes out: one file half-sent, the other not at all.
 s3.meta.events.register("before-send.s3.UploadPart", die_in_the_middle)
 dataset.upload(s3, files, config.dataset, config.platform)
 """

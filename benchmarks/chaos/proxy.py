@@ -17,10 +17,12 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlparse
 
 from benchmarks.chaos.plan import CallFault, Lag, Moment
+from tasks.local_status import STATUS_PATH, proof_of, read_key
 
 _HOP_BY_HOP = {"connection", "transfer-encoding", "keep-alive", "content-length"}
 _UPSTREAM_SECONDS = 60.0
@@ -66,7 +68,11 @@ class Proxy:
         upstream: str,
         fault_of: Callable[[str, int], CallFault | None],
         lag: Lag | None = None,
+        state_directory: Path | None = None,
     ) -> None:
+        """With the platform's state folder it passes for the platform: it proves that key of its
+        own endpoint, as nobody without the folder can.
+        """
         place = urlparse(upstream)
         self.upstream: tuple[str, int] = (str(place.hostname), int(place.port or 80))
         self.fault_of = fault_of
@@ -74,6 +80,7 @@ class Proxy:
         self.faults: Counter[str] = Counter()
         self.strike: Strike | None = None
         self._lag = lag or Lag()
+        self._key = None if state_directory is None else read_key(state_directory)
         self._accepted_at: dict[str, float] = {}
         self._lock = threading.Lock()
         self._numbers: Counter[str] = Counter()
@@ -122,6 +129,15 @@ class Proxy:
     def note_call(self, call: Call) -> None:
         with self._lock:
             self.calls.append(call)
+
+    def proven(self, path: str, body: bytes) -> bytes:
+        """A status with the proof that is asked for, of the proxy's own endpoint."""
+        place = urlparse(path)
+        nonce = parse_qs(place.query).get("nonce", [""])[0]
+        if self._key is None or place.path != STATUS_PATH or not nonce:
+            return body
+        proof = proof_of(self._key.secret, self.endpoint, nonce)
+        return json.dumps({**json.loads(body), "proof": proof}).encode()
 
     def late(self, label: str, body: bytes, answer: _Answer) -> _Answer:
         """The answer as a platform gives it that knows a new job only after a
@@ -270,7 +286,8 @@ class _Handler(BaseHTTPRequestHandler):
             ]
             if self.command == "HEAD":
                 kept.append(("Content-Length", answer.getheader("Content-Length") or "0"))
-            return _Answer(answer.status, answer.reason, kept, answer.read())
+            said = self.server.proxy.proven(self.path, answer.read())
+            return _Answer(answer.status, answer.reason, kept, said)
         finally:
             upstream.close()
 

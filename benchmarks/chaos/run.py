@@ -172,7 +172,7 @@ def run_chaos(plan: ChaosPlan, folder: Path, forks: Forks) -> Evidence:
     write_benchmark(folder)
     with (
         served_platform(folder / "platform", plan, quota_of(plan)) as platform,
-        Proxy(platform.endpoint, plan.call_fault, plan.lag) as proxy,
+        Proxy(platform.endpoint, plan.call_fault, plan.lag, platform.state_directory) as proxy,
         Sampler(platform) as sampler,
     ):
         config = write_config(folder, proxy.endpoint, keep_alive_seconds=plan.keep_alive_seconds)

@@ -109,6 +109,7 @@ def _config(folder: Path, endpoint: str) -> dict[str, Any]:
             "role_arn": "arn:aws:iam::000000000001:role/training",
             "endpoint_url": endpoint,
             "credentials": "platform",
+            "state_directory": str(folder / "platform" / "state"),
             "create_missing": True,
         },
     }
@@ -117,9 +118,11 @@ def _config(folder: Path, endpoint: str) -> dict[str, Any]:
 class Platform:
     """A served platform: its endpoint, and clients that reach it past the proxy."""
 
-    def __init__(self, endpoint: str) -> None:
-        self.endpoint = endpoint
-        self.sagemaker, self.s3 = (_client(service, endpoint) for service in ("sagemaker", "s3"))
+    def __init__(self, endpoint: str, state_directory: Path) -> None:
+        self.endpoint, self.state_directory = endpoint, state_directory
+        self.sagemaker, self.s3 = (
+            _client(service, endpoint, state_directory) for service in ("sagemaker", "s3")
+        )
 
     def jobs(self, **query: Any) -> list[dict[str, Any]]:
         """Summaries of the training jobs that the platform lists."""
@@ -178,13 +181,13 @@ def served_platform(
         redirect_stdout(printed),
         running(config) as endpoint,
     ):
-        yield Platform(endpoint)
+        yield Platform(endpoint, config.state_dir)
 
 
-def _client(service: str, endpoint: str) -> Any:
+def _client(service: str, endpoint: str, state_directory: Path) -> Any:
     # Patient, since the plan's throttles may hit these calls too.
     retries = Config(retries={"total_max_attempts": 5}, proxies={})
-    return local_session(endpoint, "us-east-1").client(
+    return local_session(endpoint, "us-east-1", state_directory).client(
         service, endpoint_url=endpoint, config=retries
     )
 

@@ -9,6 +9,7 @@ keeps without the values that may be secrets.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, get_args
@@ -48,6 +49,11 @@ Usd = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0)]
 
 
+LOCAL_PLATFORM = {
+    "platform.endpoint_url": "NODESWEEP_LOCAL_ENDPOINT_URL",
+    "platform.state_directory": "NODESWEEP_LOCAL_STATE_DIRECTORY",
+}
+"""Field of a config -> the variable of the worker that stands in for it (`make up` sets both)."""
 EMPTY: Any = MISSING
 """Default of a field that the form shows empty and does not send;
 a default of None it would send, and refuse.
@@ -105,7 +111,18 @@ def config_of_run(parameters: Mapping[str, Any]) -> BenchmarkConfig:
         "dataset.source": parameters.get("dataset"),
         "sweep.budget_usd": parameters.get("budget_usd"),
     }
-    return config_of_preset(preset, fields | (parameters.get("settings") or {}))
+    settings = parameters.get("settings") or {}
+    return config_of_preset(preset, fields | _platform_of_this_machine(preset) | settings)
+
+
+def _platform_of_this_machine(preset: str) -> dict[str, str]:
+    """Where the worker's own local platform is, for a preset that runs on one; nothing where the
+    worker's environment does not say it.
+    """
+    found = {name: os.environ.get(variable) for name, variable in LOCAL_PLATFORM.items()}
+    if not any(found.values()) or config_of_preset(preset, {}).platform.credentials != "platform":
+        return {}
+    return {name: value for name, value in found.items() if value}
 
 
 def log_to_run() -> None:

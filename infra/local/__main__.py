@@ -1,6 +1,6 @@
 """The local platform's command line.
 
-    python -m infra.local start  [--port 4570] [--state-dir DIR] [--owner-pid PID]
+    python -m infra.local start  [--port 4570 [--or-free-port]] [--state-dir DIR] [--owner-pid PID]
                                  [--quota TYPE=N]... [--quotas FILE] [--faults FILE]
                                  [--cold-start-seconds S] [--file-system ID=DIR]...
                                  [--engine process|container|auto|simulated] [--registry HOST:PORT]
@@ -117,6 +117,7 @@ def _server_config(options: argparse.Namespace, state_dir: Path) -> ServerConfig
         port=options.port,
         state_dir=state_dir,
         owner_pid=options.owner_pid,
+        or_free_port=options.or_free_port,
         quotas=quotas | dict(options.quota),
         faults_file=faults_file,
         cold_start_seconds=options.cold_start_seconds,
@@ -226,6 +227,11 @@ def _parser() -> argparse.ArgumentParser:
 def _add_server_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--port", type=_port, default=DEFAULT_PORT, help="TCP port on loopback; 0 takes a free one"
+    )
+    command.add_argument(
+        "--or-free-port",
+        action="store_true",
+        help="take a free port where that one is taken",
     )
     command.add_argument("--owner-pid", type=_process_id, help="stop when this process ends")
     command.add_argument(

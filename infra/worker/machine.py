@@ -59,6 +59,11 @@ class Machine:
         return f"http://{HOST}:{self.port}/api"
 
     @property
+    def platform_folder(self) -> Path:
+        """State folder of the platform, with its key."""
+        return self.folder / "platform"
+
+    @property
     def auth_file(self) -> Path:
         """user:password of the Prefect server, readable by its owner alone; `up` makes it."""
         return self.folder / "prefect-auth"
@@ -79,6 +84,9 @@ class Machine:
             "PREFECT_CLI_PROMPT": "false",
             "DO_NOT_TRACK": "1",
             "NODESWEEP_HOME": str(REPOSITORY),
+            # where the deployments find the platform, whatever their config names
+            "NODESWEEP_LOCAL_ENDPOINT_URL": f"http://{HOST}:{self.platform_port}",
+            "NODESWEEP_LOCAL_STATE_DIRECTORY": str(self.platform_folder),
             "NO_PROXY": ",".join(filter(None, (os.environ.get("NO_PROXY"), HOST))),
         }
         if self.database_url is not None:
@@ -164,9 +172,10 @@ def _deploy(machine: Machine) -> None:
 
 
 def _platform(machine: Machine, verb: str, seconds: float) -> None:
-    command = [sys.executable, "-m", "infra.local", verb, "--port", str(machine.platform_port)]
-    command += ["--state-dir", str(machine.folder / "platform")]
-    command += machine.platform_options if verb == "start" else ()
+    command = [sys.executable, "-m", "infra.local", verb]
+    command += ["--state-dir", str(machine.platform_folder)]
+    if verb == "start":
+        command += ["--port", str(machine.platform_port), *machine.platform_options]
     try:
         done = subprocess.run(
             command, cwd=REPOSITORY, env=_without_database(os.environ), capture_output=True,

@@ -2,18 +2,17 @@
 
 A prefix is complete when its manifest is there and every object it lists has its size; the manifest
 is written last, so a half-finished upload has none and is completed, file by file, each checked
-against its SHA-256.
+against its SHA-256 (tasks/dataset/sending.py).
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,30 +27,18 @@ from configs.dataset import DatasetConfig
 from configs.job import CHANNEL_NAME, MAX_EXTRA_CHANNELS
 from configs.models import PlatformConfig
 from scaling import names
+from tasks.dataset.sending import CONNECTIONS, PART_BYTES, DataFile, send_file
 from tasks.errors import DatasetMissing, DatasetRefused, UploadFailed
 from tasks.events import Meter
 from tasks.platform import TASK_OPTIONS, aws_client
-from tasks.storage import get_bytes, is_missing, list_objects
+from tasks.storage import get_bytes, list_objects
 
 logger = logging.getLogger("nodesweep.dataset")
-PART_BYTES = 16 * 1024 * 1024
 _TRANSFER = TransferConfig(
     multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=4
 )
-_PARALLEL_FILES = 8
+_PARALLEL_FILES = CONNECTIONS
 MAX_CHANNELS = MAX_EXTRA_CHANNELS + 1
-
-
-@dataclass(frozen=True)
-class DataFile:
-    """One file: its name below the dataset, size and SHA-256 (hex);
-    `path` is where it lies on this machine.
-    """
-
-    name: str
-    size_bytes: int
-    sha256: str
-    path: Path
 
 
 @dataclass(frozen=True)
@@ -89,9 +76,11 @@ def scan_directory(config: DatasetConfig) -> Dataset:
     paths = sorted(path for path in source.rglob(config.pattern) if path.is_file())
     if not paths:
         raise DatasetMissing(f"dataset.source: no {_only(config)}file under {source}")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        hashes = list(pool.map(_sha256, paths))
     files = tuple(
-        DataFile(path.relative_to(source).as_posix(), path.stat().st_size, _sha256(path), path)
-        for path in paths
+        DataFile(path.relative_to(source).as_posix(), path.stat().st_size, sha256, path)
+        for path, sha256 in zip(paths, hashes, strict=True)
     )
     digest = names.canonical_digest([[file.name, file.size_bytes, file.sha256] for file in files])
     return Dataset(files, digest)
@@ -119,10 +108,14 @@ def upload(
     meter = Meter(f"upload of {config.name}", dataset.size_bytes, "bytes", "dataset")
 
     def send(file: DataFile) -> int:
-        return _send_file(s3, platform.bucket, prefix + file.name, file, meter.add)
+        key = prefix + file.name
+        may_be_there = present.get(key) == file.size_bytes
+        return send_file(s3, platform.bucket, key, file, may_be_there, meter.add)
 
+    # One large file at a time, its parts side by side: never more calls than connections.
+    sent = [send(file) for file in dataset.files if file.is_large]
     with ThreadPoolExecutor(_PARALLEL_FILES) as pool:
-        sent = list(pool.map(send, dataset.files))
+        sent += pool.map(send, [file for file in dataset.files if not file.is_large])
     manifest = {
         "schema_version": 1,
         "digest": dataset.digest,
@@ -196,69 +189,6 @@ def split_uri(uri: str) -> tuple[str, str]:
 
 def _only(config: DatasetConfig) -> str:
     return f"{config.pattern} " if config.is_table else ""
-
-
-def _send_file(
-    s3: Any, bucket: str, key: str, file: DataFile, passed: Callable[[int], None]
-) -> int:
-    """Bytes sent: 0 where the object already is this file. `passed` is told of bytes that need no
-    more sending.
-    """
-    if _is_intact(s3, bucket, key, file):
-        passed(file.size_bytes)
-        return 0
-    logger.debug("uploading %s (%d bytes)", file.name, file.size_bytes)
-    extra = {"Metadata": {"sha256": file.sha256}, "ChecksumAlgorithm": "SHA256"}
-    s3.upload_file(str(file.path), bucket, key, ExtraArgs=extra, Config=_TRANSFER, Callback=passed)
-    if not _is_intact(s3, bucket, key, file):
-        raise UploadFailed(
-            f"s3://{bucket}/{key} differs from {file.path} after the upload;"
-            " run again to send it anew"
-        )
-    return file.size_bytes
-
-
-def _is_intact(s3: Any, bucket: str, key: str, file: DataFile) -> bool:
-    """Size, our SHA-256 and the service's checksum agree;
-    without a service checksum the object is read back.
-    """
-    try:
-        head = s3.head_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED")
-    except s3.exceptions.ClientError as error:
-        if is_missing(s3, bucket, key, error):
-            return False
-        raise
-    if (
-        head["ContentLength"] != file.size_bytes
-        or head.get("Metadata", {}).get("sha256") != file.sha256
-    ):
-        return False
-    service_checksum = head.get("ChecksumSHA256")
-    if service_checksum is None:
-        return _object_sha256(s3, bucket, key) == file.sha256
-    # AWS ends a multipart object's with -<parts>, moto does not
-    digest = service_checksum.split("-")[0]
-    return digest in (_base64(bytes.fromhex(file.sha256)), _composite_checksum(file.path))
-
-
-def _composite_checksum(path: Path) -> str:
-    """S3's checksum of a multipart object: base64 of the SHA-256 over its parts' digests."""
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while part := stream.read(PART_BYTES):
-            digest.update(hashlib.sha256(part).digest())
-    return _base64(digest.digest())
-
-
-def _base64(digest: bytes) -> str:
-    return base64.b64encode(digest).decode()
-
-
-def _object_sha256(s3: Any, bucket: str, key: str) -> str:
-    digest = hashlib.sha256()
-    for chunk in s3.get_object(Bucket=bucket, Key=key)["Body"].iter_chunks(1 << 20):
-        digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _has_manifest(s3: Any, bucket: str, key: str, digest: str) -> bool:

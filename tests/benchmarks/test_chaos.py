@@ -354,9 +354,7 @@ def test_drawn_seeds_keep_every_promise(tmp_path: Path) -> None:
         "--output",
         str(tmp_path / "result.json"),
     ]
-    assert main(["--seeds", "10:13", *at_once]) == 0
+    assert main(["--seeds", "10:12", *at_once]) == 0
     result = json.loads((tmp_path / "result.json").read_bytes())
-    assert [line.split()[0] for line in result["runs"]] == ["10", "11", "12"] and result[
-        "broken"
-    ] == []
-    assert result["summary"]["runs"] == 3 and result["seconds_per_seed"]["cpu"] > 1
+    assert [line.split()[0] for line in result["runs"]] == ["10", "11"] and result["broken"] == []
+    assert result["summary"]["runs"] == 2 and result["seconds_per_seed"]["cpu"] > 1

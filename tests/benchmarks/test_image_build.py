@@ -38,6 +38,7 @@ def tries(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, Measureme
             role_arn="arn:aws:iam::000000000000:role/benchmark",
             endpoint_url=served.endpoint,
             credentials="platform",
+            state_directory=str(served.state_dir),
             create_missing=True,
         )
         image = ImageConfig(context=str(context), base_image="localhost/base:1")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,20 +18,102 @@ import pytest
 import yaml
 
 from cli import local_platform
+from cli.local_platform import own_platform, running_platform
 from configs.models import PlatformConfig
+from infra.local.api.access import access_keys
+from infra.local.server.contract import SERVICE, proof_of
+from tasks.platform import aws_client
 from tests.cli.test_main import LOCAL, nodesweep
-from tests.tasks.hostile_server import DRIPS, dripping_server
+from tests.tasks.hostile_server import DRIPS, Words, dripping_server, hostile_server
+
+
+def platform_in(state: Path, endpoint: str = "http://127.0.0.1:9") -> PlatformConfig:
+    raw = yaml.safe_load(Path(LOCAL).read_text())["platform"]
+    return PlatformConfig(**{**raw, "endpoint_url": endpoint, "state_directory": str(state)})
+
+
+def config_in(folder: Path, endpoint: str) -> str:
+    """The config `local` with its platform there and its state folder in `folder`."""
+    raw = yaml.safe_load(Path(LOCAL).read_text())
+    raw["platform"] |= {"endpoint_url": endpoint, "state_directory": str(folder / "state")}
+    (folder / "local.yaml").write_text(yaml.safe_dump(raw))
+    return str(folder / "local.yaml")
+
+
+def served_before(state: Path, endpoint: str) -> None:
+    """As a platform leaves its folder: with its key, and where it was."""
+    state.mkdir(exist_ok=True)
+    access_keys(state)
+    record = {"pid": 1, "start_ticks": -1, "endpoint": endpoint}
+    (state / "server.json").write_text(json.dumps(record))
+
+
+@contextmanager
+def foreign_platform(folder: Path) -> Iterator[str]:
+    """Somebody else's, with a key that everybody can read and a folder that it names."""
+    folder.mkdir()
+    secret = access_keys(folder).user.secret
+
+    def answer(path: str) -> Words:
+        proof = proof_of(secret, endpoint, path.partition("nonce=")[2])
+        status = {"service": SERVICE, "running": True, "state_dir": str(folder), "proof": proof}
+        return Words(200, json.dumps(status).encode())
+
+    with hostile_server(answer) as endpoint:
+        yield endpoint
+
+
+def test_port_of_an_earlier_platform_may_be_somebody_elses_by_now(tmp_path: Path) -> None:
+    with foreign_platform(tmp_path / "theirs") as endpoint:
+        served_before(tmp_path / "state", endpoint)
+        platform = platform_in(tmp_path / "state", endpoint)
+        assert own_platform(platform) is None and own_platform(platform, or_silent=True) is None
+
+
+@pytest.mark.slow
+def test_somebody_elses_platform_is_never_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A free port is taken instead, which is said; the own one ends with the run."""
+    monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
+    with foreign_platform(tmp_path / "theirs") as endpoint:
+        platform = platform_in(tmp_path / "state", endpoint)
+        with running_platform(platform) as own:
+            assert own.endpoint_url not in (None, endpoint)
+            with running_platform(platform) as second:
+                assert second == own == own_platform(platform)
+            assert aws_client("s3", own).list_buckets()["Buckets"] == []
+        assert own_platform(platform) is None
+    [said] = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert said == (
+        f"{endpoint} is another program's or another folder's platform: the platform of"
+        f" {tmp_path / 'state'} is at {own.endpoint_url}"
+    )
+
+
+def test_commands_take_no_strangers_word_for_a_platform_that_runs(tmp_path: Path) -> None:
+    sweep = "local-20261120000000-00000000"
+    with foreign_platform(tmp_path / "theirs") as endpoint:
+        config = config_in(tmp_path, endpoint)
+        stopped = nodesweep("stop", sweep, "--config", config)
+        assert (stopped.exit_code, stopped.output) == (
+            0,
+            f"the platform of {tmp_path / 'state'} is not running, and so is no job of {sweep}\n",
+        )
+        logs = nodesweep("logs", sweep, "--config", config)
+        assert "has no log that fits: none is kept in" in logs.output
+        there = (f"endpoint_url={endpoint}", f"state_directory={tmp_path / 'state'}")
+        sets = [word for change in there for word in ("--set", f"platform.{change}")]
+        detached = nodesweep("run", LOCAL, *sets, "--detach")
+        assert detached.exit_code == 3 and "start it first" in detached.output
 
 
 def test_stop_without_a_platform_has_nothing_to_stop(tmp_path: Path) -> None:
-    raw = yaml.safe_load(Path(LOCAL).read_text())
-    raw["platform"]["endpoint_url"] = "http://127.0.0.1:9"  # nobody listens on the discard port
-    (tmp_path / "local.yaml").write_text(yaml.safe_dump(raw))
-    result = nodesweep(
-        "stop", "local-20261120000000-00000000", "--config", str(tmp_path / "local.yaml")
-    )
+    config = config_in(tmp_path, "http://127.0.0.1:9")  # nobody listens on the discard port
+    served_before(tmp_path / "state", "http://127.0.0.1:9")
+    result = nodesweep("stop", "local-20261120000000-00000000", "--config", config)
     assert result.exit_code == 0
-    assert "http://127.0.0.1:9 is not running, and so is no job" in result.output
+    assert f"platform of {tmp_path / 'state'} is not running, and so is no job" in result.output
 
 
 @pytest.mark.parametrize("drip", DRIPS)
@@ -39,12 +124,9 @@ def test_stop_takes_a_platform_that_does_not_answer_for_one_that_runs(
     monkeypatch.setattr(local_platform, "_ANSWER_SECONDS", 0.2)
     monkeypatch.setattr("cli.session.flow_session", lambda *_, **__: sys.exit(9))
     with dripping_server(DRIPS[drip]) as endpoint:
-        raw = yaml.safe_load(Path(LOCAL).read_text())
-        raw["platform"]["endpoint_url"] = endpoint
-        (tmp_path / "local.yaml").write_text(yaml.safe_dump(raw))
-        result = nodesweep(
-            "stop", "local-20261120000000-00000000", "--config", str(tmp_path / "local.yaml")
-        )
+        config = config_in(tmp_path, endpoint)
+        served_before(tmp_path / "state", endpoint)
+        result = nodesweep("stop", "local-20261120000000-00000000", "--config", config)
     assert (result.exit_code, result.output) == (9, "")
 
 
@@ -55,38 +137,35 @@ def test_logs_of_a_platform_that_does_not_answer_are_not_said_to_be_none(
     monkeypatch.setattr(local_platform, "_ANSWER_SECONDS", 0.2)
     monkeypatch.setattr("tasks.local_keys._ANSWER_SECONDS", 0.2)
     with dripping_server(DRIPS[drip]) as endpoint:
-        raw = yaml.safe_load(Path(LOCAL).read_text())
-        raw["platform"]["endpoint_url"] = endpoint
-        (tmp_path / "local.yaml").write_text(yaml.safe_dump(raw))
-        result = nodesweep(
-            "logs", "local-20261120000000-00000000", "--config", str(tmp_path / "local.yaml")
-        )
+        config = config_in(tmp_path, endpoint)
+        served_before(tmp_path / "state", endpoint)
+        result = nodesweep("logs", "local-20261120000000-00000000", "--config", config)
     assert result.exit_code == 1
     assert (
         result.output == f'nodesweep: AWS call failed: Read timeout on endpoint URL: "{endpoint}"\n'
     )
 
 
-def calls_that_hang(monkeypatch: pytest.MonkeyPatch, *, at: str) -> PlatformConfig:
+def calls_that_hang(monkeypatch: pytest.MonkeyPatch, state: Path, *, at: str) -> PlatformConfig:
     """A platform whose `start` or `stop` never comes back; nothing is started."""
 
     def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
         if at in command:
             raise subprocess.TimeoutExpired(command, options["timeout"])
-        return subprocess.CompletedProcess(command, 0, "", "")
+        return subprocess.CompletedProcess(command, 0, "http://127.0.0.1:9\n", "")
 
     monkeypatch.setattr(
         local_platform, "subprocess", SimpleNamespace(**{**vars(subprocess), "run": run})
     )
-    raw = yaml.safe_load(Path(LOCAL).read_text())["platform"]
-    return PlatformConfig(**{**raw, "endpoint_url": "http://127.0.0.1:9"})
+    return platform_in(state)
 
 
 def test_a_platform_that_does_not_start_in_time_is_one_message(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    calls_that_hang(monkeypatch, at="start")
-    result = nodesweep("run", LOCAL, "--set", "platform.endpoint_url=http://127.0.0.1:9")
+    calls_that_hang(monkeypatch, tmp_path, at="start")
+    where = ("platform.endpoint_url=http://127.0.0.1:9", f"platform.state_directory={tmp_path}")
+    result = nodesweep("run", LOCAL, *(word for change in where for word in ("--set", change)))
     assert result.exit_code == 1
     assert (
         "infra.local start --port 9" in result.output
@@ -96,25 +175,23 @@ def test_a_platform_that_does_not_start_in_time_is_one_message(
 
 
 def test_a_platform_that_does_not_stop_in_time_does_not_undo_the_work(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     # A flow_session before may have cleared it.
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
-    platform = calls_that_hang(monkeypatch, at="leave")
+    platform = calls_that_hang(monkeypatch, tmp_path, at="leave")
     with local_platform.running_platform(platform):
         pass
     assert "did not stop: " in caplog.text and "gave no answer within 200 s" in caplog.text
 
 
-def test_something_else_at_the_endpoint_is_no_platform() -> None:
+def test_something_else_at_the_endpoint_is_no_platform(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+        endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        served_before(tmp_path, endpoint)
         answering = threading.Thread(target=_answer_nonsense, args=(listener,))
         answering.start()
-        raw = yaml.safe_load(Path(LOCAL).read_text())["platform"]
-        assert not local_platform.answers(
-            PlatformConfig(**{**raw, "endpoint_url": f"http://127.0.0.1:{port}"})
-        )
+        assert own_platform(platform_in(tmp_path, endpoint)) is None
         answering.join()
 
 

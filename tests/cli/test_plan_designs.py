@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from cli.plan import describe_plan
+from cli.commands.plan import describe_plan
 from configs.catalogue import load_catalogue
 from configs.models import BenchmarkConfig
 from flows.stages.preflight import Checked

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from cli.stack import read_outputs, stack_client
+from cli.commands.stack import read_outputs, stack_client
 from configs.load import ConfigError
 
 TEMPLATE = json.dumps(

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from cli.commands.table import read_measured_file, report_table
 from cli.main import main
-from cli.table import read_measured_file, report_table
 from scaling.measured.table import MeasuredTableError
 
 pytestmark = pytest.mark.usefixtures("without_plots")

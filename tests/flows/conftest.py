@@ -35,6 +35,17 @@ def reports_without_plots(without_plots: None) -> None:
 
 
 @pytest.fixture(autouse=True)
+def no_prefect_events(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flows send Prefect no events, but in tests that are marked `prefect_events`.
+
+    Prefect makes its list of task runs of them, which few tests look at, and that takes about
+    40 % of a run's CPU time.
+    """
+    if request.node.get_closest_marker("prefect_events") is None:
+        monkeypatch.setattr("prefect.events.utilities.should_emit_events", lambda: False)
+
+
+@pytest.fixture(autouse=True)
 def names_settle_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The platform of these tests shows what it has accepted at once; those with a lag say how long
     it is.
@@ -129,6 +140,7 @@ def pipeline_config(
         platform = {
             "endpoint_url": served.endpoint,
             "credentials": "platform",
+            "state_directory": str(served.state_dir),
             "create_missing": True,
             "role_arn": "arn:aws:iam::000000000000:role/training",
         }
@@ -194,6 +206,7 @@ def sweep_config(
         platform = {
             "endpoint_url": served.endpoint,
             "credentials": "platform",
+            "state_directory": str(served.state_dir),
             "create_missing": True,
             "role_arn": "arn:aws:iam::000000000001:role/training",
         }

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from cli.logs import Wanted, show_logs
+from cli.commands.logs import Wanted, show_logs
 from cli.main import main
 from configs.models import BenchmarkConfig
 from flows.scaling_benchmark import SweepResult, check_points

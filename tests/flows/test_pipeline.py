@@ -18,8 +18,8 @@ from prefect.client.orchestration import get_client
 import flows.stages.outcomes
 import flows.stages.sweep
 import tasks.jobs.training_jobs
+from cli.commands.plan import plan_of, requests_of
 from cli.inputs import config_of_sweep
-from cli.plan import plan_of, requests_of
 from configs.models import BenchmarkConfig
 from flows.report import report_sweep
 from flows.scaling_benchmark import SweepResult, scaling_benchmark
@@ -152,6 +152,7 @@ def test_history_that_cannot_be_written_does_not_lose_the_report(
     assert "was not written: no" in caplog.text
 
 
+@pytest.mark.prefect_events
 def test_records_of_a_sweep_hold_no_secret(
     served: SimpleNamespace, pipeline_config: Configs
 ) -> None:

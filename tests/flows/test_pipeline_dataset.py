@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from cli.plan import plan_of, requests_of
+from cli.commands.plan import plan_of, requests_of
 from configs.models import BenchmarkConfig
 from flows.scaling_benchmark import scaling_benchmark
 from scaling import names

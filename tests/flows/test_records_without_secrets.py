@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from prefect.client.orchestration import get_client
 
-from cli.plan import plan_of, requests_of
+from cli.commands.plan import plan_of, requests_of
 from configs.models import BenchmarkConfig
 from configs.section import HIDDEN
 from flows.scaling_benchmark import SweepResult
@@ -76,6 +76,7 @@ WITH_HIDDEN = (
 
 
 @pytest.mark.usefixtures("prefect")
+@pytest.mark.prefect_events
 def test_no_output_of_a_run_shows_a_secret_however_it_is_spelled(
     served: SimpleNamespace,
     pipeline_config: Callable[..., BenchmarkConfig],

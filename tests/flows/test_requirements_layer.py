@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from cli.commands.plan import describe_plan, plan_of, requests_of
 from cli.guard import explain
-from cli.plan import describe_plan, plan_of, requests_of
 from configs.models import BenchmarkConfig
 from flows.scaling_benchmark import SweepResult, scaling_benchmark
 from tasks.errors import ImageBuildFailed, InputsChanged

@@ -57,6 +57,7 @@ def artifact(key: str) -> Any:
 
 
 @pytest.mark.usefixtures("prefect")
+@pytest.mark.prefect_events
 def test_artifacts_task_names_and_links(
     served: SimpleNamespace,
     pipeline_config: Callable[..., BenchmarkConfig],

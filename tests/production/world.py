@@ -101,7 +101,7 @@ class World:
         self.sagemaker, self.s3 = (self._client(service) for service in ("sagemaker", "s3"))
 
     def _client(self, service: str) -> Any:
-        session = local_session(self.endpoint, "us-east-1")
+        session = local_session(self.endpoint, "us-east-1", self.machine.platform_folder)
         return session.client(service, endpoint_url=self.endpoint, config=Config(proxies={}))
 
     def settings(self, benchmark: str, **changes: Any) -> dict[str, Any]:
@@ -116,6 +116,7 @@ class World:
             "sweep.max_parallel_jobs": 2,
             "sweep.smoke": "never",
             "platform.endpoint_url": self.endpoint,
+            "platform.state_directory": str(self.machine.folder / "platform"),
             "platform.autostart": False,
             "platform.role_arn": ROLE,
             "report.directory": str(self.reports),

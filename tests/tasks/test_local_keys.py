@@ -5,34 +5,47 @@ from __future__ import annotations
 import json
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
-from cli.local_platform import answers
-from cli.stack import stack_client
+from cli.commands.stack import stack_client
 from configs.models import PlatformConfig
 from infra.local.api.access import access_keys
-from infra.local.server.contract import CREDENTIALS_FILE, SERVICE, STATUS_PATH
+from infra.local.server import contract
+from infra.local.server.contract import CREDENTIALS_FILE, SERVICE
 from tasks import local_keys, local_status
 from tasks.errors import ForeignAnswer
-from tasks.local_keys import NoLocalKeys, local_session
+from tasks.local_keys import ForeignPlatform, NoLocalKeys, local_session
 from tasks.platform import aws_client
 from tests.tasks.hostile_server import DRIPS, PAGE, Words, dripping_server, hostile_server
 
 
+def status_of(folder: Path, endpoint: str, path: str) -> bytes:
+    """What the platform of the folder, served at this endpoint, answers."""
+    nonce = parse_qs(urlsplit(path).query).get("nonce", [""])[0]
+    status = {"service": SERVICE, "running": True, "state_dir": str(folder)}
+    if nonce:
+        secret = access_keys(folder).user.secret
+        status["proof"] = contract.proof_of(secret, endpoint, nonce)
+    return json.dumps(status).encode()
+
+
 @pytest.fixture
 def endpoint(tmp_path: Path) -> Iterator[str]:
-    """What says of itself that it is a platform, with this state folder."""
+    """What answers as the platform of this state folder does, once its key is made."""
 
     class Status(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(503 if (tmp_path / "stopping").exists() else 200)
             self.end_headers()
-            self.wfile.write(json.dumps({"service": SERVICE, "state_dir": str(tmp_path)}).encode())
+            here = f"http://127.0.0.1:{self.server.server_port}"
+            self.wfile.write(status_of(tmp_path, here, self.path))
 
         def log_message(self, format: str, *arguments: object) -> None:
             pass
@@ -44,21 +57,30 @@ def endpoint(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def local(platform: PlatformConfig, endpoint: str) -> PlatformConfig:
-    return platform.model_copy(update={"endpoint_url": endpoint, "credentials": "platform"})
+def local(platform: PlatformConfig, endpoint: str, tmp_path: Path) -> PlatformConfig:
+    return platform.model_copy(
+        update={
+            "endpoint_url": endpoint,
+            "credentials": "platform",
+            "state_directory": str(tmp_path),
+        }
+    )
 
 
 def test_both_sides_agree_on_the_address_and_the_file() -> None:
-    theirs = (local_status.STATUS_PATH, local_status.SERVICE, local_keys._KEYS_FILE)
-    assert theirs == (STATUS_PATH, SERVICE, CREDENTIALS_FILE)
+    ours, theirs = (
+        (side.STATUS_PATH, side.SERVICE, side.SERVER_FILE, side.proof_of("k", "http://x:1", "0"))
+        for side in (local_status, contract)
+    )
+    assert ours == theirs and local_status.KEYS_FILE == CREDENTIALS_FILE
 
 
 def test_the_key_is_that_of_the_state_folder(endpoint: str, tmp_path: Path) -> None:
     key = access_keys(tmp_path).user
-    found = local_session(endpoint, "us-east-1").get_credentials()
+    found = local_session(endpoint, "us-east-1", tmp_path).get_credentials()
     assert found is not None and (found.access_key, found.secret_key) == (key.id, key.secret)
     (tmp_path / "stopping").touch()
-    assert local_session(endpoint + "/", None).get_credentials().access_key == key.id
+    assert local_session(endpoint + "/", None, tmp_path).get_credentials().access_key == key.id
 
 
 def test_clients_need_nothing_of_the_users_own_set_up(
@@ -73,7 +95,8 @@ def test_clients_need_nothing_of_the_users_own_set_up(
     assert client._request_signer._credentials.access_key == key.id
     assert client._endpoint.http_session._proxy_config.proxy_url_for(endpoint) is None
     monkeypatch.delenv("AWS_PROFILE")
-    assert stack_client("us-east-1", endpoint)._request_signer._credentials.access_key == key.id
+    made = stack_client("us-east-1", endpoint, str(tmp_path))
+    assert made._request_signer._credentials.access_key == key.id
     assert aws_client("ecr", local) is aws_client("ecr", local), "clients are kept"
 
 
@@ -84,21 +107,21 @@ def test_who_may_not_read_the_folder_is_told_where_the_key_lies(
         NoLocalKeys,
         match=rf"{endpoint} can't be read from {tmp_path}/aws-credentials: No such file",
     ):
-        local_session(endpoint, None)
+        local_session(endpoint, None, tmp_path)
     (tmp_path / "aws-credentials").write_text("[default]\n")
     with pytest.raises(NoLocalKeys, match="it is damaged"):
-        local_session(endpoint, None)
+        local_session(endpoint, None, tmp_path)
 
 
-def test_no_platform_there_is_a_lost_connection() -> None:
+def test_no_platform_there_is_a_lost_connection(tmp_path: Path) -> None:
     """So that a run waits for one that is away for a moment."""
     with pytest.raises(EndpointConnectionError, match=r"http://127\.0\.0\.1:9"):
-        local_session("http://127.0.0.1:9", None)
+        local_session("http://127.0.0.1:9", None, tmp_path)
 
 
 @pytest.mark.parametrize("drip", DRIPS)
 def test_platform_that_never_gets_to_the_end_of_its_answer_is_given_up(
-    drip: str, monkeypatch: pytest.MonkeyPatch
+    drip: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(local_keys, "_ANSWER_SECONDS", 0.3)
     began = time.monotonic()
@@ -106,7 +129,7 @@ def test_platform_that_never_gets_to_the_end_of_its_answer_is_given_up(
         dripping_server(DRIPS[drip]) as endpoint,
         pytest.raises(ReadTimeoutError, match=f'Read timeout on endpoint URL: "{endpoint}"'),
     ):
-        local_session(endpoint, None)
+        local_session(endpoint, None, tmp_path)
     assert time.monotonic() - began < 5
 
 
@@ -117,14 +140,17 @@ def test_status_that_a_gateway_could_not_get_is_asked_for_again(
     words: Words, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = access_keys(tmp_path).user
-    status = json.dumps({"service": SERVICE, "state_dir": str(tmp_path)}).encode()
-    coming = [words, words, Words(200, status)]
+    coming = [words, words, None]
     monkeypatch.setattr(local_keys, "_PAUSES_SECONDS", (0.01, 0.01))
-    with hostile_server(lambda path: coming.pop(0)) as endpoint:
-        assert local_session(endpoint, None).get_credentials().access_key == key.id
+
+    def answer(path: str) -> Words:
+        return coming.pop(0) or Words(200, status_of(tmp_path, endpoint, path))
+
+    with hostile_server(answer) as endpoint:
+        assert local_session(endpoint, None, tmp_path).get_credentials().access_key == key.id
         coming += [words] * 3
         with pytest.raises(ForeignAnswer, match="it is not nodesweep's local platform"):
-            local_session(endpoint, None)
+            local_session(endpoint, None, tmp_path)
     assert not coming
 
 
@@ -142,12 +168,48 @@ def test_status_that_a_gateway_could_not_get_is_asked_for_again(
     ids=["page", "ok", "like ours", "half", "deep", "403", "circle"],
 )
 def test_program_that_answers_on_the_port_is_not_taken_for_the_platform(
-    platform: PlatformConfig, words: Words
+    words: Words, tmp_path: Path
 ) -> None:
-    with hostile_server(lambda path: words) as endpoint:
-        with pytest.raises(
+    access_keys(tmp_path)
+    with (
+        hostile_server(lambda path: words) as endpoint,
+        pytest.raises(
             ForeignAnswer,
             match=rf"{endpoint} gave /_nodesweep/status .*not nodesweep's local platform",
-        ):
-            local_session(endpoint, None)
-        assert not answers(platform.model_copy(update={"endpoint_url": endpoint}))
+        ),
+    ):
+        local_session(endpoint, None, tmp_path)
+
+
+def test_key_that_the_answering_server_names_is_not_used(tmp_path: Path) -> None:
+    """It says that it is the platform, of a folder whose key anyone may read."""
+    theirs, own = tmp_path / "theirs", tmp_path / "own"
+    for folder in (theirs, own):
+        folder.mkdir()
+        access_keys(folder)
+    with (
+        hostile_server(lambda path: Words(200, status_of(theirs, endpoint, path))) as endpoint,
+        pytest.raises(ForeignPlatform, match=rf"{endpoint} is not the local platform of {own}: "),
+    ):
+        local_session(endpoint, None, own)
+
+
+def test_proof_of_the_platform_elsewhere_is_no_proof_here(endpoint: str, tmp_path: Path) -> None:
+    """A server that hands every question on to the own platform, nonce and all."""
+    access_keys(tmp_path)
+
+    def ask_the_own(path: str) -> Words:
+        with urllib.request.urlopen(endpoint + path, timeout=10) as answer:
+            return Words(200, answer.read())
+
+    assert local_session(endpoint, None, tmp_path)
+    with hostile_server(ask_the_own) as relay, pytest.raises(ForeignPlatform, match=relay):
+        local_session(relay, None, tmp_path)
+
+
+def test_localhost_is_called_where_the_platform_listens(local: PlatformConfig) -> None:
+    """Another program may hold that name's IPv6 address."""
+    access_keys(Path(local.state_directory))
+    named = str(local.endpoint_url).replace("127.0.0.1", "localhost")
+    client = aws_client("s3", local.model_copy(update={"endpoint_url": named}))
+    assert client.meta.endpoint_url == local.endpoint_url

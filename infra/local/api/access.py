@@ -34,7 +34,7 @@ from werkzeug.wrappers import Response
 from infra.local.api.dialect import protocol_of, wrapped_error
 from infra.local.api.protocol import CBOR_PATH, SCOPE, authorization, read_body
 from infra.local.interfaces import AccessKey
-from infra.local.server.contract import CREDENTIALS_FILE
+from infra.local.server.contract import CREDENTIALS_FILE, proof_of
 from infra.local.state.files import write_atomically
 
 _PRESIGNED = re.compile(SCOPE)
@@ -109,8 +109,13 @@ class Gate:
         """
         self._keys = {key.id: key for key in (keys.user, keys.node)}
         self._node_id = keys.node.id
+        self._secret = keys.user.secret
         self._own_key_id = own_key_id
         self._issued = issued
+
+    def proof(self, endpoint: str, nonce: str) -> str:
+        """That the platform at `endpoint` holds the user's key."""
+        return proof_of(self._secret, endpoint, nonce)
 
     def refusal(self, environ: dict[str, Any]) -> Response | None:
         """The answer to a request that may not be made, None for one that may."""

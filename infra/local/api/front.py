@@ -39,6 +39,7 @@ from infra.local.simulation import elsewhere
 from infra.local.state.kept import NotKept
 
 _LOOPBACK_HOST = re.compile(r"^(127\.\d+\.\d+\.\d+|([a-z0-9.-]+\.)?localhost)(:\d+)?$")
+_NONCE = re.compile(r"nonce=(?P<nonce>[0-9a-f]{32,128})")
 _VIRTUAL_HOST = re.compile(r"^(?P<bucket>[a-z0-9][a-z0-9.-]+)\.localhost(:\d+)?$")
 
 logger = logging.getLogger(__name__)
@@ -104,6 +105,8 @@ class Front:
         _refuse_browsers(environ)
         if environ.get("PATH_INFO") == STATUS_PATH:
             status = self._status()
+            if nonce := _NONCE.fullmatch(environ.get("QUERY_STRING", "")):
+                status |= {"proof": self._gate.proof(status["endpoint"], nonce["nonce"])}
             return _json(200 if status["running"] else 503, status)
         if refusal := self._gate.refusal(environ):
             return refusal

@@ -4,6 +4,8 @@ Imports nothing heavy: a status is quick.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -21,6 +23,16 @@ SERVICE = "nodesweep-local"
 """What the status calls the platform, so that whatever else answers on its port is known
 for something else.
 """
+
+
+def proof_of(secret: str, endpoint: str, nonce: str) -> str:
+    """What the status answers to a nonce: that the platform at this very endpoint holds the key.
+
+    Without the endpoint in it, a server elsewhere could hand the question on and be taken for it.
+    """
+    message = f"{SERVICE}\n{endpoint}\n{nonce}".encode()
+    return hmac.new(secret.encode(), message, hashlib.sha256).hexdigest()
+
 
 SERVER_FILE = "server.json"
 """In the state folder: who serves it. Left behind at the end,
@@ -89,6 +101,8 @@ class ServerConfig:
     """Of the simulated engine: real seconds that a virtual second takes."""
     file_systems: Mapping[str, Path] = field(default_factory=dict)
     """Id of an FSx or EFS file system -> the folder that stands for it."""
+    or_free_port: bool = False
+    """Whether another port will do where `port` is taken."""
     registry: str | None = None
     """Of the container engine: host:port of an OCI registry that runs already;
     None for one of its own.

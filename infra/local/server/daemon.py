@@ -22,10 +22,8 @@ from typing import Any
 from infra.local.environment import server_environment
 from infra.local.process_identity import start_ticks
 from infra.local.server.contract import (
-    HOST,
     JOBS_STOP_DEADLINE_SECONDS,
     SERVER_FILE,
-    SERVICE,
     STATUS_PATH,
     ServerConfig,
     ServerStartError,
@@ -75,7 +73,7 @@ def start(config: ServerConfig, deadline_seconds: float = START_DEADLINE_SECONDS
         found = find_server(config.state_dir)
         if found is not None:
             _refuse_other_settings(found, config)
-            if not found.is_on(config.port):
+            if not (found.is_on(config.port) or config.or_free_port):
                 raise ServerStartError(
                     f"The platform of this state folder already runs at {found.endpoint}, not on"
                     f" port {config.port}: stop it first, or choose another --state-dir"
@@ -93,9 +91,7 @@ def start(config: ServerConfig, deadline_seconds: float = START_DEADLINE_SECONDS
 
 
 def _wait_for_stopping_server(config: ServerConfig, deadline: float) -> None:
-    """Let the platform of the folder or on the port go, if it is on its way out:
-    its jobs get their time to end.
-    """
+    """Let the folder's platform go, if it is on its way out: its jobs get their time to end."""
     while endpoint := _stopping_endpoint(config):
         if time.monotonic() >= deadline:
             raise ServerStartError(
@@ -107,19 +103,19 @@ def _wait_for_stopping_server(config: ServerConfig, deadline: float) -> None:
 
 
 def _stopping_endpoint(config: ServerConfig) -> str | None:
-    """Where a platform in the new one's way is about to end, or None:
+    """Where the folder's platform is about to end, or None:
     adopting it would hand out a dying endpoint.
+
+    Whoever else listens on the port is not asked: it could say anything, and be waited for.
     """
-    if found := find_server(config.state_dir):
-        answer = read_status(found.endpoint)
-        # no answer: it has closed its socket already
-        is_serving = answer is not None and answer.get("running")
-        is_serving = is_serving and not is_abandoned(config.state_dir)
-        return None if is_serving else found.endpoint
-    endpoint = f"http://{HOST}:{config.port}"
-    answer = read_status(endpoint) if config.port else None
-    is_stopping = answer is not None and answer.get("service") == SERVICE and answer.get("stopping")
-    return endpoint if is_stopping else None
+    found = find_server(config.state_dir)
+    if found is None:
+        return None
+    answer = read_status(found.endpoint)
+    # no answer: it has closed its socket already
+    is_serving = answer is not None and answer.get("running")
+    is_serving = is_serving and not is_abandoned(config.state_dir)
+    return None if is_serving else found.endpoint
 
 
 def _wait_until_ready(

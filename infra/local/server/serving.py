@@ -83,7 +83,7 @@ def running(config: ServerConfig, make: MakeBackend = make_backend) -> Iterator[
     """
     make_state_dir(config.state_dir)
     _claim_folder(config.state_dir, config.engine)
-    with _listening_socket(config.port) as listener:
+    with _listening_socket(config) as listener:
         endpoint = f"http://{HOST}:{listener.getsockname()[1]}"
         backend = make(config, endpoint)
         try:
@@ -141,16 +141,21 @@ def _state_dir_lock(state_dir: Path) -> Iterator[None]:
         yield
 
 
-def _listening_socket(port: int) -> socket.socket:
+def _listening_socket(config: ServerConfig) -> socket.socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((HOST, port))
+        try:
+            listener.bind((HOST, config.port))
+        except OSError:
+            if not config.or_free_port:
+                raise
+            listener.bind((HOST, 0))
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
         raise ServerStartError(
-            f"Port {port} on {HOST} can't be used ({error.strerror}): choose another with --port,"
-            " or end what holds it"
+            f"Port {config.port} on {HOST} can't be used ({error.strerror}): choose another with"
+            " --port, or end what holds it"
         ) from error
     return listener

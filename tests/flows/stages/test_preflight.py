@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from cli.commands.plan import plan_of
 from cli.main import main
-from cli.plan import plan_of
 from configs.catalogue import InstanceType
 from configs.models import BenchmarkConfig, PlatformConfig
 from flows.scaling_benchmark import scaling_benchmark

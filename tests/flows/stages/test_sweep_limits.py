@@ -106,6 +106,7 @@ def sweep_config(tmp_path: Path, make_config: Configs, monkeypatch: pytest.Monke
         platform = {
             "endpoint_url": served.endpoint,
             "credentials": "platform",
+            "state_directory": str(served.state_dir),
             "create_missing": True,
             "role_arn": "arn:aws:iam::000000000001:role/training",
         }

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from cli.history import show_history
+from cli.commands.history import show_history
 from cli.main import main
 from configs.catalogue import load_catalogue
 from configs.load import load_config

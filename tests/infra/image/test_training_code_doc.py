@@ -118,6 +118,7 @@ def test_nothing_stands_in_both_guides() -> None:
     assert both[0] & both[1] == set()
 
 
+@pytest.mark.slow  # wants the image's environment, with PyTorch
 def test_hyperparameters_reach_a_program_as_the_table_says(image_python: str) -> None:
     """By the toolkit's own code, from the texts of a request."""
     rows = {"epochs": 8, "b": 8, "optim.name": "adam", "amp": True, "name": ""}

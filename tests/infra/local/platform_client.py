@@ -9,12 +9,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import boto3
 from botocore.config import Config
 
 from infra.local.server.backends import with_real_nodes
 from infra.local.server.contract import ServerConfig
 from infra.local.server.serving import running
 from tasks.local_keys import local_session
+from tasks.local_status import read_status
 from tests.infra.local.platform_fakes import IMAGE_URI, FakeEngine, FakeImageStore
 
 TESTS_CLIENT = "tests"
@@ -25,7 +27,12 @@ ROLE_ARN = "arn:aws:iam::000000000000:role/SageMakerRole"
 def client(endpoint: str, service: str, region: str = "us-east-1") -> Any:
     """An unmodified client with the platform's key that gives up at once rather than retry."""
     config = Config(retries={"total_max_attempts": 1}, user_agent_extra=TESTS_CLIENT)
-    return local_session(endpoint, region).client(service, endpoint_url=endpoint, config=config)
+    return session(endpoint, region).client(service, endpoint_url=endpoint, config=config)
+
+
+def session(endpoint: str, region: str = "us-east-1") -> boto3.Session:
+    """A session with the key of the folder that a test's own platform names."""
+    return local_session(endpoint, region, read_status(endpoint, 10)["state_dir"])
 
 
 def job_request(name: str, program: str = "quick", **changes: Any) -> dict[str, Any]:

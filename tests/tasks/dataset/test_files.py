@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ from configs.dataset import DatasetConfig
 from configs.models import BenchmarkConfig
 from scaling import names
 from tasks.dataset import files as dataset
+from tasks.dataset import sending
 from tasks.dataset.files import (
-    PART_BYTES,
     Dataset,
     channel_folders,
     describe_remote,
@@ -21,22 +22,32 @@ from tasks.dataset.files import (
     split_uri,
     upload,
 )
+from tasks.dataset.sending import PART_BYTES
 from tasks.errors import DatasetRefused, UploadFailed
+from tasks.platform import aws_client
 
 
 class Counting:
-    """An S3 client that counts the bytes given to upload_file, and can break off after some
-    files.
+    """An S3 client that counts the files given to it, and can break off after some; `calls` are
+    the operations on single objects.
     """
 
     def __init__(self, client: Any, fail_after: int | None = None) -> None:
-        self._client, self.sent, self._fail_after = client, [], fail_after
+        self._client, self._fail_after = client, fail_after
+        self.sent: list[str] = []
+        self.calls: list[str] = []
 
-    def upload_file(self, path: str, bucket: str, key: str, **options: Any) -> None:
-        if self._fail_after is not None and len(self.sent) >= self._fail_after:
-            raise ConnectionError("cut off")
-        self._client.upload_file(path, bucket, key, **options)
-        self.sent.append(key)
+    def put_object(self, **request: Any) -> Any:
+        if not request["Key"].endswith("manifest.json"):
+            if self._fail_after is not None and len(self.sent) >= self._fail_after:
+                raise ConnectionError("cut off")
+            self.calls.append("put_object")
+            self.sent.append(request["Key"])
+        return self._client.put_object(**request)
+
+    def head_object(self, **request: Any) -> Any:
+        self.calls.append("head_object")
+        return self._client.head_object(**request)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
@@ -147,9 +158,51 @@ def test_foreign_object_under_the_prefix_is_refused(
         upload(s3, files, config, platform)
 
 
-def test_multipart_upload_is_verified(
-    s3: Any, tmp_path: Path, benchmark_config: BenchmarkConfig
+def test_a_small_file_is_one_call_with_the_checksum_that_the_service_checks(
+    s3: Any, files: Dataset, benchmark_config: BenchmarkConfig
 ) -> None:
+    config, platform = benchmark_config.dataset, benchmark_config.platform
+    counting = Counting(s3)
+    upload(counting, files, config, platform)
+    assert counting.calls == ["put_object", "put_object"]
+    head = s3.head_object(Bucket=platform.bucket, Key=counting.sent[0], ChecksumMode="ENABLED")
+    hashed = bytes.fromhex(head["Metadata"]["sha256"])
+    assert head["ChecksumSHA256"] == base64.b64encode(hashed).decode()
+
+
+def test_a_file_that_changed_after_it_was_hashed_is_refused_and_not_sent(
+    s3: Any, files: Dataset, benchmark_config: BenchmarkConfig
+) -> None:
+    files.files[0].path.write_bytes(b"X" * 10)
+    counting = Counting(s3)
+    with pytest.raises(UploadFailed, match=r"a\.parquet has changed since it was hashed"):
+        upload(counting, files, benchmark_config.dataset, benchmark_config.platform)
+    assert not [key for key in counting.sent if key.endswith("a.parquet")]
+
+
+def test_a_file_that_arrives_otherwise_is_refused(
+    s3: Any, files: Dataset, benchmark_config: BenchmarkConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(**request: Any) -> None:
+        raise ClientError({"Error": {"Code": "BadDigest"}}, "PutObject")
+
+    monkeypatch.setattr(s3, "put_object", answer)
+    with pytest.raises(UploadFailed, match=r"differs from .*parquet after the upload"):
+        upload(s3, files, benchmark_config.dataset, benchmark_config.platform)
+
+
+def test_no_more_calls_at_once_than_the_client_has_connections(
+    benchmark_config: BenchmarkConfig,
+) -> None:
+    client = aws_client("s3", benchmark_config.platform)
+    at_once = max(dataset._PARALLEL_FILES, sending._TRANSFER.max_concurrency)
+    assert at_once <= client.meta.config.max_pool_connections
+
+
+def test_multipart_upload_is_verified(
+    s3: Any, tmp_path: Path, benchmark_config: BenchmarkConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "SINGLE_PUT_BYTES", PART_BYTES)
     (tmp_path / "big.parquet").write_bytes(bytes(range(256)) * (PART_BYTES // 256) + b"tail")
     big = scan_directory(dataset_at(tmp_path))
     config, platform = benchmark_config.dataset, benchmark_config.platform

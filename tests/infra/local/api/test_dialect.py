@@ -15,8 +15,7 @@ from botocore.httpsession import URLLib3Session
 from botocore.parsers import create_parser
 from moto.core.responses import BaseResponse
 
-from tasks.local_keys import local_session
-from tests.infra.local.platform_client import client
+from tests.infra.local.platform_client import client, session
 
 NOT_MODELLED: list[tuple[str, str, dict[str, Any], str, int]] = [
     (
@@ -185,7 +184,7 @@ def send(
 ) -> Any:
     """A signed request that no client of ours would make."""
     request = AWSRequest(method, platform.endpoint + path, headers or {}, body)
-    credentials = local_session(platform.endpoint, "us-east-1").get_credentials()
+    credentials = session(platform.endpoint, "us-east-1").get_credentials()
     SigV4Auth(credentials, service, "us-east-1").add_auth(request)
     return URLLib3Session().send(request.prepare())
 

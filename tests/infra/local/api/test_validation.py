@@ -14,8 +14,7 @@ from botocore.exceptions import ClientError
 from botocore.httpsession import URLLib3Session
 
 from infra.local.api.validation import compile_pattern, service_model
-from tasks.local_keys import local_session
-from tests.infra.local.platform_client import job_request, resources, wait_for_end
+from tests.infra.local.platform_client import job_request, resources, session, wait_for_end
 from tests.infra.local.platform_fakes import quick_program
 
 NAME_PATTERN = "[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}"
@@ -323,8 +322,8 @@ def _post(
     endpoint: str, target: str, body: str, headers: dict[str, str] | None = None
 ) -> tuple[int, dict[str, Any]]:
     request = AWSRequest("POST", endpoint + "/", {"X-Amz-Target": target, **(headers or {})}, body)
-    SigV4Auth(
-        local_session(endpoint, "us-east-1").get_credentials(), "sagemaker", "us-east-1"
-    ).add_auth(request)
+    SigV4Auth(session(endpoint, "us-east-1").get_credentials(), "sagemaker", "us-east-1").add_auth(
+        request
+    )
     answer = URLLib3Session().send(request.prepare())
     return answer.status_code, json.loads(answer.content)

@@ -18,13 +18,13 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from infra.local.interfaces import JobSpec, Node
-from tasks.local_keys import local_session
 from tests.infra.local.platform_client import (
     job_request,
     phases,
     resources,
     run_job,
     serve_platform,
+    session,
     wait_for_end,
     wait_for_phase,
 )
@@ -76,8 +76,8 @@ def test_boto3_retries_over_a_short_throttling(tmp_path: Path) -> None:
     rule = {"fault": "throttle", "operation": "ListTrainingJobs", "calls": [1, 2]}
     with platform_with(tmp_path, rule) as platform:
         config = Config(retries={"total_max_attempts": 3, "mode": "standard"})
-        session = local_session(platform.endpoint, "us-east-1")
-        patient = session.client("sagemaker", endpoint_url=platform.endpoint, config=config)
+        own = session(platform.endpoint)
+        patient = own.client("sagemaker", endpoint_url=platform.endpoint, config=config)
         answer = patient.list_training_jobs()
         assert answer["ResponseMetadata"]["RetryAttempts"] == 2
 

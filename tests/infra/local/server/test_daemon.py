@@ -22,7 +22,7 @@ from infra.local.__main__ import main
 from infra.local.api.access import AccessKeys, Gate
 from infra.local.api.front import Front
 from infra.local.interfaces import AccessKey
-from infra.local.server import daemon
+from infra.local.server import daemon, serving
 from infra.local.server.backends import with_real_nodes
 from infra.local.server.contract import SERVICE, ServerConfig, ServerStartError
 from infra.local.server.platform import Platform
@@ -166,20 +166,44 @@ def test_stopping_platform_is_neither_running_nor_adopted(tmp_path: Path) -> Non
         daemon.start(ServerConfig(0, tmp_path), deadline_seconds=0.1)
 
 
-def test_start_waits_for_the_platform_that_stops_on_its_port(
+def test_start_does_not_wait_for_a_stranger_that_says_it_is_stopping(state_dir: Path) -> None:
+    """Whoever holds the port may say so, and say it for ever."""
+    with stopping_platform() as endpoint:
+        port = int(endpoint.rpartition(":")[2])
+        with pytest.raises(ServerStartError, match=f"Port {port} on .* can't be used"):
+            daemon.start(ServerConfig(port, state_dir))
+
+
+def test_start_waits_for_the_folders_platform_that_is_stopping(
     state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That one may be of another state folder; when it has gone, a new one is started."""
-    with stopping_platform() as endpoint:
-        config = ServerConfig(int(endpoint.rpartition(":")[2]), state_dir)
-        with pytest.raises(ServerStartError, match="still stopping its jobs"):
-            daemon.start(config, deadline_seconds=0.1)
-    answers = iter([STOPPING] * 2)
-    monkeypatch.setattr(daemon, "read_status", lambda _: next(answers, None))
+    """When it has gone, a new one is started."""
+    going = daemon.RunningServer(os.getpid(), 1, "http://127.0.0.1:9")
+    found = iter([going] * 2)
+    monkeypatch.setattr(daemon, "find_server", lambda *_: next(found, None))
+    monkeypatch.setattr(daemon, "read_status", lambda _: STOPPING)
     monkeypatch.setattr(daemon, "_spawn", lambda _: None)
     monkeypatch.setattr(daemon, "_wait_until_ready", lambda *_: "a new one")
-    assert daemon.start(config) == "a new one"
-    assert next(answers, None) is None
+    assert daemon.start(ServerConfig(9, state_dir)) == "a new one"
+    assert next(found, None) is None
+
+
+def test_port_that_is_taken_gives_way_to_a_free_one_where_that_is_allowed(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with serving._listening_socket(ServerConfig(port, tmp_path, or_free_port=True)) as other:
+            assert other.getsockname()[0] == "127.0.0.1" and other.getsockname()[1] != port
+        with pytest.raises(ServerStartError, match=f"Port {port} on .* can't be used"):
+            serving._listening_socket(ServerConfig(port, tmp_path))
+
+
+def test_running_platform_is_taken_where_it_is_if_another_port_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = daemon.RunningServer(1, 2, "http://127.0.0.1:4570")
+    monkeypatch.setattr(daemon, "find_server", lambda _: found)
+    monkeypatch.setattr(daemon, "read_status", lambda _: {"running": True})
+    assert daemon.start(ServerConfig(4571, tmp_path, or_free_port=True)) == found.endpoint
 
 
 def test_closed_platform_says_so(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from cli.local_platform import answers, running_platform
+from cli.local_platform import own_platform, running_platform
 from configs.models import PlatformConfig
 from infra.local.__main__ import main
 from infra.local.server import daemon
@@ -186,6 +186,6 @@ def test_two_runs_at_once_share_the_platform_that_one_of_them_started(
         runs[-1].__enter__()
     assert living_owners(tmp_path) == sorted([first.pid, second.pid])
     runs[0].__exit__(None, None, None)
-    assert answers(platform)
+    assert own_platform(platform) == platform
     runs[1].__exit__(None, None, None)
-    assert not answers(platform)
+    assert own_platform(platform) is None

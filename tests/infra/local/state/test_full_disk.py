@@ -221,6 +221,6 @@ def test_run_that_started_the_platform_says_what_is_lost(small_disk: Path) -> No
         pytest.raises(
             LocalPlatformError, match=r"(?s)has stopped: not everything is kept in .*No space left"
         ),
-        running_platform(platform),
+        running_platform(platform) as own,
     ):
-        fill_up(str(platform.endpoint_url))
+        fill_up(str(own.endpoint_url))

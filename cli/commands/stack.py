@@ -12,11 +12,12 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from configs.load import ConfigError
+from configs.models import STATE_DIRECTORY
 from tasks.answers import heed_answers
 from tasks.errors import error_code
 from tasks.local_keys import local_session
 
-STACK_TEMPLATE = Path(__file__).resolve().parents[1] / "infra" / "aws" / "nodesweep.yaml"
+STACK_TEMPLATE = Path(__file__).resolve().parents[2] / "infra" / "aws" / "nodesweep.yaml"
 """What an account needs, as a CloudFormation template."""
 _CONFIG = Config(
     retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=5, read_timeout=20
@@ -27,11 +28,14 @@ _DEPLOYED = frozenset(
 )  # fmt: skip
 
 
-def stack_client(region: str | None, endpoint_url: str | None) -> Any:
+def stack_client(
+    region: str | None, endpoint_url: str | None, state_directory: str = STATE_DIRECTORY
+) -> Any:
     """A CloudFormation client; without a region, that of the user's AWS set-up. Raises ConfigError
     where it has none.
 
-    Raises what local_session() does where an endpoint is named.
+    Raises what local_session() does where an endpoint is named: the platform of
+    `state_directory`.
     """
     session = boto3.Session(region_name=region)
     if session.region_name is None:
@@ -40,7 +44,7 @@ def stack_client(region: str | None, endpoint_url: str | None) -> Any:
         )
     if endpoint_url is None:
         return heed_answers(session.client("cloudformation", config=_CONFIG))
-    own = local_session(endpoint_url, session.region_name)
+    own = local_session(endpoint_url, session.region_name, state_directory)
     config = _CONFIG.merge(Config(proxies={}))
     return heed_answers(own.client("cloudformation", endpoint_url=endpoint_url, config=config))
 

@@ -37,8 +37,8 @@ def show_history(
     Raises HistoryError where the bucket has no history of that name, none that can be read, none
     of that node count, or its youngest trend has no sweep `reference`.
     """
-    with running_platform(config.platform):
-        files = _files(aws_client("s3", config.platform), config, benchmark)
+    with running_platform(config.platform) as platform:
+        files = _files(aws_client("s3", platform), config.on_platform(platform), benchmark)
     trends = read_history(_readable(files), nodes)
     if not trends:
         at = f" at {nodes_text(nodes)}" if nodes is not None else ""

@@ -29,7 +29,7 @@ def init_own_script(script: Path | None, output: Path, force: bool) -> None:
     """Make a config that measures your own script on this machine,
     with a word on each field that matters.
     """
-    from cli.init_config import init_script
+    from cli.commands.init_config import init_script
 
     program = init_script(script, output, force)
     print_text(
@@ -68,7 +68,7 @@ def init(
     stack: str, region: str | None, endpoint_url: str | None, output: Path | None, force: bool
 ) -> None:
     """Make a config of a first sweep on the account that a stack was deployed into."""
-    from cli.init_config import init_config
+    from cli.commands.init_config import init_config
 
     text = init_config(stack, region, endpoint_url, output, force)
     print_text(
@@ -113,6 +113,6 @@ def presets() -> None:
 @guarded
 def stack() -> None:
     """Print the CloudFormation template of the account (infra/aws/nodesweep.yaml)."""
-    from cli.stack import STACK_TEMPLATE
+    from cli.commands.stack import STACK_TEMPLATE
 
     print_text(STACK_TEMPLATE.read_text(encoding="utf-8").rstrip("\n"))

@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from cli.local_platform import is_over
+from cli.local_platform import own_platform
 from cli.output import print_text
 from configs.catalogue import load_catalogue
 from configs.models import BenchmarkConfig
@@ -58,8 +58,10 @@ def show_logs(
 
     Raises SweepNotFound where there is no log that fits.
     """
+    platform = own_platform(config.platform, or_silent=True)
+    config = config.on_platform(platform or config.platform)
     shown = _Shown(config, sweep, wanted)
-    if config.platform.autostart and is_over(config.platform):
+    if platform is None:
         shown.show_kept()
         shown.refuse_none()
         return

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cli.stack import read_outputs, stack_client
+from cli.commands.stack import read_outputs, stack_client
 from configs.load import ConfigError, parse_config
 from configs.strict_yaml import parse_yaml
 from configs.written.from_stack import Stack, fill_template
 from configs.written.own_script import EXAMPLE, fill_script, name_of
 from tasks.sweeps.folder import write_atomic
 
-_CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+_CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 TEMPLATE = _CONFIGS / "first_sweep.yaml"
 SCRIPT_TEMPLATE = _CONFIGS / "own_script.yaml"
 

@@ -56,8 +56,8 @@ def _from_bucket(sweep: str, platform: PlatformConfig) -> ScalingReport:
     from tasks.storage import get_bytes
 
     key = names.report_key(platform.prefix, sweep, names.REPORT_JSON)
-    with running_platform(platform):
-        body = get_bytes(aws_client("s3", platform), platform.bucket, key)
+    with running_platform(platform) as running:
+        body = get_bytes(aws_client("s3", running), running.bucket, key)
     origin = f"s3://{platform.bucket}/{key}"
     if body is None:
         raise ReportUnreadable(

@@ -1,0 +1,114 @@
+"""The arguments of `nodesweep compare` and `nodesweep history`.
+Imports nothing heavy until a command needs it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from cli.guard import BAD_INPUT, RUN_FAILED, fail, guarded, output_option, tolerance_option
+from cli.inputs import config_of_sweep, read_config
+from cli.output import print_rendered, print_text
+
+
+@click.command()
+@click.argument("a")
+@click.argument("b")
+@tolerance_option
+@click.option(
+    "--allow",
+    "allowed",
+    multiple=True,
+    metavar="CONDITION",
+    help="A condition that may differ; repeatable.",
+)
+@click.option("--force", is_flag=True, help="Compare whatever differs; the result is labelled.")
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where the sweeps ran, if not from here.",
+)
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Reports directory of the sweeps.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
+@guarded
+def compare(
+    a: str,
+    b: str,
+    tolerance: float,
+    allowed: tuple[str, ...],
+    force: bool,
+    config: Path | None,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Is sweep B slower than sweep A? Exit code 1 where a regression is established,
+    or no run of B completed.
+
+    A and B are each a sweep id, a report.json or the folder of one.
+    """
+    from cli.commands.compare import find_report
+    from scaling.trend.compare import ComparisonError
+    from scaling.trend.compare import compare as compare_reports
+
+    directory = output or Path(read_config(config).report.directory if config else "reports")
+    try:
+        before, after = (
+            find_report(
+                reference, directory, lambda sweep: config_of_sweep(sweep, config, output).platform
+            )
+            for reference in (a, b)
+        )
+        comparison = compare_reports(before, after, tolerance, frozenset(allowed), force)
+    except ComparisonError as error:
+        fail(str(error), BAD_INPUT)
+    if as_json:
+        print_text(comparison.model_dump_json(indent=2))
+    else:
+        from scaling.trend.compare_render import render_comparison_terminal
+
+        print_rendered(render_comparison_terminal(comparison))
+    if comparison.regressions or comparison.lost:
+        sys.exit(RUN_FAILED)
+
+
+@click.command()
+@click.argument("name")
+@click.option(
+    "--config",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Whose bucket holds the history.",
+)
+@click.option("--nodes", type=click.IntRange(min=1), help="Only this node count.")
+@click.option(
+    "--reference", metavar="SWEEP", help="Learn the level from this sweep on, not from the first."
+)
+@tolerance_option
+@output_option
+@guarded
+def history(
+    name: str,
+    config: Path,
+    nodes: int | None,
+    reference: str | None,
+    tolerance: float,
+    output: Path | None,
+) -> None:
+    """The trend of benchmark NAME over its sweeps; exit code 1 where the latest sweep alarms."""
+    benchmark = read_config(config, output=output)
+    from cli.commands.history import show_history
+    from scaling.trend.history import HistoryError
+
+    try:
+        alarms = show_history(benchmark, name, nodes, tolerance, reference)
+    except HistoryError as error:
+        fail(str(error), BAD_INPUT)
+    if alarms:
+        sys.exit(RUN_FAILED)

@@ -1,0 +1,159 @@
+"""One file into its object: one call where it is small, and never other bytes than were hashed.
+
+A small file is read once, compared with its SHA-256 and sent with that as its checksum, which S3
+compares with what arrives (PutObject, S3 API reference): no look before or after is needed. A large
+one goes in parts and is looked at once it is there.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from boto3.s3.transfer import TransferConfig
+from botocore.exceptions import ClientError
+
+from tasks.errors import UploadFailed, error_code
+from tasks.storage import is_missing
+
+logger = logging.getLogger("nodesweep.dataset")
+PART_BYTES = 16 * 1024 * 1024
+"""Of a large file; objects that are there already were checked by parts of this size."""
+SINGLE_PUT_BYTES = 64 * 1024 * 1024
+"""Up to this size a file is one call, and lies in memory while it is sent."""
+CONNECTIONS = 8
+"""Calls at once: small files side by side, or the parts of one large file."""
+_TRANSFER = TransferConfig(
+    multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=CONNECTIONS
+)
+_OTHER_BYTES = frozenset({"BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"})
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One file: its name below the dataset, size and SHA-256 (hex);
+    `path` is where it lies on this machine.
+    """
+
+    name: str
+    size_bytes: int
+    sha256: str
+    path: Path
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is sent in parts."""
+        return self.size_bytes > SINGLE_PUT_BYTES
+
+
+def send_file(
+    s3: Any,
+    bucket: str,
+    key: str,
+    file: DataFile,
+    may_be_there: bool,
+    passed: Callable[[int], None],
+) -> int:
+    """Bytes sent: 0 where the object already is this file. `passed` is told of bytes that need no
+    more sending.
+
+    `may_be_there` says that the prefix's listing has the key with this size; else nothing is looked
+    at before. Raises UploadFailed where the file is no longer what was hashed, or S3 got other
+    bytes.
+    """
+    if may_be_there and is_intact(s3, bucket, key, file):
+        passed(file.size_bytes)
+        return 0
+    logger.debug("uploading %s (%d bytes)", file.name, file.size_bytes)
+    if file.is_large:
+        _send_parts(s3, bucket, key, file, passed)
+    else:
+        _send_whole(s3, bucket, key, file)
+        passed(file.size_bytes)
+    return file.size_bytes
+
+
+def _send_whole(s3: Any, bucket: str, key: str, file: DataFile) -> None:
+    body = file.path.read_bytes()
+    digest = hashlib.sha256(body)
+    if digest.hexdigest() != file.sha256:
+        raise UploadFailed(
+            f"{file.path} has changed since it was hashed; run again to send what it is now"
+        )
+    try:
+        s3.put_object(
+            Bucket=bucket,
+            Key=key,
+            Body=body,
+            Metadata={"sha256": file.sha256},
+            ChecksumAlgorithm="SHA256",
+            ChecksumSHA256=_base64(digest.digest()),
+        )
+    except ClientError as error:
+        if error_code(error) in _OTHER_BYTES:
+            raise _arrived_otherwise(bucket, key, file) from error
+        raise
+
+
+def _send_parts(
+    s3: Any, bucket: str, key: str, file: DataFile, passed: Callable[[int], None]
+) -> None:
+    extra = {"Metadata": {"sha256": file.sha256}, "ChecksumAlgorithm": "SHA256"}
+    s3.upload_file(str(file.path), bucket, key, ExtraArgs=extra, Config=_TRANSFER, Callback=passed)
+    if not is_intact(s3, bucket, key, file):
+        raise _arrived_otherwise(bucket, key, file)
+
+
+def _arrived_otherwise(bucket: str, key: str, file: DataFile) -> UploadFailed:
+    return UploadFailed(
+        f"s3://{bucket}/{key} differs from {file.path} after the upload; run again to send it anew"
+    )
+
+
+def is_intact(s3: Any, bucket: str, key: str, file: DataFile) -> bool:
+    """Size, our SHA-256 and the service's checksum agree;
+    without a service checksum the object is read back.
+    """
+    try:
+        head = s3.head_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED")
+    except s3.exceptions.ClientError as error:
+        if is_missing(s3, bucket, key, error):
+            return False
+        raise
+    if (
+        head["ContentLength"] != file.size_bytes
+        or head.get("Metadata", {}).get("sha256") != file.sha256
+    ):
+        return False
+    service_checksum = head.get("ChecksumSHA256")
+    if service_checksum is None:
+        return _object_sha256(s3, bucket, key) == file.sha256
+    # AWS ends a multipart object's with -<parts>, moto does not
+    digest = service_checksum.split("-")[0]
+    is_whole = digest == _base64(bytes.fromhex(file.sha256))
+    return is_whole or digest == _composite_checksum(file.path)
+
+
+def _composite_checksum(path: Path) -> str:
+    """S3's checksum of a multipart object: base64 of the SHA-256 over its parts' digests."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while part := stream.read(PART_BYTES):
+            digest.update(hashlib.sha256(part).digest())
+    return _base64(digest.digest())
+
+
+def _base64(digest: bytes) -> str:
+    return base64.b64encode(digest).decode()
+
+
+def _object_sha256(s3: Any, bucket: str, key: str) -> str:
+    digest = hashlib.sha256()
+    for chunk in s3.get_object(Bucket=bucket, Key=key)["Body"].iter_chunks(1 << 20):
+        digest.update(chunk)
+    return digest.hexdigest()
