@@ -7,8 +7,8 @@ docs/fits.md, "Beyond the measured counts". Each law has an interval from the no
     T_j·exp(±t·se_j/T_j)             what law j says; se_j by the delta method, t of Student
 
 The prediction's interval reaches from the lowest to the highest end of all laws that the runs do
-not refute, so it holds the truth at least as often as the interval of the law that made the times,
-whichever it is. s² is the pure error, pooled over the counts, and a law is refuted by the F test
+not reject, so it holds the truth at least as often as the interval of the law that made the times,
+whichever it is. s² is the pure error, pooled over the counts, and a law is rejected by the F test
 for lack of fit (Draper and Smith, Applied Regression Analysis, 3rd ed., section 2.1).
 """
 
@@ -37,12 +37,12 @@ from scaling.fits.models import Extrapolation, Law, LawFit, Verdict
 from scaling.formats import counted, format_percent, join_words, nodes_text
 
 EXTRAPOLATION_FACTOR = 2
-REACH = 0.10
-"""How far an end of the interval may be from the prediction at most."""
-MOST_MORE_RUNS = 50
-REFUTED_BELOW = 0.01
-"""Chance of residuals like a law's, had it made the times, below which it is refuted."""
-_MOST = 200.0  # of an exponent: what is further away is open all the same
+MAX_MARGIN_OF_ERROR = 0.10
+"""Of a supported prediction: how far an end of its interval may be from it, as a share of it."""
+MAX_MORE_RUNS = 50
+LACK_OF_FIT_LEVEL = 0.01
+"""Significance level of the F test that rejects a law."""
+_MAX_EXPONENT = 200.0  # of an exponent: what is further away is open all the same
 _WHAT_WOULD = "what would support it"
 
 
@@ -58,28 +58,23 @@ class RunNoise:
 
 
 @dataclass(frozen=True)
-class Beyond:
+class LawPredictions:
     """What each law says at `nodes`: seconds with a 95 % interval of the median there, and which of
-    the laws the runs refute.
+    the laws the runs reject.
     """
 
     nodes: int
     seconds: Mapping[Law, float]
     intervals: Mapping[Law, Interval]
-    refuted: tuple[Law, ...]
+    rejected: tuple[Law, ...]
 
     @property
     def interval(self) -> Interval | None:
-        """From the lowest to the highest end of the laws that are left; None: all are refuted."""
-        left = [self.intervals[law] for law in self.intervals if law not in self.refuted]
+        """From the lowest to the highest end of the laws that are left; None: all are rejected."""
+        left = [self.intervals[law] for law in self.intervals if law not in self.rejected]
         if not left:
             return None
         return Interval(low=min(each.low for each in left), high=max(each.high for each in left))
-
-    def reach(self, law: Law) -> float:
-        """How far the interval's farther end is from what `law` says, on the log scale."""
-        ends = self.interval or self.intervals[law]
-        return max(math.log(ends.high / self.seconds[law]), math.log(self.seconds[law] / ends.low))
 
 
 def run_noise(runs: Sequence[Sequence[float]]) -> RunNoise | None:
@@ -94,19 +89,19 @@ def run_noise(runs: Sequence[Sequence[float]]) -> RunNoise | None:
     return RunNoise(math.sqrt(variance), freedom, variances)
 
 
-def laws_beyond(
+def predict_by_law(
     fits: Sequence[LawFit],
     sample: Sample,
     steps_ratio: Mapping[int, float],
     noise: RunNoise,
     nodes: int,
-) -> Beyond:
+) -> LawPredictions:
     """What the laws say at `nodes`, whether or not that is supported; the noise is above 0."""
     specs = {spec.law: spec for spec in LAWS}
     quantile = float(stdtrit(noise.freedom, (1 + LEVEL) / 2))
     seconds: dict[Law, float] = {}
     intervals: dict[Law, Interval] = {}
-    refuted: list[Law] = []
+    rejected: list[Law] = []
     for fit in fits:
         spec = specs[fit.law]
         own = _with_ratios(spec, sample, steps_ratio)
@@ -114,18 +109,37 @@ def laws_beyond(
         residuals = relative_columns(spec, own) @ coefficients - 1
         left = len(own.nodes) - len(spec.symbols)
         distance = float((residuals**2 / noise.variances).sum())
-        if left > 0 and fdtrc(left, noise.freedom, distance / left) < REFUTED_BELOW:
-            refuted.append(fit.law)
+        if left > 0 and fdtrc(left, noise.freedom, distance / left) < LACK_OF_FIT_LEVEL:
+            rejected.append(fit.law)
         terms = _terms(spec, nodes, steps_ratio)
         node_seconds = float(terms @ coefficients)
         error = _standard_error(spec, own, terms, noise.variances) / node_seconds
-        factor = math.exp(min(quantile * error, _MOST))
+        factor = math.exp(min(quantile * error, _MAX_EXPONENT))
         said = node_seconds / nodes
         seconds[fit.law] = significant(said)
         intervals[fit.law] = Interval(
             low=significant(said / factor), high=significant(said * factor)
         )
-    return Beyond(nodes, seconds, intervals, tuple(refuted))
+    return LawPredictions(nodes, seconds, intervals, tuple(rejected))
+
+
+def margin_of_error(interval: Interval, seconds: float) -> float:
+    """How far the interval's farther end is from `seconds`, on the log scale."""
+    return max(math.log(interval.high / seconds), math.log(seconds / interval.low))
+
+
+def leave_one_out_seconds(
+    law: Law, sample: Sample, nodes: int, steps_ratio: Mapping[int, float]
+) -> tuple[float, float]:
+    """(least, most) seconds at `nodes` that the law predicts when one of the points is left out."""
+    spec = next(spec for spec in LAWS if spec.law == law)
+    sample = _with_ratios(spec, sample, steps_ratio)
+    terms = _terms(spec, nodes, steps_ratio)
+    seconds = [
+        significant(float(terms @ solve(spec, sample.without(index))) / nodes)
+        for index in left_out_in_turn(len(sample.nodes))
+    ]
+    return min(seconds), max(seconds)
 
 
 def extrapolate(
@@ -157,29 +171,33 @@ def extrapolate(
             "the runs of each count took exactly as long as each other, so the noise of a run is"
             f" not known; {_WHAT_WOULD}: times that are not rounded, of runs of their own",
         )
-    beyond = laws_beyond(ranked, sample, steps_ratio, noise, nodes)
-    known = [fit.law for fit in ranked if fit.identifiable.value and fit.law not in beyond.refuted]
-    if not known:
-        refuted = join_words(fit.law for fit in ranked if fit.identifiable.value)
+    beyond = predict_by_law(ranked, sample, steps_ratio, noise, nodes)
+    known = [fit.law for fit in ranked if fit.identifiable.value and fit.law not in beyond.rejected]
+    interval = beyond.interval
+    if not known or interval is None:
+        rejected = join_words(fit.law for fit in ranked if fit.identifiable.value)
         return _not_supported(
             nodes,
-            f"the measured times do not follow {refuted} within the noise of their runs"
+            f"the measured times do not follow {rejected} within the noise of their runs"
             f" (F test, 1 %); {_WHAT_WOULD}: runs at {nodes_text(nodes)} themselves",
         )
     best = known[0]
-    if beyond.reach(best) > math.log1p(REACH):
+    excess = margin_of_error(interval, beyond.seconds[best]) / math.log1p(MAX_MARGIN_OF_ERROR)
+    if excess > 1:
         return _not_supported(
             nodes,
             f"the noise of the runs and the laws leave the time at {nodes_text(nodes)} open by more"
-            f" than {format_percent(REACH)}; {_WHAT_WOULD}: {_what_would(beyond, best, runs)}",
+            f" than {format_percent(MAX_MARGIN_OF_ERROR)};"
+            f" {_WHAT_WOULD}: {_what_would(nodes, excess, runs)}",
         )
     return Extrapolation(
         nodes=nodes,
         supported=Verdict(value=True, reason=_reason(beyond, best, noise, runs)),
+        law=best,
         train_seconds=beyond.seconds[best],
-        interval=beyond.interval,
+        interval=interval,
         by_law=beyond.seconds,
-        leave_one_out_seconds=_refits(best, sample, nodes, steps_ratio),
+        leave_one_out_seconds=leave_one_out_seconds(best, sample, nodes, steps_ratio),
     )
 
 
@@ -216,26 +234,28 @@ def _why_not_asked(
     return None
 
 
-def _what_would(beyond: Beyond, law: Law, runs: Sequence[Sequence[float]]) -> str:
-    """More runs where a sensible number would be enough, else the count itself. An interval's width
-    falls with the square root of the number of runs.
+def _what_would(nodes: int, excess: float, runs: Sequence[Sequence[float]]) -> str:
+    """More runs where a sensible number would be enough, else the count itself. A margin of error,
+    here `excess` times the most that is allowed, falls with the square root of the number of runs.
     """
     least = min(len(at) for at in runs)
-    more = math.ceil(least * (beyond.reach(law) / math.log1p(REACH)) ** 2) - least
-    there = f"runs at {nodes_text(beyond.nodes)} themselves"
-    if more > MOST_MORE_RUNS:
+    more = math.ceil(least * excess**2) - least
+    there = f"runs at {nodes_text(nodes)} themselves"
+    if more > MAX_MORE_RUNS:
         return there
     return f"about {counted(more, 'more run')} of each count that scatter as these do, or {there}"
 
 
-def _reason(beyond: Beyond, law: Law, noise: RunNoise, runs: Sequence[Sequence[float]]) -> str:
+def _reason(
+    beyond: LawPredictions, law: Law, noise: RunNoise, runs: Sequence[Sequence[float]]
+) -> str:
     """On what the prediction rests: the laws, the runs and their noise."""
-    left = join_words(each for each in beyond.seconds if each not in beyond.refuted)
+    left = [each for each in beyond.seconds if each not in beyond.rejected]
     least, most = min(len(at) for at in runs), max(len(at) for at in runs)
     each = str(least) if least == most else f"{least} to {most}"
     return (
-        f"by {law}; the interval holds what {left} leave open with {each} runs of each count, which"
-        f" scatter by {noise.deviation * 100:.2g} %"
+        f"by {law}; the interval holds what {join_words(left)} leave{'s' if len(left) == 1 else ''}"
+        f" open with {each} runs of each count, which scatter by {noise.deviation * 100:.2g} %"
     )
 
 
@@ -261,20 +281,6 @@ def _standard_error(spec: LawSpec, sample: Sample, terms: Floats, variances: Flo
     scale = np.linalg.norm(relative, axis=0)
     influence = (terms / scale) @ np.linalg.pinv(relative / scale)
     return float(np.sqrt((influence**2 * variances).sum()))
-
-
-def _refits(
-    law: Law, sample: Sample, nodes: int, steps_ratio: Mapping[int, float]
-) -> tuple[float, float]:
-    """(least, most) seconds at `nodes` that the law predicts when one of the points is left out."""
-    spec = next(spec for spec in LAWS if spec.law == law)
-    sample = _with_ratios(spec, sample, steps_ratio)
-    terms = _terms(spec, nodes, steps_ratio)
-    seconds = [
-        significant(float(terms @ solve(spec, sample.without(index))) / nodes)
-        for index in left_out_in_turn(len(sample.nodes))
-    ]
-    return min(seconds), max(seconds)
 
 
 def _at(counts: Sequence[int]) -> str:

@@ -113,9 +113,12 @@ class Extrapolation(Part):
             "Whether the runs support a prediction there; where not, the reason says what would."
         )
     )
+    law: Law | None = Field(
+        default=None, description="The law that the prediction is of; null where not supported."
+    )
     train_seconds: float | None = Field(
         description=(
-            "Predicted median, of the best-ranked identifiable law that the runs do not refute;"
+            "Predicted median, of the best-ranked identifiable law that the runs do not reject;"
             " null where not supported."
         )
     )
@@ -123,7 +126,7 @@ class Extrapolation(Part):
         default=None,
         description=(
             "95 % interval of the median there: all that the noise of the runs leaves open in the"
-            " laws that they do not refute. It knows nothing of a change beyond the measured"
+            " laws that they do not reject. It knows nothing of a change beyond the measured"
             " counts. Null where not supported."
         ),
     )

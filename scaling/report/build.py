@@ -22,7 +22,7 @@ from scaling.analysis.speedup import (
 )
 from scaling.design.advice import spared
 from scaling.design.of_sweep import progress_of
-from scaling.fits.beyond import assumption
+from scaling.fits.assumption import assumption
 from scaling.fits.extrapolation import EXTRAPOLATION_FACTOR
 from scaling.fits.fit import fit_laws
 from scaling.fits.models import Fits

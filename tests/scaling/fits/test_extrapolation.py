@@ -13,10 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaling.analysis.intervals import Interval
-from scaling.fits.extrapolation import REACH, Beyond, laws_beyond, run_noise
+from scaling.fits.extrapolation import (
+    MAX_MARGIN_OF_ERROR,
+    LawPredictions,
+    margin_of_error,
+    predict_by_law,
+    run_noise,
+)
 from scaling.fits.fit import fit_laws
 from scaling.fits.laws import Sample
-from scaling.fits.models import Extrapolation, Fits
+from scaling.fits.models import Extrapolation, Fits, Law
 
 Runs = dict[int, list[float]]
 COUNTS = (1, 2, 4, 8)
@@ -61,14 +67,19 @@ def beyond(runs: Runs, steps_ratio: Mapping[int, float] | None = None) -> Extrap
     return fits_of(runs, steps_ratio).extrapolation
 
 
-def said(runs: Runs) -> Beyond:
+def said(runs: Runs) -> LawPredictions:
     """What the laws say at twice the largest count, supported or not."""
     nodes = np.array(list(runs), dtype=np.float64)
     medians = np.array([np.median(at) for at in runs.values()])
     noise = run_noise(list(runs.values()))
     assert noise is not None
     sample = Sample(nodes, nodes * medians, np.ones(len(nodes)))
-    return laws_beyond(fits_of(runs).laws, sample, {}, noise, 2 * max(runs))
+    return predict_by_law(fits_of(runs).laws, sample, {}, noise, 2 * max(runs))
+
+
+def margin(found: LawPredictions, law: Law) -> float:
+    assert found.interval is not None
+    return margin_of_error(found.interval, found.seconds[law])
 
 
 def refusal(found: Extrapolation) -> str:
@@ -93,12 +104,12 @@ def test_interval_of_a_law_is_that_of_the_regression():
     # Four counts of three runs: 8 degrees of freedom, t(0.975; 8) = 2.306.
     found = said(spread(lambda nodes: 100 / nodes, 0.01))
     variance = math.pi / 2 * 0.01**2 / 3
-    reach = 2.306004 * math.sqrt(5.4696 * variance)
+    error = 2.306004 * math.sqrt(5.4696 * variance)
     assert found.seconds["amdahl"] == pytest.approx(100 / 16)
     ends = found.intervals["amdahl"]
     assert (ends.low, ends.high) == (
-        pytest.approx(100 / 16 * math.exp(-reach)),
-        pytest.approx(100 / 16 * math.exp(reach)),
+        pytest.approx(100 / 16 * math.exp(-error)),
+        pytest.approx(100 / 16 * math.exp(error)),
     )
 
 
@@ -106,8 +117,8 @@ def test_interval_holds_what_each_law_leaves_open():
     found = said(spread(amdahl, 0.03))
     # usl has a parameter more, which four counts hardly hold.
     assert found.intervals["usl"].high > 1.2 * found.intervals["amdahl"].high
-    assert found.interval == found.intervals["usl"] and found.refuted == ()
-    assert found.reach("amdahl") == pytest.approx(
+    assert found.interval == found.intervals["usl"] and found.rejected == ()
+    assert margin(found, "amdahl") == pytest.approx(
         math.log(found.intervals["usl"].high / found.seconds["amdahl"])
     )
 
@@ -126,16 +137,24 @@ def test_supported_prediction_says_on_what_it_rests():
     assert "with 3 to 5 runs of each count" in beyond(five).supported.reason
 
 
-def test_law_that_the_runs_refute_leaves_nothing_open():
+def test_law_that_the_runs_reject_leaves_nothing_open():
     def bent(nodes: int) -> float:
         return 600 * (1 + 0.05 * (nodes - 1) + 0.01 * nodes * (nodes - 1)) / nodes
 
     runs = spread(bent, 0.002, (1, 2, 3, 4, 6, 8))
     found = said(runs)
-    assert found.refuted == ("amdahl",) and found.interval == found.intervals["usl"]
+    assert found.rejected == ("amdahl",) and found.interval == found.intervals["usl"]
     assert beyond(runs).train_seconds == pytest.approx(bent(16))
-    nothing = Beyond(16, {"amdahl": 1.0}, {"amdahl": Interval(low=0.5, high=2)}, ("amdahl",))
-    assert nothing.interval is None and nothing.reach("amdahl") == pytest.approx(math.log(2))
+    assert beyond(runs).law == "usl"
+    nothing = LawPredictions(
+        16, {"amdahl": 1.0}, {"amdahl": Interval(low=0.5, high=2)}, ("amdahl",)
+    )
+    assert nothing.interval is None
+
+
+def test_margin_of_error_is_that_of_the_farther_end():
+    assert margin_of_error(Interval(low=80, high=110), 100) == pytest.approx(math.log(100 / 80))
+    assert margin_of_error(Interval(low=95, high=130), 100) == pytest.approx(math.log(1.3))
 
 
 def test_ring_predicts_where_the_steps_differ():
@@ -143,19 +162,19 @@ def test_ring_predicts_where_the_steps_differ():
     found = beyond(spread(ring, 0.01, counts), {nodes: 1 / nodes for nodes in (*counts, 32)})
     assert found.nodes == 32 and found.supported.value
     assert found.train_seconds == pytest.approx(ring(32))
-    assert found.supported.reason.startswith("by ring; the interval holds what ring leave")
+    assert found.supported.reason.startswith("by ring; the interval holds what ring leaves open")
     assert found.interval is not None and found.interval.contains(ring(32))
 
 
 def test_more_runs_narrow_the_interval_and_noise_widens_it():
-    def mean_reach(noise: float, runs: int) -> float:
+    def mean_margin(noise: float, runs: int) -> float:
         found = [said(sweep(amdahl, noise, runs, seed)) for seed in range(12)]
-        reaches = [each.reach("amdahl") for each in found]
-        return float(np.mean(reaches))
+        margins = [margin(each, "amdahl") for each in found if each.interval is not None]
+        return float(np.mean(margins))
 
-    by_runs = [mean_reach(0.02, runs) for runs in (3, 5, 10, 20)]
+    by_runs = [mean_margin(0.02, runs) for runs in (3, 5, 10, 20)]
     assert by_runs == sorted(by_runs, reverse=True) and by_runs[0] > 1.5 * by_runs[-1]
-    by_noise = [mean_reach(noise, 5) for noise in (0.005, 0.01, 0.02, 0.05)]
+    by_noise = [mean_margin(noise, 5) for noise in (0.005, 0.01, 0.02, 0.05)]
     assert by_noise == sorted(by_noise) and by_noise[-1] > 3 * by_noise[0]
 
 
@@ -166,7 +185,7 @@ def test_interval_covers_the_truth_where_a_law_goes_on(beta):
 
     found = [said(sweep(usl, 0.01, 5, seed)).interval for seed in range(60)]
     covered = [each is not None and each.contains(usl(16)) for each in found]
-    # At least 95 % less the 1 % that the test refutes; 60 draws have a standard error of 3 %.
+    # At least 95 % less the 1 % that the test rejects; 60 draws have a standard error of 3 %.
     assert np.mean(covered) >= 0.88
 
 
@@ -194,9 +213,9 @@ def test_noise_that_leaves_more_than_ten_percent_open_is_refused():
     assert some.startswith(
         "the noise of the runs and the laws leave the time at 16 nodes open by more than 10 %"
     )
-    # The reach of three runs against ln 1.1, squared, is how many times as many are needed.
-    reach = said(spread(amdahl, 0.012)).reach("amdahl")
-    more = math.ceil(3 * (reach / math.log(1.1)) ** 2) - 3
+    # The margin of three runs over ln 1.1, squared, is how many times as many are needed.
+    error = margin(said(spread(amdahl, 0.012)), "amdahl")
+    more = math.ceil(3 * (error / math.log(1.1)) ** 2) - 3
     assert f"what would support it: about {more} more runs of each count that scatter" in some
     assert much.endswith("what would support it: runs at 16 nodes themselves")
 
@@ -204,8 +223,8 @@ def test_noise_that_leaves_more_than_ten_percent_open_is_refused():
 def test_interval_of_a_supported_prediction_is_within_ten_percent():
     found = beyond(spread(amdahl, 0.0045))
     assert found.train_seconds is not None and found.interval is not None
-    assert found.interval.high / found.train_seconds - 1 <= REACH
-    assert found.train_seconds / found.interval.low - 1 <= REACH
+    assert found.interval.high / found.train_seconds - 1 <= MAX_MARGIN_OF_ERROR
+    assert found.train_seconds / found.interval.low - 1 <= MAX_MARGIN_OF_ERROR
     assert found.interval.low < found.train_seconds < found.interval.high
 
 

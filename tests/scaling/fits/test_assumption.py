@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scaling.fits.beyond import assumption
+from scaling.fits.assumption import assumption
 
 
 @pytest.mark.parametrize(
