@@ -1,7 +1,7 @@
 """What a sequential sweep costs and how often it is right: scaling/design/sequential.py, the very
 function that a sweep asks, on simulated times.
 
-    nice -n 19 .venv/bin/python benchmarks/designs.py [--sweeps 2000] [--noise 0.02 0.05]
+    nice -n 19 .venv/bin/python -m benchmarks.designs [--sweeps 2000] [--noise 0.02 0.05]
         [--curves reference knee] [--output FILE.json]
 
 A cell is a curve of true medians on 1, 2, 4 and 8 nodes and a log-normal noise (sigma of the log of
@@ -14,9 +14,7 @@ looked at has no answer. The exit code is 1 where a cell has more than 5 % wrong
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import platform
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.dated_result import store_result
 from configs.models import RecommendationConfig
 from scaling.design.sequential import ERROR, ZONE, Limits, Progress, follow
 
@@ -165,18 +164,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     started = time.perf_counter()
     measured = list(cells(arguments))
-    if arguments.output is not None:
-        result = {
-            "date": time.strftime("%Y-%m-%d"),
-            "python": platform.python_version(),
-            "seconds": round(time.perf_counter() - started, 1),
-            "sweeps_per_cell": arguments.sweeps,
-            "max_repeats": arguments.max_repeats,
-            "full_repeats": FULL_REPEATS,
-            "limits": asdict(LIMITS),
-            "cells": [asdict(cell) for cell in measured],
-        }
-        arguments.output.write_text(json.dumps(result, indent=1) + "\n")
+    store_result(
+        arguments.output,
+        started,
+        measured,
+        sweeps_per_cell=arguments.sweeps,
+        max_repeats=arguments.max_repeats,
+        full_repeats=FULL_REPEATS,
+        limits=asdict(LIMITS),
+    )
     broken = [cell for cell in measured if not cell.keeps_promise]
     print(f"{len(measured) - len(broken)} of {len(measured)} cells at most {ERROR:.0%} wrong")
     return 1 if broken else 0

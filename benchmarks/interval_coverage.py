@@ -1,7 +1,7 @@
 """How often the intervals of T(N) and S(N) cover the truth: scaling/analysis/intervals.py on
 simulated sweeps.
 
-    .venv/bin/python benchmarks/interval_coverage.py [--sweeps 8000] [--noise 0.05] [--repeats 5 7]
+    .venv/bin/python -m benchmarks.interval_coverage [--sweeps 8000] [--noise 0.05] [--repeats 5 7]
         [--kinds autocorrelated session_shift] [--orders in_a_row] [--output FILE.json]
 
 A cell is a log-normal noise (sigma of the log of a time, which is about its relative standard
@@ -15,12 +15,10 @@ of independent noise covers T or S outside 93 to 97 %.
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
@@ -29,6 +27,7 @@ import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
+from benchmarks.dated_result import store_result
 from scaling.analysis.intervals import (
     MIN_REPEATS,
     RESAMPLES,
@@ -102,18 +101,14 @@ def main(argv: Sequence[str]) -> int:
     ):
         cells.append(simulate(noise, repeats, options.sweeps, options.seed, kind, order))
         print(_line(cells[-1]), flush=True)
-    if options.output:
-        result = {
-            "date": time.strftime("%Y-%m-%d", time.gmtime()),
-            "seed": options.seed,
-            "resamples": RESAMPLES,
-            "node_counts": NODE_COUNTS,
-            "seconds": round(time.perf_counter() - started, 1),
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "cells": [asdict(cell) for cell in cells],
-        }
-        options.output.write_text(json.dumps(result, indent=1) + "\n")
+    store_result(
+        options.output,
+        started,
+        cells,
+        seed=options.seed,
+        resamples=RESAMPLES,
+        node_counts=NODE_COUNTS,
+    )
     return 0 if all(cell.meets_requirement for cell in cells) else 1
 
 

@@ -1,6 +1,6 @@
 """How often the trend's chart alarms, and how soon: scaling/trend/chart.py on simulated histories.
 
-    .venv/bin/python benchmarks/trend.py [--histories 1000] [--tolerance 0.05] [--output FILE.json]
+    .venv/bin/python -m benchmarks.trend [--histories 1000] [--tolerance 0.05] [--output FILE.json]
 
 A cell is a run noise (sigma of the log of a time), a number of runs, a shift that each sweep has
 as a whole (standard deviation, as a share) and what happens: nothing, a step of 10 %, or a creep
@@ -13,18 +13,17 @@ is 1 where a goal is missed at 2 % run noise.
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.dated_result import store_result
 from scaling.trend.chart import (
     FALSE_ALARM_SHARE,
     HISTORY_SWEEPS,
@@ -86,21 +85,17 @@ def main(argv: Sequence[str]) -> int:
         )
         cells.append(cell)
         print(_line(cell), flush=True)
-    if options.output:
-        result = {
-            "date": time.strftime("%Y-%m-%d", time.gmtime()),
-            "seed": options.seed,
-            "tolerance": options.tolerance,
-            "node_counts": NODE_COUNTS,
-            "sweeps": HISTORY_SWEEPS,
-            "learning_sweeps": LEARNING_SWEEPS,
-            "false_alarm_share": FALSE_ALARM_SHARE,
-            "seconds": round(time.perf_counter() - started, 1),
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "cells": [asdict(cell) for cell in cells],
-        }
-        options.output.write_text(json.dumps(result, indent=1) + "\n")
+    store_result(
+        options.output,
+        started,
+        cells,
+        seed=options.seed,
+        tolerance=options.tolerance,
+        node_counts=NODE_COUNTS,
+        sweeps=HISTORY_SWEEPS,
+        learning_sweeps=LEARNING_SWEEPS,
+        false_alarm_share=FALSE_ALARM_SHARE,
+    )
     return 0 if all(cell.meets_goal for cell in cells) else 1
 
 

@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeVar, get_args
 
 from configs.models import BenchmarkConfig, ReportConfig
 from scaling.analysis.cost import Price, unknown_price
-from scaling.analysis.fit import EXTRAPOLATION_FACTOR, Fits, fit_laws
 from scaling.analysis.recommend import pareto_front, recommend
 from scaling.analysis.speedup import (
     Run,
@@ -23,6 +22,10 @@ from scaling.analysis.speedup import (
 )
 from scaling.design.advice import spared
 from scaling.design.of_sweep import progress_of
+from scaling.fits.assumption import assumption
+from scaling.fits.extrapolation import EXTRAPOLATION_FACTOR
+from scaling.fits.fit import fit_laws
+from scaling.fits.models import Fits
 from scaling.outcome.outcome import JobOutcome, PlatformKind, TrainClock
 from scaling.planning.fail_fast import given_up_caveat
 from scaling.planning.plan import POLICY_LABELS, SweepPlan
@@ -114,7 +117,7 @@ def analyse(
         conditions=conditions,
         pareto=pareto_front(rows),
         recommendation=recommendation,
-        fits=_fits(rows, conditions.batch_policy, clock),
+        fits=_fits(rows, points, conditions),
         caveats=(),
         config=hide_in_config(config) if config is not None else None,
         provenance=hide_secrets(dict(provenance)),
@@ -196,8 +199,9 @@ def _sweep_costs(points: Sequence[Point]) -> SweepCosts:
     )
 
 
-def _fits(rows: Sequence[SummaryRow], policy: str | None, clock: TrainClock | None) -> Fits:
+def _fits(rows: Sequence[SummaryRow], points: Sequence[Point], conditions: Conditions) -> Fits:
     """Laws over the rows that measured a time to train; none over times that hold start-up."""
+    clock = conditions.train_clock
     if is_phase(clock):
         none = fit_laws([], None)
         return none.model_copy(update={"left_out": dict.fromkeys(none.left_out, _HOLDS_START_UP)})
@@ -207,9 +211,21 @@ def _fits(rows: Sequence[SummaryRow], policy: str | None, clock: TrainClock | No
         if row.train.seconds is not None
         and not {"throughput_only", "starved"}.intersection(row.flags)
     ]
-    return fit_laws(
-        times, _steps_ratio(policy, [nodes for nodes, _ in times]), per_sample=clock == "throughput"
+    runs: dict[int, list[float]] = {}
+    for point in points:
+        if (seconds := point.seconds_on(clock)) is not None:
+            runs.setdefault(point.nodes, []).append(seconds)
+    fits = fit_laws(
+        times,
+        _steps_ratio(conditions.batch_policy, [nodes for nodes, _ in times]),
+        per_sample=clock == "throughput",
+        runs=runs,
     )
+    beyond = fits.extrapolation
+    if not beyond.supported.value or beyond.nodes is None:
+        return fits
+    assumes = assumption(conditions.platform, conditions.instance_type, times[-1][0], beyond.nodes)
+    return fits.model_copy(update={"extrapolation": beyond.model_copy(update={"assumes": assumes})})
 
 
 def _steps_ratio(policy: str | None, counts: Sequence[int]) -> dict[int, float] | None:

@@ -12,9 +12,9 @@ from pydantic import Field, field_validator
 
 from scaling.analysis.advice import Recommendation
 from scaling.analysis.cost import Price, RunCosts
-from scaling.analysis.fit import Fits
 from scaling.analysis.parity import FinalMetric
 from scaling.analysis.speedup import Baseline, SummaryRow
+from scaling.fits.models import Fits
 from scaling.outcome.outcome import Clocks, PlatformKind, TrainClock
 from scaling.outcome.program_error import ProgramError
 from scaling.parts import Part
@@ -226,6 +226,14 @@ class Point(Part):
         description="The run's cost was given by a table, not computed from time and price."
     )
 
+    def seconds_on(self, clock: TrainClock | None) -> float | None:
+        """The train time on the clock of a summary; None where the summary does not use the run."""
+        if not self.used:
+            return None
+        if self.train_clock == clock:
+            return self.clocks.train_seconds
+        return self.train_seconds_by.get(clock or "", self.phases.get("Training"))
+
 
 class ScalingReport(Part):
     """What the outcomes of one sweep, or one table of times, mean."""
@@ -295,11 +303,7 @@ class ScalingReport(Part):
         """A point's train time on the clock of the summary;
         None where the summary does not use it.
         """
-        if not point.used:
-            return None
-        if point.train_clock == self.train_clock:
-            return point.clocks.train_seconds
-        return point.train_seconds_by.get(self.train_clock or "", point.phases.get("Training"))
+        return point.seconds_on(self.train_clock)
 
     def train_seconds_by_nodes(self) -> dict[int, list[float]]:
         """The train times of the used runs at each node count, on the clock of the summary."""

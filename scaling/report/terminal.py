@@ -18,6 +18,7 @@ from scaling.report.failures import failure_lines
 from scaling.report.guidance import find_guidance, out_of_memory_line
 from scaling.report.model import ScalingReport
 from scaling.report.table import TextTable, thinned, titled
+from scaling.report.tables.fits import extrapolation_text
 from scaling.report.tables.summary import brief_table
 
 MAX_BARS = 16
@@ -83,6 +84,8 @@ def render_terminal(report: ScalingReport) -> Group:
     ]
     if line := out_of_memory_line(report):
         notes.append(line)
+    if report.fits.extrapolation.supported.value:
+        notes.append(extrapolation_text(report))
     parts += [Text(f"- {note}", style="dim") for note in notes]
     if failed := failure_lines(report):
         parts += [Text(""), Text("Runs that did not complete", style="bold"), *map(Text, failed)]

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from scaling.analysis.fit_models import LawFit
 from scaling.analysis.speedup import Baseline, SummaryRow
+from scaling.fits.models import LawFit
 from scaling.formats import format_interval, format_seconds, format_speedup, join_words, nodes_text
 from scaling.report.model import ScalingReport
 from scaling.report.plots.canvas import (
@@ -61,7 +61,8 @@ def draw_speedup(report: ScalingReport, baseline: Baseline) -> Drawing:
     draw_labels(drawing, [_label(row, speedup, baseline) for row, speedup in curve])
     draw_missing(drawing, rows)
     set_node_axis(drawing, rows, furthest)
-    _set_speedup_axis(drawing, [speedup for _, speedup in curve], last / baseline.nodes)
+    shown = [*(speedup for _, speedup in curve), *_predicted_interval(report, baseline)]
+    _set_speedup_axis(drawing, shown, last / baseline.nodes)
     over = f"speedup over {nodes_text(baseline.nodes)}{' (relative)' if baseline.relative else ''}"
     finish(drawing, "nodes", over)
     drawing.numbers = "; ".join(_describe(row) for row, _ in thinned(curve, 20))
@@ -91,12 +92,15 @@ def _caption(report: ScalingReport, baseline: Baseline) -> str:
     unit = " per sample" if report.train_clock == "throughput" else ""
     seconds = format_seconds(baseline.train_seconds)
     text = f"T({baseline.nodes}) = {seconds}{unit} on {nodes_text(baseline.nodes)}."
-    law = best_law(report)
+    law, extrapolation = _drawn_law(report), report.fits.extrapolation
     if law is not None:
-        text += f" Thin line: {law.law}, the best identifiable law."
-    extrapolation = report.fits.extrapolation
-    if law is not None and extrapolation.supported.value:
-        text += f" Dotted: extrapolated to {nodes_text(extrapolation.nodes or 0)}."
+        left = " that the runs do not reject" if extrapolation.supported.value else ""
+        text += f" Thin line: {law.law}, the best identifiable law{left}."
+    if extrapolation.supported.value:
+        text += (
+            f" Dotted: extrapolated to {nodes_text(extrapolation.nodes or 0)}, with its 95 %"
+            " interval; nothing was measured there."
+        )
     single = [row.nodes for row in report.summary if row.n == 1]
     if single and len(single) <= 8:
         text += f" No interval from repeats at n = 1 ({join_words(single)})."
@@ -125,16 +129,18 @@ def _draw_runs(drawing: Drawing, dots: Sequence[tuple[int, float]]) -> None:
         drawing.axes.plot(nodes, speedups, "o", label="single runs", **style)
 
 
-def best_law(report: ScalingReport) -> LawFit | None:
-    """The best-ranked law whose parameters the points can tell."""
-    return next((fit for fit in report.fits.laws if fit.identifiable.value), None)
+def _drawn_law(report: ScalingReport) -> LawFit | None:
+    """The law that the prediction is of; without one, the best-ranked identifiable law."""
+    identifiable = [fit for fit in report.fits.laws if fit.identifiable.value]
+    predicting = [fit for fit in identifiable if fit.law == report.fits.extrapolation.law]
+    return next(iter(predicting or identifiable), None)
 
 
 def _draw_law(drawing: Drawing, report: ScalingReport, baseline: Baseline) -> int | None:
-    """The best identifiable law over the measured range, dotted beyond it where supported;
+    """The law over the measured range, dotted beyond it where a prediction is supported;
     returns how far it goes.
     """
-    law = best_law(report)
+    law = _drawn_law(report)
     if law is None:
         return None
     fitted = [
@@ -152,7 +158,7 @@ def _draw_law(drawing: Drawing, report: ScalingReport, baseline: Baseline) -> in
         nodes, [baseline.train_seconds / each for each in seconds], label=f"{law.law} law", **style
     )
     beyond = report.fits.extrapolation
-    if not beyond.supported.value or beyond.nodes is None or beyond.train_seconds is None:
+    if beyond.nodes is None or beyond.train_seconds is None:
         return None
     path = [known[-1], (float(beyond.nodes), beyond.train_seconds)]
     drawing.axes.plot(
@@ -162,7 +168,17 @@ def _draw_law(drawing: Drawing, report: ScalingReport, baseline: Baseline) -> in
         label="extrapolated",
         **style,
     )
+    ends = _predicted_interval(report, baseline)
+    drawing.axes.plot([beyond.nodes] * len(ends), ends, "_-", gid="extrapolated-interval", **style)
     return beyond.nodes
+
+
+def _predicted_interval(report: ScalingReport, baseline: Baseline) -> list[float]:
+    """The speedups at the ends of the prediction's interval; none without one."""
+    interval = report.fits.extrapolation.interval
+    if interval is None:
+        return []
+    return [baseline.train_seconds / end for end in (interval.high, interval.low)]
 
 
 def _set_speedup_axis(drawing: Drawing, speedups: Sequence[float], ideal: float) -> None:

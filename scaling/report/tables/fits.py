@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scaling.analysis.fit_models import LawFit, Parameter
+from scaling.fits.models import LawFit, Parameter
 from scaling.formats import format_interval, format_seconds, format_value, nodes_text
 from scaling.report.model import ScalingReport
 from scaling.report.table import Column, Group, TextTable, make_table, titled
@@ -53,15 +53,17 @@ def law_line(law: LawFit, unit: str = "") -> str:
 
 
 def extrapolation_text(report: ScalingReport) -> str:
-    """What is said of twice the largest node count, and why."""
+    """What is said of twice the largest node count: a time with its interval and what it takes for
+    granted, or that none is supported, and why.
+    """
     beyond = report.fits.extrapolation
-    if beyond.nodes is None:
-        return f"Extrapolation unsupported: {beyond.supported.reason}."
-    at = nodes_text(beyond.nodes)
+    to = "" if beyond.nodes is None else f" to {nodes_text(beyond.nodes)}"
     if not beyond.supported.value:
-        return f"Extrapolation to {at} unsupported: {beyond.supported.reason}."
+        return f"Extrapolation{to}: not supported: {beyond.supported.reason}."
     seconds = f"{format_seconds(beyond.train_seconds)}{time_unit(report)}"
-    return f"Extrapolation to {at}: T = {seconds} ({beyond.supported.reason})."
+    interval = format_interval(beyond.interval, format_seconds)
+    said = f"T = {seconds}, 95 % interval {interval} ({beyond.supported.reason})"
+    return f"Extrapolation{to}: {said}. {beyond.assumes}"
 
 
 def _parameter_value(parameter: Parameter, time_unit: str) -> str:

@@ -149,7 +149,6 @@ def test_laws_are_fitted_to_times_to_train_under_the_batch_policy(
     policy = {"batch": {"policy": "fixed_per_replica", "size": 8}}
     per_replica = make_report(make_outcomes(times), config=make_config(training=policy)).fits
     assert {fit.law for fit in per_replica.laws} == {"amdahl", "usl", "ring"}
-    assert per_replica.extrapolation.by_law.keys() == {"amdahl", "usl", "ring"}
     assert per_replica.laws[0].law == "amdahl"
     assert (
         make_report(make_outcomes(times)).fits.left_out["ring"]
@@ -163,6 +162,27 @@ def test_laws_are_fitted_to_times_to_train_under_the_batch_policy(
     assert report.fits.extrapolation.nodes == 16, (
         "the throughput-only point at 16 nodes is not fitted"
     )
+
+
+def test_prediction_rests_on_the_runs_and_says_what_it_takes_for_granted(
+    make_outcome, make_outcomes, make_report
+):
+    times = {
+        nodes: [100 * (1 + 0.1 * (nodes - 1)) / nodes * factor for factor in (0.997, 1, 1.003)]
+        for nodes in (1, 2, 4, 8)
+    }
+    # One that failed is no run of the curve.
+    failed = make_outcome(1, None, 4)
+    found = make_report([*make_outcomes(times), failed]).fits.extrapolation
+    assert found.train_seconds == pytest.approx(15.625)
+    assert found.interval.low < 15.625 < found.interval.high < 1.1 * 15.625
+    assert found.assumes.startswith(
+        "Measured were at most 8 nodes of ml.m5.xlarge (up to 10 Gbit/s"
+    )
+    few = {nodes: at[:2] for nodes, at in times.items()}
+    refused = make_report(make_outcomes(few)).fits.extrapolation
+    assert refused.supported.reason.startswith("fewer than 3 runs at 1, 2, 4 and 8 nodes")
+    assert (refused.train_seconds, refused.interval, refused.assumes) == (None, None, None)
 
 
 def test_rules_of_the_config_decide_parity_target_and_recommendation(

@@ -293,44 +293,6 @@ def test_no_phases_no_plot_of_them(make_outcomes, make_report):
     assert list(svgs(make_report(make_outcomes({1: 40, 2: 21})))) == FOUR[:3]
 
 
-AMDAHL = {nodes: 100 * (0.05 + 0.95 / nodes) for nodes in (1, 2, 4, 8, 16, 32)}
-
-
-def test_a_law_is_drawn_where_identifiable_and_dotted_where_supported(make_outcomes, make_report):
-    report = make_report(make_outcomes(AMDAHL))
-    supported = report.fits.extrapolation.supported.model_copy(update={"value": True})
-    for value in (True, False):
-        beyond = report.fits.extrapolation.model_copy(
-            update={
-                "supported": supported.model_copy(update={"value": value}),
-                "train_seconds": 6.5,
-                "nodes": 64,
-            }
-        )
-        changed = report.model_copy(
-            update={"fits": report.fits.model_copy(update={"extrapolation": beyond})}
-        )
-        words = texts(svgs(changed)["speedup"])
-        assert f"{report.fits.laws[0].law} law" in words
-        assert ("extrapolated" in words) is value
-        assert ("64" in words) is value
-
-
-def test_no_identifiable_law_no_line(make_outcomes, make_report):
-    words = texts(svgs(make_report(make_outcomes({1: 40, 2: 21, 4: 12})))["speedup"])
-    assert not [word for word in words if word.endswith(" law")]
-
-
-def test_the_ring_law_is_drawn_over_its_steps(make_outcome, make_report):
-    """N T = 100 + 8 (N - 1)/N: under a fixed per-replica batch ring fits it exactly."""
-    times = {nodes: (100 + 8 * (nodes - 1) / nodes) / nodes for nodes in (1, 2, 4, 8, 16, 32)}
-    report = make_report(
-        [make_outcome(n, t, batch_policy="fixed_per_replica") for n, t in times.items()]
-    )
-    assert report.fits.laws[0].law == "ring"
-    assert "ring law" in texts(svgs(report)["speedup"])
-
-
 def test_time_ticks_are_round_and_few():
     assert _time_ticks(290, 6000) == [300, 600, 1200, 3600]
     assert _time_ticks(41, 42) == [42]

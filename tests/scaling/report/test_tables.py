@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from scaling.analysis.cost import Price
-from scaling.analysis.fit import fit_laws
+from scaling.analysis.intervals import Interval
+from scaling.fits.fit import fit_laws
 from scaling.measured.table import read_measured
 from scaling.outcome.outcome import Clocks
 from scaling.report.facts import costs_text, provenance_facts, sweep_facts
@@ -201,7 +202,7 @@ def test_laws_are_told_with_their_verdicts(make_outcomes, make_report):
     )
     assert law_line(law).startswith(f"{law.law}: t1 = ")
     assert any(cell.startswith("none: ") for cell in column(table, "95 % interval"))
-    assert extrapolation_text(report).startswith("Extrapolation to 8 nodes unsupported: ")
+    assert extrapolation_text(report).startswith("Extrapolation to 8 nodes: not supported: ")
 
 
 def test_a_peak_and_a_supported_extrapolation_are_told(make_outcomes, make_report):
@@ -216,19 +217,24 @@ def test_a_peak_and_a_supported_extrapolation_are_told(make_outcomes, make_repor
     supported = beyond.model_copy(
         update={
             "train_seconds": 6.5,
+            "interval": Interval(low=6.2, high=6.8),
+            "assumes": "This assumes a network.",
             "supported": beyond.supported.model_copy(update={"value": True, "reason": "why"}),
         }
     )
     changed = report.model_copy(
         update={"fits": report.fits.model_copy(update={"extrapolation": supported})}
     )
-    assert extrapolation_text(changed) == "Extrapolation to 4 nodes: T = 6.5 s (why)."
+    assert extrapolation_text(changed) == (
+        "Extrapolation to 4 nodes: T = 6.5 s, 95 % interval [6.2 s, 6.8 s] (why)."
+        " This assumes a network."
+    )
 
 
 def test_nothing_fitted_is_told(make_outcome, make_report):
     report = make_report([make_outcome(1)])
     assert fits_table(report) is None
-    assert extrapolation_text(report) == "Extrapolation unsupported: no points."
+    assert extrapolation_text(report) == "Extrapolation: not supported: no points."
 
 
 @pytest.mark.parametrize(
@@ -367,11 +373,21 @@ def test_fits_of_rates_are_per_sample(make_outcomes, make_report):
     assert column(fits_table(report), "value")[0].endswith(" ms per sample")
     beyond = report.fits.extrapolation
     yes = beyond.supported.model_copy(update={"value": True, "reason": "why"})
-    supported = beyond.model_copy(update={"train_seconds": 0.0004, "supported": yes})
+    supported = beyond.model_copy(
+        update={
+            "train_seconds": 0.0004,
+            "interval": Interval(low=0.00038, high=0.00042),
+            "assumes": "This assumes a network.",
+            "supported": yes,
+        }
+    )
     changed = report.model_copy(
         update={"fits": report.fits.model_copy(update={"extrapolation": supported})}
     )
-    assert extrapolation_text(changed) == "Extrapolation to 8 nodes: T = 0.4 ms per sample (why)."
+    assert extrapolation_text(changed) == (
+        "Extrapolation to 8 nodes: T = 0.4 ms per sample, 95 % interval [0.38 ms, 0.42 ms] (why)."
+        " This assumes a network."
+    )
 
 
 def test_a_verdict_on_the_final_metric_is_told_where_it_is_not_plain(make_outcome, make_report):

@@ -105,3 +105,12 @@ def test_every_caveat_is_printed(make_outcomes, make_report):
     report = make_report(make_outcomes({1: 40, 2: 21}))
     text = " ".join(printed(report).split())
     assert report.caveats and all(f"- {caveat}" in text for caveat in report.caveats)
+
+
+def test_a_supported_prediction_is_printed_with_its_interval(make_outcomes, make_report):
+    times = {n: 100 * (1 + 0.1 * (n - 1)) / n for n in (1, 2, 4, 8)}
+    report = make_report(make_outcomes({n: [t * 0.998, t, t * 1.002] for n, t in times.items()}))
+    text = " ".join(printed(report).split())
+    assert "- Extrapolation to 16 nodes: T = 15.6 s, 95 % interval [" in text
+    assert "Measured were at most 8 nodes of ml.m5.xlarge" in text
+    assert "Extrapolation" not in printed(make_report(make_outcomes(times)))

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.analysis import fit as fit_module
-from scaling.analysis.fit import fit_laws
-from scaling.analysis.fit_models import Fits, LawFit, Parameter
+from scaling.fits.fit import fit_laws
+from scaling.fits.laws import Sample
+from scaling.fits.models import Fits, LawFit, Parameter
 
 Points = list[tuple[int, float]]
 REFERENCE: Points = [(1, 5940.0), (2, 3300.0), (4, 1620.0), (8, 810.0)]
@@ -117,7 +117,7 @@ def test_perfect_scaling_lies_on_the_bound_so_nothing_is_identifiable():
         "no law is identifiable (amdahl: sigma lies on its bound 0;"
     )
     assert fits.extrapolation.train_seconds is None
-    assert fits.extrapolation.by_law == pytest.approx({"amdahl": 100 / 32, "usl": 100 / 32})
+    assert [fit.predict(32) for fit in fits.laws] == pytest.approx([100 / 32, 100 / 32])
 
 
 def test_superlinear_times_end_on_the_bound():
@@ -216,8 +216,8 @@ def test_ring_is_not_amdahls_curve_under_a_fixed_per_replica_batch():
     points = curve(ring)
     fits = fit_laws(points, fewer_steps(points))
     assert law_of(fits, "amdahl").leave_one_out_error > 0.05
-    assert fits.extrapolation.by_law["ring"] == pytest.approx(ring(32))
-    assert fits.extrapolation.by_law["amdahl"] > 1.1 * ring(32)
+    assert law_of(fits, "ring").predict(32, 1 / 32) == pytest.approx(ring(32))
+    assert law_of(fits, "amdahl").predict(32) > 1.1 * ring(32)
 
 
 def test_ring_is_left_out_where_it_is_amdahls_curve_or_the_steps_are_unknown():
@@ -246,7 +246,7 @@ def test_too_few_points():
     assert one.laws == () and set(one.left_out) == {"amdahl", "usl", "ring"}
     assert one.left_out["usl"] == "1 point for 3 parameters"
     assert (one.extrapolation.nodes, one.extrapolation.by_law) == (8, {})
-    assert one.extrapolation.supported.reason == "no law could be fitted"
+    assert one.extrapolation.supported.reason.startswith("no law could be fitted; what would")
     two = fit_laws([(1, 10.0), (2, 6.0)], None)
     assert values(two, "amdahl") == pytest.approx([10, 0.2])
     assert law_of(two, "amdahl").leave_one_out_error is None
@@ -278,46 +278,6 @@ def test_law_that_would_need_no_time_on_one_node_is_left_out():
     )
 
 
-def test_extrapolation_agrees_on_a_curve_of_the_family():
-    fits = fit_laws(curve(amdahl), same_steps(curve(amdahl)))
-    assert fits.extrapolation.nodes == 32
-    assert fits.extrapolation.supported.value
-    assert (
-        fits.extrapolation.supported.reason
-        == "usl shows no coherency cost (beta = 0), so it is amdahl's curve and confirms nothing;"
-        " supported by amdahl's refits alone, which agree within 0.0 % at 32 nodes, whichever"
-        " point is left out"
-    )
-    assert fits.extrapolation.train_seconds == pytest.approx(amdahl(32))
-
-
-def test_extrapolation_of_the_best_law_where_all_agree_within_ten_percent():
-    # ring(16) = (6023.614 + 649.687·15/16)/16 = 414.54 s; amdahl(16) = 6220.718·(1 +
-    # 0.0080656·15)/16 = 435.83 s.
-    fits = fit_laws(REFERENCE, fewer_steps(REFERENCE))
-    assert (
-        fits.extrapolation.supported.reason
-        == "usl shows no coherency cost (beta = 0), so it is amdahl's curve and confirms nothing;"
-        " supported by amdahl and ring, which agree within 7.0 % at 16 nodes, whichever point is"
-        " left out"
-    )
-    assert fits.extrapolation.train_seconds == pytest.approx(414.5435)
-
-
-def test_extrapolation_of_laws_that_are_different_curves_needs_no_qualification():
-    # beta = 0.0002: usl(32) is at most 5 % above what amdahl makes of the same points.
-    fits = fit_laws(
-        curve(lambda nodes: 600 * (1 + 0.05 * (nodes - 1) + 0.0002 * nodes * (nodes - 1)) / nodes),
-        None,
-    )
-    assert parameter(fits, "usl", "beta").value == pytest.approx(0.0002)
-    gap = fits.extrapolation.by_law["usl"] / fits.extrapolation.by_law["amdahl"] - 1
-    assert 0 < gap < 0.1
-    assert fits.extrapolation.supported.value
-    assert fits.extrapolation.supported.reason.startswith("the fitted laws agree within ")
-    assert "confirms nothing" not in fits.extrapolation.supported.reason
-
-
 def test_points_per_sample_are_named_as_such_and_fitted_alike():
     whole = fit_laws(REFERENCE, fewer_steps(REFERENCE))
     rates = fit_laws(REFERENCE, fewer_steps(REFERENCE), per_sample=True)
@@ -329,68 +289,6 @@ def test_points_per_sample_are_named_as_such_and_fitted_alike():
     assert parameter(rates, "amdahl", "sigma") == parameter(whole, "amdahl", "sigma")
     assert [fit.law for fit in rates.laws] == [fit.law for fit in whole.laws]
     assert rates.extrapolation == whole.extrapolation
-
-
-def test_extrapolation_is_refused_where_one_point_carries_it():
-    # Amdahl (t1 = 100 s, sigma = 0.1) at 1, 2 and 4 nodes; 8 nodes took 20 % longer. Without them
-    # the law is exact.
-    times = {nodes: 100 * (1 + 0.1 * (nodes - 1)) / nodes for nodes in (1, 2, 4, 8)}
-    points = list({**times, 8: 1.2 * times[8]}.items())
-    extrapolation = fit_laws(points, None).extrapolation
-    assert extrapolation.leave_one_out_seconds[0] == pytest.approx(100 * 2.5 / 16)
-    assert not extrapolation.supported.value and extrapolation.train_seconds is None
-
-
-def test_reference_row_does_not_support_sixteen_nodes():
-    extrapolation = fit_laws(REFERENCE, same_steps(REFERENCE)).extrapolation
-    assert extrapolation.by_law["amdahl"] == pytest.approx(extrapolation.by_law["usl"])
-    assert (
-        extrapolation.supported.reason
-        == "at 16 nodes the prediction moves by 29.8 % when one point is left out; allowed is at"
-        " most 10 %"
-    )
-
-
-def test_extrapolation_is_refused_just_beyond_ten_percent():
-    fits = fit_laws(
-        curve(lambda nodes: 600 * (1 + 0.05 * (nodes - 1) + 0.0005 * nodes * (nodes - 1)) / nodes),
-        None,
-    )
-    assert not fits.extrapolation.supported.value
-    assert "usl predicts 10.4 % more time than amdahl" in fits.extrapolation.supported.reason
-
-
-def test_extrapolation_is_refused_where_the_laws_disagree():
-    # usl(32) = 600 (1 + 0.05·31 + 0.004·32·31)/32 = 122.2 s; amdahl can't follow the bend.
-    fits = fit_laws(curve(usl), None)
-    assert not fits.extrapolation.supported.value
-    assert fits.extrapolation.train_seconds is None
-    assert fits.extrapolation.by_law["usl"] == pytest.approx(122.2125)
-    more = (122.2125 / fits.extrapolation.by_law["amdahl"] - 1) * 100
-    expected = (
-        f"at 32 nodes usl predicts {more:.1f} % more time than amdahl; agreement is at most 10 %"
-    )
-    assert fits.extrapolation.supported.reason == expected
-
-
-def test_extrapolation_is_refused_where_a_single_law_was_fitted():
-    # Without small N nothing holds usl's time on one node above 0; amdahl's parameters lie within
-    # their bounds.
-    fits = fit_laws([(10, 3.7), (13, 1.7), (18, 125.0), (26, 600.0), (34, 232.0), (40, 29.0)], None)
-    assert [fit.law for fit in fits.laws] == ["amdahl"] and fits.laws[0].identifiable.value
-    assert (
-        fits.extrapolation.supported.reason
-        == "amdahl alone could be fitted, so no other law confirms it"
-    )
-
-
-def test_extrapolation_is_refused_where_the_steps_there_are_unknown():
-    points = curve(ring)
-    measured_only = {nodes: 1 / nodes for nodes in EIGHT}
-    fits = fit_laws(points, measured_only)
-    assert "ring" not in fits.extrapolation.by_law
-    expected = "ring gives no prediction: the number of optimiser steps at 32 nodes is not known"
-    assert fits.extrapolation.supported.reason == expected
 
 
 def test_longer_times_scale_the_seconds_alone():
@@ -455,13 +353,13 @@ def test_impossible_numbers_are_refused(points, ratios, message):
 def test_of_many_points_evenly_spaced_ones_are_left_out(monkeypatch):
     points = [(nodes, amdahl(nodes)) for nodes in range(1, 251)]
     refitted = []
-    without = fit_module._Sample.without
+    without = Sample.without
 
     def count(sample, index):
         refitted.append(index)
         return without(sample, index)
 
-    monkeypatch.setattr(fit_module._Sample, "without", count)
+    monkeypatch.setattr(Sample, "without", count)
     fits = fit_laws(points, None)
     assert fits.laws[0].leave_one_out_error == pytest.approx(0, abs=1e-9)
     assert (min(refitted), max(refitted), len(set(refitted))) == (0, 249, 100)

@@ -1,6 +1,6 @@
 """The typed form of fitted scaling laws in report.json.
 
-scaling/analysis/fit.py makes them; docs/fits.md explains them.
+scaling/fits/ makes them; docs/fits.md explains them.
 """
 
 from __future__ import annotations
@@ -101,23 +101,49 @@ class LawFit(Part):
 class Extrapolation(Part):
     """What the laws say at twice the largest measured node count, and whether that may be believed.
 
-    Its seconds are those of the fitted points: of a run, or per sample where these are rates.
+    Where it may not, there is no number (docs/fits.md, "Beyond the measured counts"). Its seconds
+    are those of the fitted points: of a run, or per sample where these are rates.
     """
 
     nodes: int | None = Field(
         description="Twice the largest node count, the furthest a law is asked; null: no points."
     )
-    supported: Verdict = Field(description="Whether the points support a prediction there.")
+    supported: Verdict = Field(
+        description=(
+            "Whether the runs support a prediction there; where not, the reason says what would."
+        )
+    )
+    law: Law | None = Field(
+        default=None, description="The law that the prediction is of; null where not supported."
+    )
     train_seconds: float | None = Field(
-        description="Prediction of the best-ranked identifiable law; null where unsupported."
+        description=(
+            "Predicted median, of the best-ranked identifiable law that the runs do not reject;"
+            " null where not supported."
+        )
+    )
+    interval: Interval | None = Field(
+        default=None,
+        description=(
+            "95 % interval of the median there: all that the noise of the runs leaves open in the"
+            " laws that they do not reject. It knows nothing of a change beyond the measured"
+            " counts. Null where not supported."
+        ),
+    )
+    assumes: str | None = Field(
+        default=None,
+        description=(
+            "What the prediction takes for granted of nodes that were not measured, in words; null"
+            " where not supported."
+        ),
     )
     by_law: Mapping[Law, float] = Field(
-        description="What each fitted law predicts, in seconds, supported or not."
+        description="What each fitted law predicts, in seconds; empty where not supported."
     )
     leave_one_out_seconds: tuple[float, float] | None = Field(
         description=(
             "Least and most that the best identifiable law predicts when any one point is left out "
-            "(of more than 100 points, any of 100 evenly spaced ones); null: none."
+            "(of more than 100 points, any of 100 evenly spaced ones); null where not supported."
         )
     )
 

@@ -1,0 +1,308 @@
+"""How often a prediction beyond the measured node counts is right: scaling/fits/extrapolation.py on
+simulated sweeps.
+
+    nice -n 19 .venv/bin/python -m benchmarks.extrapolation [--sweeps 1000] [--noise 0.01 0.02]
+        [--runs 3 5] [--curves amdahl ring] [--output FILE.json]
+
+A cell is a curve of true medians on 1, 2, 4 and 8 nodes, a log-normal noise (sigma of the log of a
+time), a number of runs, and how many times slower the link is at 16 nodes, where the prediction is
+made: the part of T(16) that is not compute over 16 is multiplied by it, and nothing measured shows
+it. The interval is looked at twice: in all sweeps, and in those whose prediction is supported,
+which is what a report shows. The rule that stood before this one is asked the same. The exit code
+is 1 where the link stays as it is, a law of the family
+made the times, and fewer than 90 % of the intervals hold the truth (of the supported ones, too,
+where there are 100 or more) or more than 5 % of the supported predictions are off by more than
+10 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.dated_result import store_result
+from scaling.analysis.intervals import Interval
+from scaling.fits.extrapolation import (
+    EXTRAPOLATION_FACTOR,
+    MAX_MARGIN_OF_ERROR,
+    leave_one_out_seconds,
+    predict_by_law,
+    run_noise,
+)
+from scaling.fits.fit import fit_laws
+from scaling.fits.laws import Sample
+from scaling.fits.models import LawFit
+
+NODE_COUNTS = (1, 2, 4, 8)
+AT = EXTRAPOLATION_FACTOR * NODE_COUNTS[-1]
+NOISES = (0.005, 0.01, 0.02, 0.05)
+RUNS = (3, 5)
+LINK_FACTORS = (1, 1.25, 2, 4)
+ONE_NODE_SECONDS = 600.0
+OFF = 0.10
+"""Relative error from which a prediction is wrong."""
+LEAST_COVERED, MOST_OFF, FROM_SUPPORTED = 0.90, 0.05, 100
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What is added to compute over N, as a share of the time on one node, and whether one of the
+    fitted laws is this curve. `per_replica`: the batch grows with the nodes, the steps do not.
+    """
+
+    overhead: Callable[[int], float]
+    in_family: bool = True
+    per_replica: bool = False
+
+    def seconds(self, nodes: int, link_factor: float = 1) -> float:
+        return ONE_NODE_SECONDS * (1 / nodes + link_factor * self.overhead(nodes))
+
+    @property
+    def steps_ratio(self) -> Mapping[int, float]:
+        return {n: 1 / n if self.per_replica else 1.0 for n in (*NODE_COUNTS, AT)}
+
+
+CURVES: Mapping[str, Curve] = {
+    "amdahl 2 %": Curve(lambda n: 0.02 * (n - 1) / n),
+    "amdahl 10 %": Curve(lambda n: 0.10 * (n - 1) / n),
+    "usl": Curve(lambda n: (0.03 * (n - 1) + 0.001 * n * (n - 1)) / n),
+    "ring": Curve(lambda n: 0.20 * (n - 1) / n**2, per_replica=True),
+    "tree": Curve(lambda n: 0.02 * math.log2(n), in_family=False),
+}
+"""tree: a reduction of log2 N stages, which no fitted law is."""
+
+
+@dataclass(frozen=True)
+class Supported:
+    """The supported predictions of a cell's sweeps: the share whose interval holds the truth, the
+    share off by more than 10 %, and the median of their relative errors; None: there is none.
+    """
+
+    count: int
+    covered: float | None
+    off_by_more: float | None
+    median_error: float | None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """`covered` is the share of the sweeps whose interval holds the truth, of those that have one,
+    where not every law is rejected; `median_ratio` is the median of its upper over its lower end.
+    `supported_before`: by the former rule.
+    """
+
+    curve: str
+    link_factor: float
+    noise: float
+    runs: int
+    sweeps: int
+    covered: float | None
+    median_ratio: float | None
+    supported: Supported
+    supported_before: Supported
+
+    @property
+    def is_right(self) -> bool:
+        asked = self.link_factor == 1 and CURVES[self.curve].in_family
+        if not asked:
+            return True
+        shown = self.supported
+        if shown.count < FROM_SUPPORTED:
+            return (self.covered or 0.0) >= LEAST_COVERED
+        covered, off = shown.covered or 0.0, shown.off_by_more or 0.0
+        return min(covered, self.covered or 0.0) >= LEAST_COVERED and off <= MOST_OFF
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A supported one."""
+
+    seconds: float
+    interval: Interval
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one sweep says of the count beyond: the interval, shown or not, the prediction and that
+    of the former rule; None: there is none.
+    """
+
+    interval: Interval | None
+    prediction: Prediction | None
+    before: Prediction | None
+
+
+def main(argv: Sequence[str]) -> int:
+    """Simulate, print, store."""
+    options = _parse(argv)
+    started = time.perf_counter()
+    print(
+        "curve         link noise   n  covered high/low   supported: share, covered,"
+        " off by > 10 %, median error; the same before"
+    )
+    cells: list[Cell] = []
+    for name, noise, runs in product(options.curves, options.noise, options.runs):
+        for cell in simulate(name, noise, runs, options.sweeps, options.seed):
+            cells.append(cell)
+            print(_line(cell), flush=True)
+    for factor in LINK_FACTORS:
+        of_link = [cell for cell in cells if cell.link_factor == factor]
+        sweeps = sum(cell.sweeps for cell in of_link)
+        now = _together([cell.supported for cell in of_link], sweeps)
+        before = _together([cell.supported_before for cell in of_link], sweeps)
+        print(f"link {factor:g}x slower, {sweeps} sweeps: {now}; before: {before}")
+    store_result(
+        options.output,
+        started,
+        cells,
+        seed=options.seed,
+        node_counts=NODE_COUNTS,
+        predicted_at=AT,
+        max_margin_of_error=MAX_MARGIN_OF_ERROR,
+    )
+    return 0 if all(cell.is_right for cell in cells) else 1
+
+
+def simulate(name: str, noise: float, runs: int, sweeps: int, seed: int) -> Iterator[Cell]:
+    """The same sweeps against each truth; `runs` at least 3."""
+    curve = CURVES[name]
+    generator = np.random.default_rng([seed, list(CURVES).index(name), runs, round(noise * 10_000)])
+    true_seconds = np.array([curve.seconds(nodes) for nodes in NODE_COUNTS])
+    answers = []
+    for _ in range(sweeps):
+        errors = generator.normal(0, noise, (len(NODE_COUNTS), runs))
+        answers.append(ask(true_seconds[:, None] * np.exp(errors), curve.steps_ratio))
+    for factor in LINK_FACTORS:
+        yield _cell(name, noise, runs, answers, factor)
+
+
+def ask(times: Floats, steps_ratio: Mapping[int, float]) -> Answer:
+    """(node counts, runs) of times -> what is said at twice the largest count."""
+    medians = np.median(times, axis=1)
+    points = list(zip(NODE_COUNTS, medians.tolist(), strict=True))
+    by_nodes = dict(zip(NODE_COUNTS, times.tolist(), strict=True))
+    fits = fit_laws(points, steps_ratio, runs=by_nodes)
+    noise = run_noise(times.tolist())
+    assert noise is not None
+    nodes = np.array(NODE_COUNTS, dtype=np.float64)
+    sample = Sample(nodes, nodes * medians, np.ones(len(nodes)))
+    interval = predict_by_law(fits.laws, sample, steps_ratio, noise, AT).interval
+    shown = fits.extrapolation
+    prediction = None
+    if shown.train_seconds is not None and shown.interval is not None:
+        prediction = Prediction(shown.train_seconds, shown.interval)
+    return Answer(interval, prediction, by_agreement(fits.laws, sample, steps_ratio))
+
+
+def by_agreement(
+    ranked: Sequence[LawFit], sample: Sample, steps_ratio: Mapping[int, float]
+) -> Prediction | None:
+    """The rule until November 2026, which knew no noise: supported where the laws, and the best
+    identifiable one with any point left out, agree within 10 %. Its interval is their range.
+    """
+    best = next((fit for fit in ranked if fit.identifiable.value), None)
+    if best is None or len(ranked) == 1:
+        return None
+    said = [fit.predict(AT, steps_ratio[AT]) for fit in ranked]
+    said += leave_one_out_seconds(best.law, sample, AT, steps_ratio)
+    if max(said) / min(said) - 1 > 0.10:
+        return None
+    return Prediction(best.predict(AT, steps_ratio[AT]), Interval(low=min(said), high=max(said)))
+
+
+def _cell(name: str, noise: float, runs: int, answers: Sequence[Answer], factor: float) -> Cell:
+    truth = CURVES[name].seconds(AT, factor)
+    intervals = [each.interval for each in answers if each.interval is not None]
+    return Cell(
+        curve=name,
+        link_factor=factor,
+        noise=noise,
+        runs=runs,
+        sweeps=len(answers),
+        covered=float(np.mean([each.contains(truth) for each in intervals])) if intervals else None,
+        median_ratio=(
+            float(np.median([each.high / each.low for each in intervals])) if intervals else None
+        ),
+        supported=_supported([each.prediction for each in answers], truth),
+        supported_before=_supported([each.before for each in answers], truth),
+    )
+
+
+def _supported(predictions: Sequence[Prediction | None], truth: float) -> Supported:
+    shown = [each for each in predictions if each is not None]
+    if not shown:
+        return Supported(0, None, None, None)
+    errors = np.array([each.seconds / truth - 1 for each in shown])
+    return Supported(
+        count=len(shown),
+        covered=float(np.mean([each.interval.contains(truth) for each in shown])),
+        off_by_more=float(np.mean(np.abs(errors) > OFF)),
+        median_error=float(np.median(errors)),
+    )
+
+
+def _together(cells: Sequence[Supported], sweeps: int) -> str:
+    """The supported predictions of several cells as one heap."""
+    total = sum(cell.count for cell in cells)
+    if not total:
+        return "none supported"
+    covered = sum((cell.covered or 0) * cell.count for cell in cells) / total
+    off = sum((cell.off_by_more or 0) * cell.count for cell in cells) / total
+    return (
+        f"{total / sweeps:.1%} supported, of those {covered:.1%} covered,"
+        f" {off:.1%} off by more than 10 %"
+    )
+
+
+def _line(cell: Cell) -> str:
+    of_all = "none"
+    if cell.covered is not None and cell.median_ratio is not None:
+        of_all = f"{cell.covered:6.1%} {cell.median_ratio:8.2f}"
+    shown, before = (_shares(each, cell) for each in (cell.supported, cell.supported_before))
+    return (
+        f"{cell.curve:<12} {cell.link_factor:4g}x {cell.noise:5.1%} {cell.runs:3d}  {of_all:15}"
+        f"   {shown:34}   {before}{'' if cell.is_right else '  required is more'}"
+    )
+
+
+def _shares(supported: Supported, cell: Cell) -> str:
+    share = f"{supported.count / cell.sweeps:6.1%}"
+    if supported.covered is None or supported.off_by_more is None:
+        return f"{share} none"
+    error = supported.median_error or 0
+    return f"{share} {supported.covered:7.1%} {supported.off_by_more:8.1%} {error:+7.1%}"
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.extrapolation", description="See the module."
+    )
+    parser.add_argument("--sweeps", type=int, default=1000, help="per curve, noise and runs")
+    parser.add_argument("--noise", type=float, nargs="+", default=NOISES)
+    parser.add_argument("--runs", type=int, nargs="+", default=RUNS, help="per node count, from 3")
+    parser.add_argument("--curves", nargs="+", choices=list(CURVES), default=list(CURVES))
+    parser.add_argument("--seed", type=int, default=2)
+    parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
+    options = parser.parse_args(argv)
+    if options.sweeps < 1:
+        parser.error(f"--sweeps: got {options.sweeps}; expected 1 or more")
+    if min(options.runs) < 3:
+        parser.error(f"--runs: got {min(options.runs)}; a prediction needs 3 or more")
+    if min(options.noise) <= 0:
+        parser.error(f"--noise: got {min(options.noise):g}; expected a share above 0")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

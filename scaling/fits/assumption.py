@@ -1,0 +1,55 @@
+"""What a prediction takes for granted of nodes that were not measured, in words beside its number.
+
+No measurement knows a change beyond it. What is known of the topology is the instance type and the
+network that the catalogue has for it; where the platform places further nodes is not.
+"""
+
+from __future__ import annotations
+
+from configs.catalogue import InstanceType, UnknownInstanceType, load_catalogue
+from scaling.outcome.outcome import PlatformKind
+
+_NOT_HELD = "if the link gets slower there, neither number nor interval holds (docs/fits.md)"
+
+
+def assumption(kind: PlatformKind, instance_type: str | None, largest: int, nodes: int) -> str:
+    """One sentence on a prediction at `nodes` from at most `largest` measured ones, above 1."""
+    if kind == "simulated":
+        return (
+            "Simulated nodes have no network: the prediction is of the model that computed the"
+            " times, not of a cluster."
+        )
+    if kind == "emulated":
+        return (
+            f"Emulated nodes share one machine: this assumes that it has room for {nodes} of them,"
+            " and says nothing of a network between instances."
+        )
+    return (
+        f"Measured were at most {largest} nodes of {_network(instance_type)}. This assumes that"
+        f" {nodes} are of the same type and as well connected; whether they would be placed in the"
+        f" same rack is not known, and {_NOT_HELD}."
+    )
+
+
+def _network(instance_type: str | None) -> str:
+    """ml.p3.16xlarge (25 Gbit/s a node, without EFA)."""
+    if instance_type is None:
+        return "an unknown instance type and network"
+    try:
+        instance = load_catalogue().get(instance_type)
+    except UnknownInstanceType:
+        return f"{instance_type} (network unknown)"
+    return f"{instance_type} ({_rate(instance)}, {_adapter(instance)})"
+
+
+def _rate(instance: InstanceType) -> str:
+    if instance.network_gbit_per_second is None:
+        return "network rate unknown"
+    most = "up to " if instance.network_burst else ""
+    return f"{most}{instance.network_gbit_per_second:g} Gbit/s a node"
+
+
+def _adapter(instance: InstanceType) -> str:
+    if instance.efa is None:
+        return "EFA unknown"
+    return "with EFA" if instance.efa else "without EFA"

@@ -1,0 +1,287 @@
+"""What the fitted laws say at twice the largest measured node count, and whether that may be
+believed.
+
+docs/fits.md, "Beyond the measured counts". Each law has an interval from the noise of the runs:
+
+    v_i = (π/2)·s²/n_i               variance of the median of n_i runs, relative to it
+    T_j·exp(±t·se_j/T_j)             what law j says; se_j by the delta method, t of Student
+
+The prediction's interval reaches from the lowest to the highest end of all laws that the runs do
+not reject, so it holds the truth at least as often as the interval of the law that made the times,
+whichever it is. s² is the pure error, pooled over the counts, and a law is rejected by the F test
+for lack of fit (Draper and Smith, Applied Regression Analysis, 3rd ed., section 2.1).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import fdtrc, stdtrit
+
+from scaling.analysis.intervals import LEVEL, MIN_REPEATS, Interval
+from scaling.fits.laws import (
+    LAWS,
+    ROUNDING,
+    Floats,
+    LawSpec,
+    Sample,
+    left_out_in_turn,
+    relative_columns,
+    significant,
+    solve,
+)
+from scaling.fits.models import Extrapolation, Law, LawFit, Verdict
+from scaling.formats import counted, format_percent, join_words, nodes_text
+
+EXTRAPOLATION_FACTOR = 2
+MAX_MARGIN_OF_ERROR = 0.10
+"""Of a supported prediction: how far an end of its interval may be from it, as a share of it."""
+MAX_MORE_RUNS = 50
+LACK_OF_FIT_LEVEL = 0.01
+"""Significance level of the F test that rejects a law."""
+_MAX_EXPONENT = 200.0  # of an exponent: what is further away is open all the same
+_WHAT_WOULD = "what would support it"
+
+
+@dataclass(frozen=True)
+class RunNoise:
+    """How the runs of one count differ: relative standard deviation of a run, its degrees of
+    freedom, and the relative variance of each count's median, in order of the counts.
+    """
+
+    deviation: float
+    freedom: int
+    variances: Floats
+
+
+@dataclass(frozen=True)
+class LawPredictions:
+    """What each law says at `nodes`: seconds with a 95 % interval of the median there, and which of
+    the laws the runs reject.
+    """
+
+    nodes: int
+    seconds: Mapping[Law, float]
+    intervals: Mapping[Law, Interval]
+    rejected: tuple[Law, ...]
+
+    @property
+    def interval(self) -> Interval | None:
+        """From the lowest to the highest end of the laws that are left; None: all are rejected."""
+        left = [self.intervals[law] for law in self.intervals if law not in self.rejected]
+        if not left:
+            return None
+        return Interval(low=min(each.low for each in left), high=max(each.high for each in left))
+
+
+def run_noise(runs: Sequence[Sequence[float]]) -> RunNoise | None:
+    """The noise of at least 3 runs at every count; None where a count has fewer."""
+    if min((len(at) for at in runs), default=0) < MIN_REPEATS:
+        return None
+    logs = [np.log(np.asarray(at, dtype=np.float64)) for at in runs]
+    freedom = sum(len(at) - 1 for at in logs)
+    variance = sum(float(((at - at.mean()) ** 2).sum()) for at in logs) / freedom
+    # The variance of a median is at most π/2 times that of the mean, which it nears for many runs.
+    variances = np.array([math.pi / 2 * variance / len(at) for at in logs], dtype=np.float64)
+    return RunNoise(math.sqrt(variance), freedom, variances)
+
+
+def predict_by_law(
+    fits: Sequence[LawFit],
+    sample: Sample,
+    steps_ratio: Mapping[int, float],
+    noise: RunNoise,
+    nodes: int,
+) -> LawPredictions:
+    """What the laws say at `nodes`, whether or not that is supported; the noise is above 0."""
+    specs = {spec.law: spec for spec in LAWS}
+    quantile = float(stdtrit(noise.freedom, (1 + LEVEL) / 2))
+    seconds: dict[Law, float] = {}
+    intervals: dict[Law, Interval] = {}
+    rejected: list[Law] = []
+    for fit in fits:
+        spec = specs[fit.law]
+        own = _with_ratios(spec, sample, steps_ratio)
+        coefficients = solve(spec, own)
+        residuals = relative_columns(spec, own) @ coefficients - 1
+        left = len(own.nodes) - len(spec.symbols)
+        distance = float((residuals**2 / noise.variances).sum())
+        if left > 0 and fdtrc(left, noise.freedom, distance / left) < LACK_OF_FIT_LEVEL:
+            rejected.append(fit.law)
+        terms = _terms(spec, nodes, steps_ratio)
+        node_seconds = float(terms @ coefficients)
+        error = _standard_error(spec, own, terms, noise.variances) / node_seconds
+        factor = math.exp(min(quantile * error, _MAX_EXPONENT))
+        said = node_seconds / nodes
+        seconds[fit.law] = significant(said)
+        intervals[fit.law] = Interval(
+            low=significant(said / factor), high=significant(said * factor)
+        )
+    return LawPredictions(nodes, seconds, intervals, tuple(rejected))
+
+
+def margin_of_error(interval: Interval, seconds: float) -> float:
+    """How far the interval's farther end is from `seconds`, on the log scale."""
+    return max(math.log(interval.high / seconds), math.log(seconds / interval.low))
+
+
+def leave_one_out_seconds(
+    law: Law, sample: Sample, nodes: int, steps_ratio: Mapping[int, float]
+) -> tuple[float, float]:
+    """(least, most) seconds at `nodes` that the law predicts when one of the points is left out."""
+    spec = next(spec for spec in LAWS if spec.law == law)
+    sample = _with_ratios(spec, sample, steps_ratio)
+    terms = _terms(spec, nodes, steps_ratio)
+    seconds = [
+        significant(float(terms @ solve(spec, sample.without(index))) / nodes)
+        for index in left_out_in_turn(len(sample.nodes))
+    ]
+    return min(seconds), max(seconds)
+
+
+def extrapolate(
+    ranked: Sequence[LawFit],
+    sample: Sample,
+    steps_ratio: Mapping[int, float],
+    runs: Sequence[Sequence[float]],
+) -> Extrapolation:
+    """The prediction at twice the largest count, or why there is none.
+
+    runs: the times that each point of the sample is the median of, in its order.
+    """
+    if not len(sample.nodes):
+        return _not_supported(None, "no points")
+    nodes = EXTRAPOLATION_FACTOR * int(sample.nodes[-1])
+    if (why := _why_not_asked(ranked, nodes, steps_ratio)) is not None:
+        return _not_supported(nodes, why)
+    noise = run_noise(runs)
+    if noise is None:
+        few = [int(n) for n, at in zip(sample.nodes, runs, strict=True) if len(at) < MIN_REPEATS]
+        return _not_supported(
+            nodes,
+            f"fewer than {MIN_REPEATS} runs at {_at(few)}, so the noise of a run is not known;"
+            f" what it takes at least: {MIN_REPEATS} runs of each count",
+        )
+    if noise.deviation <= ROUNDING:
+        return _not_supported(
+            nodes,
+            "the runs of each count took exactly as long as each other, so the noise of a run is"
+            f" not known; {_WHAT_WOULD}: times that are not rounded, of runs of their own",
+        )
+    beyond = predict_by_law(ranked, sample, steps_ratio, noise, nodes)
+    known = [fit.law for fit in ranked if fit.identifiable.value and fit.law not in beyond.rejected]
+    interval = beyond.interval
+    if not known or interval is None:
+        rejected = join_words(fit.law for fit in ranked if fit.identifiable.value)
+        return _not_supported(
+            nodes,
+            f"the measured times do not follow {rejected} within the noise of their runs"
+            f" (F test, 1 %); {_WHAT_WOULD}: runs at {nodes_text(nodes)} themselves",
+        )
+    best = known[0]
+    excess = margin_of_error(interval, beyond.seconds[best]) / math.log1p(MAX_MARGIN_OF_ERROR)
+    if excess > 1:
+        return _not_supported(
+            nodes,
+            f"the noise of the runs and the laws leave the time at {nodes_text(nodes)} open by more"
+            f" than {format_percent(MAX_MARGIN_OF_ERROR)};"
+            f" {_WHAT_WOULD}: {_what_would(nodes, excess, runs)}",
+        )
+    return Extrapolation(
+        nodes=nodes,
+        supported=Verdict(value=True, reason=_reason(beyond, best, noise, runs)),
+        law=best,
+        train_seconds=beyond.seconds[best],
+        interval=interval,
+        by_law=beyond.seconds,
+        leave_one_out_seconds=leave_one_out_seconds(best, sample, nodes, steps_ratio),
+    )
+
+
+def _not_supported(nodes: int | None, reason: str) -> Extrapolation:
+    return Extrapolation(
+        nodes=nodes,
+        supported=Verdict(value=False, reason=reason),
+        train_seconds=None,
+        by_law={},
+        leave_one_out_seconds=None,
+    )
+
+
+def _why_not_asked(
+    ranked: Sequence[LawFit], nodes: int, steps_ratio: Mapping[int, float]
+) -> str | None:
+    """Why the laws are not asked at all; None: they are."""
+    more_counts = (
+        f"{_WHAT_WOULD}: further node counts, each with {MIN_REPEATS} runs or more, or runs at"
+        f" {nodes_text(nodes)} themselves"
+    )
+    if not ranked:
+        return f"no law could be fitted; {more_counts}"
+    if not any(fit.identifiable.value for fit in ranked):
+        why = "; ".join(f"{fit.law}: {fit.identifiable.reason}" for fit in ranked)
+        return f"no law is identifiable ({why}); {more_counts}"
+    if len(ranked) == 1:
+        return f"{ranked[0].law} alone could be fitted, so no other law confirms it; {more_counts}"
+    if nodes not in steps_ratio and any(fit.law == "ring" for fit in ranked):
+        return (
+            f"ring gives no prediction: the number of optimiser steps at {nodes_text(nodes)} is not"
+            f" known; {_WHAT_WOULD}: a batch policy"
+        )
+    return None
+
+
+def _what_would(nodes: int, excess: float, runs: Sequence[Sequence[float]]) -> str:
+    """More runs where a sensible number would be enough, else the count itself. A margin of error,
+    here `excess` times the most that is allowed, falls with the square root of the number of runs.
+    """
+    least = min(len(at) for at in runs)
+    more = math.ceil(least * excess**2) - least
+    there = f"runs at {nodes_text(nodes)} themselves"
+    if more > MAX_MORE_RUNS:
+        return there
+    return f"about {counted(more, 'more run')} of each count that scatter as these do, or {there}"
+
+
+def _reason(
+    beyond: LawPredictions, law: Law, noise: RunNoise, runs: Sequence[Sequence[float]]
+) -> str:
+    """On what the prediction rests: the laws, the runs and their noise."""
+    left = [each for each in beyond.seconds if each not in beyond.rejected]
+    least, most = min(len(at) for at in runs), max(len(at) for at in runs)
+    each = str(least) if least == most else f"{least} to {most}"
+    return (
+        f"by {law}; the interval holds what {join_words(left)} leave{'s' if len(left) == 1 else ''}"
+        f" open with {each} runs of each count, which scatter by {noise.deviation * 100:.2g} %"
+    )
+
+
+def _with_ratios(spec: LawSpec, sample: Sample, steps_ratio: Mapping[int, float]) -> Sample:
+    """The sample with the r(N) that ring is fitted with."""
+    if spec.law != "ring":
+        return sample
+    ratios = np.array([steps_ratio[int(nodes)] for nodes in sample.nodes], dtype=np.float64)
+    return replace(sample, steps_ratio=ratios)
+
+
+def _terms(spec: LawSpec, nodes: int, steps_ratio: Mapping[int, float]) -> Floats:
+    """The curve's terms at one node count: times its coefficients they are N·T(N)."""
+    ratio = np.array([steps_ratio.get(nodes, 1.0)], dtype=np.float64)
+    return np.column_stack(spec.columns(np.array([nodes], dtype=np.float64), ratio))[0]
+
+
+def _standard_error(spec: LawSpec, sample: Sample, terms: Floats, variances: Floats) -> float:
+    """Of N·T(N) at `terms`, by the delta method, as if no coefficient had a bound: one at its bound
+    may be there by noise.
+    """
+    relative = relative_columns(spec, sample)
+    scale = np.linalg.norm(relative, axis=0)
+    influence = (terms / scale) @ np.linalg.pinv(relative / scale)
+    return float(np.sqrt((influence**2 * variances).sum()))
+
+
+def _at(counts: Sequence[int]) -> str:
+    return nodes_text(counts[0]) if len(counts) == 1 else f"{join_words(counts)} nodes"

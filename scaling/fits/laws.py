@@ -1,0 +1,187 @@
+"""The scaling laws, and how one is solved: bounded least squares on relative residuals.
+
+docs/method.md, "Fits", and docs/fits.md.
+
+Laws are fitted to node-time N·T(N), where each is linear in coefficients that may not be negative:
+
+    amdahl  N·T = t1·(1 − sigma) + t1·sigma·N                   Amdahl, AFIPS 1967
+    usl     N·T = t1 + t1·alpha·(N − 1) + t1·beta·N·(N − 1)     Gunther, Guerrilla Capacity
+                                                                Planning, 2007; gamma = 1/t1
+    ring    N·T = t_compute + c·r(N)·(N − 1)                    Patarasuk and Yuan, JPDC 69, 2009;
+                                                                arXiv 2006.15704
+
+so bounded linear least squares on the relative residuals (fitted − observed)/observed finds the one
+best fit, without a starting point. r(N) = optimiser steps at N over those at N0. Where r is the
+same everywhere, ring is amdahl's curve with sigma = c·r/t1 and is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import lsq_linear
+
+from scaling.fits.models import Law
+
+Floats = NDArray[np.float64]
+MAX_LEFT_OUT = 100
+_DIGITS = 12  # of every number: the last four of a double depend on the processor's linear algebra
+# A term that adds less than this share of the node-time everywhere is rounding:
+# its coefficient is 0.
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The points: node counts ascending, N·T(N) in node-seconds,
+    r(N) (all 1 where no fitted law uses it).
+
+    `per_sample`: the seconds are of a sample, not of a run.
+    """
+
+    nodes: Floats
+    node_seconds: Floats
+    steps_ratio: Floats
+    per_sample: bool = False
+
+    def without(self, index: int) -> Sample:
+        """The points without one of them, which the law is then asked to predict."""
+        keep = np.arange(len(self.nodes)) != index
+        return Sample(
+            self.nodes[keep], self.node_seconds[keep], self.steps_ratio[keep], self.per_sample
+        )
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A parameter before it has a value; it lies between 0 and `upper`."""
+
+    name: str
+    unit: str | None
+    meaning: str
+    meaning_per_sample: str | None = None  # where the points are seconds per sample; None: the same
+    upper: float = math.inf
+
+
+@dataclass(frozen=True)
+class LawSpec:
+    """`columns(N, r)` are the curve's terms, one per coefficient;
+    `to_parameters` makes parameters of coefficients.
+    """
+
+    law: Law
+    equation: str
+    symbols: tuple[Symbol, ...]
+    columns: Callable[[Floats, Floats], tuple[Floats, ...]]
+    to_parameters: Callable[[Floats], Floats]
+    gradient: Callable[[Floats], Floats]  # d parameter_i / d coefficient_j
+
+
+_T1 = Symbol("t1", "s", "train time on one node", "train time per sample on one node")
+LAWS = (
+    LawSpec(
+        law="amdahl",
+        equation="N·T(N) = t1·(1 + sigma·(N − 1))",
+        symbols=(
+            _T1,
+            Symbol("sigma", None, "share of t1 that more nodes do not shorten", upper=1.0),
+        ),
+        columns=lambda n, r: (np.ones_like(n), n),
+        to_parameters=lambda k: np.array([k[0] + k[1], k[1] / (k[0] + k[1])]),
+        gradient=lambda k: np.array(
+            [[1.0, 1.0], [-k[1] / (k[0] + k[1]) ** 2, k[0] / (k[0] + k[1]) ** 2]]
+        ),
+    ),
+    LawSpec(
+        law="usl",
+        equation="N·T(N) = t1·(1 + alpha·(N − 1) + beta·N·(N − 1))",
+        symbols=(
+            _T1,
+            Symbol("alpha", None, "contention: cost of sharing, per further node"),
+            Symbol("beta", None, "coherency: cost of keeping each pair of nodes consistent"),
+        ),
+        columns=lambda n, r: (np.ones_like(n), n - 1, n * (n - 1)),
+        to_parameters=lambda k: np.array([k[0], k[1] / k[0], k[2] / k[0]]),
+        gradient=lambda k: np.array(
+            [
+                [1.0, 0.0, 0.0],
+                [-k[1] / k[0] ** 2, 1 / k[0], 0.0],
+                [-k[2] / k[0] ** 2, 0.0, 1 / k[0]],
+            ]
+        ),
+    ),
+    LawSpec(
+        law="ring",
+        equation="N·T(N) = t_compute + c·r(N)·(N − 1), r(N) = optimiser steps at N / at N0",
+        symbols=(
+            Symbol(
+                "t_compute",
+                "s",
+                "train time on one node, where nothing is exchanged",
+                "train time per sample on one node, where nothing is exchanged",
+            ),
+            Symbol(
+                "c",
+                "s",
+                "2·M/B times the steps at N0: M bytes of gradients over a link of B bytes/s",
+                "2·M/B times the steps per sample at N0:"
+                " M bytes of gradients over a link of B bytes/s",
+            ),
+        ),
+        columns=lambda n, r: (np.ones_like(n), r * (n - 1)),
+        to_parameters=lambda k: k,
+        gradient=lambda k: np.eye(2),
+    ),
+)
+
+
+def solve(spec: LawSpec, sample: Sample) -> Floats:
+    """Coefficients, none negative, with the least sum of squared relative residuals; negligible
+    ones are exactly 0.
+    """
+    relative = relative_columns(spec, sample)
+    scale = np.linalg.norm(relative, axis=0)
+    solution = lsq_linear(
+        relative / scale,
+        np.ones(len(sample.nodes)),
+        bounds=(0, np.inf),
+        method="bvls",
+        tol=1e-14,
+        max_iter=100,
+    )
+    coefficients: Floats = np.maximum(solution.x, 0) / scale
+    share = (relative * coefficients).max(axis=0)
+    return np.where(share < ROUNDING, 0.0, coefficients)
+
+
+def relative_columns(spec: LawSpec, sample: Sample) -> Floats:
+    """The curve's terms over the observed node-time: shape (points, coefficients); their sum is 1
+    for a perfect fit.
+    """
+    return (
+        np.column_stack(spec.columns(sample.nodes, sample.steps_ratio))
+        / sample.node_seconds[:, np.newaxis]
+    )
+
+
+def left_out_in_turn(points: int) -> Sequence[int]:
+    """The points that are left out in turn: all,
+    or evenly spaced ones where a refit for each would take seconds.
+    """
+    if points <= MAX_LEFT_OUT:
+        return range(points)
+    return [int(index) for index in np.linspace(0, points - 1, MAX_LEFT_OUT).round()]
+
+
+def root_mean_square(values: Floats) -> float:
+    """To the digits that every number has."""
+    return round(float(np.sqrt(np.mean(values**2))), _DIGITS)
+
+
+def significant(value: float) -> float:
+    """The value to the digits that every number has."""
+    return float(f"{value:.{_DIGITS}g}")

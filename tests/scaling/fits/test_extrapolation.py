@@ -1,0 +1,301 @@
+"""The prediction beyond the measured counts: numbers worked out by hand, when there is none, and
+how its interval follows the noise and the number of runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scaling.analysis.intervals import Interval
+from scaling.fits.extrapolation import (
+    MAX_MARGIN_OF_ERROR,
+    LawPredictions,
+    margin_of_error,
+    predict_by_law,
+    run_noise,
+)
+from scaling.fits.fit import fit_laws
+from scaling.fits.laws import Sample
+from scaling.fits.models import Extrapolation, Fits, Law
+
+Runs = dict[int, list[float]]
+COUNTS = (1, 2, 4, 8)
+
+
+def amdahl(nodes: int) -> float:
+    return 600 * (1 + 0.05 * (nodes - 1)) / nodes
+
+
+def ring(nodes: int) -> float:
+    """Fixed per-replica batch: r(N) = 1/N."""
+    return (600 + 240 * (nodes - 1) / nodes) / nodes
+
+
+def sweep(
+    times: Callable[[int], float],
+    noise: float,
+    runs: int,
+    seed: int = 1,
+    counts: Sequence[int] = COUNTS,
+) -> Runs:
+    """Runs whose logarithms have that standard deviation."""
+    errors = np.random.default_rng(seed).normal(0, noise, (len(counts), runs))
+    return {
+        count: (times(count) * np.exp(each)).tolist()
+        for count, each in zip(counts, errors, strict=True)
+    }
+
+
+def spread(times: Callable[[int], float], deviation: float, counts=COUNTS) -> Runs:
+    """Three runs of each count about exact medians: their logarithms are -d, 0 and d from it."""
+    factors = (math.exp(-deviation), 1.0, math.exp(deviation))
+    return {count: [times(count) * factor for factor in factors] for count in counts}
+
+
+def fits_of(runs: Runs, steps_ratio: Mapping[int, float] | None = None) -> Fits:
+    points = [(nodes, float(np.median(at))) for nodes, at in runs.items()]
+    return fit_laws(points, steps_ratio, runs=runs)
+
+
+def beyond(runs: Runs, steps_ratio: Mapping[int, float] | None = None) -> Extrapolation:
+    return fits_of(runs, steps_ratio).extrapolation
+
+
+def said(runs: Runs) -> LawPredictions:
+    """What the laws say at twice the largest count, supported or not."""
+    nodes = np.array(list(runs), dtype=np.float64)
+    medians = np.array([np.median(at) for at in runs.values()])
+    noise = run_noise(list(runs.values()))
+    assert noise is not None
+    sample = Sample(nodes, nodes * medians, np.ones(len(nodes)))
+    return predict_by_law(fits_of(runs).laws, sample, {}, noise, 2 * max(runs))
+
+
+def margin(found: LawPredictions, law: Law) -> float:
+    assert found.interval is not None
+    return margin_of_error(found.interval, found.seconds[law])
+
+
+def refusal(found: Extrapolation) -> str:
+    """Why there is no prediction; that there is no number either is looked at here."""
+    assert not found.supported.value
+    assert (found.train_seconds, found.interval, found.leave_one_out_seconds) == (None, None, None)
+    assert (found.by_law, found.assumes) == ({}, None)
+    return found.supported.reason
+
+
+def test_noise_is_pooled_over_the_counts():
+    # Squares about the means: 2 d² at each of two counts of three, over 4 degrees of freedom.
+    noise = run_noise(list(spread(amdahl, 0.02, (1, 2)).values()))
+    assert noise is not None
+    assert (noise.deviation, noise.freedom) == (pytest.approx(0.02), 4)
+    assert noise.variances == pytest.approx([math.pi / 2 * 0.02**2 / 3] * 2)
+    assert run_noise([[1.0, 1.0, 1.0], [1.0, 1.1]]) is None and run_noise([]) is None
+
+
+def test_interval_of_a_law_is_that_of_the_regression():
+    # A flat node-time at 1, 2, 4 and 8: 1/4 + (16 - 3.75)²/28.75 = 5.4696 variances of a median.
+    # Four counts of three runs: 8 degrees of freedom, t(0.975; 8) = 2.306.
+    found = said(spread(lambda nodes: 100 / nodes, 0.01))
+    variance = math.pi / 2 * 0.01**2 / 3
+    error = 2.306004 * math.sqrt(5.4696 * variance)
+    assert found.seconds["amdahl"] == pytest.approx(100 / 16)
+    ends = found.intervals["amdahl"]
+    assert (ends.low, ends.high) == (
+        pytest.approx(100 / 16 * math.exp(-error)),
+        pytest.approx(100 / 16 * math.exp(error)),
+    )
+
+
+def test_interval_holds_what_each_law_leaves_open():
+    found = said(spread(amdahl, 0.03))
+    # usl has a parameter more, which four counts hardly hold.
+    assert found.intervals["usl"].high > 1.2 * found.intervals["amdahl"].high
+    assert found.interval == found.intervals["usl"] and found.rejected == ()
+    assert margin(found, "amdahl") == pytest.approx(
+        math.log(found.intervals["usl"].high / found.seconds["amdahl"])
+    )
+
+
+def test_supported_prediction_says_on_what_it_rests():
+    found = beyond(spread(amdahl, 0.004))
+    assert found.supported.reason == (
+        "by amdahl; the interval holds what amdahl and usl leave open with 3 runs of each count,"
+        " which scatter by 0.4 %"
+    )
+    assert found.train_seconds == pytest.approx(amdahl(16))
+    assert found.by_law == pytest.approx({"amdahl": amdahl(16), "usl": amdahl(16)})
+    assert found.leave_one_out_seconds == pytest.approx((amdahl(16), amdahl(16)))
+    five = spread(amdahl, 0.003)
+    five[8] = [*five[8], five[8][1], five[8][1]]
+    assert "with 3 to 5 runs of each count" in beyond(five).supported.reason
+
+
+def test_law_that_the_runs_reject_leaves_nothing_open():
+    def bent(nodes: int) -> float:
+        return 600 * (1 + 0.05 * (nodes - 1) + 0.01 * nodes * (nodes - 1)) / nodes
+
+    runs = spread(bent, 0.002, (1, 2, 3, 4, 6, 8))
+    found = said(runs)
+    assert found.rejected == ("amdahl",) and found.interval == found.intervals["usl"]
+    assert beyond(runs).train_seconds == pytest.approx(bent(16))
+    assert beyond(runs).law == "usl"
+    nothing = LawPredictions(
+        16, {"amdahl": 1.0}, {"amdahl": Interval(low=0.5, high=2)}, ("amdahl",)
+    )
+    assert nothing.interval is None
+
+
+def test_margin_of_error_is_that_of_the_farther_end():
+    assert margin_of_error(Interval(low=80, high=110), 100) == pytest.approx(math.log(100 / 80))
+    assert margin_of_error(Interval(low=95, high=130), 100) == pytest.approx(math.log(1.3))
+
+
+def test_ring_predicts_where_the_steps_differ():
+    counts = (1, 2, 4, 8, 16)
+    found = beyond(spread(ring, 0.01, counts), {nodes: 1 / nodes for nodes in (*counts, 32)})
+    assert found.nodes == 32 and found.supported.value
+    assert found.train_seconds == pytest.approx(ring(32))
+    assert found.supported.reason.startswith("by ring; the interval holds what ring leaves open")
+    assert found.interval is not None and found.interval.contains(ring(32))
+
+
+def test_more_runs_narrow_the_interval_and_noise_widens_it():
+    def mean_margin(noise: float, runs: int) -> float:
+        found = [said(sweep(amdahl, noise, runs, seed)) for seed in range(12)]
+        margins = [margin(each, "amdahl") for each in found if each.interval is not None]
+        return float(np.mean(margins))
+
+    by_runs = [mean_margin(0.02, runs) for runs in (3, 5, 10, 20)]
+    assert by_runs == sorted(by_runs, reverse=True) and by_runs[0] > 1.5 * by_runs[-1]
+    by_noise = [mean_margin(noise, 5) for noise in (0.005, 0.01, 0.02, 0.05)]
+    assert by_noise == sorted(by_noise) and by_noise[-1] > 3 * by_noise[0]
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.001])
+def test_interval_covers_the_truth_where_a_law_goes_on(beta):
+    def usl(nodes: int) -> float:
+        return 600 * (1 + 0.03 * (nodes - 1) + beta * nodes * (nodes - 1)) / nodes
+
+    found = [said(sweep(usl, 0.01, 5, seed)).interval for seed in range(60)]
+    covered = [each is not None and each.contains(usl(16)) for each in found]
+    # At least 95 % less the 1 % that the test rejects; 60 draws have a standard error of 3 %.
+    assert np.mean(covered) >= 0.88
+
+
+def test_fewer_than_three_runs_are_refused():
+    runs = sweep(amdahl, 0.01, 5)
+    runs[4], runs[8] = runs[4][:2], runs[8][:1]
+    assert refusal(beyond(runs)) == (
+        "fewer than 3 runs at 4 and 8 nodes, so the noise of a run is not known;"
+        " what it takes at least: 3 runs of each count"
+    )
+    runs[4] = runs[2]
+    assert "fewer than 3 runs at 8 nodes" in refusal(beyond(runs))
+    no_runs = fit_laws([(nodes, amdahl(nodes)) for nodes in COUNTS], None)
+    assert "fewer than 3 runs at 1, 2, 4 and 8 nodes" in refusal(no_runs.extrapolation)
+
+
+def test_runs_without_variance_are_refused():
+    assert refusal(beyond(spread(amdahl, 0))).startswith(
+        "the runs of each count took exactly as long as each other"
+    )
+
+
+def test_noise_that_leaves_more_than_ten_percent_open_is_refused():
+    some, much = refusal(beyond(spread(amdahl, 0.012))), refusal(beyond(spread(amdahl, 0.3)))
+    assert some.startswith(
+        "the noise of the runs and the laws leave the time at 16 nodes open by more than 10 %"
+    )
+    # The margin of three runs over ln 1.1, squared, is how many times as many are needed.
+    error = margin(said(spread(amdahl, 0.012)), "amdahl")
+    more = math.ceil(3 * (error / math.log(1.1)) ** 2) - 3
+    assert f"what would support it: about {more} more runs of each count that scatter" in some
+    assert much.endswith("what would support it: runs at 16 nodes themselves")
+
+
+def test_interval_of_a_supported_prediction_is_within_ten_percent():
+    found = beyond(spread(amdahl, 0.0045))
+    assert found.train_seconds is not None and found.interval is not None
+    assert found.interval.high / found.train_seconds - 1 <= MAX_MARGIN_OF_ERROR
+    assert found.train_seconds / found.interval.low - 1 <= MAX_MARGIN_OF_ERROR
+    assert found.interval.low < found.train_seconds < found.interval.high
+
+
+def test_times_that_follow_no_law_are_refused():
+    # 8 nodes take 30 % longer than the law of the others: 1 % of noise does not explain that.
+    runs = spread(lambda nodes: amdahl(nodes) * (1.3 if nodes == 4 else 1), 0.01)
+    assert refusal(beyond(runs)) == (
+        "the measured times do not follow amdahl within the noise of their runs (F test, 1 %);"
+        " what would support it: runs at 16 nodes themselves"
+    )
+
+
+def test_laws_that_can_not_be_told_are_refused():
+    assert refusal(fit_laws([], None).extrapolation) == "no points"
+    assert refusal(beyond({1: [9.0] * 3, 2: [5.0] * 3})).startswith(
+        "no law is identifiable (amdahl"
+    )
+    linear = spread(lambda nodes: 100 / nodes, 0.01)
+    assert "amdahl: sigma lies on its bound 0" in refusal(beyond(linear))
+
+
+def test_single_law_is_refused():
+    # Without small N nothing holds usl's time on one node above 0.
+    points = [(10, 3.7), (13, 1.7), (18, 125.0), (26, 600.0), (34, 232.0), (40, 29.0)]
+    assert refusal(fit_laws(points, None).extrapolation).startswith(
+        "amdahl alone could be fitted, so no other law confirms it; what would support it: "
+    )
+
+
+def test_unknown_number_of_steps_there_is_refused():
+    runs = spread(ring, 0.01, (1, 2, 4, 8, 16))
+    assert refusal(beyond(runs, {nodes: 1 / nodes for nodes in runs})).startswith(
+        "ring gives no prediction: the number of optimiser steps at 32 nodes is not known"
+    )
+
+
+def test_longer_times_scale_the_prediction_alone():
+    runs = sweep(amdahl, 0.003, 4)
+    hours = {nodes: [3600 * seconds for seconds in at] for nodes, at in runs.items()}
+    one, other = beyond(runs), beyond(hours)
+    assert other.supported == one.supported
+    assert other.train_seconds == pytest.approx(3600 * one.train_seconds)
+    assert isinstance(one.interval, Interval) and isinstance(other.interval, Interval)
+    assert other.interval.high == pytest.approx(3600 * one.interval.high)
+
+
+def test_report_of_an_earlier_version_is_still_read():
+    earlier = {
+        "nodes": 16,
+        "supported": {"value": False, "reason": "moves by 29.8 %"},
+        "train_seconds": None,
+        "by_law": {"amdahl": 435.8},
+        "leave_one_out_seconds": [407.4, 528.7],
+    }
+    assert Extrapolation.model_validate(earlier).interval is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=4),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_any_runs_are_answered(times):
+    runs = {2**index: at for index, at in enumerate(times)}
+    found = beyond(runs, {2**index: 0.5**index for index in range(len(times) + 1)})
+    assert Extrapolation.model_validate_json(found.model_dump_json()) == found
+    if found.supported.value:
+        assert found.interval is not None and found.train_seconds is not None
+        assert found.interval.contains(found.train_seconds)
+    else:
+        assert refusal(found)
