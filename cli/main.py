@@ -79,6 +79,11 @@ def main() -> None:
     is_flag=True,
     help="Return once the jobs are accepted; `collect` makes the report later.",
 )
+@click.option(
+    "--rehash",
+    is_flag=True,
+    help="Read every file of a local dataset, as if none had been hashed before.",
+)
 @look_options
 @output_option
 @guarded
@@ -88,6 +93,7 @@ def run(
     resume: str | None,
     as_started: bool,
     detach: bool,
+    rehash: bool,
     verbose: bool,
     log_format: LogFormat,
     output: Path | None,
@@ -102,6 +108,10 @@ def run(
     # a sweep that goes on has its inputs already
     read = read_config_to_run if resume is None else read_config
     benchmark = read(config, overrides, output)
+    if rehash and benchmark.dataset is not None and not benchmark.dataset.is_remote:
+        from tasks.dataset.hashing import forget_hashes
+
+        forget_hashes(benchmark.dataset)
     from cli.views.stream import Look
 
     look = Look(log_format, verbose, go_on=command_of_run(config, overrides, output))

@@ -7,7 +7,6 @@ against its SHA-256 (tasks/dataset/sending.py).
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -27,6 +26,7 @@ from configs.dataset import DatasetConfig
 from configs.job import CHANNEL_NAME, MAX_EXTRA_CHANNELS
 from configs.models import PlatformConfig
 from scaling import names
+from tasks.dataset.hashing import hash_files
 from tasks.dataset.sending import CONNECTIONS, PART_BYTES, DataFile, send_file
 from tasks.errors import DatasetMissing, DatasetRefused, UploadFailed
 from tasks.events import Meter
@@ -64,7 +64,9 @@ class UploadResult:
 
 
 def scan_directory(config: DatasetConfig) -> Dataset:
-    """Every file of the format below a local source, sorted by name.
+    """Every file of the format below a local source, sorted by name; a file that is as it was when
+    it was last hashed is not read (tasks/dataset/hashing.py).
+
     Raises DatasetMissing where there is none.
     """
     source = Path(config.source)
@@ -76,11 +78,9 @@ def scan_directory(config: DatasetConfig) -> Dataset:
     paths = sorted(path for path in source.rglob(config.pattern) if path.is_file())
     if not paths:
         raise DatasetMissing(f"dataset.source: no {_only(config)}file under {source}")
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        hashes = list(pool.map(_sha256, paths))
     files = tuple(
-        DataFile(path.relative_to(source).as_posix(), path.stat().st_size, sha256, path)
-        for path, sha256 in zip(paths, hashes, strict=True)
+        DataFile(path.relative_to(source).as_posix(), hashed.size_bytes, hashed.sha256, path)
+        for path, hashed in zip(paths, hash_files(config, paths), strict=True)
     )
     digest = names.canonical_digest([[file.name, file.size_bytes, file.sha256] for file in files])
     return Dataset(files, digest)
@@ -194,11 +194,6 @@ def _only(config: DatasetConfig) -> str:
 def _has_manifest(s3: Any, bucket: str, key: str, digest: str) -> bool:
     body = get_bytes(s3, bucket, key)
     return body is not None and json.loads(body).get("digest") == digest
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def download_remote(

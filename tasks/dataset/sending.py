@@ -1,8 +1,12 @@
 """One file into its object: one call where it is small, and never other bytes than were hashed.
 
-A small file is read once, compared with its SHA-256 and sent with that as its checksum, which S3
-compares with what arrives (PutObject, S3 API reference): no look before or after is needed. A large
-one goes in parts and is looked at once it is there.
+A small file is compared with its SHA-256 and sent with that as its checksum, which S3 compares with
+what arrives (PutObject, S3 API reference): no look before or after is needed. A large one goes in
+parts and is looked at once it is there.
+
+Memory is bounded whatever the files' size: what goes in one call is streamed from the file above
+IN_MEMORY_BYTES, so CONNECTIONS times that are held, 8 MiB; a large file goes alone, and
+s3transfer streams its parts from the file too.
 """
 
 from __future__ import annotations
@@ -25,7 +29,11 @@ logger = logging.getLogger("nodesweep.dataset")
 PART_BYTES = 16 * 1024 * 1024
 """Of a large file; objects that are there already were checked by parts of this size."""
 SINGLE_PUT_BYTES = 64 * 1024 * 1024
-"""Up to this size a file is one call, and lies in memory while it is sent."""
+"""Up to this size a file is one call."""
+IN_MEMORY_BYTES = 1024 * 1024
+"""Up to this size a file is read whole. Of a stream botocore asks first whether it is wanted
+(Expect: 100-continue), which costs a small file as long as its sending.
+"""
 CONNECTIONS = 8
 """Calls at once: small files side by side, or the parts of one large file."""
 _TRANSFER = TransferConfig(
@@ -79,25 +87,25 @@ def send_file(
 
 
 def _send_whole(s3: Any, bucket: str, key: str, file: DataFile) -> None:
-    body = file.path.read_bytes()
-    digest = hashlib.sha256(body)
-    if digest.hexdigest() != file.sha256:
-        raise UploadFailed(
-            f"{file.path} has changed since it was hashed; run again to send what it is now"
-        )
-    try:
-        s3.put_object(
-            Bucket=bucket,
-            Key=key,
-            Body=body,
-            Metadata={"sha256": file.sha256},
-            ChecksumAlgorithm="SHA256",
-            ChecksumSHA256=_base64(digest.digest()),
-        )
-    except ClientError as error:
-        if error_code(error) in _OTHER_BYTES:
-            raise _arrived_otherwise(bucket, key, file) from error
-        raise
+    with file.path.open("rb") as stream:
+        if hashlib.file_digest(stream, "sha256").hexdigest() != file.sha256:
+            raise UploadFailed(
+                f"{file.path} has changed since it was hashed; run again to send what it is now"
+            )
+        stream.seek(0)
+        try:
+            s3.put_object(
+                Bucket=bucket,
+                Key=key,
+                Body=stream.read() if file.size_bytes <= IN_MEMORY_BYTES else stream,
+                Metadata={"sha256": file.sha256},
+                ChecksumAlgorithm="SHA256",
+                ChecksumSHA256=_base64(bytes.fromhex(file.sha256)),
+            )
+        except ClientError as error:
+            if error_code(error) in _OTHER_BYTES:
+                raise _arrived_otherwise(bucket, key, file) from error
+            raise
 
 
 def _send_parts(

@@ -19,8 +19,10 @@ from prefect.exceptions import PrefectHTTPStatusError
 
 from cli.guard import explain
 from cli.main import main
+from configs.load import load_config
 from scaling.analysis.speedup import MixedOutcomesError
 from scaling.trend.report_file import parse_report
+from tasks.dataset.hashing import cache_file
 from tasks.errors import PointsMissing
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -437,3 +439,24 @@ def test_how_a_run_is_shown_is_handed_to_its_session(monkeypatch: pytest.MonkeyP
     assert looks[1].go_on == f"nodesweep run {LOCAL} --set training.seed=2 --output 'my reports'"
     refused = nodesweep("run", LOCAL, "--log-format", "xml")
     assert refused.exit_code == 2 and "'xml' is not one of" in refused.output
+
+
+def test_rehash_forgets_the_hashes_of_the_local_dataset(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("cli.session.flow_session", lambda *_, **__: nullcontext())
+
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cli.session.run_flow", stop)
+    dataset = load_config(Path(LOCAL)).dataset
+    assert dataset is not None
+    remembered = cache_file(dataset)
+    remembered.parent.mkdir(parents=True)
+    remembered.touch()
+    nodesweep("run", LOCAL)
+    assert remembered.exists()
+    nodesweep("run", LOCAL, "--rehash")
+    assert not remembered.exists()

@@ -36,12 +36,14 @@ class Counting:
         self._client, self._fail_after = client, fail_after
         self.sent: list[str] = []
         self.calls: list[str] = []
+        self.streamed: list[bool] = []
 
     def put_object(self, **request: Any) -> Any:
         if not request["Key"].endswith("manifest.json"):
             if self._fail_after is not None and len(self.sent) >= self._fail_after:
                 raise ConnectionError("cut off")
             self.calls.append("put_object")
+            self.streamed.append(not isinstance(request["Body"], bytes))
             self.sent.append(request["Key"])
         return self._client.put_object(**request)
 
@@ -168,6 +170,23 @@ def test_a_small_file_is_one_call_with_the_checksum_that_the_service_checks(
     head = s3.head_object(Bucket=platform.bucket, Key=counting.sent[0], ChecksumMode="ENABLED")
     hashed = bytes.fromhex(head["Metadata"]["sha256"])
     assert head["ChecksumSHA256"] == base64.b64encode(hashed).decode()
+
+
+def test_only_files_of_up_to_a_mebibyte_are_held_in_memory(
+    s3: Any, tmp_path: Path, benchmark_config: BenchmarkConfig
+) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"A" * sending.IN_MEMORY_BYTES)
+    (tmp_path / "b.parquet").write_bytes(b"B" * (sending.IN_MEMORY_BYTES + 1))
+    counting = Counting(s3)
+    config, platform = benchmark_config.dataset, benchmark_config.platform
+    result = upload(counting, scan_directory(dataset_at(tmp_path)), config, platform)
+    assert sorted(zip(counting.sent, counting.streamed, strict=True)) == [
+        (names.dataset_data_prefix(platform.prefix, config.name, result.digest) + name, streamed)
+        for name, streamed in [("a.parquet", False), ("b.parquet", True)]
+    ]
+    body = s3.get_object(Bucket=platform.bucket, Key=sorted(counting.sent)[1])["Body"].read()
+    assert body == b"B" * (sending.IN_MEMORY_BYTES + 1)
+    assert sending.CONNECTIONS * sending.IN_MEMORY_BYTES <= 64 * 1024 * 1024
 
 
 def test_a_file_that_changed_after_it_was_hashed_is_refused_and_not_sent(

@@ -1,0 +1,172 @@
+"""The SHA-256 of a local dataset's files, and what is remembered of them between runs.
+
+A file is not read again while its size, times, inode and device are those it was hashed with. They
+lie in one small file for each dataset's folder and pattern, in $XDG_CACHE_HOME beside the prices.
+A hash can come out of it only where it would come out of the file: so the time of the inode's last
+change counts too, which no program can set back, and a file that changed less than
+SETTLED_SECONDS before it was hashed is not remembered, since a further change could get the same
+time (git's rule for its index: Documentation/technical/racy-git.txt).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from configs.dataset import DatasetConfig
+from scaling.names import canonical_digest
+from tasks.events import Meter
+from tasks.sweeps.folder import write_atomic
+
+logger = logging.getLogger("nodesweep.dataset")
+SETTLED_SECONDS = 2.0
+"""More than the granularity of times on any common file system (FAT has 2 s)."""
+_SCHEMA_VERSION = 1
+_BLOCK_BYTES = 1024 * 1024
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What of a file says, without reading it, that its bytes are the same; times are in ns."""
+
+    size_bytes: int
+    modified: int
+    changed: int
+    inode: int
+    device: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> Mark:
+        """That of a file's status."""
+        return cls(
+            status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev
+        )
+
+    def is_settled(self, at: int) -> bool:
+        """Whether the file's last change was long enough before that time in ns."""
+        return max(self.modified, self.changed) + SETTLED_SECONDS * 1e9 <= at
+
+
+@dataclass(frozen=True)
+class Hashed:
+    """A file's size and SHA-256 (hex)."""
+
+    size_bytes: int
+    sha256: str
+
+
+def cache_file(config: DatasetConfig) -> Path:
+    """Where the hashes of this source's files of this pattern are remembered:
+    below $XDG_CACHE_HOME, by default ~/.cache.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    place = canonical_digest([str(Path(config.source).resolve()), config.pattern])
+    return cache / "nodesweep" / "hashes" / f"{place[:32]}.json"
+
+
+def forget_hashes(config: DatasetConfig) -> None:
+    """The next hash_files() reads every file. Raises OSError where the file can't be removed."""
+    cache_file(config).unlink(missing_ok=True)
+
+
+def hash_files(
+    config: DatasetConfig,
+    paths: Sequence[Path],
+    now_ns: Callable[[], int] = time.time_ns,
+) -> list[Hashed]:
+    """Size and SHA-256 of each file, in the order of `paths`; read are, side by side, those that
+    are not as remembered. Then they are remembered, and no others.
+
+    A cache that can't be read or written costs a warning and the time of hashing. Raises OSError
+    where a file can't be read.
+    """
+    cache, source = cache_file(config), Path(config.source)
+    known = _recall(cache)
+    names = [path.relative_to(source).as_posix() for path in paths]
+    marks = [Mark.of(path.stat()) for path in paths]
+    same = {
+        name: known[name]
+        for name, mark in zip(names, marks, strict=True)
+        if name in known and known[name][0] == mark
+    }
+    unread = {name: path for name, path in zip(names, paths, strict=True) if name not in same}
+    unread_bytes = sum(
+        mark.size_bytes for name, mark in zip(names, marks, strict=True) if name in unread
+    )
+    meter = Meter(f"hashing of {config.name}", unread_bytes, "bytes", "dataset")
+    begun = now_ns()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        read = dict(
+            zip(unread, pool.map(lambda path: _hash(path, meter.add), unread.values()), strict=True)
+        )
+    found = same | {name: (mark, hashed) for name, (mark, hashed, _) in read.items()}
+    kept = same | {
+        name: (mark, hashed)
+        for name, (mark, hashed, is_still) in read.items()
+        if is_still and mark.is_settled(begun)
+    }
+    if kept != known:
+        _keep(cache, kept)
+    return [Hashed(found[name][0].size_bytes, found[name][1]) for name in names]
+
+
+def _hash(path: Path, passed: Callable[[int], None]) -> tuple[Mark, str, bool]:
+    """(mark before, SHA-256, whether the mark was the same after)."""
+    digest = hashlib.sha256()
+    with path.open("rb", buffering=0) as stream:
+        before = Mark.of(os.fstat(stream.fileno()))
+        while block := stream.read(_BLOCK_BYTES):
+            digest.update(block)
+            passed(len(block))
+        after = Mark.of(os.fstat(stream.fileno()))
+    return before, digest.hexdigest(), before == after
+
+
+def _recall(cache: Path) -> dict[str, tuple[Mark, str]]:
+    """{name: (mark, SHA-256)}; nothing of a file that is none of ours."""
+    try:
+        text = cache.read_bytes()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        logger.warning("every file is hashed: remembered hashes can't be read: %s", error)
+        return {}
+    try:
+        raw = json.loads(text)
+        if raw["schema_version"] != _SCHEMA_VERSION:
+            raise ValueError(f"schema_version is {raw['schema_version']!r}")
+        return {name: _entry(row) for name, row in raw["files"].items()}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        logger.warning("every file is hashed: %s holds no hashes of ours: %s", cache, error)
+        return {}
+
+
+def _entry(row: Sequence[object]) -> tuple[Mark, str]:
+    *numbers, sha256 = row
+    if not all(type(number) is int for number in numbers):
+        raise ValueError(f"{numbers!r} are not integers")
+    if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
+        raise ValueError(f"{sha256!r} is no SHA-256")
+    size_bytes, modified, changed, inode, device = (int(str(number)) for number in numbers)
+    return Mark(size_bytes, modified, changed, inode, device), sha256
+
+
+def _keep(cache: Path, files: dict[str, tuple[Mark, str]]) -> None:
+    rows = {
+        name: [mark.size_bytes, mark.modified, mark.changed, mark.inode, mark.device, sha256]
+        for name, (mark, sha256) in files.items()
+    }
+    body = {"schema_version": _SCHEMA_VERSION, "files": rows}
+    try:
+        write_atomic(cache, json.dumps(body).encode() + b"\n")
+    except OSError as error:
+        logger.warning("hashes are not remembered: %s", error)
