@@ -139,7 +139,7 @@ def check_control_groups(config: BenchmarkConfig) -> Finding:
     said = looked.stdout.strip() or "could not be looked for"
     if looked.returncode == 0:
         return Finding("ok", said)
-    remedy = "nothing: a duty cycle holds nodes to their CPU share; as root, quotas may be writable"
+    remedy = "nothing; a duty cycle holds nodes to their CPU share; as root, quotas may be writable"
     return Finding("warning", said, remedy)
 
 
@@ -151,10 +151,10 @@ def check_containers(config: BenchmarkConfig) -> Finding:
                 return Finding(
                     "warning",
                     f"{program} is there, but nodes in containers need root",
-                    "nothing: nodes are processes then",
+                    "nothing; nodes are processes then",
                 )
             return Finding("ok", f"{program}; it is tried when the platform starts")
-    return Finding("warning", "neither podman nor docker", "nothing: nodes are processes then")
+    return Finding("warning", "neither podman nor docker", "nothing; nodes are processes then")
 
 
 def check_port(config: BenchmarkConfig) -> Finding:
