@@ -18,7 +18,13 @@ from scaling.formats import (
     join_words,
     nodes_text,
 )
-from scaling.outcome.attainment import LEAST_ATTAINED, attained_share, is_starved, least_attained
+from scaling.outcome.attainment import (
+    LEAST_ATTAINED,
+    attained_share,
+    format_attained,
+    is_starved,
+    least_attained,
+)
 from scaling.outcome.outcome import OWN_CLOCKS
 from scaling.report.evidence import Evidence
 from scaling.report.model import Point, SampleCounts
@@ -107,7 +113,7 @@ def _starved(evidence: Evidence) -> Iterator[str]:
             for point in starved
         }
         got = join_words(
-            f"{format_percent(share)} at {nodes_text(nodes)}" for nodes, share in least.items()
+            f"{format_attained(share)} at {nodes_text(nodes)}" for nodes, share in least.items()
         )
         left_out = sum(not point.used for point in starved)
         subject = f"{counted(left_out, 'job')} left out; times" if left_out else "Times"

@@ -18,7 +18,7 @@ from scaling.formats import (
     format_usd,
     nodes_text,
 )
-from scaling.outcome.attainment import is_starved, least_attained
+from scaling.outcome.attainment import format_attained, is_starved, least_attained
 from scaling.report.model import Point, ScalingReport
 from scaling.report.sources import point_source
 from scaling.report.table import Cell, Column, Group, TextTable, make_table, titled
@@ -156,7 +156,7 @@ def _attempt_columns(
         column(
             "attained",
             "of the CPU asked for, the least",
-            lambda point: format_percent(least_attained([point])),
+            lambda point: format_attained(least_attained([point])),
         ),
         Column(
             "job", "training job, or line of the table; below it, its raw result", job, is_text=True

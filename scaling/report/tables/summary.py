@@ -18,7 +18,7 @@ from scaling.formats import (
     format_value,
     nodes_text,
 )
-from scaling.outcome.attainment import least_attained
+from scaling.outcome.attainment import format_attained, least_attained
 from scaling.report.model import ScalingReport
 from scaling.report.sources import row_source, source_note
 from scaling.report.table import Cell, Column, Group, TextTable, make_table, titled
@@ -233,7 +233,7 @@ def _answer_columns(report: ScalingReport) -> list[Column[SummaryRow]]:
         return Cell(found.answer.replace("_", " "), hover=" and ".join(found.problems))
 
     def attained(row: SummaryRow) -> str:
-        return format_percent(
+        return format_attained(
             least_attained(run for run in report.points if run.used and run.nodes == row.nodes)
         )
 
