@@ -86,9 +86,13 @@ def test_a_tree_of_processes_is_held_to_its_share_and_let_go(spinner: int) -> No
     duty_cycle.limit(0.1)
     wait_until(lambda: reported)
     used, began = sum(map(process_cpu_seconds, pids)), time.monotonic()
-    time.sleep(1.2)
-    used, seconds = sum(map(process_cpu_seconds, pids)) - used, time.monotonic() - began
-    assert 0 < used <= 0.13 * seconds + 0.02
+    time.sleep(1)
+
+    def share() -> float:
+        return (sum(map(process_cpu_seconds, pids)) - used) / (time.monotonic() - began)
+
+    # What a late look let them use too much is taken from the periods after: the share comes down.
+    assert wait_until(lambda: 0 < share() <= 0.12)
     assert wait_until(lambda: states(pids) == {"T"}), "both are stopped together"
     host, periods, stopped = wait_until(lambda: reported[-1] if reported[-1][2] else None)
     assert (host, stopped <= periods) == ("algo-1", True)

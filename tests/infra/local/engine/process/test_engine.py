@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 from dataclasses import replace
+from statistics import median
 
 import pytest
 
@@ -224,15 +225,19 @@ def test_log_sink_that_fails_does_not_hang_the_nodes(bench):
 
 
 def test_quota_is_in_force_from_the_start(bench):
+    """In the middle one of several windows: a duty cycle that was late in one takes what the node
+    used too much from those after.
+    """
     bench.program("""
-        start, cpu = time.monotonic(), time.process_time()
-        while time.monotonic() - start < 1.5: pass
-        print(round((time.process_time() - cpu) / 1.5, 2))
+        for _ in range(7):
+            start, cpu = time.monotonic(), time.process_time()
+            while time.monotonic() - start < 0.2: pass
+            print(round((time.process_time() - cpu) / (time.monotonic() - start), 2))
     """)
     bench.run()
-    share = float(bench.said("algo-1")[0])
-    limit = 0.25
-    assert 0 < share <= limit
+    shares = [float(line) for line in bench.said("algo-1")]
+    assert len(shares) == 7
+    assert 0 < median(shares) <= 0.25
 
 
 def test_job_with_its_own_code_finds_the_images_too(bench):
