@@ -52,12 +52,15 @@ def judge_parity(
     base_values: Sequence[float],
     rule: ParityConfig,
     runs: int | None = None,
+    pairs: Sequence[tuple[float, float]] = (),
 ) -> Parity:
     """Judge the runs at one node count against the baseline's.
 
     `values` are the runs' own final metrics, `metric` their median where all `runs` of them gave
     the same one. Where the baseline has a metric, a point without one, or with another, is not
-    shown to have trained the same model.
+    shown to have trained the same model. `pairs` are (value, baseline's value) of the repeats that
+    both have, where a repeat has the same seed at every node count: these are compared then, since
+    a model that another seed gives says nothing about the node count.
     """
     if base is not None and metric is None:
         return Parity(
@@ -77,13 +80,22 @@ def judge_parity(
         return Parity(verdict="reached_target", reason=reason)
     if base is None:
         return Parity(verdict="unknown", reason="the baseline has no final metric")
-    if min(len(values), len(base_values)) >= TESTED_FROM_REPEATS:
+    if len(pairs) >= TESTED_FROM_REPEATS:
+        return _test_pairs(pairs, metric.goal, rule.tolerance)
+    if not pairs and min(len(values), len(base_values)) >= TESTED_FROM_REPEATS:
         return _test(values, base_values, metric.goal, rule.tolerance)
-    worse = _shortfall(base.value - metric.value, metric.goal)
-    within = _within(worse, rule.tolerance)
+    reached, expected = metric.value, base.value
+    if pairs:
+        reached, expected = map(statistics.median, zip(*pairs, strict=True))
+    within = _within(_shortfall(expected - reached, metric.goal), rule.tolerance)
+    same_repeats = (
+        ""
+        if not pairs or len(pairs) == max(len(values), len(base_values))
+        else (f" in the {len(pairs)} repeats that both have")
+    )
     reason = (
-        f"{format_value(metric.value)} against the baseline's {format_value(base.value)}, tolerance"
-        f" {format_value(rule.tolerance)}; fewer"
+        f"{format_value(reached)} against the baseline's {format_value(expected)}{same_repeats},"
+        f" tolerance {format_value(rule.tolerance)}; fewer"
         f" than {TESTED_FROM_REPEATS} runs each, so not tested"
     )
     return Parity(verdict="same" if within else "different", reason=reason)
@@ -152,6 +164,20 @@ def _test(
         f"({len(values)} and {len(base_values)} runs)"
     )
     return Parity(verdict="same" if same else "different", reason=reason)
+
+
+def _test_pairs(pairs: Sequence[tuple[float, float]], goal: str | None, tolerance: float) -> Parity:
+    """The same of the mean of the differences, repeat by repeat: a paired t-test."""
+    lost = [base_value - value for value, base_value in pairs]
+    mean, count = statistics.mean(lost), len(lost)
+    # A side that does not vary beside one that does: Welch's freedom is that of the differences.
+    errors = _standard_error(lost, mean), 0.0
+    p_value = _p_not_worse(_shortfall(mean, goal), errors, (count, count), tolerance)
+    reason = (
+        f"one-sided t-test of the {count} repeats' differences against a loss of"
+        f" {format_value(tolerance)}: p = {p_value:.2g}"
+    )
+    return Parity(verdict="same" if p_value < SIGNIFICANCE else "different", reason=reason)
 
 
 def _p_not_worse(

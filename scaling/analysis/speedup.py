@@ -153,12 +153,14 @@ class Run(NamedTuple):
     """One attempt as the report counts it: computed once,
     for its row of the summary and for its point.
 
-    `train_seconds` is on the report's clock. What follows `metric` is known only once all attempts
-    at the node count are, since they decide which target holds.
+    `train_seconds` is on the report's clock. A run that `trained` ended with a model; it is `used`
+    where its times count, too, which those of starved nodes don't. What follows `metric` is known
+    only once all attempts at the node count are, since they decide which target holds.
     """
 
     outcome: JobOutcome
     used: bool
+    trained: bool
     train_seconds: float | None
     metric: FinalMetric | None
     seconds_to_target: float | None = None
@@ -186,20 +188,25 @@ class _Group:
         return [(repeat, seconds) for repeat, seconds in known if seconds is not None]
 
     @cached_property
+    def trained(self) -> list[Run]:
+        """The runs whose final metric counts: a model is no worse for nodes that had to wait."""
+        return [attempt for attempt in self.attempts if attempt.trained]
+
+    @cached_property
+    def metric_by_repeat(self) -> dict[int, float]:
+        """Of each repeat the final metric of its run."""
+        return {run.outcome.repeat: run.metric.value for run in self.trained if run.metric}
+
+    @cached_property
     def metric_values(self) -> list[float]:
-        """The used runs' own final metrics."""
-        return [
-            attempt.metric.value
-            for attempt in self.attempts
-            if attempt.used and attempt.metric is not None
-        ]
+        """The runs' own final metrics."""
+        return [run.metric.value for run in self.trained if run.metric is not None]
 
     @cached_property
     def metric(self) -> FinalMetric | None:
-        """The median of the used runs' final metric where they all give the same one."""
-        used = [attempt.metric for attempt in self.attempts if attempt.used]
-        kinds = {(metric.name, metric.goal) for metric in used if metric is not None}
-        if len(kinds) != 1 or len(self.metric_values) != len(self.used):
+        """The median of the runs' final metric where they all give the same one."""
+        kinds = {(run.metric.name, run.metric.goal) for run in self.trained if run.metric}
+        if len(kinds) != 1 or len(self.metric_values) != len(self.trained):
             return None
         name, goal = kinds.pop()
         return FinalMetric(name=name, goal=goal, value=statistics.median(self.metric_values))
@@ -238,8 +245,11 @@ def summarise_runs(
     planned_nodes: Iterable[int] = (),
     parity: ParityConfig | None = None,
     paired: bool = False,
+    same_seeds: bool = False,
 ) -> tuple[tuple[SummaryRow, ...], list[Run]]:
-    """summarise()'s rows, and every attempt as they count it; `paired`: see clock_statistics()."""
+    """summarise()'s rows, and every attempt as they count it; `paired`: see clock_statistics();
+    `same_seeds`: a repeat trains with one seed at every node count, see judge_parity().
+    """
     refuse_mixed(outcomes)
     clock = choose_train_clock(outcomes)
     metric_source = choose_source(outcomes, "final_metric", attrgetter("final_metric"))
@@ -254,7 +264,7 @@ def summarise_runs(
     fastest: float | None = None
     for group in groups:
         on = clocks[group.nodes]
-        verdict = _parity(group, base, parity)
+        verdict = _parity(group, base, parity, same_seeds)
         runs = group.runs(
             price, target_for(group.metric, base.metric if base else None, parity.target_metric)
         )
@@ -319,7 +329,7 @@ def _run(outcome: JobOutcome, clock: TrainClock | None, metric_source: Source) -
     """Spot runs never make the headline (docs/method.md, "Repeats and intervals")."""
     seconds = train_seconds_on(outcome, clock)
     used = seconds is not None and not outcome.spot and outcome.launch_path_only is None
-    return Run(outcome, used, seconds, _final_metric(outcome, metric_source))
+    return Run(outcome, used, used, seconds, _final_metric(outcome, metric_source))
 
 
 def _row_clocks(
@@ -426,13 +436,22 @@ def is_unconfirmed(world_size: int | None, planned: Mapping[str, float]) -> bool
     return world_size is None and "world_size" in planned
 
 
-def _parity(group: _Group, base: _Group | None, rule: ParityConfig) -> Parity:
+def _parity(group: _Group, base: _Group | None, rule: ParityConfig, same_seeds: bool) -> Parity:
     if group is base:
         return Parity(verdict="baseline", reason="the baseline itself")
     if base is None or not group.used:
         return Parity(verdict="unknown", reason="no completed run")
+    ours, theirs = group.metric_by_repeat, base.metric_by_repeat
     return judge_parity(
-        group.metric, group.metric_values, base.metric, base.metric_values, rule, len(group.used)
+        group.metric,
+        group.metric_values,
+        base.metric,
+        base.metric_values,
+        rule,
+        len(group.trained),
+        [(ours[repeat], theirs[repeat]) for repeat in sorted(ours.keys() & theirs)]
+        if same_seeds
+        else (),
     )
 
 

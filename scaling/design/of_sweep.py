@@ -9,6 +9,7 @@ from configs.models import BenchmarkConfig
 from scaling.analysis.speedup import SummaryRow, summarise_runs
 from scaling.design.sequential import Limits, Point, Progress, Times, follow
 from scaling.outcome.outcome import JobOutcome
+from scaling.planning.plan import repeats_share_seeds
 
 if TYPE_CHECKING:
     from scaling.report.model import ScalingReport
@@ -22,7 +23,9 @@ def progress_of(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> Prog
     """
     if config.sweep.design == "full":
         return None
-    rows, runs = summarise_runs(outcomes, parity=config.report.parity)
+    rows, runs = summarise_runs(
+        outcomes, parity=config.report.parity, same_seeds=repeats_share_seeds(config)
+    )
     points = (
         (run.outcome.nodes, run.outcome.repeat, run.train_seconds if run.used else None)
         for run in runs

@@ -155,6 +155,11 @@ def fill_placeholders(value: Scalar, point: PlannedPoint) -> Scalar:
     return re.sub(r"\{(\w+)\}", lambda match: str(numbers[match[1]]), value)
 
 
+def repeats_share_seeds(config: BenchmarkConfig) -> bool:
+    """Whether a repeat trains with one seed at every node count: the program is told it."""
+    return any("{seed}" in str(value) for value in config.training.hyperparameters.values())
+
+
 def _point_order(config: BenchmarkConfig) -> list[tuple[int, int]]:
     """(nodes, repeat) pairs; each repeat is a pass over all node counts,
     shuffled with the recorded seed.

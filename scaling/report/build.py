@@ -28,7 +28,7 @@ from scaling.fits.fit import fit_laws
 from scaling.fits.models import Fits
 from scaling.outcome.outcome import JobOutcome, PlatformKind, TrainClock
 from scaling.planning.fail_fast import given_up_caveat
-from scaling.planning.plan import POLICY_LABELS, SweepPlan
+from scaling.planning.plan import POLICY_LABELS, SweepPlan, repeats_share_seeds
 from scaling.report.caveats import find_caveats
 from scaling.report.evidence import Evidence
 from scaling.report.headline import write_headline
@@ -83,7 +83,12 @@ def analyse(
     # By the order that was planned, before any time is seen (docs/statistics.md).
     paired = config is not None and config.sweep.order == "shuffled"
     rows, runs = summarise_runs(
-        outcomes, price, {nodes for nodes, _ in planned}, rules.parity, paired
+        outcomes,
+        price,
+        {nodes for nodes, _ in planned},
+        rules.parity,
+        paired,
+        same_seeds=config is not None and repeats_share_seeds(config),
     )
     clock = choose_train_clock(outcomes)
     runs.sort(key=attrgetter("outcome.nodes", "outcome.repeat", "outcome.attempt"))

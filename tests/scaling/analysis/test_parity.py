@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 import pytest
-from scipy.stats import ttest_ind
+from scipy.stats import ttest_1samp, ttest_ind
 
 from configs.models import ParityConfig
 from scaling.analysis.parity import FinalMetric, Parity, judge_parity
@@ -159,3 +159,47 @@ def test_tiny_and_huge_metrics_are_tested_all_the_same(scale):
 def test_one_side_without_variance_is_tested_by_the_others():
     # Standard error 0.01/sqrt(3) at 2 degrees of freedom: t = -0.03/0.00577 = -5.2
     assert "p = 0.018 (3 and 3 runs)" in judge([0.96, 0.97, 0.98], [0.96] * 3).reason
+
+
+SEEDED = [0.797, 0.688, 0.666, 0.861, 0.844]  # one per seed: seeds differ more than node counts
+
+
+def judge_seeded(values, base_values, goal="maximize") -> Parity:
+    """The repeats that both have, compared one by one."""
+    base = FinalMetric(name="val", value=statistics.median(base_values), goal=goal)
+    metric = FinalMetric(name="val", value=statistics.median(values), goal=goal)
+    pairs = list(zip(values, base_values, strict=False))
+    return judge_parity(
+        metric, values, base, base_values, ParityConfig(tolerance=0.02), None, pairs
+    )
+
+
+def test_repeats_of_one_seed_are_compared_with_each_other():
+    values = [value - 0.002 * number for number, value in enumerate(SEEDED)]
+    judged = judge_seeded(values, SEEDED)
+    lost = [base - value for value, base in zip(values, SEEDED, strict=True)]
+    p_value = ttest_1samp(lost, 0.02, alternative="less").pvalue
+    assert judged.verdict == "same"
+    assert judged.reason == (
+        f"one-sided t-test of the 5 repeats' differences against a loss of 0.02: p = {p_value:.2g}"
+    )
+    # the seeds alone hide it from a test of all against all
+    assert judge(values, SEEDED).verdict == "different"
+
+
+def test_a_loss_in_every_repeat_is_found():
+    assert judge_seeded([value - 0.05 for value in SEEDED], SEEDED).verdict == "different"
+    assert judge_seeded([value + 0.05 for value in SEEDED], SEEDED).verdict == "same"
+    assert judge_seeded([value + 0.05 for value in SEEDED], SEEDED, "minimize").verdict == (
+        "different"
+    )
+    assert judge_seeded([value + 0.05 for value in SEEDED], SEEDED, None).verdict == "different"
+
+
+def test_of_a_few_repeats_only_those_that_both_have_are_compared():
+    judged = judge_seeded(SEEDED[:2], SEEDED)
+    assert judged.verdict == "same"
+    assert judged.reason == (
+        "0.7425 against the baseline's 0.7425 in the 2 repeats that both have, tolerance 0.02;"
+        " fewer than 3 runs each, so not tested"
+    )

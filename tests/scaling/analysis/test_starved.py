@@ -11,7 +11,7 @@ import pytest
 from configs.models import RecommendationConfig
 from scaling.analysis.advice import Recommendation
 from scaling.analysis.recommend import recommend
-from scaling.analysis.speedup import summarise
+from scaling.analysis.speedup import summarise, summarise_runs
 from scaling.outcome.outcome import Clocks, JobOutcome
 from tests.scaling.analysis.test_recommend import chosen, runner_up, why_not
 
@@ -101,3 +101,36 @@ def test_a_starved_count_fails_no_limit():
     starved = answer.judged[-1]
     assert (starved.nodes, starved.answer) == (4, "undecided")
     assert [verdict.criterion for verdict in starved.verdicts] == ["comparable"]
+
+
+@pytest.mark.parametrize(("same_seeds", "verdict"), [(True, "same"), (False, "different")])
+def test_the_model_of_a_starved_run_counts_and_is_compared_with_that_of_its_seed(
+    same_seeds: bool, verdict: str
+):
+    by_seed = {1: 0.90, 2: 0.60, 3: 0.80}
+    outcomes = [
+        JobOutcome(
+            nodes=nodes,
+            repeat=repeat,
+            attempt=1,
+            job_name=f"n{nodes}-r{repeat}",
+            status="Completed",
+            platform_kind="emulated",
+            clocks=Clocks(train_seconds=100 / nodes),
+            train_clock="program",
+            metrics={
+                "final_metric": {
+                    "name": "accuracy",
+                    "value": accuracy - nodes * 1e-4 * repeat,
+                    "goal": "maximize",
+                }
+            },
+            utilisation={"attained_percent": 40.0 if (nodes, repeat) == (2, 2) else 99.0},
+        )
+        for nodes in (1, 2)
+        for repeat, accuracy in by_seed.items()
+    ]
+    rows, _ = summarise_runs(outcomes, same_seeds=same_seeds)
+    assert (rows[1].n, rows[1].parity.verdict) == (2, verdict)
+    assert rows[1].final_metric is not None
+    assert rows[1].final_metric.value == pytest.approx(0.80 - 2 * 3e-4)
