@@ -109,7 +109,7 @@ def test_schema_accepts_the_shipped_configs() -> None:
         (["plan", "nowhere.yaml"], 2, "no such file"),
         (["plan", LOCAL, "--set", "sweep.colour=1"], 2, "sweep.colour: unknown key"),
         (["plan", LOCAL, "--set", "training.instance_type=ml.local.smal"], 2, "ml.local.small"),
-        (["plan", LOCAL, "--set", "sweep.node_counts=[3]"], 3, "32768 does not divide by 3"),
+        (["plan", LOCAL, "--set", "sweep.node_counts=[3]"], 3, "57344 does not divide by 3"),
         (
             ["plan", REFERENCE, "--set", "sweep.budget_usd=10"],
             3,
