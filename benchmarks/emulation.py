@@ -3,7 +3,7 @@ quiet and beside busy neighbours.
 
     .venv/bin/python benchmarks/emulation.py [--counts 1 2 4 8] [--neighbours 0 1 2] [--seconds 20]
         [--repeats 3] [--ways filled first plain nodes apart] [--torch-python PYTHON]
-        [--report REPORT.json] [--output FILE.json]
+        [--ddp-repeats 5] [--held-by quota duty_cycle] [--report REPORT.json] [--output FILE.json]
 
 The nodes are the process engine's own: its quota, its CPUs, its boot barrier, and what it says they
 attained. Each repeats a unit of work that fits a CPU's cache (a product of matrices) from `go` to
@@ -18,13 +18,16 @@ same work under the same quota that there are always as many as the largest coun
 `first`, and of two or more CPUs the first is left to the rest of the machine.
 
 With --torch-python (a Python that has torch) a bare DDP loop of configs/local.yaml's model is
-trained on the same nodes at every count: no framework, no data on disk, no metrics. --report
-compares its speedups with those of a sweep of the product's program on this machine.
+trained on the same nodes at every count: no framework, no data on disk, no metrics. `--held-by
+quota duty_cycle` runs it twice in turn: held to its vCPUs by the control group's quota, and by
+the duty cycle that stands for it where no group can be written. --report compares its speedups
+with those of a sweep of the product's program on this machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -195,8 +198,18 @@ def main(argv: Sequence[str]) -> int:
     print_ratios(result["work"]["ratios"])
     if options.torch_python:
         bare = measure_ddp(options)
-        result["bare_ddp"] = {"runs": [asdict(run) for run in bare], "speedups": speedups(bare)}
-        print("bare DDP loop, S:", _shown(result["bare_ddp"]["speedups"]))
+        for held_by in options.held_by:
+            of_way = [run for run in bare if run.way == held_by]
+            result[f"bare_ddp_{held_by}"] = {
+                "runs": [asdict(run) for run in of_way],
+                "speedups": speedups(of_way),
+            }
+            print(f"bare DDP loop, {held_by}, S:", _shown(speedups(of_way)))
+        if {"quota", "duty_cycle"} <= {run.way for run in bare}:
+            result["duty_cycle_of_quota"] = _over(
+                result["bare_ddp_duty_cycle"]["speedups"], result["bare_ddp_quota"]["speedups"]
+            )
+            print("duty cycle of quota:", _shown(result["duty_cycle_of_quota"]))
     if options.report:
         product = {
             row["nodes"]: row["clocks"]["train"]["speedup"]
@@ -205,10 +218,8 @@ def main(argv: Sequence[str]) -> int:
         result["product"] = {"report": _read(options.report)["sweep_id"], "speedups": product}
         print("the product's program, S:", _shown(product))
         if options.torch_python:
-            found = result["bare_ddp"]["speedups"]
-            result["product_of_bare"] = {
-                n: s / found[n] for n, s in product.items() if s and n in found
-            }
+            found = result[f"bare_ddp_{options.held_by[0]}"]["speedups"]
+            result["product_of_bare"] = _over(product, found)
             print("product of bare:", _shown(result["product_of_bare"]))
     if options.output:
         write_atomically(options.output, json.dumps(result, indent=1) + "\n")
@@ -240,22 +251,28 @@ def measure_work(options: argparse.Namespace) -> list[Measured]:
 
 
 def measure_ddp(options: argparse.Namespace) -> list[Measured]:
-    """A quiet machine's."""
+    """On a quiet machine: each count by each way of holding nodes to their vCPUs, in turn."""
     runs = []
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder), options.torch_python, DDP, options.instance_type)
-        for repeat in range(1, options.repeats + 1):
-            for nodes in options.counts:
+        benches = {
+            held_by: Bench(Path(folder) / held_by, options.torch_python, DDP, options.instance_type)
+            for held_by in options.held_by
+        }
+        if "duty_cycle" in benches:
+            benches["duty_cycle"].engine._quotas = None
+        for repeat in range(1, options.ddp_repeats + 1):
+            for nodes, (held_by, bench) in itertools.product(options.counts, benches.items()):
                 environment = {
                     "WORLD": str(nodes),
                     "STEPS": str(options.steps),
                     "BATCH": str(options.batch),
+                    "RENDEZVOUS": f"{folder}/rendezvous-{held_by}-{repeat}-{nodes}",
                 }
-                environment["RENDEZVOUS"] = f"{folder}/rendezvous-{repeat}-{nodes}"
                 said, attained = bench.run(nodes, nodes, environment)
-                runs.append(_measured("ddp", nodes, 0, repeat, said, attained))
-                print(f"ddp      N={nodes}: {_line(runs[-1])}", flush=True)
-        bench.engine.close()
+                runs.append(_measured(held_by, nodes, 0, repeat, said, attained))
+                print(f"ddp {held_by} N={nodes}: {_line(runs[-1])}", flush=True)
+        for bench in benches.values():
+            bench.engine.close()
     return runs
 
 
@@ -384,6 +401,10 @@ def _shown(ratios: dict[int, Any]) -> str:
     )
 
 
+def _over(speedups_of: dict[int, float | None], base: dict[int, float]) -> dict[int, float]:
+    return {nodes: s / base[nodes] for nodes, s in speedups_of.items() if s and nodes in base}
+
+
 def _read(path: Path) -> Any:
     return json.loads(path.read_text())
 
@@ -410,14 +431,22 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--instance-type", choices=sorted(capacity.VCPUS_BY_INSTANCE_TYPE), default="ml.local.small"
     )
+    parser.add_argument("--ddp-repeats", type=int, default=5, help="runs of each DDP loop")
+    parser.add_argument(
+        "--held-by",
+        choices=("quota", "duty_cycle"),
+        nargs="+",
+        default=["quota"],
+        help="what holds the DDP loop's nodes to their vCPUs",
+    )
     parser.add_argument("--torch-python", help="a Python with torch, for the bare DDP loop")
     parser.add_argument(
         "--steps",
         type=int,
-        default=28,
-        help="of the DDP loop (2 epochs of configs/local.yaml: 28)",
+        default=16,
+        help="of the DDP loop (2 epochs of configs/local.yaml: 16)",
     )
-    parser.add_argument("--batch", type=int, default=32768, help="its global batch")
+    parser.add_argument("--batch", type=int, default=57344, help="its global batch")
     parser.add_argument(
         "--report",
         type=Path,
