@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from infra.local.engine.host.scope import BUS_VARIABLES, scope_command
 from infra.local.environment import server_environment
 from infra.local.process_identity import start_ticks
 from infra.local.server.contract import (
@@ -265,7 +266,10 @@ def _refuse_other_settings(found: RunningServer, config: ServerConfig) -> None:
 
 
 def _spawn(config: ServerConfig) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-P", "-m", "infra.local", "serve"]
+    environment = server_environment(os.environ)
+    bus = {name: os.environ[name] for name in BUS_VARIABLES if name in os.environ}
+    scope = scope_command(environment | bus)
+    command = [*scope, sys.executable, "-P", "-m", "infra.local", "serve"]
     command += ["--settings", config.to_json()]
     python_path = os.pathsep.join(
         filter(None, [str(_REPOSITORY_ROOT), os.environ.get("PYTHONPATH")])
@@ -277,7 +281,7 @@ def _spawn(config: ServerConfig) -> subprocess.Popen[bytes]:
             stdout=log,
             stderr=log,
             start_new_session=True,
-            env=server_environment(os.environ) | {"PYTHONPATH": python_path},
+            env=environment | (bus if scope else {}) | {"PYTHONPATH": python_path},
         )
 
 

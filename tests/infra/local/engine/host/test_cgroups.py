@@ -4,6 +4,8 @@ tested anywhere.
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from infra.local.engine.host import cgroups
@@ -116,3 +118,17 @@ def test_a_look_for_quotas_changes_nothing(v2_parent, tmp_path):
     refused = cgroups.look_for_quotas(iter([(1, tmp_path / "nowhere")]))
     assert refused == (False, "cgroups not writable")
     assert cgroups.look_for_quotas(iter([])) == (False, "no cgroup cpu controller")
+
+
+@pytest.mark.parametrize("beside", [[], [1]])
+def test_a_group_that_the_platform_has_to_itself_is_left_for_one_below(v2_parent, beside):
+    """The kernel gives no controller to the children of a group that has processes."""
+    (v2_parent / "cgroup.subtree_control").write_text("")
+    procs = "".join(f"{pid}\n" for pid in [os.getpid(), *beside])
+    (v2_parent / "cgroup.procs").write_text(procs)
+    (v2_parent / "platform").mkdir()
+    CpuQuotas(2, v2_parent / "nodes").create("job.algo-1")
+    moved = v2_parent / "platform" / "cgroup.procs"
+    assert moved.exists() is not bool(beside)
+    assert beside or moved.read_text() == str(os.getpid())
+    assert (v2_parent / "cgroup.subtree_control").read_text() == "+cpu"

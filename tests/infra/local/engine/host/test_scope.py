@@ -1,0 +1,58 @@
+"""The scope that an ordinary user's platform asks of systemd, whose program is stood in for:
+no user manager runs where these tests do.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from infra.local.engine.host import scope
+from infra.local.engine.host.scope import scope_command
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Of a user who may write no quota, with a `systemd-run` that runs what it is given."""
+    monkeypatch.setattr(scope, "look_for_quotas", lambda: (False, "cgroups not writable"))
+    place(
+        tmp_path, f'echo "$@" > {tmp_path}/asked; while [ "$1" != -- ]; do shift; done; shift; "$@"'
+    )
+    return {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+
+def place(folder: Path, script: str) -> None:
+    program = folder / "systemd-run"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+
+
+def test_a_user_manager_that_gives_a_scope_is_asked_for_one(environment, tmp_path):
+    command = scope_command(environment)
+    assert command[0] == str(tmp_path / "systemd-run")
+    assert command[-1] == "--"
+    assert {"--user", "--scope", "Delegate=yes"} < set(command)
+    assert (tmp_path / "asked").read_text().endswith("-- true\n")
+
+
+def test_without_a_user_manager_there_is_none(environment, tmp_path):
+    place(tmp_path, "echo 'Failed to connect to bus: No medium found' >&2; exit 1")
+    assert scope_command(environment) == []
+
+
+def test_a_manager_that_does_not_answer_is_given_up(environment, tmp_path, monkeypatch):
+    monkeypatch.setattr(scope, "_DEADLINE_SECONDS", 0.2)
+    place(tmp_path, "exec sleep 30")
+    assert scope_command(environment) == []
+
+
+def test_none_is_asked_for_where_there_is_no_systemd(environment):
+    assert scope_command({"PATH": "/nowhere"}) == []
+
+
+def test_none_is_asked_for_where_quotas_can_be_written(environment, tmp_path, monkeypatch):
+    monkeypatch.setattr(scope, "look_for_quotas", lambda: (True, "cgroup v1"))
+    assert scope_command(environment) == []
+    assert not (tmp_path / "asked").exists()
