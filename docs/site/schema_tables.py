@@ -101,8 +101,9 @@ class _Reference:
             of = f" of {self._kind(items, f'{path}[]')}" if items else ""
             return f"list{of}{_bounds(value)}"
         if kind == "object":
-            values = value.get("additionalProperties") or value.get("patternProperties")
-            values = next(iter(values.values())) if "patternProperties" in value else values
+            values = value.get("additionalProperties")
+            if "patternProperties" in value:
+                (values,) = value["patternProperties"].values()
             of = f" of {self._kind(values, f'{path}.NAME')}" if isinstance(values, dict) else ""
             return f"mapping{of}"
         return f"{_WORDS.get(kind or '', 'any value')}{_bounds(value)}"
