@@ -4,6 +4,7 @@
 # make up     Prefect server, worker, local platform and deployments on this machine; make down ends them
 #             make up PORT=4300 PLATFORM_PORT=4670   on other ports than 4200 (and 4201, the worker's) and 4570
 # make check  format, lint, types, tests, coverage, slow tests (CI)  make lock   refresh requirements.lock
+# make docs   the documentation site, in build/docs/html; every link is checked
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,7 +12,7 @@ STAMP := $(VENV)/.installed
 PORT ?= 4200
 PLATFORM_PORT ?= 4570
 
-.PHONY: setup run up down test slow engines namespaces containers matrix coverage check format lint types lock clean
+.PHONY: setup run up down test slow engines namespaces containers matrix coverage check format lint types docs lock clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -75,6 +76,10 @@ coverage: setup
 
 types: setup
 	$(BIN)/mypy
+
+# Fetches nothing; the fast tests build it, too.
+docs: setup
+	$(BIN)/python -m docs.site.build
 
 # Exact versions with hashes for Python 3.11 on Linux, and the part of them that the worker's image installs; the
 # training image's own file is refreshed as infra/image/README.md says.

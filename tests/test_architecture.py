@@ -21,6 +21,7 @@ ALLOWED = {
     "infra/local": {"infra"},
     "infra/image": set(),
     "benchmarks": {"benchmarks", "cli", "flows", "tasks", "scaling", "configs", "infra"},
+    "docs/site": {"docs", "cli", "scaling", "configs"},
 }
 FLOORS = {"cli", "flows", "tasks", "scaling", "configs", "infra", "benchmarks"}
 PURE = {"scaling", "configs"}

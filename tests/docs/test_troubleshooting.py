@@ -1,0 +1,43 @@
+"""docs/troubleshooting.md: the messages that it explains are those of the code."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGE = (REPOSITORY / "docs" / "troubleshooting.md").read_text()
+MESSAGES = re.findall(r"^\*\*`(.+)`\*\*$", PAGE, re.MULTILINE)
+FLOORS = ("cli", "configs", "flows", "infra", "scaling", "tasks")
+
+
+@cache
+def texts_of_the_code() -> tuple[str, ...]:
+    """Every text of the code, with … for each value that is put in,
+    and the lines of prefect.yaml.
+    """
+    found = (REPOSITORY / "prefect.yaml").read_text().splitlines()
+    for floor in FLOORS:
+        for path in (REPOSITORY / floor).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.JoinedStr):
+                    parts = (getattr(part, "value", "…") for part in node.values)
+                    found.append("".join(part if isinstance(part, str) else "…" for part in parts))
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    found.append(node.value)
+    return tuple(found)
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_a_message_that_is_explained_is_one_of_the_code(message: str) -> None:
+    parts = [re.escape(part) for part in re.split("…+", message)]
+    told = re.compile(".*?".join(parts), re.DOTALL)
+    assert any(told.search(text) for text in texts_of_the_code())
+
+
+def test_there_are_messages() -> None:
+    assert len(MESSAGES) > 40 and len(set(MESSAGES)) == len(MESSAGES)
