@@ -358,10 +358,29 @@ class BenchmarkConfig(Section):
             )
         return None
 
+    @property
+    def probe_problem(self) -> str | None:
+        """What of this config does not go with sweep.design: probe; None: all of it does."""
+        if self.training.spot is not None:
+            return (
+                "training.spot is set, and runs on spot capacity never make the headline, so that"
+                " sweep.design: probe would have nothing to project from; leave it out, or set"
+                " sweep.design: full"
+            )
+        if self.report.parity.target_metric is not None:
+            return (
+                f"report.parity.target_metric is {self.report.parity.target_metric}, and"
+                " sweep.design: probe ends jobs long before they reach it; leave it out, or set"
+                " sweep.design: full"
+            )
+        return None
+
     @model_validator(mode="after")
-    def _design_has_its_limits(self) -> Self:
-        if self.sweep.design == "sequential" and self.sequential_problem is not None:
-            raise ValueError(self.sequential_problem)
+    def _design_has_what_it_needs(self) -> Self:
+        design = self.sweep.design
+        problem = {"sequential": self.sequential_problem, "probe": self.probe_problem}.get(design)
+        if problem is not None:
+            raise ValueError(problem)
         return self
 
     def on_platform(self, platform: PlatformConfig) -> BenchmarkConfig:

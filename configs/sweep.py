@@ -13,6 +13,29 @@ DEFAULT_REPEATS = 3
 DEFAULT_MAX_REPEATS = 5
 
 
+class ProbeConfig(Section):
+    """When a probe of the program may end (docs/probe.md)."""
+
+    precision: float = Field(
+        default=0.01,
+        ge=0.001,
+        le=0.2,
+        description=(
+            "Share of the mean steady step that the half of its 95 % interval may be: 0.01 is"
+            " ±1 %. Half of it takes about four times the steps."
+        ),
+    )
+    max_steps: int = Field(
+        default=2000,
+        ge=30,
+        le=1_000_000,
+        description=(
+            "Optimiser steps after which a probe ends at the latest, however well its step time"
+            " is known."
+        ),
+    )
+
+
 class SweepConfig(Section):
     """Which points are measured, how often and in which order."""
 
@@ -21,12 +44,14 @@ class SweepConfig(Section):
         max_length=512,
         description="Node counts to measure; the smallest is the baseline N0.",
     )
-    design: Literal["full", "sequential"] = Field(
+    design: Literal["full", "sequential", "probe"] = Field(
         default="full",
         description=(
             "full: `repeats` jobs of every node count; sequential: one of each, then from the"
             " largest count down only the repeats that the limits of report.recommendation still"
-            " need, wrong in at most 5 % of sweeps (docs/sequential.md)."
+            " need, wrong in at most 5 % of sweeps (docs/sequential.md); probe: `repeats` jobs of"
+            " every node count that end once their step time is known, their times projected, then"
+            " one whole job at the recommended count to check that (docs/probe.md)."
         ),
     )
     repeats: int = Field(
@@ -34,8 +59,8 @@ class SweepConfig(Section):
         ge=1,
         le=50,
         description=(
-            "Jobs per node count, of design full; 3 or more give an interval. A sequential sweep"
-            " has max_repeats instead."
+            "Jobs per node count, of design full and probe; 3 or more give an interval. A"
+            " sequential sweep has max_repeats instead."
         ),
     )
     max_repeats: Annotated[int, NOT_MEASURED] = Field(
@@ -46,6 +71,12 @@ class SweepConfig(Section):
             "Of design sequential: the most jobs per node count; what is not decided then is"
             " reported as undecided. Raise it and --resume to go on."
         ),
+    )
+    probe: ProbeConfig | None = Field(
+        default=None,
+        # Sweeps of other designs keep their ids and their reports.
+        exclude_if=lambda probe: probe is None,
+        description="Of design probe: when a probe may end; null: its defaults.",
     )
     order: Literal["shuffled", "ascending", "descending"] = Field(
         default="shuffled",
@@ -152,10 +183,14 @@ class SweepConfig(Section):
 
     @model_validator(mode="after")
     def _design_fits(self) -> Self:
-        if self.design == "full" and self.max_repeats != DEFAULT_MAX_REPEATS:
+        if self.design != "sequential" and self.max_repeats != DEFAULT_MAX_REPEATS:
             raise ValueError(
                 f"max_repeats is {self.max_repeats}, and only design: sequential has one; set"
                 " repeats, or design: sequential"
+            )
+        if self.design != "probe" and self.probe is not None:
+            raise ValueError(
+                f"probe is given, and design is {self.design}; set design: probe, or leave it out"
             )
         if self.design == "sequential" and self.repeats != DEFAULT_REPEATS:
             raise ValueError(
@@ -171,22 +206,36 @@ class SweepConfig(Section):
 
     @model_validator(mode="after")
     def _points_are_in_bounds(self) -> Self:
-        counts = len(self.node_counts)
-        repeats = self.most_repeats
-        points = counts * repeats
+        points = self.most_jobs
+        repeats = self.repeats if self.design == "probe" else self.most_repeats
+        check = " and the check" if self.design == "probe" else ""
+        jobs = f"{len(self.node_counts)} node counts x {repeats} repeats{check}"
         if points > MAX_JOBS:
             raise ValueError(
-                f"{counts} node counts x {repeats} repeats are {points} jobs; at most {MAX_JOBS} in"
+                f"{jobs} are {points} jobs; at most {MAX_JOBS} in"
                 " one sweep, the most that was tried: leave out node counts or repeats"
             )
         if self.min_points is not None and self.min_points > points:
             raise ValueError(
-                f"min_points is {self.min_points}, and {counts} node counts x {repeats} repeats are"
+                f"min_points is {self.min_points}, and {jobs} are"
                 f" {points} points; set it to at most {points}, or leave it out for all of them"
             )
         return self
 
     @property
     def most_repeats(self) -> int:
-        """The most jobs per node count; retries do not count."""
-        return self.repeats if self.design == "full" else self.max_repeats
+        """The most jobs per node count; retries do not count. Of a probe the last is the check."""
+        if self.design == "sequential":
+            return self.max_repeats
+        return self.repeats + (self.design == "probe")
+
+    @property
+    def most_jobs(self) -> int:
+        """The most jobs of the sweep; retries do not count."""
+        check = 1 if self.design == "probe" else 0
+        return len(self.node_counts) * (self.most_repeats - check) + check
+
+    @property
+    def probe_ends(self) -> ProbeConfig:
+        """When a probe may end, of a sweep of that design."""
+        return self.probe or ProbeConfig()

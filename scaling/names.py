@@ -58,6 +58,8 @@ def config_digest(config: BenchmarkConfig) -> str:
         _leave_out(asked, name.split("."))
     if config.sweep.design == "full":  # ids of sweeps from before there was another design
         del asked["sweep"]["design"]
+    if config.sweep.design == "probe":
+        asked["sweep"]["probe"] = config.sweep.probe_ends.model_dump(mode="json")
     if config.dataset is not None and not config.dataset.is_remote:
         asked["dataset"]["source"] = PurePath(config.dataset.source).name
     if not config.runs_container_as_it_is:

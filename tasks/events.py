@@ -13,14 +13,15 @@ above, so it gets none of that.
 | sweep-named | `sweep`, `folder`: where its report will lie |
 | sweep-planned | `points`: of each its nodes, repeat and global batch size; `max_parallel_jobs`, \
 `usd_per_hour` of a node, `cost_bound_usd`, `on_cancel` |
-| sweep-decided | of a sequential sweep: `points` that come next, as in sweep-planned, none where \
-it is done; `reason`; `answers`: `nodes`, `answer` and `text` of each count that was looked at |
+| sweep-decided | of a sequential or probe sweep: `points` that come next, as in sweep-planned, \
+none where it is done; `reason`; `answers`: `nodes`, `answer` and `text` of each count that was \
+looked at |
 | job-submitted | |
 | job-state | `state`, `wait_until`: Unix seconds at which a job that has not begun to train is \
 given up |
 | node-line | `host`, `kind` (scaling/outcome/line_kinds.py), `step` where the line tells of one |
-| point-ended | `status`, `train_seconds`, `billable_seconds`, `submit_to_end_seconds`, `steps`, \
-`reason`, `lines`: the last that matter |
+| point-ended | `status`, `train_seconds`, `is_projected`, `billable_seconds`, \
+`submit_to_end_seconds`, `steps`, `reason`, `lines`: the last that matter |
 | progress | `what`, `done`, `of`, `unit`: how far a long step is |
 | build-line | a line of an image build |
 | message | anything else |

@@ -12,10 +12,14 @@ from scaling import names
 from scaling.design.costs import (
     NOISE,
     REFERENCE_MINUTES,
+    REFERENCE_STEPS,
+    STEP_NOISE,
     DesignCost,
     full_cost,
+    probe_cost,
     sequential_cost,
 )
+from scaling.design.probe import is_check
 from scaling.formats import format_percent, join_words
 from scaling.planning.plan import POLICY_LABELS, SweepPlan
 from scaling.planning.request import ResolvedInputs, build_request
@@ -38,9 +42,10 @@ def describe_plan(checked: Checked) -> str:
     config, plan = checked.facts.config, checked.facts.plan
     training, sweep = config.training, config.sweep
     most = "" if sweep.design == "full" else "at most "
+    points = [point for point in plan.points if not is_check(config, point.repeat)]
     lines = [
         (
-            f"{config.name}: {most}{len(plan.points)} jobs on {training.instance_type},"
+            f"{config.name}: {most}{sweep.most_jobs} jobs on {training.instance_type},"
             f" {plan.processes_per_node} process(es) per node, {sweep.order} order (seed"
             f" {sweep.order_seed})"
         ),
@@ -58,8 +63,10 @@ def describe_plan(checked: Checked) -> str:
         f"{point.order + 1:>4} {point.nodes:>6} {point.repeat:>7} {point.world_size:>6} "
         f"{_number(point.global_batch_size):>13} {_number(point.per_replica_batch_size):>12} "
         f"{_number(point.learning_rate):>14}"
-        for point in plan.points
+        for point in points
     ]
+    if sweep.design == "probe":
+        lines.append(f"{sweep.most_jobs:>4} one whole job at the node count that these recommend")
     bound = "unknown" if plan.cost_bound_usd is None else f"{plan.cost_bound_usd:.2f} USD"
     lines += ["", f"cost bound: {bound} ({plan.cost_bound_reason})", *_designs(config, plan)]
     lines += (
@@ -73,18 +80,24 @@ def describe_plan(checked: Checked) -> str:
 
 def _designs(config: BenchmarkConfig, plan: SweepPlan) -> list[str]:
     """What each design would cost if the job took the reference's times; nothing where a
-    sequential one would be refused.
+    sequential one would be refused, and nothing of probes where they would be.
     """
     sweep, goals = config.sweep, config.report.recommendation
     if len(sweep.node_counts) < 2 or config.sequential_problem is not None:
         return []
-    repeats = max(2, sweep.most_repeats)
+    own = sweep.max_repeats if sweep.design == "sequential" else sweep.repeats
+    repeats = max(2, own)
     sequential = sequential_cost(sweep.node_counts, goals, repeats)
-    full = full_cost(sweep.node_counts, sweep.most_repeats)
+    full = full_cost(sweep.node_counts, own)
     shown = {
-        f"full, {sweep.most_repeats} repeats": DesignCost(full, full, full),
+        f"full, {own} repeats": DesignCost(full, full, full),
         f"sequential, up to {repeats}": sequential,
     }
+    if config.probe_problem is None:
+        ends = sweep.probe_ends
+        shown[f"probe, {own} repeats"] = probe_cost(
+            sweep.node_counts, goals, own, ends.precision, ends.max_steps
+        )
     usd = plan.usd_per_hour
     head = f"{'design':<24} {'least':>8} {'expected':>9} {'most':>8}  node-hours"
     lines = ["", f"{head}{'' if usd is None else ', and USD expected'}"]
@@ -98,7 +111,9 @@ def _designs(config: BenchmarkConfig, plan: SweepPlan) -> list[str]:
         *lines,
         (
             f"if the job took the reference's {times} min on {join_words(REFERENCE_MINUTES)} nodes"
-            f" at {format_percent(NOISE)} noise; a curve near a limit, or more noise, takes more"
+            f" at {format_percent(NOISE)} noise; a curve near a limit, or more noise, takes more."
+            f" Probes: {REFERENCE_STEPS:,} steps, each {format_percent(STEP_NOISE)} apart;"
+            " start-up is not in it"
         ),
     ]
 

@@ -176,7 +176,7 @@ def _points(state: RunState, now: float, room: int) -> list[RenderableType]:
             str(point.repeat),
             escape_control_characters(point.state),
             _progress(point, now),
-            format_seconds(point.train_seconds),
+            f"{format_seconds(point.train_seconds)}{' projected' if point.is_projected else ''}",
             format_speedup(speedup),
         )
     left_out = len(points) - len(shown)

@@ -47,6 +47,7 @@ class PointState:
     steps: int | None = None
     """Of the whole training, where the program says so, or a run of the same batch size did."""
     train_seconds: float | None = None
+    is_projected: bool = False
     job_seconds: float | None = None
     """Accepted to ended."""
 
@@ -128,6 +129,7 @@ class RunState:
             point.job, point.state, point.begun = event.job, "Starting", at
             point.trains_since = point.wait_until = point.step = None
             point.train_seconds = point.job_seconds = None
+            point.is_projected = False
 
     def _on_job_state(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
         point = self._point(event)
@@ -155,6 +157,7 @@ class RunState:
         point.job = event.job
         point.state = _STATES_OF_ENDED.get(facts["status"], "failed")
         point.train_seconds = facts["train_seconds"] if point.state == "done" else None
+        point.is_projected = facts.get("is_projected", False)
         point.job_seconds = facts["submit_to_end_seconds"]
         if self.usd_per_hour is not None and facts["billable_seconds"] is not None:
             self.ended_usd += point.nodes * facts["billable_seconds"] * self.usd_per_hour / 3600

@@ -118,21 +118,31 @@ def say_outcome(outcome: JobOutcome) -> None:
     """One line on how a job ended."""
     extra = about_outcome(outcome)
     if outcome.completed:
-        seconds = outcome.clocks.train_seconds
-        logger.info(
-            "%s: trained for %s",
-            outcome.job_name,
-            "an unknown time" if seconds is None else f"{seconds:.1f} s",
-            extra=extra,
-        )
+        logger.info("%s: %s", outcome.job_name, _trained(outcome), extra=extra)
     else:
         logger.error("%s: %s: %s", outcome.job_name, outcome.status, outcome.reason, extra=extra)
+
+
+def _trained(outcome: JobOutcome) -> str:
+    """How long, or how long a whole run is projected to take."""
+    seconds, projection = outcome.clocks.train_seconds, outcome.projection
+    if projection is None:
+        return f"trained for {'an unknown time' if seconds is None else f'{seconds:.1f} s'}"
+    error = projection.error_seconds
+    return (
+        f"projected {projection.train_seconds:.1f} s"
+        f"{'' if error is None else f' ± {error:.1f} s'} of training, from"
+        f" {projection.steps} of {projection.planned_steps} steps"
+    )
 
 
 def about_outcome(outcome: JobOutcome) -> dict[str, Any]:
     """What a view needs of a point that ended, and of a failed one the lines that matter."""
     clocks, error = outcome.clocks, outcome.program_error
+    projected = outcome.projection
     steps = outcome.metric_number("steps") or outcome.logged.get("steps")
+    if projected is not None:
+        steps = None  # of a part; a view takes them for those of every whole run
     lines = [] if outcome.completed else list(outcome.log_tail[-LINES_SHOWN:])
     if error is not None and not outcome.completed:
         lines.append(error.text)
@@ -141,6 +151,7 @@ def about_outcome(outcome: JobOutcome) -> dict[str, Any]:
         job=outcome.job_name,
         status=outcome.status,
         train_seconds=clocks.train_seconds,
+        is_projected=projected is not None,
         billable_seconds=clocks.billable_seconds,
         submit_to_end_seconds=clocks.submit_to_end_seconds,
         steps=None if steps is None else int(steps),

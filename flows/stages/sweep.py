@@ -64,15 +64,22 @@ class SweepRun:
     given_up: str | None
 
 
+_AS_MANY = {
+    "full": "{} jobs",
+    "sequential": "at most {} jobs, as many as its limits need",
+    "probe": "at most {} jobs: probes, and one whole job that checks what is projected from them",
+}
+
+
 def say_plan(config: BenchmarkConfig, plan: SweepPlan, sweep: str) -> None:
     """One line on what will run; a view gets the points too, and what they can cost."""
-    most = len(plan.points)
+    most = config.sweep.most_jobs
     is_full = config.sweep.design == "full"
     points = _facts(plan.points) if is_full else []  # told as they are decided
     logger.info(
         "sweep %s: %s",
         sweep,
-        f"{most} jobs" if is_full else f"at most {most} jobs, as many as its limits need",
+        _AS_MANY[config.sweep.design].format(most),
         extra=about(
             "sweep-planned",
             stage="sweep",
@@ -146,7 +153,7 @@ class _Sweep:
         self.queue = SweepQueue(config, plan, inputs)
         self.slots = NodeSlots(config.sweep.concurrency_limit)
         self._earlier_mark, self._claimant = earlier_mark, uuid4().hex[:12]
-        self._board = SweepBoard(inputs.sweep_id, len(plan.points))
+        self._board = SweepBoard(inputs.sweep_id, config.sweep.most_jobs)
         self._followed_until = utc_now()
         self._is_budget_told = False
         self._quota_pauses: dict[str, Iterator[float]] = {}
@@ -185,7 +192,9 @@ class _Sweep:
                 return order
 
     def _say_decision(self) -> None:
-        """What a sequential sweep knows so far, and why the next jobs are the next; each once."""
+        """What a sequential or probe sweep knows so far, and why the next jobs are the next; each
+        once.
+        """
         progress = self.queue.progress
         if progress is None or progress == self._told:
             return
@@ -376,7 +385,7 @@ def _submit(
     again = f", attempt {attempt.number}" if attempt.number > 1 else ""
     place = f"{plan.points.index(point) + 1}/{len(plan.points)}"
     if config.sweep.design != "full":
-        place = f"of at most {len(plan.points)}"
+        place = f"of at most {config.sweep.most_jobs}"
     logger.info(
         "job %s: %d x %s, repeat %d%s",
         place,

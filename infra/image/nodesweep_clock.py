@@ -9,25 +9,113 @@ Copy this file beside your script.
             clock.step(len(batch))          # after each optimiser step, with this process's samples
         clock.metric("accuracy", 0.93, goal="maximize")
 
+To take part in `sweep.design: probe`, which measures some of the steps and projects the rest, say
+how many there are and leave the loop where `step` says so; in any other sweep it never does:
+
+    with clock(steps=len(batches)):         # all that a whole run makes
+        for batch in batches:
+            train_on(batch)
+            if clock.step(len(batch)):      # the same answer in every process
+                break
+
 In nodesweep's own image it is there to import. It needs nothing but Python 3.8, and no change for
 torch.distributed, Lightning, accelerate, DeepSpeed, Horovod or mpi4py: it asks the one that is
-loaded how many processes there are. It does not communicate, so it can't make a program hang. The
-process of rank 0 writes the file, and nothing where the training raised; every process prints a
-line. docs/metrics.schema.json describes the file: `schema_version`, `train_seconds` and `world` are
-all that a report needs.
+loaded how many processes there are. It does not communicate, so it can't make a program hang; in a
+probe alone rank 0's word is broadcast, by that library, after a few steps that are the same in all
+processes. The process of rank 0 writes the file, and nothing where the training raised; every
+process prints a line. docs/metrics.schema.json describes the file: `schema_version`,
+`train_seconds` and `world` are all that a report needs.
 """
 
 import json
+import math
 import os
 import sys
 import time
-from statistics import median
+from operator import mul
+from statistics import mean, median, stdev
 
 SCHEMA_VERSION = 1
 WARM_UP_STEPS = 10
 # A window of steps that has either is long enough to be quoted.
 ENOUGH_STEPS, ENOUGH_SECONDS = 100, 60.0
+# What a probe is asked for by: the share of the mean step that it may be off by, and where it ends
+# at the latest.
+PROBE_PRECISION, PROBE_MAX_STEPS = "NODESWEEP_PROBE_PRECISION", "NODESWEEP_PROBE_MAX_STEPS"
+_LEAST_STEADY_STEPS, _BATCHES, _LOOKS_GROW_BY = 20, 10, 1.25
+_T_OF_BATCHES = 2.262  # Student's t, 95 % both-sided, of ten batches
 _GROUP_LIBRARIES = ("horovod", "mpi4py", "smdistributed", "torch_xla", "jax", "tensorflow")
+
+
+def mean_step(seconds):
+    """(mean, half-width of its 95 % interval) of the times of steady steps; the half-width is None
+    for fewer than 20.
+
+    Steps depend on those before. The half-width is the wider of two that allow for it: by the means
+    of ten batches (Schmeiser, Operations Research 30(3), 1982, pp. 556-568), and by the correlation
+    of neighbours, as if it were all there is (AR(1)).
+    """
+    n = len(seconds)
+    if n < _LEAST_STEADY_STEPS:
+        return (mean(seconds) if n else None), None
+    size, middle, spread = n // _BATCHES, mean(seconds), stdev(seconds)
+    if spread == 0:
+        return middle, 0.0
+    used = seconds[n - size * _BATCHES :]
+    batches = [mean(used[start : start + size]) for start in range(0, len(used), size)]
+    away = [second - middle for second in seconds]
+    neighbours = sum(map(mul, away, away[1:])) / sum(map(mul, away, away))
+    alike = min(0.99, max(0.0, neighbours + (1 + 3 * neighbours) / n))  # its bias taken off
+    by_neighbours = 1.96 * spread * math.sqrt((1 + alike) / (1 - alike) / n)
+    return middle, max(_T_OF_BATCHES * stdev(batches) / math.sqrt(_BATCHES), by_neighbours)
+
+
+class Probe:
+    """When a run may end because its steady step time is known: asked after every step, it looks
+    after a few of them, which are the same in every process.
+    """
+
+    def __init__(self, precision, max_steps, warm_up_steps=WARM_UP_STEPS):
+        self.precision, self.max_steps = precision, max_steps
+        self.ended = "complete"
+        self._warm_up_steps, self._look_at = warm_up_steps, _LEAST_STEADY_STEPS
+
+    @classmethod
+    def from_environment(cls, warm_up_steps=WARM_UP_STEPS, environment=os.environ):
+        """The probe that the sweep asks for; None where it wants a whole run."""
+        if not environment.get(PROBE_PRECISION):
+            return None
+        precision, most = float(environment[PROBE_PRECISION]), int(environment[PROBE_MAX_STEPS])
+        return cls(precision, most, warm_up_steps)
+
+    def ends(self, steps, steady_seconds, agree):
+        """Whether the run ends after that many steps. `steady_seconds` gives the times of the
+        steady ones, `agree` makes rank 0's answer that of every process.
+        """
+        if steps >= self.max_steps:
+            self.ended = "max_steps"
+            return True
+        if steps < self._warm_up_steps + self._look_at:
+            return False
+        self._look_at = math.ceil((steps - self._warm_up_steps) * _LOOKS_GROW_BY)
+        middle, half = mean_step(steady_seconds())
+        if agree(half is not None and half <= self.precision * middle):
+            self.ended = "precise"
+            return True
+        return False
+
+    def section(self, steady_seconds, planned_steps, **parts):
+        """What metrics.json says of it, under `probe`."""
+        middle, half = mean_step(steady_seconds)
+        return {
+            "ended": self.ended,
+            "precision": self.precision,
+            "max_steps": self.max_steps,
+            "planned_steps": planned_steps,
+            "step_seconds": middle,
+            "step_error_seconds": half,
+            **parts,
+        }
 
 
 class Clock:
@@ -37,12 +125,14 @@ class Clock:
         self._folder = None
         self._reset()
 
-    def __call__(self, output_folder=None):
+    def __call__(self, output_folder=None, steps=None):
         """The clock at zero, for a `with`. The file goes to SM_OUTPUT_DATA_DIR,
-        on SageMaker always set, else here.
+        on SageMaker always set, else here. `steps`: how many a whole run makes, for a probe.
         """
         self._folder = output_folder
         self._reset()
+        self._planned_steps = steps
+        self._probe = Probe.from_environment() if steps else None
         return self
 
     def __enter__(self):
@@ -59,7 +149,9 @@ class Clock:
             self._finish(time.perf_counter() - self._started)
 
     def step(self, samples=None):
-        """An optimiser step has ended, on so many samples of this process (None: not counted)."""
+        """An optimiser step has ended, on so many samples of this process (None: not counted).
+        True, in every process, where a probe has what it needs: leave the loop.
+        """
         now = time.perf_counter()
         self._step_seconds.append(now - self._last_step)
         self._last_step = now
@@ -69,6 +161,20 @@ class Clock:
             self._samples += int(samples)
         if self._group is None:
             self._look()
+        made = len(self._step_seconds)
+        if self._probe is None or made >= self._planned_steps:
+            return False
+        return self._probe.ends(made, lambda: self._step_seconds[WARM_UP_STEPS:], self._agree)
+
+    def _agree(self, is_known):
+        """Rank 0's answer; False where it can't be told to the others, who end at max_steps with
+        it.
+        """
+        if self._group is None:
+            return is_known and self._alone() == 1
+        answer = _broadcast(is_known) if self._group[0] > 1 else is_known
+        self._last_step = time.perf_counter()
+        return answer
 
     def metric(self, name, value, goal=None):
         """The validation metric at the end; the last call counts.
@@ -81,7 +187,7 @@ class Clock:
     def _reset(self):
         self._start_unix_seconds = self._started = self._last_step = 0.0
         self._step_seconds, self._samples, self._is_counted = [], 0, True
-        self._metric = self._group = None
+        self._metric = self._group = self._planned_steps = self._probe = None
 
     def _look(self):
         """Ask for the process group while it is there:
@@ -135,7 +241,7 @@ class Clock:
             if world_size and self._is_counted and self._samples
             else None
         )
-        return {
+        metrics = {
             "schema_version": SCHEMA_VERSION,
             "train_seconds": seconds,
             "world": {"world_size": world_size},
@@ -152,6 +258,9 @@ class Clock:
             "samples": {"processed": processed},
             "final_metric": self._metric,
         }
+        if self._probe is not None:
+            metrics["probe"] = self._probe.section(steady, self._planned_steps)
+        return metrics
 
 
 clock = Clock()
@@ -171,6 +280,19 @@ def _group():
     if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
         return mpi.COMM_WORLD.Get_size(), mpi.COMM_WORLD.Get_rank()
     return None
+
+
+def _broadcast(is_known):
+    """Rank 0's answer, on every rank, by the library whose group is up."""
+    torch = sys.modules.get("torch.distributed")
+    if torch is not None and torch.is_available() and torch.is_initialized():
+        answer = [is_known]
+        torch.broadcast_object_list(answer, src=0)
+        return answer[0]
+    horovod = sys.modules.get("horovod.torch") or sys.modules.get("horovod.tensorflow")
+    if horovod is not None and horovod.is_initialized():
+        return horovod.broadcast_object(is_known, root_rank=0)
+    return sys.modules["mpi4py.MPI"].COMM_WORLD.bcast(is_known, root=0)
 
 
 def _rank_by_launcher():

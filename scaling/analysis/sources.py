@@ -26,14 +26,16 @@ def choose_train_clock(outcomes: Sequence[JobOutcome]) -> TrainClock | None:
     """The one clock for all: the best that every node count has in a completed on-demand run; None
     without any time.
 
-    Better none than two: where no clock is known at every count, it is the whole Training phase.
+    Projected comes first: a probe has no other clock, and the whole run that checks it is no part
+    of the curve. Better none than two: where no clock is known at every count, it is the whole
+    Training phase.
     """
     clocks = {outcome.train_clock for outcome in outcomes if outcome.completed and not outcome.spot}
     clocks.discard(None)
     if len(clocks) < 2:
         return clocks.pop() if clocks else None
     timed = [outcome for outcome in _measured(outcomes) if outcome.train_clock is not None]
-    for clock in (*OWN_CLOCKS, *PHASE_CLOCKS):
+    for clock in ("projected", *OWN_CLOCKS, *PHASE_CLOCKS):
         if _every_count(timed, [train_seconds_on(outcome, clock) for outcome in timed]):
             return clock
     return "training_phase"
@@ -49,7 +51,7 @@ def train_seconds_on(outcome: JobOutcome, clock: TrainClock | None) -> float | N
         return outcome.clocks.train_seconds
     seconds = outcome.train_seconds_by.get(clock)
     if seconds is None and clock == "training_phase":
-        seconds = outcome.phases.get("Training")
+        seconds = outcome.whole_run_phases.get("Training")
     return seconds if seconds is not None and seconds > 0 else None
 
 

@@ -17,12 +17,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import Literal, NamedTuple, TypeVar
-
-from pydantic import Field
+from typing import NamedTuple, TypeVar
 
 from configs.models import ParityConfig
 from scaling.analysis.clocks import (
@@ -41,6 +39,7 @@ from scaling.analysis.cost import (
     seconds_to_target,
 )
 from scaling.analysis.parity import FinalMetric, Parity, judge_parity, target_for
+from scaling.analysis.rows import Baseline, Flag, SummaryRow
 from scaling.analysis.sources import (
     STEP_SECONDS,
     Source,
@@ -51,10 +50,8 @@ from scaling.analysis.sources import (
 )
 from scaling.outcome.attainment import is_starved
 from scaling.outcome.outcome import PHASE_CLOCKS, JobOutcome, TrainClock
-from scaling.parts import Part
 
 T = TypeVar("T")
-Flag = Literal["superlinear", "retrograde", "throughput_only", "world_size_unconfirmed", "starved"]
 # T0/T/N of perfectly scaled times is 1 only up to rounding; a real effect is far larger.
 _ROUNDING = 1e-9
 _STARTUP_PHASES = ("Starting", "Pending", "Downloading")
@@ -73,77 +70,6 @@ class MixedOutcomesError(ValueError):
     """The outcomes can't stand in one table: they come from different instance types, platforms,
     images or policies.
     """
-
-
-class SummaryRow(Part):
-    """One node count. Every statistic is null where it is unknown, never 0."""
-
-    nodes: int = Field(description="N, nodes per job.")
-    n: int = Field(description="Used runs: those the statistics are made of.")
-    n_failed: int = Field(description="Attempts that failed or were stopped; counted and left out.")
-    n_spot: int = Field(description="Completed runs on spot capacity; counted and left out.")
-    world_size: int | None = Field(
-        description="Processes over all nodes; null where no run confirmed it."
-    )
-    global_batch_size: int | None = Field(
-        description="Samples per optimiser step over all processes."
-    )
-    per_replica_batch_size: int | None = Field(description="Samples per process and (micro-)step.")
-    learning_rate: float | None = Field(description="Learning rate at this node count.")
-    clocks: RowClocks = Field(
-        description="Times, speedup and efficiency on each of the four clocks, never mixed."
-    )
-    accelerator_efficiency: float | None = Field(
-        description=(
-            "T of one process / (world size x T(N));"
-            " null where one process on one node was not measured."
-        )
-    )
-    steady_step_seconds: float | None = Field(description="Median step time in the steady window.")
-    startup_seconds: float | None = Field(description="Median of Starting + Pending + Downloading.")
-    data_wait_share: float | None = Field(
-        description="Median share of train time spent waiting for data, 0 to 1."
-    )
-    phases: Mapping[str, float] = Field(description="Median seconds in each secondary status.")
-    epochs: float | None = Field(description="Epochs trained, median.")
-    seconds_to_target: float | None = Field(
-        description="Median train time until the target metric was reached."
-    )
-    costs: RunCosts
-    cost_spread: CostSpread = CostSpread()
-    final_metric: FinalMetric | None = Field(
-        description="Median final metric; null where a run gave none or another."
-    )
-    parity: Parity
-    flags: tuple[Flag, ...] = Field(
-        description=(
-            "superlinear: E > 1; retrograde: slower than some smaller node count; throughput_only:"
-            " the final metric is not shown to be the baseline's, so T is not a time-to-train;"
-            " world_size_unconfirmed: nothing in a used run says how many processes worked"
-            " together; starved: an emulated node got less of the CPU than it asked for,"
-            " so T is too long."
-        )
-    )
-
-    @property
-    def train(self) -> ClockStatistics:
-        return self.clocks.train
-
-    @property
-    def superlinear_by_noise(self) -> bool:
-        """Flagged superlinear, but the interval of the efficiency holds 1:
-        the runs vary as much.
-        """
-        interval = self.clocks.train.efficiency_interval
-        return "superlinear" in self.flags and interval is not None and interval.low <= 1
-
-
-class Baseline(Part):
-    """What the speedups are relative to."""
-
-    nodes: int = Field(description="N0, the smallest node count with a used run.")
-    train_seconds: float = Field(description="T(N0).")
-    relative: bool = Field(description="True where N0 is not 1 or not the smallest planned count.")
 
 
 _NO_COSTS = RunCosts(**dict.fromkeys(RunCosts.model_fields))
@@ -165,6 +91,8 @@ class Run(NamedTuple):
     metric: FinalMetric | None
     seconds_to_target: float | None = None
     costs: RunCosts = _NO_COSTS
+    whole_run_costs: RunCosts = _NO_COSTS
+    """Of a probe projected; of any other attempt its own."""
 
 
 @dataclass(frozen=True)
@@ -217,7 +145,13 @@ class _Group:
         for each in self.attempts:
             to_target = seconds_to_target(each.outcome, target)
             costs = run_costs(each.outcome, price, each.train_seconds, to_target)
-            runs.append(each._replace(seconds_to_target=to_target, costs=costs))
+            whole = costs
+            if each.outcome.projection is not None:
+                longer = replace(each.outcome, clocks=each.outcome.whole_run_clocks)
+                whole = run_costs(longer, price, each.train_seconds, to_target)
+            runs.append(
+                each._replace(seconds_to_target=to_target, costs=costs, whole_run_costs=whole)
+            )
         return runs
 
 
@@ -345,8 +279,8 @@ def _row_clocks(
     readers: dict[ClockName, Callable[[Run], float | None]] = {
         "train": attrgetter("train_seconds"),
         "steady": lambda run: seconds_per_sample(run.outcome, steps),
-        "billable": attrgetter("outcome.clocks.billable_seconds"),
-        "submit_to_end": attrgetter("outcome.clocks.submit_to_end_seconds"),
+        "billable": attrgetter("outcome.whole_run_clocks.billable_seconds"),
+        "submit_to_end": attrgetter("outcome.whole_run_clocks.submit_to_end_seconds"),
     }
     bases: dict[ClockName, int | None] = dict.fromkeys(readers, baseline)
     bases["train"] = None if clock in PHASE_CLOCKS else baseline
@@ -382,6 +316,8 @@ def _row(
         n=len(used),
         n_failed=sum(not outcome.completed for outcome in group.outcomes),
         n_spot=sum(outcome.spot and outcome.completed for outcome in group.outcomes),
+        n_projected=sum(outcome.projection is not None for outcome in used),
+        projection_error_seconds=_largest_error(used),
         world_size=world,
         global_batch_size=_agreed(outcome.global_batch_size for outcome in known),
         per_replica_batch_size=_agreed(outcome.per_replica_batch_size for outcome in known),
@@ -398,7 +334,7 @@ def _row(
         phases=_phases(used),
         epochs=_middle(outcome.metric_number("epochs") for outcome in used),
         seconds_to_target=None if None in to_target else _middle(to_target),
-        costs=_costs([run.costs for run in used_runs]),
+        costs=_costs([run.whole_run_costs for run in used_runs]),
         cost_spread=_cost_spread(runs),
         final_metric=group.metric,
         parity=verdict,
@@ -455,6 +391,13 @@ def _parity(group: _Group, base: _Group | None, rule: ParityConfig, same_seeds: 
     )
 
 
+def _largest_error(used: Sequence[JobOutcome]) -> float | None:
+    """Of the projected times among them; None where one is not known."""
+    projected = [outcome.projection for outcome in used if outcome.projection is not None]
+    errors = _known(projection.error_seconds for projection in projected)
+    return max(errors) if errors and len(errors) == len(projected) else None
+
+
 def _costs(each: Sequence[RunCosts]) -> RunCosts:
     """The median of each cost over the used runs; of a target not every run reached, none."""
     medians = {
@@ -468,8 +411,8 @@ def _costs(each: Sequence[RunCosts]) -> RunCosts:
 def _cost_spread(runs: Sequence[Run]) -> CostSpread:
     on_demand = [run for run in runs if not run.outcome.spot]
     return cost_spread(
-        [run.costs.total_usd for run in runs if run.used],
-        [run.costs.total_usd for run in on_demand],
+        [run.whole_run_costs.total_usd for run in runs if run.used],
+        [run.whole_run_costs.total_usd for run in on_demand],
         sum(run.outcome.completed for run in on_demand),
     )
 
@@ -497,7 +440,9 @@ def _phases(used: Sequence[JobOutcome]) -> dict[str, float]:
     """Median seconds of each phase over the runs that had it, in order of first appearance."""
     found = dict.fromkeys(phase for outcome in used for phase in outcome.phases)
     return {
-        phase: statistics.median(o.phases[phase] for o in used if phase in o.phases)
+        phase: statistics.median(
+            o.whole_run_phases[phase] for o in used if phase in o.whole_run_phases
+        )
         for phase in found
     }
 

@@ -76,7 +76,7 @@ def recommend_sequential(
 
 def spared(config: BenchmarkConfig | None, progress: Progress | None) -> Iterator[str]:
     """A caveat: what the design did not run, and what follows from that."""
-    if config is None or progress is None:
+    if config is None or progress is None or config.sweep.design != "sequential":
         return
     most = len(config.sweep.node_counts) * config.sweep.max_repeats
     yield (

@@ -21,6 +21,13 @@ REFERENCE_MINUTES: Mapping[int, float] = {1: 99.0, 2: 55.0, 4: 27.0, 8: 13.5}
 NOISE = 0.02
 """Assumed spread of a run, sigma of the logarithm."""
 SIMULATED_SWEEPS = 50
+REFERENCE_STEPS = 5000
+"""Assumed steps of a run: the reference does not say how many it made."""
+STEP_NOISE = 0.05
+"""Assumed spread of a step, as a share of the mean."""
+_LEAST_PROBE_STEPS = 30  # ten to warm up and twenty to look at: infra/image/nodesweep_clock.py
+_WARM_UP_STEPS = 10
+_NORMAL = 1.96  # 95 %, both-sided
 
 
 @dataclass(frozen=True)
@@ -65,6 +72,45 @@ def sequential_cost(
     runs = [hours(lambda: generator.gauss(0, NOISE)) for _ in range(SIMULATED_SWEEPS)]
     least = hours(lambda: 0.0)
     return DesignCost(min(least, *runs), fmean(runs), full_cost(counts, max_repeats))
+
+
+def probe_cost(
+    counts: Sequence[int],
+    goals: RecommendationConfig,
+    repeats: int,
+    precision: float,
+    max_steps: int,
+) -> DesignCost:
+    """Node-hours on the reference curve, start-up not included: the probes by how many steps each
+    makes, and the check. Least: the fewest steps, and a check where it is cheapest; most: max_steps
+    each, and a check where it is dearest.
+    """
+    steady = (_NORMAL * STEP_NOISE / precision) ** 2
+    whole = full_cost(counts, repeats)
+    checks = {nodes: full_cost([nodes], 1) for nodes in counts}
+
+    def hours(steps: float, check: float) -> float:
+        made = min(max(steps, _LEAST_PROBE_STEPS), max_steps, REFERENCE_STEPS)
+        return whole * made / REFERENCE_STEPS + check
+
+    return DesignCost(
+        least=hours(0, min(checks.values())),
+        expected=hours(_WARM_UP_STEPS + steady, checks[_reference_choice(counts, goals)]),
+        most=hours(max_steps, max(checks.values())),
+    )
+
+
+def _reference_choice(counts: Sequence[int], goals: RecommendationConfig) -> int:
+    """The largest count that passes the limits by the reference's own times, else the smallest."""
+    base = min(counts)
+
+    def passes(nodes: int) -> bool:
+        efficiency = reference_minutes(base) * base / reference_minutes(nodes) / nodes
+        half = reference_minutes(nodes // 2) if nodes // 2 in counts and nodes % 2 == 0 else None
+        ratio = math.inf if half is None else half / reference_minutes(nodes)
+        return efficiency >= goals.min_efficiency and ratio >= goals.min_doubling_ratio
+
+    return max((nodes for nodes in counts if nodes != base and passes(nodes)), default=base)
 
 
 def _simulate(

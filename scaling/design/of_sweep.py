@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from configs.catalogue import load_catalogue
 from configs.models import BenchmarkConfig
-from scaling.analysis.speedup import SummaryRow, summarise_runs
+from scaling.analysis.cost import Price, price_of
+from scaling.analysis.rows import SummaryRow
+from scaling.analysis.speedup import summarise_runs
+from scaling.design.probe import probe_progress
 from scaling.design.sequential import Limits, Point, Progress, Times, follow
 from scaling.outcome.outcome import JobOutcome
 from scaling.planning.plan import repeats_share_seeds
@@ -18,19 +22,29 @@ _NOT_COMPARABLE = frozenset({"throughput_only", "starved"})
 
 
 def progress_of(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> Progress | None:
-    """Where a sequential sweep stands by the outcomes of the points that have ended; None of a full
-    one.
+    """Where a sequential or probe sweep stands by the outcomes of the points that have ended; None
+    of a full one.
     """
     if config.sweep.design == "full":
         return None
     rows, runs = summarise_runs(
-        outcomes, parity=config.report.parity, same_seeds=repeats_share_seeds(config)
+        outcomes,
+        _price(config),
+        parity=config.report.parity,
+        paired=config.sweep.order == "shuffled",
+        same_seeds=repeats_share_seeds(config),
     )
     points = (
         (run.outcome.nodes, run.outcome.repeat, run.train_seconds if run.used else None)
         for run in runs
     )
     return progress_by_rows(config, rows, points)
+
+
+def _price(config: BenchmarkConfig) -> Price:
+    """As the report knows it: a budget per run may decide which count is checked."""
+    instance = load_catalogue().get(config.training.instance_type)
+    return price_of(instance, config.platform.region)
 
 
 def progress_by_rows(
@@ -42,6 +56,8 @@ def progress_by_rows(
 
     Times that hold start-up, too, make no ratio, so that none is taken (docs/method.md, "Clocks").
     """
+    if config.sweep.design == "probe":
+        return probe_progress(config, rows, {(nodes, repeat) for nodes, repeat, _ in attempts})
     has_ratios = any(row.train.efficiency is not None for row in rows)
     times: dict[Point, float | None] = {}
     for nodes, repeat, seconds in attempts:

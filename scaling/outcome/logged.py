@@ -22,6 +22,7 @@ from scaling.names import METRICS_FILE
 NUMBERS = (
     "train_seconds",
     "steps",
+    "planned_steps",
     "steady_step_seconds",
     "final_metric",
     "epochs",
@@ -70,7 +71,8 @@ class Logged(NamedTuple):
     a time is None where no line tells it.
 
     `unmatched` are the metric definitions that found nothing, neither for the platform nor here;
-    none where no line of the log could be read.
+    none where no line of the log could be read. `steady_seconds` are the times of the steady steps,
+    of each step the slowest rank's, where the log has a line for each.
     """
 
     numbers: Mapping[str, float] = {}
@@ -78,6 +80,7 @@ class Logged(NamedTuple):
     start_unix_seconds: float | None = None
     first_step_unix_seconds: float | None = None
     unmatched: tuple[UnmatchedMetric, ...] = ()
+    steady_seconds: tuple[float, ...] = ()
 
 
 def needs_log(metrics: Mapping[str, Any] | None) -> bool:
@@ -160,7 +163,7 @@ def read_logged(description: Mapping[str, Any], lines: Iterable[LogLine] = ()) -
         if matched is None
         else [likely[name].unmatched for name in missing if name not in matched]
     )
-    return Logged(numbers, frozenset(worlds), start, first_step, tuple(unmatched))
+    return Logged(numbers, frozenset(worlds), start, first_step, tuple(unmatched), tuple(steady))
 
 
 def contradiction(planned: int, nodes: int, said: Mapping[str, Sequence[int]]) -> str | None:

@@ -7,7 +7,6 @@ one that is not known is None.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,8 +17,17 @@ from pydantic import ConfigDict, Field
 
 from scaling.analysis.parity import FinalMetric
 from scaling.outcome.failure import name_host, read_failure
+from scaling.outcome.given import dig, finite, positive
 from scaling.outcome.logged import FILE, LOG, Logged, UnmatchedMetric, contradiction
 from scaling.outcome.program_error import ProgramError
+from scaling.outcome.projection import (
+    ASKED_BY,
+    OF_ANY_PART,
+    Projection,
+    of_whole_run,
+    project,
+    steps_of,
+)
 from scaling.parts import Part
 from scaling.secrets import hide_in_text
 
@@ -28,6 +36,7 @@ PlatformKind = Literal["aws", "emulated", "simulated", "measured"]
 who ran them, and on what, is not known here.
 """
 TrainClock = Literal[
+    "projected",
     "program",
     "logged",
     "phase_from_start_line",
@@ -36,8 +45,9 @@ TrainClock = Literal[
     "measured",
     "throughput",
 ]
-"""Where a train time is from. Of a job, best first: `program`, its metrics.json, which the
-training program writes; `logged`, the train_seconds of its log, which a metric
+"""Where a train time is from. Of a job that ended itself early (sweep.design: probe) `projected`
+alone, what a whole run would have taken. Of any other, best first: `program`, its metrics.json,
+which the training program writes; `logged`, the train_seconds of its log, which a metric
 definition may have matched; then the platform's Training phase, which holds start-up too: from the
 program's start line on, from its first step on, or whole. Of a table: `measured`, given as it is;
 `throughput`, seconds per sample, the inverse of a given rate.
@@ -137,19 +147,42 @@ class JobOutcome:
     train_seconds_by: Mapping[TrainClock, float] = field(default_factory=dict)
     logged: Mapping[str, float] = field(default_factory=dict)
     unmatched_metrics: tuple[UnmatchedMetric, ...] = ()
+    projection: Projection | None = None
 
     @property
     def completed(self) -> bool:
         return self.status == "Completed"
 
     @property
+    def whole_run_clocks(self) -> Clocks:
+        """The clocks of a whole run: of a probe projected, of any other job its own."""
+        if self.projection is None:
+            return self.clocks
+        extra, own = self.projection.extra_seconds, self.clocks
+        billable, waited = own.billable_seconds, own.submit_to_end_seconds
+        return own.model_copy(
+            update={
+                "billable_seconds": None if billable is None else billable + extra,
+                "submit_to_end_seconds": None if waited is None else waited + extra,
+            }
+        )
+
+    @property
+    def whole_run_phases(self) -> Mapping[str, float]:
+        """Seconds in each phase of a whole run, as `whole_run_clocks`."""
+        if self.projection is None or "Training" not in self.phases:
+            return self.phases
+        training = self.phases["Training"] + self.projection.extra_seconds
+        return {**self.phases, "Training": training}
+
+    @property
     def final_metric(self) -> FinalMetric | None:
         """The metric that the program ended with, or None;
         a user's own file may give the bare number.
         """
-        given = _dig(self.metrics, ("final_metric",))
+        given = dig(self.metrics, ("final_metric",))
         parts = given if isinstance(given, dict) else {"value": given}
-        value = _finite(parts.get("value"))
+        value = finite(parts.get("value"))
         if value is None:
             return None
         name, goal = (
@@ -159,13 +192,13 @@ class JobOutcome:
 
     def metric(self, *path: str) -> Any:
         """A value of metrics.json by its keys, as it stands there; None where a key is missing."""
-        return _dig(self.metrics, path)
+        return dig(self.metrics, path)
 
     def metric_number(self, *path: str) -> float | None:
         """A number of metrics.json by its keys;
         None where a key is missing or holds something else.
         """
-        return _finite(_dig(self.metrics, path))
+        return finite(dig(self.metrics, path))
 
     @property
     def validations(self) -> tuple[tuple[float, float], ...]:
@@ -175,7 +208,7 @@ class JobOutcome:
         given = self.metrics.get("validations") if isinstance(self.metrics, Mapping) else None
         entries = given if isinstance(given, Sequence) and not isinstance(given, str) else ()
         read = (
-            (_positive(_dig(entry, ("elapsed_seconds",))), _finite(_dig(entry, ("value",))))
+            (positive(dig(entry, ("elapsed_seconds",))), finite(dig(entry, ("value",))))
             for entry in entries
         )
         return tuple(
@@ -212,6 +245,12 @@ def read_outcome(
     phases = phase_seconds(description.get("SecondaryStatusTransitions", ()))
     status = description["TrainingJobStatus"]
     train_seconds_by = _train_seconds_by(description, metrics, logged, phases)
+    projection = project(metrics, logged.numbers, logged.steady_seconds)
+    numbers = logged.numbers
+    if steps_of(metrics, numbers) is not None:  # a part of the training is no time to train
+        train_seconds_by = {} if projection is None else {"projected": projection.train_seconds}
+        metrics = of_whole_run(metrics)
+        numbers = {name: numbers[name] for name in OF_ANY_PART if name in numbers}
     reason = failure_reason(description)
     kind = platform_kind(description["TrainingJobArn"])
     world, wrong_world = _world_size(metrics, logged, planned.get("world_size"), point["nodes"])
@@ -221,9 +260,7 @@ def read_outcome(
         status, reason = "Failed", wrong_world
     failure = read_failure(reason, log_tail, failed=status == "Failed")
     several = description["ResourceConfig"].get("InstanceCount", 1) != 1
-    clock = next(
-        (clock for clock in (*OWN_CLOCKS, *PHASE_CLOCKS) if clock in train_seconds_by), None
-    )
+    clock = next(iter(train_seconds_by), None)
     return JobOutcome(
         job_name=description["TrainingJobName"],
         status=status,
@@ -237,13 +274,14 @@ def read_outcome(
         program_error=failure.error,
         clocks=Clocks(
             submit_to_end_seconds=_submit_to_end(description),
-            billable_seconds=_positive(description.get("BillableTimeInSeconds")),
+            billable_seconds=positive(description.get("BillableTimeInSeconds")),
             train_seconds=None if clock is None else train_seconds_by[clock],
-            steady_step_seconds=_positive(_dig(metrics, ("steady", "step_seconds"))),
+            steady_step_seconds=positive(dig(metrics, ("steady", "step_seconds"))),
         ),
         train_clock=clock,
         train_seconds_by=train_seconds_by,
-        logged=logged.numbers,
+        logged=numbers,
+        projection=projection,
         unmatched_metrics=() if kind == "simulated" else logged.unmatched,
         phases=phases,
         isolation=isolation(description),
@@ -253,10 +291,10 @@ def read_outcome(
         planned=planned,
         image_uri=(description.get("AlgorithmSpecification") or {}).get("TrainingImage"),
         region=description["TrainingJobArn"].split(":")[3] or None,
-        launcher=_text(_dig(metrics, ("world", "launcher"))),
+        launcher=_text(dig(metrics, ("world", "launcher"))),
         output_uri=_output_uri(description),
         spot=description.get("EnableManagedSpotTraining") is True,
-        training_time_seconds=_positive(description.get("TrainingTimeInSeconds")),
+        training_time_seconds=positive(description.get("TrainingTimeInSeconds")),
         keep_alive=bool(description["ResourceConfig"].get("KeepAlivePeriodInSeconds")),
         **warm_pool_facts(description),
         **{**point, **_reported(metrics), "world_size": world},
@@ -267,7 +305,7 @@ def _reported(metrics: Mapping[str, Any] | None) -> dict[str, float]:
     """What the program says it used, by the name it was planned under;
     only a learning rate may be a fraction.
     """
-    found = {name: _positive(_dig(metrics, path)) for name, path in _REPORTED.items()}
+    found = {name: positive(dig(metrics, path)) for name, path in _REPORTED.items()}
     rate = {"learning_rate": found.pop("learning_rate")}
     whole = {
         name: int(value)
@@ -285,7 +323,7 @@ def _world_size(
     A plan is no evidence: nodes that never found each other look like a planned job that does not
     scale. Only a job planned as one process needs no word of the program.
     """
-    written = _positive(_dig(metrics, ("world", "world_size")))
+    written = positive(dig(metrics, ("world", "world_size")))
     in_file = [int(written)] if written is not None and written.is_integer() else []
     said = {FILE: in_file, LOG: sorted(logged.world_sizes)}
     wrong = None if planned is None else contradiction(planned, nodes, said)
@@ -300,9 +338,7 @@ def warm_pool_facts(description: Mapping[str, Any]) -> dict[str, Any]:
     """
     warm_pool = description.get("WarmPoolStatus") or {}
     return {
-        "retained_billable_seconds": _finite(
-            warm_pool.get("ResourceRetainedBillableTimeInSeconds")
-        ),
+        "retained_billable_seconds": finite(warm_pool.get("ResourceRetainedBillableTimeInSeconds")),
         "reused_by_job": _text(warm_pool.get("ReusedByJob")),
     }
 
@@ -389,7 +425,7 @@ def _submit_to_end(description: Mapping[str, Any]) -> float | None:
         or transition["Status"] in ("MaxRuntimeExceeded", "MaxWaitTimeExceeded")
     ]
     end = ends[-1] if ends else description.get("LastModifiedTime")
-    return _positive((end - created).total_seconds()) if end is not None else None
+    return positive((end - created).total_seconds()) if end is not None else None
 
 
 def _train_seconds_by(
@@ -402,13 +438,16 @@ def _train_seconds_by(
     platform's phase.
     """
     times: dict[TrainClock, float | None] = {
-        "program": _positive(_dig(metrics, ("train_seconds",))),
-        "logged": _positive(logged.numbers.get("train_seconds")),
+        "program": positive(dig(metrics, ("train_seconds",))),
+        "logged": positive(logged.numbers.get("train_seconds")),
     }
     if description["TrainingJobStatus"] == "Completed":
         times["phase_from_start_line"] = _phase_from(description, logged.start_unix_seconds)
         times["phase_from_first_step"] = _phase_from(description, logged.first_step_unix_seconds)
-        times["training_phase"] = _positive(phases.get("Training"))
+        times["training_phase"] = positive(phases.get("Training"))
+    if ASKED_BY in (description.get("Environment") or {}):
+        # it made all its steps, so that nothing is left to project
+        times["projected"] = times["program"] or times["logged"]
     return {clock: seconds for clock, seconds in times.items() if seconds is not None}
 
 
@@ -427,31 +466,5 @@ def _phase_from(description: Mapping[str, Any], start_unix_seconds: float | None
     return ended - start_unix_seconds if began <= start_unix_seconds < ended else None
 
 
-def _dig(metrics: Any, path: Sequence[str]) -> Any:
-    """metrics[a][b]… of a file that a user's own program may have written,
-    so any part may be missing or odd.
-    """
-    for key in path:
-        metrics = metrics.get(key) if isinstance(metrics, dict) else None
-    return metrics
-
-
-def _finite(value: Any) -> float | None:
-    """The value as a float, or None where it is missing or not a finite number (json reads NaN)."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
-
-
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
-
-
-def _positive(value: Any) -> float | None:
-    """Like _finite, and None where the number is not above zero."""
-    number = _finite(value)
-    return number if number is not None and number > 0 else None

@@ -43,6 +43,8 @@ def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float |
     if price.usd_per_hour is None:
         return None, f"no price for {instance.instance_type}: {price.reason}"
     jobs = list(sweep.node_counts) * sweep.most_repeats
+    if sweep.design == "probe":  # of the last repeat one job alone: the check
+        jobs = [*sweep.node_counts] * sweep.repeats + [max(sweep.node_counts)]
     further = sorted(jobs * (sweep.max_attempts - 1), reverse=True)
     if sweep.max_retries is None or sweep.max_retries >= len(further):
         attempts = (

@@ -13,6 +13,7 @@ from configs.job import FileSystemConfig, S3ChannelConfig
 from configs.models import BenchmarkConfig
 from configs.training import TrainingConfig
 from scaling import names
+from scaling.outcome.projection import ASKED_BY, MOST_STEPS
 from scaling.planning.plan import PlannedPoint, fill_placeholders
 from scaling.rules.distribution import distribution_hyperparameters
 from scaling.rules.distribution.option import Value
@@ -80,11 +81,22 @@ def build_request(
         environment["SAGEMAKER_PROGRAM"] = training.entry_point
     if training.tensorboard:
         environment.setdefault("TENSORBOARD_DIR", TENSORBOARD_PATH)
+    environment |= _probe_variables(config, point)
     if environment:
         request["Environment"] = environment
     if training.checkpoints is not None:
         request["CheckpointConfig"] = {"LocalPath": training.checkpoints.local_path}
     return _named(config, request, point, inputs, attempt)
+
+
+def _probe_variables(config: BenchmarkConfig, point: PlannedPoint) -> dict[str, str]:
+    """What has a program end itself early: the same of every probe, so that they differ from whole
+    jobs, the check's too, by their digest.
+    """
+    if config.sweep.design != "probe" or point.repeat > config.sweep.repeats:
+        return {}
+    ends = config.sweep.probe_ends
+    return {ASKED_BY: f"{ends.precision:g}", MOST_STEPS: str(ends.max_steps)}
 
 
 def _named(

@@ -22,6 +22,7 @@ from scaling.analysis.speedup import (
 )
 from scaling.design.advice import spared
 from scaling.design.of_sweep import progress_of
+from scaling.design.probe import find_check, projected_notes
 from scaling.fits.assumption import assumption
 from scaling.fits.extrapolation import EXTRAPOLATION_FACTOR
 from scaling.fits.fit import fit_laws
@@ -95,7 +96,9 @@ def analyse(
     points = _list_points(runs)
     baseline = baseline_of(rows)
     conditions = _conditions(platform, clock, outcomes, points, provenance, config)
-    recommendation = recommend(rows, rules.recommendation, progress)
+    is_sequential = config is not None and config.sweep.design == "sequential"
+    recommendation = recommend(rows, rules.recommendation, progress if is_sequential else None)
+    check = find_check(config, runs)
     report = ScalingReport(
         sweep_id=sweep_id,
         title=(rules.title or config.name) if config is not None else sweep_id,
@@ -108,6 +111,7 @@ def analyse(
             recommendation,
             clock,
             policy=conditions.batch_policy,
+            check=check,
         ),
         platform=platform,
         policy=conditions.batch_policy,
@@ -122,6 +126,7 @@ def analyse(
         conditions=conditions,
         pareto=pareto_front(rows),
         recommendation=recommendation,
+        check=check,
         fits=_fits(rows, points, conditions),
         caveats=(),
         config=hide_in_config(config) if config is not None else None,
@@ -131,6 +136,7 @@ def analyse(
         *filter(None, [given_up_caveat(planned, outcomes)]),
         *find_unmatched(outcomes),
         *spared(config, progress),
+        *projected_notes(config, rows, check, progress),
         *find_caveats(Evidence(report, planned, rules.parity.tolerance)),
         *_installed_at_start(provenance),
     )

@@ -149,15 +149,7 @@ def _failures(evidence: Evidence) -> Iterator[str]:
             f"Launch path only at {_nodes([point.nodes for point in launched])}:"
             f" {launched[0].launch_path_only}; such a time is no measurement and is left out."
         )
-    unused = [
-        point for point in evidence.report.points if not point.used and point.status == "Completed"
-    ]
-    untimed = [
-        point.nodes
-        for point in unused
-        if not point.spot and not point.launch_path_only and not is_starved(point)
-    ]
-    if untimed:
+    if untimed := evidence.untimed:
         source = SOURCES.get(evidence.report.train_clock or "measured")
         lacking = f" from {source}, the curve's source," if source else ","
         yield (

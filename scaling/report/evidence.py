@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
+from scaling.outcome.attainment import is_starved
 from scaling.report.model import Point, SampleCounts, ScalingReport
 
 
@@ -25,6 +26,23 @@ class Evidence:
     @cached_property
     def used(self) -> list[Point]:
         return [point for point in self.report.points if point.used]
+
+    @cached_property
+    def untimed(self) -> list[int]:
+        """The node count of each completed run that is left out for want of a time; the check of
+        a probe sweep is none of them.
+        """
+        check = self.report.check
+        return [
+            point.nodes
+            for point in self.report.points
+            if point.status == "Completed"
+            and not point.used
+            and not point.spot
+            and not point.launch_path_only
+            and not is_starved(point)
+            and (check is None or point.job_name != check.job_name)
+        ]
 
     @cached_property
     def started(self) -> list[int]:

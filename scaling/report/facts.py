@@ -32,6 +32,9 @@ BASIS_TEXTS: Mapping[Basis, str] = {
     "point": "point estimates, where fewer than 3 runs have no interval",
 }
 _CLOCK_TEXTS: Mapping[TrainClock, str] = {
+    "projected": (
+        "projected: a whole run as probes foretell it, which end once their step time is known"
+    ),
     "program": "program: by metrics.json, which the training program writes",
     "logged": "logged: by the program's log, train_seconds of its slowest rank",
     **{clock: f"{clock}: {text}" for clock, text in PHASE_HOLDS.items()},
@@ -102,6 +105,7 @@ def costs_text(report: ScalingReport) -> str | None:
         return None
     text = (
         f"The whole sweep cost {format_usd(costs.spent_usd)},"
+        f"{' measured,' if report.train_clock == 'projected' else ''}"
         " attempts that did not complete included"
     )
     if costs.warm_pool_usd is not None:

@@ -11,6 +11,7 @@ from scaling.analysis.counts import cost_change, faster_text, rounded
 from scaling.analysis.speedup import Baseline, SummaryRow
 from scaling.analysis.verdicts import not_ruled_out
 from scaling.design.advice import PROMISE, on_the_limit_notes
+from scaling.design.probe import Check
 from scaling.formats import (
     counted,
     format_percent,
@@ -42,6 +43,7 @@ def write_headline(
     recommendation: Recommendation | None,
     clock: TrainClock | None = None,
     policy: str | None = None,
+    check: Check | None = None,
 ) -> str:
     """The recommendation and its numbers, then how many of the `jobs` did not complete.
 
@@ -49,11 +51,15 @@ def write_headline(
     two measured counts and for times that are no program's own. A world size that no run confirmed
     is said: the nodes of such a job may never have worked together. Nodes that were starved of CPU
     are said, too: their times are no measurement. Under the batch policy fixed_per_replica the
-    speedup is called what it is, throughput scaling (docs/method.md, "Batch policy").
+    speedup is called what it is, throughput scaling (docs/method.md, "Batch policy"). What is
+    projected from probes is called so, with the whole run that checks it.
     """
     sentence = _result(
         kind, baseline, rows, jobs, recommendation, clock, _SCALING.get(policy or "", "")
     )
+    if clock == "projected" and baseline is not None:
+        sentence += "; projected from probes"
+        sentence += f", checked by a whole run: {check.text}" if check else ", not checked"
     failed = sum(row.n_failed for row in rows)
     if failed and baseline is not None:
         sentence += f"; {failed} of {counted(jobs, 'job')} did not complete"
@@ -218,5 +224,5 @@ def _faster_but(
 
 
 def _time(baseline: Baseline, clock: TrainClock | None) -> str:
-    per_sample = " per sample" if clock == "throughput" else ""
-    return f"{format_seconds(baseline.train_seconds)}{per_sample}"
+    what = {"throughput": " per sample", "projected": " projected"}.get(clock or "", "")
+    return f"{format_seconds(baseline.train_seconds)}{what}"

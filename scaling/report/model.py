@@ -14,9 +14,11 @@ from scaling.analysis.advice import Recommendation
 from scaling.analysis.cost import Price, RunCosts
 from scaling.analysis.parity import FinalMetric
 from scaling.analysis.speedup import Baseline, SummaryRow
+from scaling.design.probe import Check
 from scaling.fits.models import Fits
 from scaling.outcome.outcome import Clocks, PlatformKind, TrainClock
 from scaling.outcome.program_error import ProgramError
+from scaling.outcome.projection import Projection
 from scaling.parts import Part
 
 SCHEMA_VERSION: Literal[2] = 2
@@ -221,6 +223,14 @@ class Point(Part):
             " over all threads."
         )
     )
+    projection: Projection | None = Field(
+        default=None,
+        exclude_if=lambda projection: projection is None,
+        description=(
+            "Of a job that ended itself early, the whole run that it foretells: its train time is"
+            " projected, its other clocks and its cost are measured. Not there: it was a whole run."
+        ),
+    )
     costs: RunCosts
     cost_is_given: bool = Field(
         description="The run's cost was given by a table, not computed from time and price."
@@ -278,6 +288,11 @@ class ScalingReport(Part):
             "null where fewer than two node counts completed,"
             " or no program gave a train time of its own."
         )
+    )
+    check: Check | None = Field(
+        default=None,
+        exclude_if=lambda check: check is None,
+        description="Of a probe sweep, the whole run that checks it; not there: none did.",
     )
     fits: Fits = Field(description="Scaling laws fitted to the node-time, with their verdicts.")
     caveats: tuple[str, ...] = Field(description="What limits these numbers; only what applies.")

@@ -16,6 +16,7 @@ from scaling.analysis.cost import RunCosts
 from scaling.analysis.parity import FinalMetric
 from scaling.outcome.outcome import Clocks
 from scaling.outcome.program_error import ProgramError
+from scaling.outcome.projection import Projection
 from scaling.report.model import DeviceFacts, Point, SampleCounts, ScalingReport, SteadyWindow
 from scaling.report.table import kind_label
 
@@ -29,8 +30,10 @@ _NESTED: Mapping[str, tuple[type[BaseModel], str]] = {
     "samples": (SampleCounts, "samples_"),
     "device": (DeviceFacts, "device_"),
     "program_error": (ProgramError, "program_error_"),
+    "projection": (Projection, "projection_"),
 }
 _LEFT_OUT = ("log_tail", "other_log_tail")
+_LEFT_OUT_OF_NESTED = ("parts",)
 # Mappings with keys of their own: phases.Training becomes phases_Training.
 _OPEN = ("phases", "planned", "utilisation", "train_seconds_by", "logged")
 # What a spreadsheet takes for a formula (OWASP, CSV Injection).
@@ -44,7 +47,7 @@ def render_csv(report: ScalingReport) -> str:
     columns = [
         column
         for name in Point.model_fields
-        if name not in _LEFT_OUT
+        if name not in _LEFT_OUT and (name != "projection" or _has_projections(report))
         for column in _columns(name, [getattr(point, name) for point in report.points])
     ]
     # Rows of several sweeps end up in one sheet: each says what its nodes were.
@@ -59,6 +62,11 @@ def render_csv(report: ScalingReport) -> str:
     return buffer.getvalue()
 
 
+def _has_projections(report: ScalingReport) -> bool:
+    """Only a probe sweep has these columns."""
+    return any(point.projection is not None for point in report.points)
+
+
 def _columns(name: str, values: Sequence[Any]) -> Iterator[tuple[str, Sequence[Any]]]:
     """(heading, one value per point) of the columns that a field of Point becomes."""
     if name in _OPEN:
@@ -67,6 +75,8 @@ def _columns(name: str, values: Sequence[Any]) -> Iterator[tuple[str, Sequence[A
     elif name in _NESTED:
         model, prefix = _NESTED[name]
         for field in model.model_fields:
+            if field in _LEFT_OUT_OF_NESTED:
+                continue
             yield f"{prefix}{field}", [part and getattr(part, field) for part in values]
     else:
         yield name, values

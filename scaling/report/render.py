@@ -168,7 +168,7 @@ def _context(report: ScalingReport) -> dict[str, Any]:
     out_of_memory = out_of_memory_by_index(report)
     return {
         "report": report,
-        "kind_label": kind_label(report.platform),
+        "kind_label": kind_label(report.platform, report.train_clock),
         "titled": lambda what: titled(what, report),
         "rule": RULE_TEXTS,
         "basis": BASIS_TEXTS,

@@ -12,7 +12,9 @@ from scaling.report.model import ScalingReport
 
 
 def report_schema() -> dict[str, Any]:
-    """JSON Schema (2020-12) of report.json: every key is always there, unknown is null."""
+    """JSON Schema (2020-12) of report.json: every key is always there, unknown is null; those of
+    projected times are there in a probe sweep alone.
+    """
     schema = ScalingReport.model_json_schema(mode="serialization")
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 

@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from scaling.analysis.speedup import SummaryRow
 from scaling.formats import UNKNOWN, format_seconds, join_words, nodes_text
 from scaling.outcome.outcome import PHASE_CLOCKS, TrainClock
+from scaling.outcome.projection import Projection
 from scaling.report.model import Point, ScalingReport
 
 SOURCES: Mapping[TrainClock, str] = {
+    "projected": "probes, projected",
     "program": "metrics.json",
     "logged": "the program's log",
     "phase_from_start_line": "the Training phase from the start line on",
@@ -70,12 +72,23 @@ def row_source(report: ScalingReport, row: SummaryRow) -> str:
 def point_source(report: ScalingReport, point: Point) -> str:
     """A run's best source, and where it is not the curve's, what the curve took of it."""
     own = source_text(point.train_clock)
+    if report.check is not None and report.check.job_name == point.job_name:
+        return f"{own} {format_seconds(point.clocks.train_seconds)}, the check"
+    if point.used and point.projection is not None:
+        return _probe_text(point.projection)
     if not point.used or point.train_clock == report.train_clock:
         return own
     return (
         f"{own} {format_seconds(point.clocks.train_seconds)}, used:"
         f" {source_text(report.train_clock)}"
     )
+
+
+def _probe_text(projection: Projection) -> str:
+    """projected from 45 of 300 steps, ± 0.1 s."""
+    error = projection.error_seconds
+    known = "error not known" if error is None else f"± {format_seconds(error)}"
+    return f"projected from {projection.steps} of {projection.planned_steps} steps, {known}"
 
 
 def start_up_text(used: Sequence[Point], clock: TrainClock) -> str | None:

@@ -100,13 +100,17 @@ class SplitTable:
     more: tuple[str, ...]
 
 
-def kind_label(platform: PlatformFacts) -> str:
-    """What every title says of the platform: "emulated nodes, ml.local.small"."""
-    return ", ".join(part for part in (_KIND_LABELS[platform.kind], platform.instance_type) if part)
+def kind_label(platform: PlatformFacts, train_clock: str | None = None) -> str:
+    """What every title says of the platform: "emulated nodes, ml.local.small"; "T projected" where
+    the train clock is that.
+    """
+    parts = (_KIND_LABELS[platform.kind], platform.instance_type)
+    projected = "; T projected" if train_clock == "projected" else ""
+    return ", ".join(part for part in parts if part) + projected
 
 
 def titled(what: str, report: ScalingReport) -> str:
-    return f"{what} ({kind_label(report.platform)})"
+    return f"{what} ({kind_label(report.platform, report.train_clock)})"
 
 
 def make_table(

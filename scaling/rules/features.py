@@ -212,6 +212,17 @@ def encryption_slows(facts: Facts) -> Iterator[str]:
 
 
 @advises
+def own_program_ends_itself(facts: Facts) -> Iterator[str]:
+    """docs/probe.md: a probe that does not end itself is a whole job."""
+    if facts.config.sweep.design == "probe" and not facts.ships_program:
+        yield (
+            "sweep.design: probe: a job ends early only where its program asks the clock after each"
+            " step, and costs as much as a whole one where it does not; docs/probe.md, 'Your own"
+            " code', has the three lines"
+        )
+
+
+@advises
 def own_program_reads_a_stream(facts: Facts) -> list[str]:
     """Pipe mode gives a FIFO per epoch in place of files."""
     dataset = facts.config.dataset

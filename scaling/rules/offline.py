@@ -173,9 +173,13 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         (
             features.retries_are_in_one_clock,
             features.warm_pool_is_reused,
+            features.own_program_ends_itself,
             features.encryption_slows,
         ),
-        says="retries inside one job; a warm pool that nothing reuses; encryption between nodes",
+        says=(
+            "retries inside one job; a warm pool that nothing reuses; own code in a probe sweep;"
+            " encryption between nodes"
+        ),
     ),
     Rule(
         "learning",

@@ -20,6 +20,7 @@ from scaling.analysis.intervals import MIN_REPEATS, SEED, Interval, ratio_interv
 from scaling.analysis.parity import FinalMetric
 from scaling.analysis.speedup import SummaryRow
 from scaling.formats import format_percent, join_words, nodes_text
+from scaling.outcome.outcome import TrainClock
 from scaling.parts import Part
 from scaling.report.caveats import CALIBRATED_FROM_REPEATS
 from scaling.report.model import Conditions, PlatformFacts, ScalingReport
@@ -79,6 +80,11 @@ class ComparedSweep(Part):
     title: str = Field(description="Heading of its report.")
     generated_at: str = Field(description="ISO time its report was made, UTC.")
     platform: PlatformFacts
+    train_clock: TrainClock | None = Field(
+        default=None,
+        exclude_if=lambda clock: clock != "projected",
+        description="projected, where its times are; not there: they are measured.",
+    )
 
     @classmethod
     def of(cls, report: ScalingReport) -> Self:

@@ -61,7 +61,8 @@ def render_comparison_markdown(comparison: Comparison) -> str:
 
 def comparison_title(comparison: Comparison) -> str:
     """Names both sweeps and, in every rendering, the kind of platform they ran on."""
-    kinds = dict.fromkeys(kind_label(side.platform) for side in (comparison.a, comparison.b))
+    sides = (comparison.a, comparison.b)
+    kinds = dict.fromkeys(kind_label(side.platform, side.train_clock) for side in sides)
     title = (
         f"B {comparison.b.sweep_id} against A {comparison.a.sweep_id}"
         f" ({' against '.join(reversed(kinds))})"

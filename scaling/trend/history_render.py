@@ -51,8 +51,9 @@ def render_history_terminal(benchmark: str, trends: Sequence[Trend]) -> Group:
 
 
 def trend_title(benchmark: str, trend: Trend) -> str:
+    clock = trend.conditions.get("train_clock")
     return (
-        f"History of {benchmark} ({kind_label(trend.platform)}), conditions"
+        f"History of {benchmark} ({kind_label(trend.platform, clock)}), conditions"
         f" {_short(trend.conditions_digest)}"
     )
 

@@ -79,10 +79,20 @@ class SweepBoard:
         if outcomes and len(outcomes) != self._drawn_rows and (last or due):
             self._drawn_at, self._drawn_rows = now, len(outcomes)
             create_table_artifact(
-                table=[_row(outcome) for outcome in _in_order(outcomes)],
+                table=_rows(outcomes),
                 key="sweep-points",
                 description=f"Runs of {self._sweep} so far ({_kind(outcomes)})",
             )
+
+
+def _rows(outcomes: Sequence[JobOutcome]) -> list[dict[str, Any]]:
+    """One per attempt; where a time is projected, each says whether its own is."""
+    ordered = _in_order(outcomes)
+    rows = [_row(outcome) for outcome in ordered]
+    if any(outcome.projection is not None for outcome in ordered):
+        for row, outcome in zip(rows, ordered, strict=True):
+            row["train time"] = "measured" if outcome.projection is None else "projected"
+    return rows
 
 
 def _in_order(outcomes: Sequence[JobOutcome]) -> list[JobOutcome]:

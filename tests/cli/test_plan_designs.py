@@ -35,6 +35,17 @@ def test_both_designs_with_their_least_expected_and_most(make_config: Configs) -
     assert re.search(r"^sequential, up to 5 +12\.3 +12\.\d +35\.4 ", text, re.MULTILINE)
     assert "the reference's 99, 55, 27, 13.5 min on 1, 2, 4 and 8 nodes at 2 % noise" in text
     assert "node-hours, and USD expected" in text
+    # probes of 30, 106 and 2,000 of 5,000 steps, and a check of 1.65 to 1.8 node-hours
+    assert re.search(r"^probe, 5 repeats +1\.9 +2\.6 +16\.0 ", text, re.MULTILINE)
+
+
+def test_a_probe_sweep_lists_its_probes_and_one_check(make_config: Configs) -> None:
+    text = described(make_config(sweep={"node_counts": COUNTS, "repeats": 2, "design": "probe"}))
+    lines = text.splitlines()
+    assert lines[0].startswith("bench: at most 9 jobs on")
+    assert "   9 one whole job at the node count that these recommend" in lines
+    assert sum(bool(re.match(r" +\d+ +[1248] +[12] ", line)) for line in lines) == 8
+    assert re.search(r"^probe, 2 repeats ", text, re.MULTILINE)
 
 
 def test_a_type_without_a_price_has_node_hours_alone(make_config: Configs) -> None:

@@ -8,16 +8,26 @@ from configs.load import ConfigError
 from scaling import names
 
 SEQUENTIAL = {"design": "sequential", "node_counts": [1, 2, 4], "repeats": 3}
+PROBE = {"design": "probe", "node_counts": [1, 2, 4], "repeats": 2}
 
 
 def test_the_most_jobs_of_a_count(make_config):
     assert make_config(sweep={"repeats": 4}).sweep.most_repeats == 4
     assert make_config(sweep=SEQUENTIAL).sweep.most_repeats == 5
     assert make_config(sweep=SEQUENTIAL | {"max_repeats": 7}).sweep.most_repeats == 7
+    assert make_config(sweep=PROBE).sweep.most_repeats == 3  # the last is the check
 
 
-def test_a_written_config_reads_back(make_config):
-    config = make_config(sweep=SEQUENTIAL)
+def test_the_most_jobs_of_a_sweep(make_config):
+    assert make_config(sweep={"node_counts": [1, 2], "repeats": 4}).sweep.most_jobs == 8
+    assert make_config(sweep=SEQUENTIAL).sweep.most_jobs == 15
+    assert make_config(sweep=PROBE).sweep.most_jobs == 7
+    assert make_config(sweep=PROBE | {"min_points": 7}).sweep.min_points == 7
+
+
+@pytest.mark.parametrize("sweep", [SEQUENTIAL, PROBE, PROBE | {"probe": {"precision": 0.02}}])
+def test_a_written_config_reads_back(make_config, sweep):
+    config = make_config(sweep=sweep)
     assert type(config).model_validate(config.model_dump(mode="json")).sweep == config.sweep
 
 
@@ -28,7 +38,20 @@ def test_a_written_config_reads_back(make_config):
         ({"sweep": SEQUENTIAL | {"repeats": 5}}, "repeats is 5, and design: sequential decides"),
         ({"sweep": SEQUENTIAL | {"node_counts": [4]}}, r"node_counts is \[4\]"),
         ({"sweep": SEQUENTIAL | {"max_repeats": 1}}, "max_repeats"),
-        ({"sweep": SEQUENTIAL | {"design": "probe"}}, "'full' or 'sequential'"),
+        ({"sweep": SEQUENTIAL | {"design": "some"}}, "'full', 'sequential' or 'probe'"),
+        ({"sweep": PROBE | {"max_repeats": 7}}, "max_repeats is 7, and only design: sequential"),
+        ({"sweep": PROBE | {"min_points": 8}}, "repeats and the check are 7 points"),
+        ({"sweep": {"probe": {}}}, "probe is given, and design is full"),
+        ({"sweep": PROBE | {"probe": {"precision": 0.5}}}, "precision"),
+        ({"sweep": PROBE | {"probe": {"max_steps": 10}}}, "max_steps"),
+        (
+            {"sweep": PROBE, "training": {"spot": {"max_wait_seconds": 7200}}},
+            "training.spot is set.*design: probe",
+        ),
+        (
+            {"sweep": PROBE, "report": {"parity": {"target_metric": 0.9}}},
+            "report.parity.target_metric is 0.9",
+        ),
         (
             {
                 "sweep": SEQUENTIAL,
@@ -58,3 +81,15 @@ def test_max_repeats_may_be_raised_for_a_resume(make_config):
     few, many = (make_config(sweep=SEQUENTIAL | {"max_repeats": most}) for most in (5, 9))
     assert names.config_digest(few) == names.config_digest(many)
     assert names.config_digest(few) != names.config_digest(make_config(sweep={"repeats": 3}))
+
+
+def test_when_a_probe_ends_is_part_of_what_is_measured(make_config):
+    digests = [
+        names.config_digest(make_config(sweep=PROBE | changes))
+        for changes in ({}, {"probe": {}}, {"probe": {"precision": 0.02}})
+    ]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_other_designs_have_nothing_of_it(make_config):
+    assert "probe" not in make_config(sweep=SEQUENTIAL).model_dump(mode="json")["sweep"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scaling.outcome.outcome import Clocks, JobOutcome
+from scaling.outcome.projection import Projection
 
 if TYPE_CHECKING:
     from scaling.report import ScalingReport
@@ -44,6 +45,67 @@ def outcomes_at(times: dict[int, float | Sequence[float]], **changes: Any) -> li
             outcome(nodes, each, repeat, **changes) for repeat, each in enumerate(repeats, start=1)
         ]
     return made
+
+
+PROBED_SECONDS = {1: 80.0, 2: 41.0, 4: 21.0}
+
+
+def projection(seconds: float, error: float | None = 0.5) -> Projection:
+    """Of a probe that made 50 of 500 steps in a tenth of the time."""
+    return Projection(
+        train_seconds=seconds,
+        error_seconds=error,
+        extra_seconds=seconds * 0.9,
+        ended="precise",
+        steps=50,
+        planned_steps=500,
+        measured_seconds=seconds * 0.1,
+        parts=(),
+    )
+
+
+def probe(nodes: int, repeat: int = 1, error: float | None = 0.5, **changes: Any) -> JobOutcome:
+    """A probe that foretells about the time of its node count, a second more each repeat."""
+    seconds = PROBED_SECONDS[nodes] + repeat - 1
+    fields: dict[str, Any] = {
+        "train_clock": "projected",
+        "train_seconds_by": {"projected": seconds},
+        "projection": projection(seconds, error),
+        "clocks": Clocks(train_seconds=seconds, billable_seconds=30.0, submit_to_end_seconds=40.0),
+    }
+    return outcome(nodes, seconds, repeat, **{**fields, **changes})
+
+
+@pytest.fixture
+def probe_config(make_config: Callable[..., Any]) -> Callable[..., Any]:
+    """probe_config(repeats=3): a probe sweep over 1, 2 and 4 nodes."""
+
+    def make(**sweep: Any) -> Any:
+        given = {"design": "probe", "node_counts": [1, 2, 4], "repeats": 1, **sweep}
+        return make_config(sweep=given)
+
+    return make
+
+
+@pytest.fixture
+def probes() -> Callable[..., list[JobOutcome]]:
+    """probes([(1, 1), (2, 1)], error=…): a probe at each (nodes, repeat)."""
+
+    def make(points: Sequence[tuple[int, int]], **changes: Any) -> list[JobOutcome]:
+        return [probe(nodes, repeat, **changes) for nodes, repeat in points]
+
+    return make
+
+
+@pytest.fixture
+def whole() -> Callable[..., JobOutcome]:
+    """whole(nodes, seconds, repeat): a run on the program's clock."""
+
+    def make(nodes: int, seconds: float, repeat: int = 2, **changes: Any) -> JobOutcome:
+        by = {"train_seconds_by": {"program": seconds}}
+        return outcome(nodes, seconds, repeat, **{**by, **changes})
+
+    return make
 
 
 @pytest.fixture

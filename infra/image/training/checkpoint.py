@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import time
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,7 +27,7 @@ LAST, BEST = "last.ckpt", "best.ckpt"
 
 
 class ResumeCheckpoints(pl.Callback):
-    """Writes `last.ckpt` every `every_steps` steps and after each epoch, never after the last step.
+    """Writes `last.ckpt` every `every_steps` steps and after each epoch, not after the last step.
 
     `facts` are what decides the order of the data and the model; a checkpoint with other facts is
     refused.
@@ -49,6 +50,19 @@ class ResumeCheckpoints(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self._saved_step = self._measurement.steps
+        epoch_steps = table_data(trainer).epoch_plan.steps
+        self._measurement.planned_checkpoints = sum(
+            self._is_due(step, epoch_steps)
+            for step in range(1, self._measurement.planned_steps or 1)
+        )
+
+    def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """A probe that ended before its first one makes it now, when the train clock has stopped,
+        so that it is known how long one takes.
+        """
+        measured = self._measurement
+        if measured.probe and measured.planned_checkpoints and not measured.checkpoint_seconds:
+            measured.checkpoint_seconds.append(self._timed_save(trainer))
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, batch_idx: int
@@ -60,13 +74,17 @@ class ResumeCheckpoints(pl.Callback):
         ):
             return
         self._saved_step = steps
-        self._save(trainer)
-        self._measurement.leave_out_pause(trainer)
+        self._measurement.leave_out_checkpoint(trainer, self._timed_save(trainer))
 
     def _is_due(self, steps: int, epoch_steps: int) -> bool:
         return steps % epoch_steps == 0 or (
             self._every_steps is not None and steps % self._every_steps == 0
         )
+
+    def _timed_save(self, trainer: pl.Trainer) -> float:
+        started = time.perf_counter()
+        self._save(trainer)
+        return time.perf_counter() - started
 
     def _save(self, trainer: pl.Trainer) -> None:
         temporary = self._folder / f".{LAST}.tmp"

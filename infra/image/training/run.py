@@ -15,6 +15,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from lightning_fabric.utilities.warnings import PossibleUserWarning
+from nodesweep_clock import Probe
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.loggers import TensorBoardLogger
 from pytorch_lightning.strategies import Strategy
@@ -45,6 +46,7 @@ from training.files import write_text_atomically
 from training.hardware import choose_precision, set_thread_count
 from training.measuring.callback import Measurement
 from training.measuring.metrics import key_value_line, summary_values
+from training.measuring.probing import steady_steps, steps_between_validations
 from training.measuring.result import collect_metrics
 from training.model.learning_rate import scaled_learning_rate
 from training.model.module import FINAL_METRIC, Classifier
@@ -97,7 +99,12 @@ def run(arguments: TrainingArguments) -> None:
     keeps, resume_from = find_last_checkpoint(
         arguments.checkpoint_dir, cluster, prepared / "resume"
     )
-    measurement = Measurement(batch, arguments.max_steps)
+    measurement = Measurement(
+        batch,
+        arguments.max_steps,
+        Probe.from_environment(arguments.warmup_exclude_steps),
+        lambda epoch_steps, taken: steady_steps(arguments, epoch_steps, taken).first_step,
+    )
     callbacks: list[pl.Callback] = [measurement]
     if keeps:
         callbacks.append(_resume_checkpoints(arguments, batch, measurement, cluster, prepared))
@@ -179,8 +186,7 @@ def _build_trainer(
     resumes: bool,
 ) -> pl.Trainer:
     """The Trainer; whatever it did unasked would be timed as if it were training."""
-    every = arguments.evaluate_every_samples
-    steps_between = max(1, round(every / batch.global_batch_size)) if every else None
+    steps_between = steps_between_validations(arguments, batch.global_batch_size)
     callbacks = (
         [*callbacks, _best_checkpoint(arguments.model_dir)]
         if arguments.checkpoint

@@ -106,7 +106,11 @@ class SimulatedExecution:
         request = job.request
         self._model = model_of_job(runner.model, request.get("Environment", {}))
         self._work = plan_workload(
-            self._model, job.name, job.instance_count, request.get("HyperParameters", {})
+            self._model,
+            job.name,
+            job.instance_count,
+            request.get("HyperParameters", {}),
+            request.get("Environment", {}),
         )
         self._rules = [rule for rule in faults.training if rule.concerns(job)]
         self._times_struck: Counter[int] = Counter()

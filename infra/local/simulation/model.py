@@ -9,6 +9,9 @@ Per step, on N nodes with a global batch of B samples and S samples in the whole
     step(N) = (compute(N) + all-reduce(N)) * exp(noise_sigma * z)
                     where z is standard normal, from (seed, job name)
     train_seconds = steps * step(N),   steps = max-steps of the job, or floor(S / B), at least 1
+
+A job that is asked to end itself once its step time is known (NODESWEEP_PROBE_PRECISION in its
+Environment) makes no more steps than it takes to tell: all steps of a job take the same time.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -31,6 +35,11 @@ ENVIRONMENT_PREFIX = "NODESWEEP_SIM_"
 """In a job's Environment: NODESWEEP_SIM_<FIELD in upper case> replaces a field
 of the model for this job.
 """
+
+
+PROBE_PRECISION, PROBE_MAX_STEPS = "NODESWEEP_PROBE_PRECISION", "NODESWEEP_PROBE_MAX_STEPS"
+PROBE_STEPS = 30
+"""Ten to warm up and twenty to look at, as infra/image/nodesweep_clock.py has them."""
 
 
 class PerformanceModel(BaseModel):
@@ -95,6 +104,8 @@ class Workload:
     epochs: int
     samples: int
     step_seconds: float
+    whole_run_steps: int | None = None
+    """Of a job that ends itself early, the steps that it would have made; None of any other."""
 
     @property
     def world_size(self) -> int:
@@ -146,10 +157,14 @@ def model_of_job(model: PerformanceModel, environment: Mapping[str, str]) -> Per
 
 
 def plan_workload(
-    model: PerformanceModel, job_name: str, nodes: int, hyperparameters: Mapping[str, str]
+    model: PerformanceModel,
+    job_name: str,
+    nodes: int,
+    hyperparameters: Mapping[str, str],
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Workload:
-    """Batch sizes and steps from the job's hyperparameters, where they say,
-    and the time of a step by the model.
+    """Batch sizes and steps from the job's hyperparameters, where they say, fewer steps where its
+    Environment asks for a probe, and the time of a step by the model.
     """
     given = {name.replace("_", "-"): value for name, value in hyperparameters.items()}
     accumulate = _whole(given.get("accumulate-grad-batches")) or 1
@@ -161,6 +176,11 @@ def plan_workload(
     world_size = nodes * processes
     if total is None:
         total = replica * accumulate * world_size if replica else model.global_batch_size
+    steps = _whole(given.get("max-steps")) or max(1, model.samples // total)
+    made = steps
+    if PROBE_PRECISION in environment:
+        most = _whole(environment.get(PROBE_MAX_STEPS)) or PROBE_STEPS
+        made = min(steps, most, PROBE_STEPS)
     noise = random.Random(f"{model.seed}:{job_name}").gauss(0, 1)
     return Workload(
         nodes=nodes,
@@ -168,7 +188,8 @@ def plan_workload(
         global_batch_size=total,
         per_replica_batch_size=replica or max(1, total // (world_size * accumulate)),
         accumulate_grad_batches=accumulate,
-        steps=_whole(given.get("max-steps")) or max(1, model.samples // total),
+        steps=made,
+        whole_run_steps=steps if made < steps else None,
         epochs=_whole(given.get("epochs")) or 1,
         samples=model.samples,
         step_seconds=step_seconds(model, nodes, total) * math.exp(model.noise_sigma * noise),

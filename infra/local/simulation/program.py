@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from infra.local.simulation.model import Workload
+from infra.local.simulation.model import PROBE_STEPS, Workload
 
 SCHEMA_VERSION = 1
 _PROGRESS_LINES = 20
@@ -87,6 +87,7 @@ def metrics(work: Workload, final_metric: float, stop_unix_seconds: float) -> di
             "first_step": 0,
             "short_window": work.steps < _LONG_STEPS and train_seconds < _LONG_SECONDS,
         },
+        **_probe(work),
         "data_wait_share": None,
         "dataset_rows": max(1, work.samples // work.epochs),
         "samples": {
@@ -130,6 +131,21 @@ def metrics(work: Workload, final_metric: float, stop_unix_seconds: float) -> di
         },
         "model": {"name": "simulated", "parameters": None},
     }
+
+
+def _probe(work: Workload) -> dict[str, Any]:
+    """`probe` of a job that ended itself early: its steps don't vary."""
+    if work.whole_run_steps is None:
+        return {}
+    epochs = work.epochs * work.whole_run_steps * work.global_batch_size / work.samples
+    section = {
+        "ended": "precise" if work.steps >= PROBE_STEPS else "max_steps",
+        "planned_steps": work.whole_run_steps,
+        "planned_epochs": epochs,
+        "step_seconds": work.step_seconds,
+        "step_error_seconds": 0.0,
+    }
+    return {"probe": section}
 
 
 def _summary(work: Workload, final_metric: float) -> str:

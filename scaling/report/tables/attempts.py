@@ -125,7 +125,7 @@ def _attempt_columns(
     return [
         column("repeat", "repeat", lambda point: format_count(point.repeat), False),
         column("attempt", "attempt", lambda point: format_count(point.attempt), False),
-        Column("status", "status", lambda entry: _attempt_status(entry[1]), is_text=True),
+        Column("status", "status", lambda entry: _attempt_status(report, entry[1]), is_text=True),
         column(
             "train", "train clock", lambda point: format_seconds(report.train_seconds(point)), False
         ),
@@ -175,15 +175,17 @@ def _utilisation(name: str, point: Point) -> str:
     return UNKNOWN if percent is None else format_percent(percent / 100)
 
 
-def _attempt_status(point: Point) -> str:
+def _attempt_status(report: ScalingReport, point: Point) -> str:
     interrupted = [counted(point.interruptions, "interruption")] if point.interruptions else []
     warm = ["warm start"] if point.start == "warm" else []
     words = [point.status, *(["spot"] if point.spot else []), *interrupted, *warm]
-    left_out = point.status == "Completed" and not point.used
+    is_check = report.check is not None and report.check.job_name == point.job_name
+    left_out = point.status == "Completed" and not point.used and not is_check
     unknown = point.used and is_unconfirmed(point.world_size, point.planned)
     notes = {
         "starved of CPU": is_starved(point),
         "left out": left_out,
+        "check": is_check,
         "world size not confirmed": unknown,
     }
     return ", ".join([*words, *(note for note, applies in notes.items() if applies)])

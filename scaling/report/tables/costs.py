@@ -15,9 +15,10 @@ def costs_table(report: ScalingReport) -> TextTable | None:
     rows = shown_rows(report)
     if all(cost is None for row in rows for _, cost in row.costs):
         return None
+    whole = ", of a whole run as projected" if report.train_clock == "projected" else ""
     columns: list[Column[SummaryRow]] = [
         Column("N", "nodes", lambda row: format_count(row.nodes)),
-        Column("run", cost_origin(report), _run_with_interval),
+        Column("run", f"{cost_origin(report)}{whole}", _run_with_interval),
         Column(
             "on demand",
             "the same run on demand",

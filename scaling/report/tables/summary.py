@@ -196,6 +196,14 @@ def _status_cell(row: SummaryRow) -> Cell:
     return Cell(row_status(row), hover=f"final metric: {row.parity.reason}" if judged else "")
 
 
+def _time_cell(row: SummaryRow) -> Cell:
+    """With its interval from repeats; of projected times without one the error within a run."""
+    if row.train.seconds_interval is None and row.projection_error_seconds is not None:
+        error = format_seconds(row.projection_error_seconds)
+        return Cell(format_seconds(row.train.seconds), f"± {error}")
+    return ranged(row.train.seconds, row.train.seconds_interval, format_seconds)
+
+
 def _time_heading(report: ScalingReport) -> str:
     return "time per sample" if report.train_clock == "throughput" else "T"
 
@@ -210,7 +218,10 @@ def _summary_columns(report: ScalingReport) -> list[Column[SummaryRow]]:
 def _answer_columns(report: ScalingReport) -> list[Column[SummaryRow]]:
     baseline = report.baseline.nodes if report.baseline else None
     linked = {point.nodes for point in report.points[:MAX_ATTEMPTS_SHOWN]}
-    time = "median time per sample" if report.train_clock == "throughput" else "median train time"
+    time = {
+        "throughput": "median time per sample",
+        "projected": "median train time, projected; ± its error within a run",
+    }.get(report.train_clock or "", "median train time")
 
     def nodes(row: SummaryRow) -> Cell:
         return Cell(
@@ -243,7 +254,7 @@ def _answer_columns(report: ScalingReport) -> list[Column[SummaryRow]]:
         Column(
             _time_heading(report),
             time,
-            lambda row: ranged(row.train.seconds, row.train.seconds_interval, format_seconds),
+            _time_cell,
         ),
         Column("S", "speedup T(N0)/T(N)", speedup),
         Column(

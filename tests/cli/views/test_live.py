@@ -169,3 +169,13 @@ def test_points_that_a_sequential_sweep_decides_on_are_added_with_the_reason() -
     assert (state.points[-1].nodes, state.points[-1].repeat) == (8, 2)
     assert len(state.points) == planned + 1
     assert "8 nodes undecided" in state.stages["sweep"].note
+
+
+def test_a_projected_time_is_called_so() -> None:
+    probe = event(
+        200, "point-ended", f"{job(8)}: projected 12.0 s", nodes=8, status="Completed",
+        train_seconds=12.0, is_projected=True, billable_seconds=28, submit_to_end_seconds=28.0,
+        steps=None, reason=None, lines=[],
+    )  # fmt: skip
+    state = state_of([*in_the_middle(), *train(170, 8), probe])
+    assert "12.0 s projected" in screen(state, 202.0, (200, 50))

@@ -106,7 +106,13 @@ def test_three_keys_are_the_minimum() -> None:
 
 def test_what_the_simulated_program_writes_follows_the_schema() -> None:
     work = plan_workload(PerformanceModel(), "job", 2, {})
-    jsonschema.Draft202012Validator(SCHEMA).validate(simulated_metrics(work, 0.9, 1e9))
+    validator = jsonschema.Draft202012Validator(SCHEMA)
+    validator.validate(simulated_metrics(work, 0.9, 1e9))
+    asked = {"NODESWEEP_PROBE_PRECISION": "0.01"}
+    probe = plan_workload(PerformanceModel(), "job", 2, {}, asked)
+    metrics = simulated_metrics(probe, 0.9, 1e9)
+    validator.validate(metrics)
+    assert metrics["probe"]["planned_steps"] == work.steps
 
 
 def test_a_script_of_one_process(

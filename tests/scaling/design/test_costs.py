@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from configs.models import RecommendationConfig
-from scaling.design.costs import full_cost, reference_minutes, sequential_cost
+from scaling.design.costs import full_cost, probe_cost, reference_minutes, sequential_cost
 
 COUNTS = (1, 2, 4, 8)
 
@@ -35,3 +35,27 @@ def test_a_sequential_design_costs_a_third_where_the_answer_is_clear():
 def test_a_limit_near_the_curve_costs_more():
     near = sequential_cost(COUNTS, RecommendationConfig(min_efficiency=0.9), 5)
     assert near.expected > 1.5 * sequential_cost(COUNTS, RecommendationConfig(), 5).expected
+
+
+def test_probes_cost_a_part_of_their_steps_and_one_check():
+    """At 1 %: (1.96 x 5 % / 1 %)^2 = 96.04 steady steps and ten before; the reference recommends
+    8 nodes, and a run there takes 1.8 node-hours, the dearest; one on a single node 1.65.
+    """
+    whole = full_cost(COUNTS, 3)
+    cost = probe_cost(COUNTS, RecommendationConfig(), 3, 0.01, 1000)
+    assert cost.least == pytest.approx(whole * 30 / 5000 + 1.65)
+    assert cost.expected == pytest.approx(whole * 106.04 / 5000 + 1.8)
+    assert cost.most == pytest.approx(whole * 1000 / 5000 + 2 * 55 / 60)
+
+
+def test_probes_cost_no_more_than_whole_runs():
+    cost = probe_cost(COUNTS, RecommendationConfig(), 1, 0.001, 10**6)
+    assert cost.most == pytest.approx(full_cost(COUNTS, 1) + 2 * 55 / 60)
+
+
+def test_a_probe_sweep_checks_the_count_that_the_reference_recommends():
+    high = RecommendationConfig(min_efficiency=1.0)
+    cost = probe_cost(COUNTS, high, 1, 0.2, 30)
+    assert cost.expected == pytest.approx(full_cost(COUNTS, 1) * 30 / 5000 + 1.65)
+    apart = probe_cost((1, 4), RecommendationConfig(), 1, 0.2, 30)
+    assert apart.expected == pytest.approx(full_cost((1, 4), 1) * 30 / 5000 + 1.8)

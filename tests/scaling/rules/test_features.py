@@ -286,3 +286,10 @@ def test_folders_as_channels_beside_a_stream(check_config):
     dataset = {"format": "files", "expectations": [], "channel": None, "input_mode": "Pipe"}
     (hint,) = check_config(dataset=dataset).hints
     assert "Pipe gives the program /opt/ml/input/data/<folder>_<epoch>, a stream" in hint
+
+
+def test_own_code_has_to_ask_whether_a_probe_ends(check_config):
+    probe = {"design": "probe", "node_counts": [1, 2]}
+    (hint,) = check_config(sweep=probe).hints
+    assert hint.startswith("sweep.design: probe: a job ends early only where its program asks")
+    assert check_config(sweep={**probe, "design": "full"}).hints == ()

@@ -9,6 +9,7 @@ import pytest
 import tasks.sweeps.board
 from scaling.outcome.outcome import Clocks, JobOutcome
 from tasks.sweeps.board import SweepBoard
+from tests.scaling.conftest import projection
 
 
 def outcome(nodes: int, status: str = "Completed", **more: Any) -> JobOutcome:
@@ -53,6 +54,14 @@ def test_the_progress_counts_points_and_the_table_holds_every_attempt(
         (1, 80.0, "boom"),
         (2, 40.0, ""),
     ]
+
+
+def test_projected_times_are_called_so(calls: list[tuple[str, Any]]) -> None:
+    probed = [outcome(1, projection=projection(80.0)), outcome(2)]
+    SweepBoard("s", 4, monotonic=lambda: 0.0).show(probed)
+    SweepBoard("s", 4, monotonic=lambda: 0.0).show([outcome(1), outcome(2)])
+    assert [row["train time"] for row in calls[1][1]] == ["projected", "measured"]
+    assert [row.get("train time") for row in calls[3][1]] == [None, None]
 
 
 def test_seconds_are_rounded_to_what_a_person_reads(calls: list[tuple[str, Any]]) -> None:

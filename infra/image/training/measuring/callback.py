@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import pytorch_lightning as pl
+from nodesweep_clock import Probe
 
 from training.data.batching import BatchPlan
 from training.data.module import TableData
-from training.distributed.process_group import barrier
+from training.distributed.process_group import barrier, gather_numbers
 from training.errors import UserError
 from training.measuring.metrics import Validation, key_value_line
 from training.measuring.step_clock import clock_for_device
@@ -26,13 +28,29 @@ class Measurement(pl.Callback):
     without the set-up before it and without what each validation takes; and every step.
     """
 
-    def __init__(self, batch: BatchPlan, max_steps: int | None) -> None:
+    def __init__(
+        self,
+        batch: BatchPlan,
+        max_steps: int | None,
+        probe: Probe | None = None,
+        first_steady: Callable[[int, Sequence[float]], int] = lambda steps_per_epoch, seconds: 0,
+    ) -> None:
+        """`probe` may end the run early; `first_steady` says where the steady steps begin, by the
+        steps of an epoch and the times of those that were made.
+        """
         self._batch, self._max_steps = batch, max_steps
+        self.probe, self._first_steady = probe, first_steady
+        self._steps_before = 0
         self._clock, self._stopwatch = clock_for_device(), Stopwatch()
         self.timer = StepTimer(self._clock)
-        self._last_step: int | None = None
+        self.planned_steps: int | None = None
         self.steps = 0
         self.validations: list[Validation] = []
+        self.validation_seconds: list[float] = []
+        self.planned_checkpoints = self.checkpoints_in_training = 0
+        self.checkpoint_seconds: list[float] = []
+        self._validation_started: float | None = None
+        self._is_looking = False
         self.run_start_unix_seconds = self.run_stop_unix_seconds = 0.0
         self.interruptions = 0
         self.resumed_at_step: int | None = None
@@ -64,7 +82,7 @@ class Measurement(pl.Callback):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.steps = self.resumed_at_step = state_dict["steps"]
+        self.steps = self._steps_before = self.resumed_at_step = state_dict["steps"]
         self._seconds_before = state_dict["train_seconds"]
         self.run_start_unix_seconds = state_dict["run_start_unix_seconds"]
         self.interruptions = state_dict["interruptions"] + 1
@@ -77,8 +95,10 @@ class Measurement(pl.Callback):
             checkpoint["callbacks"][self.state_key]["steps"]
         )
 
-    def leave_out_pause(self, trainer: pl.Trainer) -> None:
-        """A checkpoint between two steps is part of neither."""
+    def leave_out_checkpoint(self, trainer: pl.Trainer, seconds: float) -> None:
+        """A checkpoint between two steps took that long and is part of neither."""
+        self.checkpoint_seconds.append(seconds)
+        self.checkpoints_in_training += 1
         self.timer.restart(table_data(trainer).training_loader.waited_seconds)
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -88,7 +108,7 @@ class Measurement(pl.Callback):
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         data = table_data(trainer)
         epoch_limit = data.epoch_plan.steps * (trainer.max_epochs or 1)
-        self._last_step = min(epoch_limit, self._max_steps or epoch_limit)
+        self.planned_steps = min(epoch_limit, self._max_steps or epoch_limit)
         if self.resumed_at_step is not None:
             self._check_work_is_left()
             # Lightning counts anew; an evaluation every so many batches goes by this total.
@@ -100,6 +120,7 @@ class Measurement(pl.Callback):
         self.timer.begin()
 
     def _data_requested(self) -> None:
+        self._validation_is_over()
         self._stopwatch.start()
         self.timer.data_requested()
 
@@ -115,7 +136,7 @@ class Measurement(pl.Callback):
             return
         self.timer.step_ended(table_data(trainer).training_loader.waited_seconds)
         self.steps += 1
-        if self.steps == self._last_step:
+        if self.steps == self.planned_steps or self._probe_ends(trainer):
             trainer.should_stop = (
                 True  # makes Lightning evaluate after the last step, whatever the cadence
             )
@@ -123,9 +144,32 @@ class Measurement(pl.Callback):
             self._next_progress = time.perf_counter() + PROGRESS_EVERY_SECONDS
             self._report_progress(trainer, module)
 
+    def _probe_ends(self, trainer: pl.Trainer) -> bool:
+        """Whether a probe knows enough after this step: the same answer on every rank. Looking is
+        no part of the training.
+        """
+        if self.probe is None:
+            return False
+        answer = self.probe.ends(
+            self.steps - self._steps_before, lambda: self._look(trainer), _as_rank_0_says
+        )
+        if self._is_looking:
+            self._is_looking = False
+            self.timer.restart(table_data(trainer).training_loader.waited_seconds)
+            self._stopwatch.start()
+        return answer
+
+    def _look(self, trainer: pl.Trainer) -> Sequence[float]:
+        self._clock.catch_up()
+        self._stopwatch.stop()
+        self._is_looking = True
+        seconds = self.timer.read().step_seconds
+        return seconds[self._first_steady(table_data(trainer).epoch_plan.steps, seconds) :]
+
     def on_validation_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self._clock.catch_up()
         self._stopwatch.stop()
+        self._validation_started = time.perf_counter()
         self.timer.paused()
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -135,17 +179,24 @@ class Measurement(pl.Callback):
             self.validations.append(Validation(self.steps, samples, self.train_seconds, value))
             self._tell(trainer, module.validation_values)
 
+    def _validation_is_over(self) -> None:
+        """With the checkpoint of the best weights, which follows it."""
+        if self._validation_started is not None:
+            self.validation_seconds.append(time.perf_counter() - self._validation_started)
+            self._validation_started = None
+
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self._validation_is_over()
         barrier()
         self._stopwatch.stop()
         took = time.perf_counter() - self._started
         self.run_stop_unix_seconds = self._segment_start_unix_seconds + took
 
     def _check_work_is_left(self) -> None:
-        if self._last_step is not None and self.steps >= self._last_step:
+        if self.planned_steps is not None and self.steps >= self.planned_steps:
             raise UserError(
                 f"the checkpoint was made after step {self.steps} and this run ends after step"
-                f" {self._last_step}: remove it, or ask for more --epochs or --max-steps"
+                f" {self.planned_steps}: remove it, or ask for more --epochs or --max-steps"
             )
 
     def _report_progress(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -159,6 +210,10 @@ class Measurement(pl.Callback):
         )
         if trainer.logger is not None:
             trainer.logger.log_metrics(values, self.steps)
+
+
+def _as_rank_0_says(answer: bool) -> bool:
+    return bool(gather_numbers([answer])[0][0])
 
 
 def table_data(trainer: pl.Trainer) -> TableData:

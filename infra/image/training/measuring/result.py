@@ -9,7 +9,7 @@ from typing import Any
 
 from training.arguments import TrainingArguments
 from training.cluster import Cluster
-from training.data.batching import BatchPlan, EpochPlan, count_samples
+from training.data.batching import BatchPlan, count_samples
 from training.data.module import TableData
 from training.distributed.process_group import gather_numbers
 from training.hardware import describe_device
@@ -20,8 +20,8 @@ from training.measuring.metrics import (
     data_wait_share,
     rank_step_spread,
     slowest_rank,
-    steady_window,
 )
+from training.measuring.probing import probe_section, steady_steps
 from training.model.module import FINAL_METRIC, FINAL_METRIC_GOAL, Classifier
 
 
@@ -38,6 +38,9 @@ def collect_metrics(
 ) -> dict[str, Any]:
     """metrics.json as a value; every rank must call it, for it gathers."""
     steps, epoch_plan = measurement.steps, data.epoch_plan
+    ranks = _gather_steps(measurement.timer.read())
+    step_seconds = slowest_rank(ranks)
+    steady = steady_steps(arguments, epoch_plan.steps, step_seconds)
     return {
         "schema_version": SCHEMA_VERSION,
         "run_start_unix_seconds": measurement.run_start_unix_seconds,
@@ -47,7 +50,17 @@ def collect_metrics(
         "resumed_at_step": measurement.resumed_at_step,
         "steps": steps,
         "epochs": steps / epoch_plan.steps,
-        **_step_section(arguments, epoch_plan, _gather_steps(measurement.timer.read())),
+        "step_seconds": [round(seconds, 6) for seconds in step_seconds],
+        "rank_step_spread_seconds": rank_step_spread(ranks),
+        "steady": asdict(steady),
+        "data_wait_share": data_wait_share(ranks, steady.first_step),
+        **probe_section(
+            measurement,
+            arguments,
+            epoch_plan,
+            batch.global_batch_size,
+            step_seconds[steady.first_step :],
+        ),
         "dataset_rows": data.row_count,
         "samples": asdict(count_samples(steps, epoch_plan, batch.global_batch_size)),
         "final_metric": {
@@ -83,22 +96,6 @@ def collect_metrics(
             "name": arguments.model,
             "parameters": sum(p.numel() for p in module.parameters()),
         },
-    }
-
-
-def _step_section(
-    arguments: TrainingArguments, epoch_plan: EpochPlan, ranks: list[RankSteps]
-) -> dict[str, Any]:
-    step_seconds = slowest_rank(ranks)
-    exclude_steps = max(
-        arguments.warmup_exclude_steps, arguments.warmup_exclude_epochs * epoch_plan.steps
-    )
-    steady = steady_window(step_seconds, exclude_steps, arguments.warmup_exclude_seconds)
-    return {
-        "step_seconds": [round(seconds, 6) for seconds in step_seconds],
-        "rank_step_spread_seconds": rank_step_spread(ranks),
-        "steady": asdict(steady),
-        "data_wait_share": data_wait_share(ranks, steady.first_step),
     }
 
 

@@ -89,10 +89,11 @@ def free_port() -> str:
 
 
 def two_nodes(
-    trainings: Trainings, *arguments: str, prefix: str = "127.0.9"
+    trainings: Trainings, *arguments: str, prefix: str = "127.0.9", **variables: str
 ) -> list[subprocess.Popen[str]]:
     hosts, port = [f"{prefix}.1", f"{prefix}.2"], free_port()
     shared = {"SM_HOSTS": json.dumps(hosts), "MASTER_PORT": port, "SM_NETWORK_INTERFACE_NAME": "lo"}
+    shared |= variables
     return [
         trainings.start(*arguments, node=host, SM_CURRENT_HOST=host, **shared) for host in hosts
     ]

@@ -162,3 +162,13 @@ def test_fields_are_in_the_readme() -> None:
     readme = (Path(module.__file__).parents[1] / "README.md").read_text()
     missing = [name for name in PerformanceModel.model_fields if f"`{name}`" not in readme]
     assert missing == [], json.dumps(missing)
+
+
+def test_a_probe_makes_no_more_steps_than_it_takes_to_tell() -> None:
+    asked = {"NODESWEEP_PROBE_PRECISION": "0.01", "NODESWEEP_PROBE_MAX_STEPS": "2000"}
+    whole, probe = plan_workload(MODEL, "a", 1, {}), plan_workload(MODEL, "a", 1, {}, asked)
+    assert (whole.steps, whole.whole_run_steps) == (100, None)
+    assert (probe.steps, probe.whole_run_steps) == (30, 100)
+    assert probe.step_seconds == whole.step_seconds
+    few = plan_workload(MODEL, "a", 1, {"max-steps": "20"}, asked)
+    assert (few.steps, few.whole_run_steps) == (20, None)

@@ -1,0 +1,229 @@
+"""What each design of a sweep costs on this machine: the same training, swept as full, sequential
+and probe, by `nodesweep run` on the local platform.
+
+    .venv/bin/python -m benchmarks.designs_local [--repeats 3] [--batch 16384] [--epochs 10]
+        [--precision 0.02] [--designs full sequential probe] [--state-directory FOLDER]
+        [--output FILE.json]
+
+The program and its nodes are those of configs/local.yaml, with smaller batches and more epochs:
+its own 28 steps are fewer than a probe needs to know their time. Node-seconds are nodes x billed
+seconds, over all jobs of a sweep, start-up included; their share is of the full design's. Trained
+are nodes x seconds on the train clock, without start-up. Nothing else should run meanwhile: nodes
+that did not get their CPU are named by the report, and here.
+
+- full: --repeats runs of 1, 2, 4 and 8 nodes;
+- sequential: at most so many;
+- probe: one probe of each count, and the check.
+
+The exit code is 1 where a design recommends another count than the full one, or takes more than its
+share: 60 % of the node-seconds for sequential, 25 % for probe.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.chaos.world import REPOSITORY
+from benchmarks.dated_result import store_result
+
+CONFIG = REPOSITORY / "configs" / "local.yaml"
+MOST_SHARE: Mapping[str, float] = {"full": 1.0, "sequential": 0.60, "probe": 0.25}
+_RUN_SECONDS = 7200.0
+
+
+@dataclass(frozen=True)
+class Swept:
+    """One sweep of a design; `check_difference` of a probe: measured over projected, less 1."""
+
+    design: str
+    jobs: int
+    node_seconds: float
+    share: float
+    trained_node_seconds: float
+    trained_share: float
+    recommended: int | None
+    train_seconds: dict[int, float]
+    check_difference: float | None
+    check_error_share: float | None
+    starved: bool
+    wall_seconds: float
+
+    @property
+    def keeps_share(self) -> bool:
+        return self.share <= MOST_SHARE[self.design]
+
+
+def settings_of(design: str, options: argparse.Namespace) -> dict[str, Any]:
+    """What the config of a design has instead of configs/local.yaml's."""
+    amount = {
+        "training.batch.size": options.batch,
+        "training.hyperparameters.epochs": options.epochs,
+        "training.max_runtime_seconds": 3600,
+        "sweep.order": "shuffled",
+        "sweep.design": design,
+        "name": f"designs-{design}",
+    }
+    own: Mapping[str, dict[str, Any]] = {
+        "full": {"sweep.repeats": options.repeats},
+        "sequential": {"sweep.repeats": 3, "sweep.max_repeats": options.repeats},
+        "probe": {"sweep.repeats": 1, "sweep.probe.precision": options.precision},
+    }
+    return amount | own[design]
+
+
+def sweep(design: str, folder: Path, port: int, options: argparse.Namespace) -> dict[str, Any]:
+    """report.json of one sweep, with the seconds that the command took."""
+    settings = settings_of(design, options) | {
+        "platform.endpoint_url": f"http://127.0.0.1:{port}",
+        "platform.state_directory": str(options.state_directory or folder / "platform"),
+        "report.directory": str(folder / "reports" / design),
+    }
+    command = [sys.executable, "-m", "cli.main", "run", str(CONFIG)]
+    for name, value in settings.items():
+        command += ["--set", f"{name}={value}"]
+    began = time.perf_counter()
+    done = subprocess.run(
+        command, cwd=REPOSITORY, env={**os.environ, "PREFECT_HOME": str(folder / "prefect")},
+        capture_output=True, text=True, timeout=_RUN_SECONDS, check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise RuntimeError(f"the {design} sweep ended with {done.returncode}:\n{done.stderr}")
+    (path,) = (folder / "reports" / design).glob("designs-*/report.json")
+    report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return {**report, "wall_seconds": time.perf_counter() - began}
+
+
+def node_seconds(report: Mapping[str, Any]) -> float:
+    """Nodes x billed seconds of every job."""
+    return sum(
+        point["nodes"] * (point["clocks"]["billable_seconds"] or 0.0) for point in report["points"]
+    )
+
+
+def trained_node_seconds(report: Mapping[str, Any]) -> float:
+    """Nodes x seconds on the train clock of every job; of a probe what it trained itself."""
+    return sum(
+        point["nodes"]
+        * (
+            point["projection"]["measured_seconds"]
+            if "projection" in point
+            else point["clocks"]["train_seconds"] or 0.0
+        )
+        for point in report["points"]
+    )
+
+
+def summarise(design: str, report: Mapping[str, Any], full: Mapping[str, Any]) -> Swept:
+    """`full`: the report of the full design."""
+    advice, check, spent = report["recommendation"], report.get("check"), node_seconds(report)
+    chosen = advice and advice["chosen"]
+    return Swept(
+        design=design,
+        jobs=len(report["points"]),
+        node_seconds=round(spent, 1),
+        share=round(spent / node_seconds(full), 4),
+        trained_node_seconds=round(trained_node_seconds(report), 1),
+        trained_share=round(trained_node_seconds(report) / trained_node_seconds(full), 4),
+        recommended=chosen and chosen["nodes"],
+        train_seconds={
+            row["nodes"]: round(row["clocks"]["train"]["seconds"], 2)
+            for row in report["summary"]
+            if row["clocks"]["train"]["seconds"] is not None
+        },
+        check_difference=check and check["difference"],
+        check_error_share=check
+        and check["error_seconds"]
+        and check["error_seconds"] / check["projected_seconds"],
+        starved=any("starved" in row["flags"] for row in report["summary"]),
+        wall_seconds=round(report["wall_seconds"], 1),
+    )
+
+
+def line(swept: Swept) -> str:
+    """One row of the table that is printed."""
+    check = ""
+    if swept.check_difference is not None:
+        check = f"  check {swept.check_difference:+.1%}"
+        if swept.check_error_share is not None:
+            check += f" (error ± {swept.check_error_share:.1%})"
+    times = ", ".join(f"{nodes}: {seconds:g}" for nodes, seconds in swept.train_seconds.items())
+    return (
+        f"{swept.design:>11} {swept.jobs:>5} {swept.node_seconds:>13.0f} {swept.share:>7.1%}"
+        f" {swept.trained_share:>8.1%}"
+        f" {swept.recommended!s:>12}  {times}{check}{'  STARVED' if swept.starved else ''}"
+    )
+
+
+def failures(all_swept: Sequence[Swept]) -> list[str]:
+    """What misses the target."""
+    wanted = all_swept[0].recommended
+    found = [
+        f"{each.design} recommends {each.recommended}, the full design {wanted}"
+        for each in all_swept
+        if each.recommended != wanted
+    ]
+    return found + [
+        f"{each.design} took {each.share:.1%}, more than {MOST_SHARE[each.design]:.0%}"
+        for each in all_swept
+        if not each.keeps_share
+    ]
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--repeats", type=int, default=3, help="of the full design; default 3")
+    parser.add_argument("--batch", type=int, default=16384, help="global batch; default 16384")
+    parser.add_argument("--epochs", type=int, default=10, help="default 10")
+    parser.add_argument("--precision", type=float, default=0.02, help="of probes; default 0.02")
+    parser.add_argument("--designs", nargs="+", choices=list(MOST_SHARE), default=list(MOST_SHARE))
+    parser.add_argument(
+        "--state-directory",
+        type=Path,
+        help="of a platform whose image is built; default: a new one",
+    )
+    parser.add_argument("--output", type=Path, help="write the result as JSON, too")
+    options = parser.parse_args(argv)
+    designs = ["full", *(name for name in options.designs if name != "full")]
+    started = time.perf_counter()
+    all_swept: list[Swept] = []
+    print(
+        f"{'design':>11} {'jobs':>5} {'node-seconds':>13} {'share':>7} {'trained':>8}"
+        f" {'recommended':>12}  T in s"
+    )
+    full: dict[str, Any] | None = None
+    with tempfile.TemporaryDirectory(prefix="nodesweep-designs-") as folder:
+        port = _free_port()
+        for design in designs:
+            report = sweep(design, Path(folder), port, options)
+            full = full or report
+            all_swept.append(summarise(design, report, full))
+            print(line(all_swept[-1]), flush=True)
+            store_result(  # after each: a sweep takes minutes
+                options.output, started, all_swept, repeats=options.repeats, batch=options.batch,
+                epochs=options.epochs, precision=options.precision, cpus=os.cpu_count(),
+                load_average_1_minute=round(os.getloadavg()[0], 2), missed=failures(all_swept),
+            )  # fmt: skip
+    missed = failures(all_swept)
+    print("\n".join(missed) or "every design recommends the same, within its share")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

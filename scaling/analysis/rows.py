@@ -1,0 +1,99 @@
+"""A row of the summary: one node count, and the baseline that its ratios are relative to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field
+
+from scaling.analysis.clocks import ClockStatistics, RowClocks
+from scaling.analysis.cost import CostSpread, RunCosts
+from scaling.analysis.parity import FinalMetric, Parity
+from scaling.parts import Part
+
+Flag = Literal["superlinear", "retrograde", "throughput_only", "world_size_unconfirmed", "starved"]
+
+
+class SummaryRow(Part):
+    """One node count. Every statistic is null where it is unknown, never 0."""
+
+    nodes: int = Field(description="N, nodes per job.")
+    n: int = Field(description="Used runs: those the statistics are made of.")
+    n_failed: int = Field(description="Attempts that failed or were stopped; counted and left out.")
+    n_spot: int = Field(description="Completed runs on spot capacity; counted and left out.")
+    n_projected: int = Field(
+        default=0,
+        exclude_if=lambda number: number == 0,
+        description="Used runs that ended early and whose time is projected; not there: none.",
+    )
+    projection_error_seconds: float | None = Field(
+        default=None,
+        exclude_if=lambda error: error is None,
+        description=(
+            "The largest error of their projected times, half of a 95 % interval; not there: none"
+            " is projected, or one is not known."
+        ),
+    )
+    world_size: int | None = Field(
+        description="Processes over all nodes; null where no run confirmed it."
+    )
+    global_batch_size: int | None = Field(
+        description="Samples per optimiser step over all processes."
+    )
+    per_replica_batch_size: int | None = Field(description="Samples per process and (micro-)step.")
+    learning_rate: float | None = Field(description="Learning rate at this node count.")
+    clocks: RowClocks = Field(
+        description="Times, speedup and efficiency on each of the four clocks, never mixed."
+    )
+    accelerator_efficiency: float | None = Field(
+        description=(
+            "T of one process / (world size x T(N));"
+            " null where one process on one node was not measured."
+        )
+    )
+    steady_step_seconds: float | None = Field(description="Median step time in the steady window.")
+    startup_seconds: float | None = Field(description="Median of Starting + Pending + Downloading.")
+    data_wait_share: float | None = Field(
+        description="Median share of train time spent waiting for data, 0 to 1."
+    )
+    phases: Mapping[str, float] = Field(description="Median seconds in each secondary status.")
+    epochs: float | None = Field(description="Epochs trained, median.")
+    seconds_to_target: float | None = Field(
+        description="Median train time until the target metric was reached."
+    )
+    costs: RunCosts
+    cost_spread: CostSpread = CostSpread()
+    final_metric: FinalMetric | None = Field(
+        description="Median final metric; null where a run gave none or another."
+    )
+    parity: Parity
+    flags: tuple[Flag, ...] = Field(
+        description=(
+            "superlinear: E > 1; retrograde: slower than some smaller node count; throughput_only:"
+            " the final metric is not shown to be the baseline's, so T is not a time-to-train;"
+            " world_size_unconfirmed: nothing in a used run says how many processes worked"
+            " together; starved: an emulated node got less of the CPU than it asked for,"
+            " so T is too long."
+        )
+    )
+
+    @property
+    def train(self) -> ClockStatistics:
+        return self.clocks.train
+
+    @property
+    def superlinear_by_noise(self) -> bool:
+        """Flagged superlinear, but the interval of the efficiency holds 1:
+        the runs vary as much.
+        """
+        interval = self.clocks.train.efficiency_interval
+        return "superlinear" in self.flags and interval is not None and interval.low <= 1
+
+
+class Baseline(Part):
+    """What the speedups are relative to."""
+
+    nodes: int = Field(description="N0, the smallest node count with a used run.")
+    train_seconds: float = Field(description="T(N0).")
+    relative: bool = Field(description="True where N0 is not 1 or not the smallest planned count.")

@@ -1,0 +1,207 @@
+"""The probe design of a sweep: every node count is probed, then one whole job checks the answer.
+
+docs/probe.md. A probe is a job that ends itself once its steady step time is known; its time to
+train is projected (scaling/outcome/projection.py). The check is a whole job at the recommended
+count, planned as one repeat more. Like the sequential design it is a pure function of what has
+ended.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from statistics import fmean, stdev
+
+from pydantic import Field
+from scipy.special import stdtrit
+
+from configs.models import BenchmarkConfig
+from scaling.analysis.intervals import MIN_REPEATS
+from scaling.analysis.recommend import recommend
+from scaling.analysis.rows import SummaryRow
+from scaling.analysis.speedup import Run
+from scaling.design.sequential import Point, Progress
+from scaling.formats import format_seconds, join_words, nodes_text
+from scaling.outcome.projection import Projection
+from scaling.parts import Part
+
+_ROUNDING = 1e-9  # relative: sums of the same steps differ by so much
+
+
+class Check(Part):
+    """One whole run at the recommended count beside what was projected for it."""
+
+    nodes: int = Field(description="Where it ran.")
+    job_name: str = Field(description="Its training job.")
+    projected_seconds: float = Field(description="Mean of what was projected there.")
+    error_seconds: float | None = Field(
+        description=(
+            "What a whole run may be off by, half of a 95 % interval: the largest error of those"
+            " projections or, of three and more, the prediction interval by how they differ, the"
+            " wider of both; null: not known."
+        )
+    )
+    probes: int = Field(description="How many were projected there.")
+    measured_seconds: float = Field(description="What the whole run took.")
+    difference: float = Field(description="Measured over projected, less 1.")
+    is_within_error: bool | None = Field(description="null: the error is not known.")
+
+    @property
+    def text(self) -> str:
+        """8 nodes took 13.6 s, 1.5 % more than the 13.4 s ± 0.3 s projected, outside that error."""
+        error = "" if self.error_seconds is None else f" ± {format_seconds(self.error_seconds)}"
+        share = f"{abs(self.difference) * 100:.1f} %"
+        than = f"{share} {'more' if self.difference >= 0 else 'less'} than"
+        where = {True: ", within that error", False: ", outside that error", None: ""}
+        return (
+            f"{nodes_text(self.nodes)} took {format_seconds(self.measured_seconds)}, {than} the"
+            f" {format_seconds(self.projected_seconds)}{error} projected"
+            f"{where[self.is_within_error]}"
+        )
+
+
+def check_repeat(config: BenchmarkConfig) -> int:
+    """The repeat that the check is planned as: one more than there are probes of a count."""
+    return config.sweep.repeats + 1
+
+
+def is_check(config: BenchmarkConfig, repeat: int) -> bool:
+    """Whether a job of this repeat is the sweep's check."""
+    return config.sweep.design == "probe" and repeat == check_repeat(config)
+
+
+def probe_progress(
+    config: BenchmarkConfig, rows: Sequence[SummaryRow], ended: Collection[Point]
+) -> Progress:
+    """What the design has asked for by the rows of what has ended, and what is next."""
+    repeats = range(1, check_repeat(config))
+    points = tuple((nodes, repeat) for nodes in config.sweep.node_counts for repeat in repeats)
+    if missing := tuple(point for point in points if point not in ended):
+        return Progress(points, missing, (), "every node count is probed first")
+    nodes, reason = _checked_count(config, rows)
+    if nodes is None:
+        return Progress(points, (), (), reason)
+    check = (nodes, check_repeat(config))
+    left = () if check in ended else (check,)
+    return Progress((*points, check), left, (), reason)
+
+
+def _checked_count(config: BenchmarkConfig, rows: Sequence[SummaryRow]) -> tuple[int | None, str]:
+    """(the count that a whole job checks, why that one); None: none is to be checked."""
+    timed = [row for row in rows if row.train.seconds is not None]
+    if not any(row.n_projected for row in timed):
+        return None, "no time is projected, so that there is nothing to check"
+    recommendation = recommend(rows, config.report.recommendation)
+    if recommendation is None:
+        nodes = max(row.nodes for row in timed)
+        return nodes, f"one whole job on {nodes_text(nodes)} checks what is projected"
+    if recommendation.chosen is None:
+        return None, "no node count is recommended, so that none is checked"
+    nodes = recommendation.chosen.nodes
+    known = ", ".join(
+        f"{format_seconds(row.train.seconds)} on {nodes_text(row.nodes)}" for row in timed
+    )
+    why = f"that recommends {nodes_text(nodes)}, and one whole job there checks it"
+    return nodes, f"projected: {known}; {why}"
+
+
+def find_check(config: BenchmarkConfig | None, runs: Sequence[Run]) -> Check | None:
+    """The latest completed whole run that checks the projection of its count; None without one."""
+    checks = [
+        run.outcome
+        for run in runs
+        if config is not None and is_check(config, run.outcome.repeat) and run.outcome.completed
+    ]
+    if not checks:
+        return None
+    check = max(checks, key=lambda outcome: outcome.created_at or "")
+    measured = check.train_seconds_by.get("program", check.train_seconds_by.get("logged"))
+    projections = [
+        run.outcome.projection
+        for run in runs
+        if run.used and run.outcome.nodes == check.nodes and run.outcome.projection is not None
+    ]
+    if measured is None or not projections:
+        return None
+    projected = fmean(each.train_seconds for each in projections)
+    error = _error(projections)
+    return Check(
+        nodes=check.nodes,
+        job_name=check.job_name,
+        projected_seconds=projected,
+        error_seconds=error,
+        probes=len(projections),
+        measured_seconds=measured,
+        difference=measured / projected - 1,
+        is_within_error=(
+            None if error is None else abs(measured - projected) <= error + _ROUNDING * projected
+        ),
+    )
+
+
+def _error(projections: Sequence[Projection]) -> float | None:
+    """What a whole run may be off by, by the errors within the probes and, of enough of them, by
+    how they differ from each other: the wider of both.
+    """
+    within = [each.error_seconds for each in projections]
+    known = [error for error in within if error is not None]
+    if len(known) < len(within):
+        return None
+    n = len(projections)
+    if n < MIN_REPEATS:
+        return max(known)
+    # the 95 % prediction interval of the next run
+    times = [each.train_seconds for each in projections]
+    between = float(stdtrit(n - 1, 0.975)) * stdev(times) * math.sqrt(1 + 1 / n)
+    return max(*known, between)
+
+
+def projected_notes(
+    config: BenchmarkConfig | None,
+    rows: Sequence[SummaryRow],
+    check: Check | None,
+    progress: Progress | None,
+) -> Iterator[str]:
+    """Caveats: what of the report is projected, from what, and whether a whole run bears it out."""
+    if config is None or progress is None or config.sweep.design != "probe":
+        return
+    if not any(row.n_projected for row in rows):
+        if any(row.n for row in rows):
+            yield (
+                "Probe design: no job ended itself early, so every time here is measured, at the"
+                " cost of whole runs. A short program makes all its steps before their time is"
+                " known; one of your own has to ask the clock after each step (docs/probe.md)."
+            )
+        return
+    errors = [
+        f"{share:.1%} at {nodes_text(row.nodes)}".replace("%", " %")
+        for row in rows
+        if (share := _error_share(row)) is not None
+    ]
+    known = f" (95 % error within a run: {join_words(errors)})" if errors else ""
+    yield (
+        f"Projected: the probes ended themselves early. T{known}, what follows from it and the cost"
+        " of a run are those of a whole run as they foretell it; what the sweep cost is measured."
+        " Nothing is said of how well a model is trained."
+    )
+    if check is not None:
+        between = (
+            "" if check.probes >= MIN_REPEATS else "; how runs differ from each other is not in it"
+        )
+        error = "" if check.error_seconds is None else between
+        yield f"Check: a whole run on {check.text}{error}."
+    else:
+        yield f"No whole run has checked what is projected: {_why_unchecked(config, progress)}."
+
+
+def _why_unchecked(config: BenchmarkConfig, progress: Progress) -> str:
+    if progress.next_points:
+        return "the check was not made; go on with --resume"
+    if any(is_check(config, repeat) for _, repeat in progress.points):
+        return "the check gave no train time"
+    return progress.reason
+
+
+def _error_share(row: SummaryRow) -> float | None:
+    error, seconds = row.projection_error_seconds, row.train.seconds
+    return None if error is None or seconds is None else error / seconds

@@ -1,0 +1,190 @@
+"""What a whole run would have taken, from a job that ended itself early (sweep.design: probe).
+
+docs/probe.md. The time of the whole run is what the probe took, plus what it left out: the steps it
+did not make, each as long as the mean of its steady ones, and the checkpoints and validations that
+it did not make, each as long as the mean of those that it made. The parts are measured apart from
+each other, so that the squares of their errors add up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev
+from typing import Any, Literal
+
+from pydantic import Field
+from scipy.special import stdtrit
+
+from scaling.outcome.given import dig, finite, positive, whole
+from scaling.parts import Part
+
+ASKED_BY = "NODESWEEP_PROBE_PRECISION"
+"""The variable of the container that has a program end itself early; infra/image/nodesweep_clock.py
+reads it.
+"""
+MOST_STEPS = "NODESWEEP_PROBE_MAX_STEPS"
+ASSUMED_ERROR = 0.25
+"""By which share a part that was timed only once is taken to be off: an assumption."""
+OF_ANY_PART = ("steady_step_seconds", "world_size")
+"""What a probe's log says that holds for a whole run, too."""
+_BATCHES = 10
+_ENDS = ("precise", "max_steps")
+PartName = Literal["steps", "checkpoints", "validations"]
+
+
+class ProjectedPart(Part):
+    """What a probe left out of one kind."""
+
+    name: PartName = Field(description="steps, checkpoints or validations.")
+    left_out: int = Field(description="How many of them the probe did not make.")
+    seconds_each: float | None = Field(
+        description="Mean of those that it made; null: it made none, and they are not counted."
+    )
+    error_seconds: float | None = Field(
+        description=(
+            "Half of the 95 % interval of them all together; of a part that was timed only once a"
+            " quarter of it, by assumption; null: not known."
+        )
+    )
+
+    @property
+    def seconds(self) -> float:
+        """All of them together."""
+        return self.left_out * (self.seconds_each or 0.0)
+
+
+class Projection(Part):
+    """A whole run as a probe foretells it. Errors are halves of 95 % intervals, from what varied
+    within the probe; how runs differ from each other is not in them.
+    """
+
+    train_seconds: float = Field(description="The training of a whole run, projected.")
+    error_seconds: float | None = Field(description="Its error; null: not known.")
+    extra_seconds: float = Field(
+        description="What a whole run takes longer than the probe, its validations included."
+    )
+    ended: Literal["precise", "max_steps"] | None = Field(
+        description=(
+            "precise: the step time was known well enough; max_steps: sweep.probe.max_steps came"
+            " first; null: the program does not say."
+        )
+    )
+    steps: int = Field(description="Optimiser steps that the probe made.")
+    planned_steps: int = Field(description="Optimiser steps of a whole run.")
+    measured_seconds: float = Field(description="The probe's own training, measured.")
+    parts: tuple[ProjectedPart, ...] = Field(description="What the probe left out.")
+
+
+def steps_of(
+    metrics: Mapping[str, Any] | None, logged: Mapping[str, float]
+) -> tuple[int, int] | None:
+    """(steps made, steps of a whole run) of a job that ended itself early; None of any other."""
+    made, planned = whole(dig(metrics, ("steps",))), whole(dig(metrics, ("probe", "planned_steps")))
+    if made is None or planned is None:
+        made, planned = whole(logged.get("steps")), whole(logged.get("planned_steps"))
+    return (made, planned) if made is not None and planned is not None and made < planned else None
+
+
+def project(
+    metrics: Mapping[str, Any] | None,
+    logged: Mapping[str, float],
+    steady_seconds: Sequence[float] = (),
+) -> Projection | None:
+    """By metrics.json, else by the log, whose lines may tell the time of each steady step; None for
+    a job that made all its steps, and for one that does not say how long it and a step of it took.
+    """
+    steps = steps_of(metrics, logged)
+    if steps is None:
+        return None
+    made, planned = steps
+    measured = positive(dig(metrics, ("train_seconds",)))
+    each = positive(dig(metrics, ("probe", "step_seconds")))
+    error = finite(dig(metrics, ("probe", "step_error_seconds")))
+    if measured is None:
+        measured = positive(logged.get("train_seconds"))
+    if each is None and steady_seconds:
+        each, error = fmean(steady_seconds), _by_batches(steady_seconds)
+    elif each is None:
+        each, error = positive(logged.get("steady_step_seconds")), None
+    if measured is None or each is None:
+        return None
+    left = planned - made
+    parts = [
+        ProjectedPart(
+            name="steps",
+            left_out=left,
+            seconds_each=each,
+            error_seconds=None if error is None or error < 0 else left * error,
+        ),
+        _others(metrics, "checkpoints"),
+        _others(metrics, "validations"),
+    ]
+    trained = [part for part in parts if part.name != "validations"]
+    return Projection(
+        train_seconds=measured + math.fsum(part.seconds for part in trained),
+        error_seconds=_together([part.error_seconds for part in trained]),
+        extra_seconds=math.fsum(part.seconds for part in parts),
+        ended=ended if (ended := dig(metrics, ("probe", "ended"))) in _ENDS else None,
+        steps=made,
+        planned_steps=planned,
+        measured_seconds=measured,
+        parts=tuple(part for part in parts if part.left_out),
+    )
+
+
+def of_whole_run(
+    metrics: Mapping[str, Any] | None,
+) -> Mapping[str, Any] | None:
+    """What of a probe's metrics.json holds for a whole run: not how well the model was trained, nor
+    how many samples it saw.
+    """
+    if metrics is None:
+        return None
+    planned = positive(dig(metrics, ("probe", "planned_epochs")))
+    unknown = dict.fromkeys(("final_metric", "validations", "samples"))
+    return {**metrics, **unknown, "epochs": planned}
+
+
+def _others(metrics: Mapping[str, Any] | None, name: PartName) -> ProjectedPart:
+    """Checkpoints or validations. `made` of metrics.json counts those within the training, where
+    one was timed after it.
+    """
+    given = dig(metrics, ("probe", name, "seconds"))
+    seconds = [
+        number
+        for value in (given if isinstance(given, list) else [])
+        if (number := positive(value)) is not None
+    ]
+    planned, made = (whole(dig(metrics, ("probe", name, key))) for key in ("planned", "made"))
+    left = max(0, (planned or 0) - (len(seconds) if made is None else made))
+    return ProjectedPart(
+        name=name,
+        left_out=left,
+        seconds_each=fmean(seconds) if seconds else None,
+        error_seconds=left * half_width(seconds) if seconds else None if left else 0.0,
+    )
+
+
+def half_width(seconds: Sequence[float]) -> float:
+    """Of the 95 % interval of the mean, by Student's t; of one time a quarter of it."""
+    n = len(seconds)
+    if n == 1:
+        return ASSUMED_ERROR * seconds[0]
+    return float(stdtrit(n - 1, 0.975)) * stdev(seconds) / math.sqrt(n)
+
+
+def _by_batches(steady_seconds: Sequence[float]) -> float | None:
+    """Half-width of the mean step, by the means of ten batches, since steps depend on those before
+    them; None for fewer than two steps a batch.
+    """
+    size = len(steady_seconds) // _BATCHES
+    if size < 2:
+        return None
+    used = steady_seconds[len(steady_seconds) - size * _BATCHES :]
+    return half_width([fmean(used[at : at + size]) for at in range(0, len(used), size)])
+
+
+def _together(errors: Sequence[float | None]) -> float | None:
+    known = [error for error in errors if error is not None]
+    return math.hypot(*known) if len(known) == len(errors) else None

@@ -1,0 +1,107 @@
+"""sweep.design: probe through the whole flow: probes, a check, a report that says projected."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from configs.models import BenchmarkConfig
+from flows.detach import start_detached_sweep
+from flows.scaling_benchmark import scaling_benchmark
+from tasks.errors import PreflightRefused
+from tasks.events import read_event
+from tests.flows.designs.test_sequential_sweep import points_of
+from tests.flows.simulated_sweep import measure
+
+pytestmark = pytest.mark.usefixtures("prefect")
+Configs = Callable[..., BenchmarkConfig]
+PROBE = {"design": "probe", "max_parallel_jobs": 3, "max_attempts": 1}
+PROBES, CHECK = [(1, 1), (2, 1), (4, 1)], (4, 2)
+MODEL = {"noise_sigma": 0.0, "serial_share": 0.0, "gradient_bytes": 1e6}
+
+
+def events_of(caplog: pytest.LogCaptureFixture, event: str) -> list[Any]:
+    return [each for each in map(read_event, caplog.records) if each.event == event]
+
+
+def test_probes_project_and_a_whole_run_checks(
+    simulated: Callable[..., Any], sweep_config: Configs, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="nodesweep.sweep")
+    with simulated(model=MODEL) as served:
+        result = scaling_benchmark(sweep_config(served, sweep=PROBE))
+        assert points_of(served, result.sweep_id) == sorted([*PROBES, CHECK])
+    assert (result.planned_points, result.missing_points) == (4, 0)
+    probed, checked, done = [event.text for event in events_of(caplog, "sweep-decided")]
+    assert probed == "3 jobs next: every node count is probed first"
+    assert checked.startswith("1 job next: projected: 10 min 0 s on 1 node, 5 min ")
+    assert checked.endswith("; that recommends 4 nodes, and one whole job there checks it")
+    assert done.startswith("no further job: projected: ")
+    ended = events_of(caplog, "point-ended")
+    assert [event.facts["is_projected"] for event in ended] == [True, True, True, False]
+    alone = next(event.text for event in ended if "-n1-" in event.text)
+    assert alone.endswith(": projected 599.7 s ± 0.0 s of training, from 30 of 976 steps")
+    written = json.loads((result.folder / "report.json").read_text())
+    assert written["train_clock"] == "projected"
+    assert written["check"]["is_within_error"] is True
+    assert written["check"]["difference"] == pytest.approx(0, abs=1e-6)
+    paid = {(each["nodes"], each["repeat"]): each["clocks"] for each in written["points"]}
+    assert paid[4, 1]["billable_seconds"] < 0.5 * paid[4, 2]["billable_seconds"]
+    projected = {row["nodes"]: row["clocks"]["billable"]["seconds"] for row in written["summary"]}
+    assert projected[4] == pytest.approx(paid[4, 2]["billable_seconds"], abs=1.0)
+
+
+def test_a_crash_before_the_check_loses_nothing(
+    simulated: Callable[..., Any], sweep_config: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say = logging.getLogger("nodesweep.sweep").info
+
+    def crash(message: str, *arguments: Any, **options: Any) -> None:
+        if "and one whole job there" in message % arguments:
+            raise MemoryError("crashed")
+        say(message, *arguments, **options)
+
+    with simulated(model=MODEL) as served:
+        config = sweep_config(served, sweep=PROBE)
+        with monkeypatch.context() as patched:
+            patched.setattr("flows.stages.sweep.logger.info", crash)
+            with pytest.raises(MemoryError):
+                scaling_benchmark(config)
+        sweep = _only_sweep(served, config)
+        assert points_of(served, sweep) == PROBES
+        resumed = scaling_benchmark(config, sweep_id=sweep)
+        assert points_of(served, sweep) == sorted([*PROBES, CHECK])
+    written = json.loads((resumed.folder / "report.json").read_text())
+    assert {point["attempt"] for point in written["points"]} == {1}
+    assert resumed.missing_points == 0
+
+
+def test_a_failed_probe_leaves_the_check_to_what_is_known(
+    simulated: Callable[..., Any], sweep_config: Configs
+) -> None:
+    fault = {"fault": "internal_error", "after_seconds": 1, "jobs": "*-n4-*"}
+    with simulated(fault, model=MODEL) as served:
+        result = measure(sweep_config(served, sweep=PROBE))
+        assert points_of(served, result.sweep_id) == sorted([*PROBES, (2, 2)])
+    assert result.missing_points == 1
+
+
+def test_detached_jobs_can_not_be_decided_one_by_one(
+    simulated: Callable[..., Any], sweep_config: Configs
+) -> None:
+    with simulated(model=MODEL) as served:
+        config = sweep_config(served, sweep=PROBE)
+        with pytest.raises(PreflightRefused, match=r"sweep\.design: probe decides on each job"):
+            start_detached_sweep(config)
+
+
+def _only_sweep(served: SimpleNamespace, config: BenchmarkConfig) -> str:
+    pages = served.sagemaker.get_paginator("list_training_jobs").paginate()
+    jobs = [job["TrainingJobName"] for page in pages for job in page["TrainingJobSummaries"]]
+    (sweep,) = {name.rsplit("-n", 1)[0] for name in jobs}
+    return str(sweep)

@@ -1,0 +1,253 @@
+"""When a program ends itself early: the interval of its step time, the looks, and the helper that
+own code asks.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import nodesweep_clock
+import pytest
+from nodesweep_clock import Probe, clock, mean_step
+
+from configs.sweep import ProbeConfig
+from scaling.outcome.projection import ASKED_BY, MOST_STEPS, project
+from tests.infra.image.test_nodesweep_clock import LIBRARIES, SCHEMA, VARIABLES, load
+
+ASKED = {"NODESWEEP_PROBE_PRECISION": "0.01", "NODESWEEP_PROBE_MAX_STEPS": "400"}
+
+
+def steps_of(generator: random.Random, count: int, noise: float, alike: float) -> list[float]:
+    """Times around 1 s, each like the one before by `alike`."""
+    away, times = generator.gauss(0, 1), []
+    for _ in range(count):
+        away = alike * away + math.sqrt(1 - alike**2) * generator.gauss(0, 1)
+        times.append(1 + noise * away)
+    return times
+
+
+def steps_until_known(times: list[float]) -> int:
+    probe, made = Probe(0.01, 2000), times[:1]
+    while not probe.ends(len(made), lambda: made[10:], bool):
+        made.append(times[len(made)])
+    return len(made)
+
+
+def test_the_interval_by_hand() -> None:
+    """Twenty steps of 1 and 3 s in turn: each of ten batches has a mean of 2 s, and neighbours are
+    as unlike as can be, which is taken for independence: 1.96 x s / sqrt(20), s = 1.0260.
+    """
+    middle, half = mean_step([1.0, 3.0] * 10)
+    assert middle == 2.0
+    assert half == pytest.approx(1.96 * 1.02598 / math.sqrt(20), rel=1e-4)
+
+
+def test_batches_that_differ_widen_the_interval() -> None:
+    """Ten batches of two equal steps, 1 and 2 s in turn: s of their means is 0.5270, t(9) 2.262.
+    Neighbours are alike by -1/18 and less what twenty steps make of it: independence again.
+    """
+    times = [1.0, 1.0, 2.0, 2.0] * 5
+    middle, half = mean_step(times)
+    assert middle == 1.5
+    assert half == pytest.approx(2.262 * 0.52705 / math.sqrt(10), rel=1e-4)
+
+
+def test_steps_that_follow_each_other_are_less_evidence() -> None:
+    generator = random.Random(1)
+    apart = mean_step(steps_of(generator, 200, 0.05, 0.0))[1]
+    alike = mean_step(steps_of(generator, 200, 0.05, 0.8))[1]
+    assert alike > 2 * apart
+
+
+def test_too_few_steps_have_no_interval_and_equal_ones_no_width() -> None:
+    assert mean_step([]) == (None, None)
+    assert mean_step([1.0] * 19) == (1.0, None)
+    assert mean_step([0.25] * 20) == (0.25, 0.0)
+
+
+@pytest.mark.parametrize(("alike", "least"), [(0.0, 0.9), (0.5, 0.8)])
+def test_what_a_probe_knows_holds_the_truth(alike: float, least: float) -> None:
+    """Of 200 probes at 2 % noise: how often the interval that ended them holds the true 1 s."""
+    generator, held, made = random.Random(7), 0, []
+    for _ in range(200):
+        times = steps_of(generator, 2010, 0.02, alike)
+        steps = steps_until_known(times)
+        middle, half = mean_step(times[10:steps])
+        held += abs(middle - 1) <= half
+        made.append(steps)
+    assert held / 200 >= least
+    assert min(made) >= 30 and max(made) < 500
+
+
+def test_it_looks_at_the_same_steps_everywhere_and_rank_0_decides() -> None:
+    probe, asked = Probe(0.01, 100), []
+
+    def agree(answer: bool) -> bool:
+        asked.append(answer)
+        return False
+
+    ends = [n for n in range(1, 101) if probe.ends(n, lambda: [1.0] * 20, agree)]
+    assert len(asked) == 7  # after 30, 35, 42, 50, 60, 73 and 89 steps
+    assert all(asked) and ends == [100]
+    assert probe.ended == "max_steps"
+
+
+def test_the_sweep_asks_by_the_names_that_the_program_reads() -> None:
+    assert (ASKED_BY, MOST_STEPS) == (
+        nodesweep_clock.PROBE_PRECISION,
+        nodesweep_clock.PROBE_MAX_STEPS,
+    )
+    least = ProbeConfig.model_fields["max_steps"].metadata[0].ge
+    assert least == nodesweep_clock.WARM_UP_STEPS + 20
+    assert Probe.from_environment(environment={}) is None
+    probe = Probe.from_environment(environment=ASKED)
+    assert (probe.precision, probe.max_steps) == (0.01, 400)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], dict[str, Any]]:
+    """A bare process that a sweep asks for a probe; what it wrote."""
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for name in LIBRARIES:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    for name, value in ASKED.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("SM_OUTPUT_DATA_DIR", str(tmp_path))
+
+    def read() -> dict[str, Any]:
+        metrics: dict[str, Any] = json.loads((tmp_path / "metrics.json").read_text())
+        jsonschema.Draft202012Validator(SCHEMA).validate(metrics)
+        return metrics
+
+    return read
+
+
+@pytest.fixture
+def steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look at the clock is half a second after the one before."""
+    now = {"seconds": 0.0}
+
+    def tick() -> float:
+        now["seconds"] += 0.5
+        return now["seconds"]
+
+    monkeypatch.setattr(nodesweep_clock.time, "perf_counter", tick)
+
+
+def train(steps: int) -> int:
+    """How many of the steps were made."""
+    made = 0
+    with clock(steps=steps):
+        while made < steps:
+            made += 1
+            if clock.step(8):
+                break
+    return made
+
+
+@pytest.mark.usefixtures("steady")
+def test_own_code_ends_early_and_says_what_a_projection_needs(
+    asked: Callable[[], dict[str, Any]],
+) -> None:
+    assert train(300) == 30
+    metrics = asked()
+    assert metrics["probe"] == {
+        "ended": "precise",
+        "precision": 0.01,
+        "max_steps": 400,
+        "planned_steps": 300,
+        "step_seconds": 0.5,
+        "step_error_seconds": 0.0,
+    }
+    projection = project(metrics, {})
+    assert projection.train_seconds == metrics["train_seconds"] + 270 * 0.5
+    assert projection.error_seconds == 0.0
+
+
+@pytest.mark.usefixtures("steady")
+def test_a_short_run_is_whole(asked: Callable[[], dict[str, Any]]) -> None:
+    assert train(30) == 30
+    assert asked()["probe"]["ended"] == "complete"
+    assert project(asked(), {}) is None
+
+
+def test_any_other_sweep_gets_a_whole_run(
+    asked: Callable[[], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NODESWEEP_PROBE_PRECISION")
+    assert train(60) == 60
+    assert "probe" not in asked()
+
+
+def test_without_the_number_of_steps_there_is_nothing_to_project(
+    asked: Callable[[], dict[str, Any]],
+) -> None:
+    with clock():
+        assert not any(clock.step() for _ in range(500))
+    assert "probe" not in asked()
+
+
+@pytest.mark.usefixtures("steady")
+def test_ranks_end_together_by_their_librarys_broadcast(
+    asked: Callable[[], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 1 hears from rank 0: not yet, then yes."""
+    answers = iter([False, True])
+
+    def broadcast_object_list(answer: list[bool], src: int) -> None:
+        assert src == 0
+        answer[0] = next(answers)
+
+    load(monkeypatch, "torch", cuda=types.SimpleNamespace(is_available=lambda: False))
+    load(
+        monkeypatch,
+        "torch.distributed",
+        is_available=lambda: True,
+        is_initialized=lambda: True,
+        get_world_size=lambda: 2,
+        get_rank=lambda: 1,
+        broadcast_object_list=broadcast_object_list,
+    )
+    assert train(300) == 35
+
+
+@pytest.mark.parametrize("library", ["horovod.torch", "mpi4py.MPI"])
+@pytest.mark.usefixtures("steady")
+def test_other_libraries_broadcast_too(
+    asked: Callable[[], dict[str, Any]], monkeypatch: pytest.MonkeyPatch, library: str
+) -> None:
+    world = types.SimpleNamespace(
+        Get_size=lambda: 2, Get_rank=lambda: 0, bcast=lambda answer, root: answer
+    )
+    load(
+        monkeypatch,
+        library,
+        is_initialized=lambda: True,
+        size=lambda: 2,
+        rank=lambda: 0,
+        broadcast_object=lambda answer, root_rank: answer,
+        Is_initialized=lambda: True,
+        Is_finalized=lambda: False,
+        COMM_WORLD=world,
+    )
+    assert train(300) == 30
+    assert asked()["world"]["world_size"] == 2
+
+
+@pytest.mark.usefixtures("steady")
+def test_where_nothing_can_be_told_to_the_others_all_end_at_max_steps(
+    asked: Callable[[], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("NODESWEEP_PROBE_MAX_STEPS", "100")
+    assert train(300) == 100
+    assert asked()["probe"]["ended"] == "max_steps"

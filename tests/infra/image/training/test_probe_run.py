@@ -1,0 +1,40 @@
+"""A probe of the program: two nodes that end together, early, with what a projection needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scaling.outcome.projection import project
+from tests.infra.image.training.processes import Trainings, succeed, two_nodes
+from tests.infra.image.training.test_runs import EXCLUDE, check
+
+pytestmark = pytest.mark.slow
+ASKED = {"NODESWEEP_PROBE_PRECISION": "0.2", "NODESWEEP_PROBE_MAX_STEPS": "60"}
+# 1,438 training rows x 40 passes in batches of 192: 299 steps an epoch, 598 in all.
+RUN = ("--passes-per-epoch", "40", "--global-batch-size", "192", "--epochs", "2", *EXCLUDE)
+
+
+def test_two_nodes_end_together_and_say_what_they_left_out(
+    trainings: Trainings, tmp_path: Path
+) -> None:
+    folder = str(tmp_path / "checkpoints")
+    kept = ("--checkpoint-dir", folder, "--checkpoint-every-steps", "400")
+    succeed(*two_nodes(trainings, *RUN, *kept, **ASKED))
+    metrics = trainings.metrics("127.0.9.1")
+    steps = metrics["steps"]
+    assert steps in (24, 29, 36, 44, 54, 60)  # four to warm up and twenty to look at, then 1.25x
+    check(metrics, steps=steps)
+    probe = metrics["probe"]
+    assert probe["ended"] == ("max_steps" if steps == 60 else "precise")
+    assert (probe["planned_steps"], probe["planned_epochs"]) == (598, 2.0)
+    assert probe["validations"]["planned"] == 2 and len(probe["validations"]["seconds"]) == 1
+    checkpoints = probe["checkpoints"]
+    assert (checkpoints["planned"], checkpoints["made"]) == (2, 0)  # after 299 and 400 steps
+    assert len(checkpoints["seconds"]) == 1 and checkpoints["seconds"][0] > 0
+    projection = project(metrics, {})
+    assert projection is not None
+    left = (598 - steps) * probe["step_seconds"]
+    expected = metrics["train_seconds"] + left + 2 * checkpoints["seconds"][0]
+    assert projection.train_seconds == pytest.approx(expected)

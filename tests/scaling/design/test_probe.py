@@ -1,0 +1,138 @@
+"""The probe design: which jobs it asks for, and how its check compares."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from scaling.analysis.speedup import summarise_runs
+from scaling.design.of_sweep import asked_points, is_complete, points_done, progress_of
+from scaling.design.probe import find_check, is_check
+from scaling.report import analyse
+from tests.scaling.conftest import PROBED_SECONDS
+
+PROBES = [(1, 1), (2, 1), (4, 1)]
+
+
+def test_every_count_is_probed_then_one_whole_job_checks_the_answer(probe_config, probes, whole):
+    one = probe_config()
+    assert progress_of(one, []).next_points == tuple(PROBES)
+    assert progress_of(one, probes(PROBES[:2])).next_points == ((4, 1),)
+    decided = progress_of(one, probes(PROBES))
+    assert decided.next_points == ((4, 2),)
+    assert decided.reason == (
+        "projected: 1 min 20 s on 1 node, 41.0 s on 2 nodes, 21.0 s on 4 nodes; that recommends"
+        " 4 nodes, and one whole job there checks it"
+    )
+    done = progress_of(one, [*probes(PROBES), whole(4, 21.3)])
+    assert done.next_points == () and done.points == (*PROBES, (4, 2))
+    assert asked_points(one, probes(PROBES)) == [*PROBES, (4, 2)]
+
+
+def test_repeats_are_probes_and_the_check_is_one_more(probe_config, probes):
+    two = probe_config(repeats=2)
+    points = [(nodes, repeat) for nodes in (1, 2, 4) for repeat in (1, 2)]
+    assert progress_of(two, []).next_points == tuple(points)
+    assert progress_of(two, probes(points)).next_points == ((4, 3),)
+    assert [repeat for repeat in (1, 2, 3) if is_check(two, repeat)] == [3]
+    assert not is_check(probe_config(design="full"), 2)
+
+
+def test_a_failed_probe_is_left_out_of_the_answer(probe_config, probes, make_outcome):
+    outcomes = [*probes(PROBES[:2]), make_outcome(4)]
+    assert progress_of(probe_config(), outcomes).next_points == ((2, 2),)
+
+
+def test_nothing_to_check_where_no_time_is_projected(probe_config, whole):
+    every = [whole(nodes, seconds, 1) for nodes, seconds in PROBED_SECONDS.items()]
+    progress = progress_of(probe_config(), every)
+    assert progress.next_points == ()
+    assert progress.reason == "no time is projected, so that there is nothing to check"
+
+
+def test_one_count_alone_is_checked_too(probe_config, probes):
+    progress = progress_of(probe_config(node_counts=[2]), probes([(2, 1)]))
+    assert progress.next_points == ((2, 2),)
+    assert progress.reason == "one whole job on 2 nodes checks what is projected"
+
+
+def test_no_check_without_a_recommendation(make_config, probes):
+    config = make_config(
+        sweep={"design": "probe", "node_counts": [1, 2, 4], "repeats": 1},
+        report={"recommendation": {"deadline_seconds": 1}},
+    )
+    progress = progress_of(config, probes(PROBES))
+    assert progress.next_points == ()
+    assert progress.reason == "no node count is recommended, so that none is checked"
+
+
+def test_a_budget_per_run_is_held_against_projected_costs(make_config, probes):
+    """At 0.23 USD an hour: 102 s of 1 node, 2 x 66.9 s, 4 x 48.9 s are billed."""
+    sweep = {"design": "probe", "node_counts": [1, 2, 4], "repeats": 1}
+    tight = {"recommendation": {"budget_usd_per_run": 0.01}}
+    config = make_config(sweep=sweep, report=tight)
+    assert progress_of(config, probes(PROBES)).next_points == ((2, 2),)
+
+
+def checked(config, outcomes):
+    return find_check(config, summarise_runs(outcomes)[1])
+
+
+def test_the_check_is_within_the_error_or_outside_it(probe_config, probes, whole):
+    near = checked(probe_config(), [*probes(PROBES), whole(4, 21.4)])
+    assert (near.nodes, near.projected_seconds, near.measured_seconds) == (4, 21.0, 21.4)
+    assert near.difference == pytest.approx(0.4 / 21.0)
+    assert near.is_within_error is True
+    assert near.text == (
+        "4 nodes took 21.4 s, 1.9 % more than the 21.0 s ± 500 ms projected, within that error"
+    )
+    far = checked(probe_config(), [*probes(PROBES), whole(4, 20.0)])
+    assert far.is_within_error is False
+    assert far.text == (
+        "4 nodes took 20.0 s, 4.8 % less than the 21.0 s ± 500 ms projected, outside that error"
+    )
+
+
+def test_an_unknown_error_says_nothing_of_the_check(probe_config, probes, whole):
+    check = checked(probe_config(), [*probes(PROBES, error=None), whole(4, 21.4)])
+    assert check.error_seconds is None and check.is_within_error is None
+    assert check.text == "4 nodes took 21.4 s, 1.9 % more than the 21.0 s projected"
+
+
+def test_three_probes_show_how_runs_differ(probe_config, probes, whole):
+    """21, 22 and 23 s: s = 1; t(2) = 4.303; 4.303 x 1 x sqrt(1 + 1/3) = 4.968."""
+    points = [(nodes, repeat) for nodes in (1, 2, 4) for repeat in (1, 2, 3)]
+    check = checked(probe_config(repeats=3), [*probes(points), whole(4, 26.0, 4)])
+    assert (check.probes, check.projected_seconds) == (3, 22.0)
+    assert check.error_seconds == pytest.approx(4.968, abs=1e-3)
+    assert check.is_within_error is True
+
+
+def test_the_latest_completed_check_counts(probe_config, probes, whole, make_outcome):
+    failed = make_outcome(4, None, 2)
+    early = whole(4, 25.0, created_at="2026-01-01T00:00:00+00:00")
+    late = whole(4, 21.0, attempt=2, created_at="2026-01-02T00:00:00+00:00")
+    assert checked(probe_config(), [*probes(PROBES), failed]) is None
+    assert checked(probe_config(), [*probes(PROBES), early, late]).measured_seconds == 21.0
+    assert checked(None, [*probes(PROBES), early]) is None
+
+
+def test_a_check_without_a_time_or_a_projection_checks_nothing(probe_config, probes, whole):
+    untimed = whole(4, 21.0, train_seconds_by={}, train_clock="training_phase")
+    assert checked(probe_config(), [*probes(PROBES), untimed]) is None
+    assert checked(probe_config(), [*probes(PROBES[:2]), whole(4, 21.0)]) is None
+
+
+def report_of(config, outcomes):
+    return analyse(
+        "bench-20260102030405-0a1b2c3d", config, None, outcomes, None, {}, datetime.now(UTC)
+    )
+
+
+def test_a_sweep_is_complete_with_its_check(probe_config, probes, whole):
+    one = probe_config()
+    without = report_of(one, probes(PROBES))
+    assert points_done(one, without) == (3, 4) and not is_complete(one, without)
+    with_check = report_of(one, [*probes(PROBES), whole(4, 21.3)])
+    assert points_done(one, with_check) == (4, 4) and is_complete(one, with_check)

@@ -1,0 +1,177 @@
+"""Projected times are called so wherever they are shown, with their error and their check."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from scaling.analysis.cost import Price
+from scaling.report.points_csv import render_csv
+from scaling.report.render import render_html, render_markdown
+from scaling.report.terminal import render_terminal
+from scaling.trend.compare import compare
+from scaling.trend.compare_render import comparison_title
+from tests.scaling.conftest import PROBED_SECONDS
+
+PROBES = [(1, 1), (2, 1), (4, 1)]
+PRICE = Price(instance_type="ml.m5.xlarge", usd_per_hour=3600.0)
+
+
+@pytest.fixture
+def report(make_report, probe_config, probes, whole):
+    """Three probes and their check; a node-second costs a dollar."""
+    outcomes = [*probes(PROBES), whole(4, 21.3)]
+    return make_report(outcomes, config=probe_config(), price=PRICE)
+
+
+def terminal(report):
+    console = Console(width=400, file=io.StringIO())
+    console.print(render_terminal(report))
+    return console.file.getvalue()
+
+
+def test_the_curve_is_projected_and_the_check_is_no_part_of_it(report):
+    assert report.train_clock == "projected"
+    assert [row.train.seconds for row in report.summary] == list(PROBED_SECONDS.values())
+    assert [row.n_projected for row in report.summary] == [1, 1, 1]
+    assert [row.projection_error_seconds for row in report.summary] == [0.5, 0.5, 0.5]
+    assert [point.used for point in report.points] == [True, True, True, False]
+    assert report.check is not None and report.check.is_within_error
+    assert report.recommendation.chosen.nodes == 4
+
+
+def test_a_run_costs_what_is_projected_and_the_sweep_what_was_paid(report):
+    """A probe was billed 30 s, a whole run 0.9 x T more; the check has no billed time here."""
+    assert [row.costs.run_usd for row in report.summary] == pytest.approx(
+        [nodes * (30.0 + 0.9 * PROBED_SECONDS[nodes]) for nodes in (1, 2, 4)]
+    )
+    assert [row.clocks.billable.seconds for row in report.summary] == pytest.approx(
+        [30.0 + 0.9 * PROBED_SECONDS[nodes] for nodes in (1, 2, 4)]
+    )
+    assert [point.costs.run_usd for point in report.points[:3]] == [30.0, 60.0, 120.0]
+    assert report.costs.spent_usd == 210.0
+
+
+def test_the_headline_says_so_with_the_check(report):
+    assert "1 node at 1 min 20 s projected" in report.headline
+    assert report.headline.endswith(
+        "; projected from probes, checked by a whole run: 4 nodes took 21.3 s, 1.4 % more than the"
+        " 21.0 s ± 500 ms projected, within that error."
+    )
+
+
+def test_without_a_check_the_headline_says_that(make_report, probe_config, probes):
+    report = make_report(probes(PROBES), config=probe_config())
+    assert "; projected from probes, not checked" in report.headline
+    assert report.check is None and "check" not in report.to_dict()
+    assert (
+        "No whole run has checked what is projected: the check was not made; go on with --resume."
+        in report.caveats
+    )
+
+
+def test_a_check_without_a_time_is_said(make_report, probe_config, probes, make_outcome):
+    report = make_report([*probes(PROBES), make_outcome(4, None, 2)], config=probe_config())
+    assert (
+        "No whole run has checked what is projected: the check gave no train time."
+        in report.caveats
+    )
+
+
+def test_where_none_is_recommended_none_is_checked(make_report, make_config, probes):
+    config = make_config(
+        sweep={"design": "probe", "node_counts": [1, 2, 4], "repeats": 1},
+        report={"recommendation": {"deadline_seconds": 1}},
+    )
+    report = make_report(probes(PROBES), config=config)
+    assert (
+        "No whole run has checked what is projected: no node count is recommended, so that none is"
+        " checked." in report.caveats
+    )
+
+
+def test_caveats_have_the_errors_and_the_check(report):
+    said = "\n".join(report.caveats)
+    assert "95 % error within a run: 0.6 % at 1 node, 1.2 % at 2 nodes and 2.4 % at 4 nodes" in said
+    assert "Check: a whole run on 4 nodes took 21.3 s" in said
+    assert "how runs differ from each other is not in it" in said
+    assert "without a readable train time" not in said
+
+
+def test_an_unknown_error_is_not_made_up(make_report, probe_config, probes, whole):
+    report = make_report([*probes(PROBES, error=None), whole(4, 21.3)], config=probe_config())
+    assert {row.projection_error_seconds for row in report.summary} == {None}
+    assert "Projected: the probes ended themselves early. T, what follows" in report.caveats[0]
+    assert report.caveats[1].endswith("than the 21.0 s projected.")
+
+
+def test_three_probes_have_intervals_and_their_check_knows_how_runs_differ(
+    make_report, probe_config, probes, whole
+):
+    points = [(nodes, repeat) for nodes in (1, 2, 4) for repeat in (1, 2, 3)]
+    report = make_report([*probes(points), whole(4, 22.0, 4)], config=probe_config(repeats=3))
+    check = next(caveat for caveat in report.caveats if caveat.startswith("Check:"))
+    assert check.endswith("projected, within that error.")
+    (four,) = [line for line in render_markdown(report).splitlines() if line.startswith("| 4 |")]
+    assert "22.0 s" in four and "21.0 s, 23.0 s" in four and "±" not in four
+
+
+def test_programs_that_never_ended_early_are_named(make_report, probe_config, whole, make_outcome):
+    every = [whole(nodes, seconds, 1) for nodes, seconds in PROBED_SECONDS.items()]
+    report = make_report(every, config=probe_config())
+    assert report.train_clock == "program"
+    assert report.caveats[0].startswith("Probe design: no job ended itself early")
+    failed = make_report([make_outcome(1)], config=probe_config())
+    assert not any("Probe design" in caveat for caveat in failed.caveats)
+
+
+def test_every_form_of_the_report_says_projected(report):
+    markdown, page, text = render_markdown(report), render_html(report), terminal(report)
+    for rendered in (markdown, page, text):
+        assert "T projected)" in rendered
+        assert "projected from probes" in rendered
+    assert "± 500 ms" in markdown
+    assert "projected from 50 of 500 steps, ± 500 ms" in page
+    assert "metrics.json 21.3 s, the check" in page
+    assert "Completed, check" in page
+    assert "of a whole run as projected" in page
+    assert "The whole sweep cost $210.00, measured, attempts" in markdown
+
+
+def test_report_json_and_points_csv_say_projected(report):
+    written = json.loads(json.dumps(report.to_dict()))
+    assert written["train_clock"] == "projected"
+    assert written["points"][0]["projection"]["steps"] == 50
+    assert "projection" not in written["points"][3]
+    assert written["check"]["measured_seconds"] == 21.3
+    rows = list(csv.DictReader(io.StringIO(render_csv(report))))
+    assert [row["train_clock"] for row in rows] == ["projected"] * 3 + ["program"]
+    assert [row["projection_error_seconds"] for row in rows] == ["0.5", "0.5", "0.5", ""]
+    assert "projection_parts" not in rows[0]
+
+
+def test_a_report_reads_back(report):
+    assert type(report).model_validate(report.to_dict()) == report
+
+
+def test_what_compares_and_what_gathers_sweeps_says_projected(
+    make_report, probe_config, probes, make_outcomes
+):
+    projected = make_report(probes(PROBES), config=probe_config())
+    comparison = compare(projected, projected)
+    assert "(AWS, ml.m5.xlarge; T projected)" in comparison_title(comparison)
+    measured = make_report(make_outcomes({1: 80.0, 2: 41.0}))
+    alike = compare(measured, measured)
+    assert "projected" not in comparison_title(alike)
+    assert "train_clock" not in alike.model_dump()["a"]
+
+
+def test_other_designs_have_no_word_of_it(make_report, make_outcomes):
+    report = make_report(make_outcomes({1: 80.0, 2: 41.0}))
+    assert "projected" not in render_markdown(report)
+    assert "projection" not in render_csv(report)
+    assert "projection" not in json.dumps(report.to_dict())

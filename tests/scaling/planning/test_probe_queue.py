@@ -1,0 +1,147 @@
+"""A probe sweep in the queue of attempts: probes, then the check, and the same after a crash."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from configs.catalogue import load_catalogue
+from scaling.outcome.outcome import Clocks
+from scaling.outcome.projection import ASKED_BY, MOST_STEPS
+from scaling.planning.budget import cost_bound
+from scaling.planning.queue import Done, Submit, Wait
+from tests.scaling.conftest import projection
+from tests.scaling.planning.test_queue import (
+    NO_CAPACITY,
+    THE_PROGRAMS,
+    described,
+    ended,
+    places,
+    queue_of,
+    settle,
+    submit,
+)
+
+SECONDS = {1: 80.0, 2: 41.0, 4: 21.0}
+PROBES = [(1, 1, 1), (2, 1, 1), (4, 1, 1)]
+CHECK = (4, 2, 1)
+
+
+def probing(make_config, **sweep):
+    return queue_of(make_config, **{"design": "probe", "repeats": 1, **sweep})
+
+
+def is_probe(order):
+    return ASKED_BY in order.request.get("Environment", {})
+
+
+def finish(queue, order):
+    """A probe foretells about the time of its count, a whole job takes it."""
+    seconds = SECONDS[order.attempt.point.nodes]
+    outcome = replace(ended(order), clocks=Clocks(train_seconds=seconds))
+    if is_probe(order):
+        clock = {"train_clock": "projected", "train_seconds_by": {"projected": seconds}}
+        outcome = replace(outcome, projection=projection(seconds), **clock)
+    else:
+        outcome = replace(outcome, train_seconds_by={"program": seconds})
+    queue.settle(described(order, BillableTimeInSeconds=100), outcome)
+
+
+def to_the_end(queue):
+    orders = []
+    while not isinstance(order := queue.next(), Done):
+        assert isinstance(order, Submit)
+        assert queue.confirm(order, frozenset({order.job_name})) == order
+        finish(queue, order)
+        orders.append(order)
+    return orders
+
+
+def test_one_probe_of_each_count_then_a_whole_job_at_the_answer(make_config):
+    orders = to_the_end(probing(make_config))
+    assert places(orders) == [*PROBES, CHECK]
+    assert [is_probe(order) for order in orders] == [True, True, True, False]
+
+
+def test_probes_know_when_to_end_and_differ_from_whole_jobs_by_their_digest(make_config):
+    sweep = {"probe": {"precision": 0.02, "max_steps": 500}}
+    orders = to_the_end(probing(make_config, repeats=2, **sweep))
+    environment = orders[0].request["Environment"]
+    assert environment == {ASKED_BY: "0.02", MOST_STEPS: "500"}
+    assert "Environment" not in orders[-1].request
+    digests = {
+        order.attempt.identity: order.job_name.rsplit("-", 1)[1]
+        for order in orders
+        if order.attempt.point.nodes == 4
+    }
+    assert digests[4, 1, 1] != digests[4, 3, 1]
+
+
+def test_the_check_waits_for_all_probes(make_config):
+    queue = probing(make_config, max_parallel_jobs=3)
+    orders = [submit(queue) for _ in range(3)]
+    finish(queue, orders[0])
+    finish(queue, orders[2])
+    assert isinstance(queue.next(), Wait)
+    finish(queue, orders[1])
+    assert submit(queue).attempt.identity == CHECK
+
+
+def test_a_retry_comes_before_the_check(make_config):
+    queue = probing(make_config, max_attempts=2)
+    for _ in range(2):
+        finish(queue, submit(queue))
+    settle(queue, submit(queue), NO_CAPACITY)
+    again = submit(queue)
+    assert again.attempt.identity == (4, 1, 2)
+    finish(queue, again)
+    assert submit(queue).attempt.identity == CHECK
+
+
+def test_a_failed_probe_moves_the_check(make_config):
+    queue = probing(make_config)
+    for _ in range(2):
+        finish(queue, submit(queue))
+    settle(queue, submit(queue), THE_PROGRAMS)
+    assert submit(queue).attempt.identity == (2, 2, 1)
+
+
+def test_a_resumed_sweep_adopts_its_probes_and_asks_for_the_same_check(make_config):
+    before = to_the_end(probing(make_config))[:3]
+    queue = probing(make_config)
+    queue.count_earlier([order.job_name for order in before], [])
+    for order in before:
+        again = submit(queue)
+        assert again.job_name == order.job_name
+        finish(queue, again)
+    assert submit(queue).attempt.identity == CHECK
+
+
+def test_a_stopped_sweep_has_no_check(make_config):
+    queue = probing(make_config)
+    order = submit(queue)
+    queue.stop()
+    finish(queue, order)
+    assert isinstance(queue.next(), Done)
+
+
+def test_a_budget_that_is_spent_refuses_the_check(make_config):
+    """A node-second is a USD: the probes were billed 700, and the check may cost 4 x 200 more."""
+    queue = probing(make_config, usd_per_hour=3600.0, budget_usd=1400.0)
+    for _ in range(3):
+        order = submit(queue)
+        finish(queue, order)
+    order = queue.next()
+    refused = queue.confirm(order, frozenset({order.job_name}))
+    assert order.attempt.identity == CHECK
+    assert refused.is_over_budget
+
+
+def test_the_cost_bound_has_one_check_at_the_largest_count(make_config):
+    config = make_config(
+        sweep={"design": "probe", "node_counts": [1, 2, 4], "repeats": 2, "max_attempts": 1},
+        training={"max_runtime_seconds": 3480},
+    )
+    instance = load_catalogue().get(config.training.instance_type)
+    bound, reason = cost_bound(config, instance)
+    assert reason.startswith("18.0 node-hours")  # 2 x 7 and 4, of an hour with the stop
+    assert bound is not None
