@@ -106,27 +106,11 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
 
 
 @pytest.fixture(scope="session")
-def prefect() -> Iterator[None]:
-    """One ephemeral Prefect server for all tests of a process; its start takes 15-30 s.
+def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A Prefect server, the same for all tests of a run; its start takes 15 s of CPU time."""
+    from tests.processes.shared_prefect import folder_of_the_run, shared_prefect
 
-    Without what none of them asks it for: events that are kept or acted on, and what runs by
-    schedules.
-    """
-    from prefect import settings
-    from prefect.testing.utilities import prefect_test_harness
-
-    unused = (
-        settings.PREFECT_SERVER_ANALYTICS_ENABLED,
-        settings.PREFECT_SERVER_EVENTS_STREAM_OUT_ENABLED,
-        settings.PREFECT_SERVER_SERVICES_EVENT_PERSISTER_ENABLED,
-        settings.PREFECT_SERVER_SERVICES_LATE_RUNS_ENABLED,
-        settings.PREFECT_SERVER_SERVICES_SCHEDULER_ENABLED,
-        settings.PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED,
-    )
-    with (
-        settings.temporary_settings(dict.fromkeys(unused, False)),
-        prefect_test_harness(server_startup_timeout=120),
-    ):
+    with shared_prefect(folder_of_the_run(tmp_path_factory.getbasetemp())):
         yield
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from sklearn.datasets import load_digits
 
 from configs.data.shards import write_shards
 
@@ -29,6 +28,8 @@ def digits_tables() -> list[pa.Table]:
     """The shards in order: columns pixel_0 to pixel_63 and label, all uint8;
     every shard holds all ten classes.
     """
+    from sklearn.datasets import load_digits
+
     images, labels = load_digits(return_X_y=True)
     order = sorted(
         range(len(labels)), key=lambda row: hashlib.sha256(f"{SEED}:{row}".encode()).digest()

@@ -37,8 +37,8 @@ def nodesweep(*arguments: str) -> Result:
 
 
 def test_help_answers_in_under_a_second() -> None:
-    seconds = []
-    for _ in range(3):  # the best of three: the first one may still compile
+    seconds: list[float] = []
+    while len(seconds) < 3 and min(seconds, default=2.0) >= 1.0:  # the first may still compile
         started = time.perf_counter()
         done = subprocess.run(
             [sys.executable, "-m", "cli.main", "--help"],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from prefect.testing.utilities import prefect_test_harness
 
 from tests.examples.recipe_runs import check_recipe
 
@@ -11,6 +10,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.containers]
 
 
 def test_mpi4py_runs_and_its_time_is_that_of_its_own_stopwatch(platform, tmp_path):
+    # imports Prefect's server, which takes seconds wherever tests are collected
+    from prefect.testing.utilities import prefect_test_harness
+
     with prefect_test_harness(server_startup_timeout=120):
         changes = (
             f"platform.endpoint_url={platform.endpoint}",

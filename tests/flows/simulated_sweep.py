@@ -1,14 +1,17 @@
-"""Sweeps on the simulated engine, for tests of what becomes of their jobs."""
+"""Sweeps on the simulated engine, for tests of what becomes of their jobs; what Prefect keeps of
+them.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from click.testing import CliRunner, Result
 from prefect import flow
+from prefect.client.orchestration import get_client
 
 from cli.main import main
 from configs.models import BenchmarkConfig
@@ -59,3 +62,42 @@ def write_config(config: BenchmarkConfig, folder: Path) -> Path:
 def nodesweep_run(config: BenchmarkConfig, folder: Path, *options: str) -> Result:
     """`nodesweep run` of the config."""
     return CliRunner().invoke(main, ["run", str(write_config(config, folder)), *options])
+
+
+_LIMIT = 200
+"""Of what Prefect's API answers at once."""
+
+
+class KeptRecords(NamedTuple):
+    """As its API answers: a flow run with its parameters, then what belongs to it."""
+
+    flow_runs: list[dict[str, Any]]
+    task_runs: list[dict[str, Any]]
+    logs: list[dict[str, Any]]
+    artifacts: list[dict[str, Any]]
+
+
+def kept_records(name_part: str) -> KeptRecords:
+    """What Prefect's server keeps of the flow runs with this in their name, as a sweep's id: it is
+    the server of other tests too, which run meanwhile.
+    """
+    with get_client(sync_client=True) as client:
+
+        def read(kind: str, **which: Any) -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = []
+            page = [{}] * _LIMIT
+            while len(page) == _LIMIT:
+                asked = {"limit": _LIMIT, "offset": len(found), **which}
+                answer = client.request("POST", f"/{kind}/filter", json=asked)
+                page = answer.raise_for_status().json()
+                found += page
+            return found
+
+        runs = read("flow_runs", flow_runs={"name": {"like_": name_part}})
+        own = {"any_": [run["id"] for run in runs]}
+        return KeptRecords(
+            runs,
+            read("task_runs", flow_runs={"id": own}),
+            read("logs", logs={"flow_run_id": own}),
+            read("artifacts", flow_runs={"id": own}),
+        )

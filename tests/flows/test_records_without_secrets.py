@@ -14,14 +14,13 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from prefect.client.orchestration import get_client
 
 from cli.commands.plan import plan_of, requests_of
 from configs.models import BenchmarkConfig
 from configs.section import HIDDEN
 from flows.scaling_benchmark import SweepResult
 from infra.local.interfaces import JobSpec, Node
-from tests.flows.simulated_sweep import measure
+from tests.flows.simulated_sweep import kept_records, measure
 from tests.secret_spellings import SECRET, TEXTS, X
 
 MARKS = (X[:20], "IOSFODNN")
@@ -53,17 +52,14 @@ def outputs_of(
             found["history"] = str(pq.read_table(io.BytesIO(body)).to_pylist())
         elif result.sweep_id in key:
             found[f"bucket {key}"] = body.decode(errors="replace")
-    with get_client(sync_client=True) as client:
-        runs = [run.model_dump(mode="json") for run in client.read_flow_runs(limit=200)]
-        # what a deployment's run is started with again; docs/security.md says that they are shown
-        for run in runs:
-            if isinstance(preset := run["parameters"].get("preset"), dict):
-                preset["training"].pop("hyperparameters", None)
-        found["flow parameters"] = json.dumps(runs)
-        for kind in ("logs", "artifacts", "task_runs"):
-            found[f"Prefect's {kind}"] = client.request(
-                "POST", f"/{kind}/filter", json={"limit": 200}
-            ).text
+    kept = kept_records(result.sweep_id)
+    # what a deployment's run is started with again; docs/security.md says that they are shown
+    for run in kept.flow_runs:
+        if isinstance(preset := run["parameters"].get("preset"), dict):
+            preset["training"].pop("hyperparameters", None)
+    found["flow parameters"] = json.dumps(kept.flow_runs)
+    for kind in ("logs", "artifacts", "task_runs"):
+        found[f"Prefect's {kind}"] = json.dumps(getattr(kept, kind))
     return found
 
 

@@ -8,11 +8,8 @@ import re
 import urllib.request
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 
 from cli.session import run_flow
 from cli.views.state import RunState
@@ -22,6 +19,7 @@ from flows.scaling_benchmark import scaling_benchmark
 from scaling import names
 from tasks.errors import PointsMissing
 from tasks.events import PROGRESS, ROOT, Event, read_event
+from tests.flows.simulated_sweep import KeptRecords, kept_records
 
 pytestmark = pytest.mark.usefixtures("prefect")
 
@@ -48,12 +46,10 @@ def told() -> Iterator[list[Event]]:
         logger.removeHandler(listener)
 
 
-def artifact(key: str) -> Any:
-    with get_client(sync_client=True) as client:
-        found = client.read_artifacts(
-            artifact_filter=ArtifactFilter(key=ArtifactFilterKey(any_=[key]))
-        )
-    return max(found, key=lambda made: made.created)
+def artifact(kept: KeptRecords, key: str) -> SimpleNamespace:
+    """The latest with this key."""
+    found = [made for made in kept.artifacts if made["key"] == key]
+    return SimpleNamespace(**max(found, key=lambda made: made["created"]))
 
 
 @pytest.mark.usefixtures("prefect")
@@ -67,8 +63,9 @@ def test_artifacts_task_names_and_links(
     result = scaling_benchmark(config)
     assert "were not recorded" not in caplog.text and "can't be shown" not in caplog.text
 
+    kept = kept_records(result.sweep_id)
     progress, table, report = (
-        artifact(key) for key in ("sweep-progress", "sweep-points", "scaling-report")
+        artifact(kept, key) for key in ("sweep-progress", "sweep-points", "scaling-report")
     )
     assert progress.data == 100.0
     rows = json.loads(table.data)
@@ -80,17 +77,14 @@ def test_artifacts_task_names_and_links(
 
     for linking, file_name in (
         (report, names.REPORT_HTML),
-        (artifact("data-docs"), names.DATA_DOCS),
+        (artifact(kept, "data-docs"), names.DATA_DOCS),
     ):
         [url] = re.findall(rf"\[{file_name}\]\((\S+)\)", linking.data)
         with urllib.request.urlopen(url) as page:
             assert page.read() == (result.folder / file_name).read_bytes()
 
-    with get_client(sync_client=True) as client:
-        runs = {run.name for run in client.read_task_runs()}
-        flow_runs = {run.name for run in client.read_flow_runs()}
-    assert {"train-1n-r1", "train-2n-r1"} <= runs
-    assert f"scaling-{result.sweep_id}" in flow_runs
+    assert {"train-1n-r1", "train-2n-r1"} <= {run["name"] for run in kept.task_runs}
+    assert [run["name"] for run in kept.flow_runs] == [f"scaling-{result.sweep_id}"]
 
 
 def test_run_of_a_command_is_kept_with_its_config_and_empty_fields(
@@ -107,16 +101,12 @@ def test_run_of_a_command_is_kept_with_its_config_and_empty_fields(
         run_flow(scaling_benchmark, config, as_started=True)
     [point] = missing.value.result.report.points
     assert point.status == "Failed"
-    with get_client(sync_client=True) as client:
-        [run] = [run for run in client.read_flow_runs() if run.name.startswith("scaling-kept-")]
-    kept = run.parameters.pop("preset")
+    [run] = kept_records(missing.value.result.sweep_id).flow_runs
+    kept = run["parameters"].pop("preset")
     assert (kept["name"], kept["training"]["environment"]) == ("kept", {"HF_TOKEN": HIDDEN})
-    assert {field for field, value in run.parameters.items() if value} == {"as_started"}
-    assert (
-        run.state is not None
-        and run.state.is_failed()
-        and "1 of the planned points" in str(run.state.message)
-    )
+    assert {field for field, value in run["parameters"].items() if value} == {"as_started"}
+    assert run["state"]["type"] == "FAILED"
+    assert "1 of the planned points" in run["state"]["message"]
 
 
 def test_an_object_in_aws_is_shown_by_its_console() -> None:
@@ -162,6 +152,5 @@ def test_views_are_told_the_stages_the_points_and_how_each_ended(
     assert any("about to fail" in line for line in ended.facts["lines"])
     [named] = [event for event in told if event.event == "sweep-named"]
     assert named.facts["folder"] == str(result.folder)
-    with get_client(sync_client=True) as client:
-        kept = {log.message for log in client.read_logs(limit=200)}
+    kept = {log["message"] for log in kept_records(result.sweep_id).logs}
     assert not kept & {event.text for event in told if event.event.startswith("stage-")}

@@ -106,7 +106,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> Callable[[float, float], None]:
 
         for module in (tasks.jobs.training_jobs, tasks.sweeps.stopping):
             monkeypatch.setattr(module, "aws_client", client)
-        monkeypatch.setattr(tasks.sweeps.stopping, "SETTLE_SECONDS", known_seconds + 7.0)
+        monkeypatch.setattr(tasks.sweeps.stopping, "SETTLE_SECONDS", known_seconds + 4.0)
 
     return install
 
@@ -150,7 +150,7 @@ def interrupt_at(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, call: 
 def test_sweep_whose_jobs_are_known_late_runs_to_its_report(
     pipeline_config: Configs, served: SimpleNamespace, late: Callable[[float, float], None]
 ) -> None:
-    late(6.0, 3.0)
+    late(3.0, 1.5)
     result = scaling_benchmark(pipeline_config("scaling", name="late"))
     assert (result.missing_points, statuses(served, "late")) == (0, ["Completed"] * 3)
 
@@ -197,7 +197,7 @@ def test_stop_ends_jobs_that_the_list_does_not_show_yet(
     running: Callable[..., tuple[BenchmarkConfig, str]],
     late: Callable[[float, float], None],
 ) -> None:
-    late(30.0, 3.0)
+    late(30.0, 1.5)
     config, sweep = running("unseen")
     stop_sweep(sweep, config)
     assert statuses(served, "unseen") == ["Stopped"] * 2
@@ -253,7 +253,7 @@ def test_hook_of_a_cancelled_deployment_ends_all_jobs_of_its_sweep_and_their_poo
     late: Callable[[float, float], None],
 ) -> None:
     """The flow's own process was killed; the hook knows only the run."""
-    late(30.0, 3.0)
+    late(30.0, 1.5)
     config = pipeline_config(
         "lingering",
         name="hooked",

@@ -171,7 +171,7 @@ def test_expired_credentials_leave_jobs_that_new_ones_find(
         **code,
     }
     model = {
-        "t_compute_seconds": 700,
+        "t_compute_seconds": 300,
         "startup_seconds": 5,
         "download_seconds": 5,
         "setup_seconds": 0,

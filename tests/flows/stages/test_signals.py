@@ -4,10 +4,11 @@ ending off.
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from collections.abc import Iterator
 
 import pytest
+
+from tests.processes.warm_process import WarmProcess, warm_process
 
 TWICE = """
 import os, signal
@@ -49,13 +50,15 @@ except (KeyboardInterrupt, Terminated):
 """
 
 
-def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", program, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+@pytest.fixture(scope="module")
+def own_process() -> Iterator[WarmProcess]:
+    """Where a signal hits a program and not the tests."""
+    with warm_process("flows.stages.signals", "prefect.utilities.engine") as process:
+        yield process
 
 
-def test_a_second_ctrl_c_ends_at_once_and_says_what_may_run_on() -> None:
-    done = run(TWICE)
+def test_a_second_ctrl_c_ends_at_once_and_says_what_may_run_on(own_process: WarmProcess) -> None:
+    done = own_process.run(TWICE)
     assert done.returncode == 130
     assert done.stdout == "ending in order\n"
     assert "Ctrl-C again ends at once" in done.stderr and "nodesweep stop SWEEP_ID" in done.stderr
@@ -70,10 +73,10 @@ def test_a_second_ctrl_c_ends_at_once_and_says_what_may_run_on() -> None:
     ],
 )
 def test_a_sigterm_that_follows_does_not_raise_in_the_clean_up(
-    arguments: tuple[str, ...], raised: str
+    own_process: WarmProcess, arguments: tuple[str, ...], raised: str
 ) -> None:
     """As CI systems send them; `Terminated` is what Prefect's handler raises in a flow."""
-    done = run(FLOW, *arguments)
+    done = own_process.run(FLOW, *arguments)
     assert done.stdout.splitlines() == [
         raised,
         "all jobs are stopped",
@@ -81,8 +84,10 @@ def test_a_sigterm_that_follows_does_not_raise_in_the_clean_up(
     ], done.stderr
 
 
-def test_ctrl_c_after_a_sigterm_says_that_the_run_is_ending_already() -> None:
-    done = run(FLOW, "SIGTERM", "SIGINT")
+def test_ctrl_c_after_a_sigterm_says_that_the_run_is_ending_already(
+    own_process: WarmProcess,
+) -> None:
+    done = own_process.run(FLOW, "SIGTERM", "SIGINT")
     assert done.stdout.splitlines() == [
         "Terminated",
         "all jobs are stopped",
@@ -110,9 +115,9 @@ with engine.capture_sigterm():
 """
 
 
-def test_prefect_hears_a_cancellation_while_a_flow_runs() -> None:
+def test_prefect_hears_a_cancellation_while_a_flow_runs(own_process: WarmProcess) -> None:
     """Else its runner takes the end of a cancelled run for a crash."""
-    done = run(CANCELLED)
+    done = own_process.run(CANCELLED)
     assert (done.returncode, done.stdout.split()) == (0, ["True"] * 4), done.stderr
 
 
@@ -138,7 +143,9 @@ with ended_once():
 
 
 @pytest.mark.parametrize("outside", ["command", "worker"])
-def test_a_signal_whose_exception_is_swallowed_ends_the_run_at_its_next_wait(outside: str) -> None:
-    done = run(SWALLOWED, outside)
+def test_a_signal_whose_exception_is_swallowed_ends_the_run_at_its_next_wait(
+    own_process: WarmProcess, outside: str
+) -> None:
+    done = own_process.run(SWALLOWED, outside)
     assert "Exception ignored in" in done.stderr
     assert done.stdout == "goes on\nends at its next wait\n"

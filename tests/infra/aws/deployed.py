@@ -9,8 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import cfnlint.decode
-
 from tests.infra.local.platform_client import client
 
 TEMPLATE = Path(__file__).resolve().parents[3] / "infra" / "aws" / "nodesweep.yaml"
@@ -28,6 +26,8 @@ only.
 @cache
 def template() -> dict[str, Any]:
     """The template as data, intrinsic functions in their long form."""
+    import cfnlint.decode  # takes seconds
+
     decoded, problems = cfnlint.decode.decode(str(TEMPLATE))
     assert not problems
     return dict(decoded)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,13 +27,35 @@ ROLE_ARN = "arn:aws:iam::000000000000:role/SageMakerRole"
 
 def client(endpoint: str, service: str, region: str = "us-east-1") -> Any:
     """An unmodified client with the platform's key that gives up at once rather than retry."""
+    return _client(session(endpoint, region), endpoint, service)
+
+
+def _client(session: boto3.Session, endpoint: str, service: str) -> Any:
     config = Config(retries={"total_max_attempts": 1}, user_agent_extra=TESTS_CLIENT)
-    return session(endpoint, region).client(service, endpoint_url=endpoint, config=config)
+    return session.client(service, endpoint_url=endpoint, config=config)
 
 
 def session(endpoint: str, region: str = "us-east-1") -> boto3.Session:
     """A session with the key of the folder that a test's own platform names."""
     return local_session(endpoint, region, read_status(endpoint, 10)["state_dir"])
+
+
+class ServedPlatform(SimpleNamespace):
+    """A platform at its `endpoint`, with the facts that it is made of. A client of a service, as
+    `platform.s3`, is made when it is first asked for: to make one takes tens of milliseconds.
+    """
+
+    SERVICES = ("sagemaker", "s3", "logs", "ecr", "codebuild", "cloudwatch", "sts")
+
+    @cached_property
+    def _session(self) -> boto3.Session:
+        return session(self.endpoint)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self.SERVICES:
+            raise AttributeError(name)
+        setattr(self, name, made := _client(self._session, self.endpoint, name))
+        return made
 
 
 def job_request(name: str, program: str = "quick", **changes: Any) -> dict[str, Any]:
@@ -60,11 +83,15 @@ def resources(count: int, instance_type: str = "ml.local.small") -> dict[str, An
 
 
 def wait_until(condition: Callable[[], Any], deadline_seconds: float = 15.0) -> Any:
-    """The first truthy value of `condition`; fails the test after the deadline."""
-    deadline = time.monotonic() + deadline_seconds
+    """The first truthy value of `condition`; fails the test after the deadline.
+
+    It is looked at ever more seldom: a look may be a call that takes milliseconds of CPU time.
+    """
+    deadline, pause_seconds = time.monotonic() + deadline_seconds, 0.01
     while not (value := condition()):
         assert time.monotonic() < deadline, "the deadline passed"
-        time.sleep(0.02)
+        time.sleep(pause_seconds)
+        pause_seconds = min(1.2 * pause_seconds, 0.1)
     return value
 
 
@@ -118,14 +145,7 @@ def serve_platform(
         file_systems=file_systems or {},
     )
     with running(config, lambda *_: with_real_nodes(config, engine, images)) as endpoint:
-        services = ("sagemaker", "s3", "logs", "ecr", "codebuild", "cloudwatch")
-        yield SimpleNamespace(
-            endpoint=endpoint,
-            state_dir=state_dir,
-            engine=engine,
-            images=images,
-            **{service: client(endpoint, service) for service in services},
-        )
+        yield ServedPlatform(endpoint=endpoint, state_dir=state_dir, engine=engine, images=images)
 
 
 def serve_simulated(
@@ -149,7 +169,6 @@ def serve_simulated(
         time_scale=time_scale,
     )
     with running(config) as endpoint:
-        services = ("sagemaker", "s3", "logs", "ecr", "codebuild", "sts")
-        clients = {service: client(endpoint, service) for service in services}
-        clients["s3"].create_bucket(Bucket="results")
-        yield SimpleNamespace(endpoint=endpoint, state_dir=state_dir, **clients)
+        served = ServedPlatform(endpoint=endpoint, state_dir=state_dir)
+        served.s3.create_bucket(Bucket="results")
+        yield served

@@ -1,10 +1,7 @@
-"""A platform with a fake engine as a process of its own: python serve_with_fakes.py STATE_DIR PORT
-[OWNER_PID].
-"""
+"""A platform with a fake engine as a process of its own."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from infra.local.server.backends import Backend, with_real_nodes
@@ -17,6 +14,6 @@ def fake_backend(config: ServerConfig, endpoint_url: str) -> Backend:
     return with_real_nodes(config, FakeEngine(config.state_dir / "engine"), FakeImageStore())
 
 
-if __name__ == "__main__":
-    owner_pid = int(sys.argv[3]) if len(sys.argv) > 3 else None
-    serve(ServerConfig(int(sys.argv[2]), Path(sys.argv[1]), owner_pid), fake_backend)
+def main(state_dir: str, owner_pid: str | None = None) -> None:
+    """Serve on a free port until a signal or the owner's death."""
+    serve(ServerConfig(0, Path(state_dir), owner_pid and int(owner_pid)), fake_backend)

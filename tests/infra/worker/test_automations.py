@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
@@ -13,13 +13,29 @@ from prefect.client.schemas.objects import StateType
 from prefect.events import Event
 from prefect.events.actions import ChangeFlowRunState
 from prefect.events.schemas.automations import Posture
-from prefect.server.events.schemas.automations import EventTrigger
-from prefect.server.events.schemas.events import ReceivedEvent
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from infra.worker.__main__ import _automations
 from infra.worker.automations import PREFIX, gone_runs, notifications
 from tasks.report.publish import announce_budget, announce_regression
+
+if TYPE_CHECKING:
+    from prefect.server.events.schemas.automations import EventTrigger
+    from prefect.server.events.schemas.events import ReceivedEvent
+
+
+def received_event(**fields: Any) -> ReceivedEvent:
+    """As the server receives it; its modules take seconds to import, so here and not above."""
+    from prefect.server.events.schemas.events import ReceivedEvent
+
+    return ReceivedEvent.model_validate(Event(**fields).model_dump())
+
+
+def server_trigger(trigger: Any) -> EventTrigger:
+    """The server's form of an automation's trigger."""
+    from prefect.server.events.schemas.automations import EventTrigger
+
+    return EventTrigger.model_validate(trigger.model_dump())
 
 
 @pytest.fixture
@@ -28,8 +44,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[ReceivedEvent]:
     received: list[ReceivedEvent] = []
 
     def emit(event: str, resource: dict[str, str], payload: dict[str, Any]) -> None:
-        made = Event(event=event, resource=resource, payload=payload)  # type: ignore[arg-type]
-        received.append(ReceivedEvent.model_validate(made.model_dump()))
+        received.append(received_event(event=event, resource=resource, payload=payload))
 
     monkeypatch.setattr("tasks.report.publish.emit_event", emit)
     return received
@@ -38,7 +53,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[ReceivedEvent]:
 def told_by(event: ReceivedEvent) -> list[str]:
     """The automations that the event triggers."""
     made = notifications(UUID(int=1))
-    triggers = {one.name: EventTrigger.model_validate(one.trigger.model_dump()) for one in made}
+    triggers = {one.name: server_trigger(one.trigger) for one in made}
     return [
         name
         for name, trigger in triggers.items()
@@ -76,12 +91,10 @@ def test_run_becomes_crashed_when_nothing_is_heard_of_it_for_90_s_after_a_heartb
     end: str,
 ) -> None:
     made = gone_runs()
-    trigger = EventTrigger.model_validate(made.trigger.model_dump())
+    trigger = server_trigger(made.trigger)
     run = {"prefect.resource.id": f"prefect.flow-run.{UUID(int=2)}"}
     beat, heard = (
-        ReceivedEvent.model_validate(
-            Event(event=f"prefect.flow-run.{name}", resource=run).model_dump()
-        )
+        received_event(event=f"prefect.flow-run.{name}", resource=run)
         for name in ("heartbeat", end)
     )
     assert trigger.covers(beat) and trigger.starts_after(beat.event)

@@ -311,22 +311,17 @@ def test_the_jobs_environment_reaches_no_log(
     assert SECRET not in caplog.text
 
 
-def test_importing_it_leaves_logging_and_the_excepthook_alone() -> None:
+def test_sagemaker_core_is_imported_late_and_leaves_logging_and_the_excepthook_alone() -> None:
+    """By those who send a job, and not with the modules that ask for it."""
     program = (
-        "import logging, sys; hook = sys.excepthook; before = (logging.root.handlers[:],"
-        " logging.root.level)\nimport sagemaker.core.resources\nassert sys.excepthook is hook and"
-        " (logging.root.handlers, logging.root.level) == before"
+        "import tasks.jobs.training_jobs, tasks.image.bases, flows.stages.preflight, logging, sys\n"
+        "assert 'sagemaker' not in sys.modules\n"
+        "hook, before = sys.excepthook, (logging.root.handlers[:], logging.root.level)\n"
+        "import sagemaker.core.resources\n"
+        "assert sys.excepthook is hook\n"
+        "assert (logging.root.handlers, logging.root.level) == before\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, timeout=120, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-
-
-def test_asking_for_the_module_does_not_import_sagemaker_core() -> None:
-    modules = "tasks.jobs.training_jobs, tasks.image.bases, flows.stages.preflight"
-    program = f"import {modules}, sys; assert 'sagemaker' not in sys.modules"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr

@@ -45,9 +45,24 @@ def job() -> JobSpec:
     )
 
 
+@pytest.fixture(scope="session")
+def containment(tmp_path_factory: pytest.TempPathFactory) -> Containment:
+    """What this machine allows; to try it starts three processes."""
+    return Containment.find(tmp_path_factory.mktemp("containment"))
+
+
 @pytest.fixture(params=["contained", "bare"])
-def bench(request: pytest.FixtureRequest, tmp_path: Path, job: JobSpec) -> Iterator[Bench]:
-    """Twice: as this machine allows it, and as on a machine without namespaces."""
+def bench(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    job: JobSpec,
+    containment: Containment,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Bench]:
+    """Twice: as this machine allows it, and as on a machine without namespaces. Tests that it is
+    all the same to are marked `once`.
+    """
+    monkeypatch.setattr(Containment, "find", lambda scratch: containment)
     image = write_image(tmp_path / "image")
     engine = ProcessEngine(tmp_path / "state", OneImage(image), "http://127.0.0.1:1", times=TIMES)
     if request.param == "bare":

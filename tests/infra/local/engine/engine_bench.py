@@ -12,11 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pytest
+
 from infra.local.engine.host.process_tree import Membership
 from infra.local.engine.process.engine import ProcessEngine
 from infra.local.engine.run.job_run import RunTimes
 from infra.local.interfaces import JobSpec, Node, RunResult
 
+once = pytest.mark.parametrize("bench", ["contained"], indirect=True)
+"""For tests of what is the same with and without namespaces."""
 PROLOGUE = """
 import json, os, pathlib, signal, socket, subprocess, sys, time
 ml = pathlib.Path(os.environ["SAGEMAKER_BASE_DIR"])

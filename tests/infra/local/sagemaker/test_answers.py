@@ -16,7 +16,13 @@ from infra.local.api.validation import service_model
 from infra.local.builds.service import Builds
 from infra.local.sagemaker.metric_series import MetricSeries, metrics_service
 from infra.local.training.service import training_service
-from tests.infra.local.platform_client import client, job_request, run_job, wait_until
+from tests.infra.local.platform_client import (
+    ServedPlatform,
+    client,
+    job_request,
+    run_job,
+    wait_until,
+)
 
 Call = Callable[[Any, SimpleNamespace], Any]
 NAME = "described"
@@ -142,7 +148,7 @@ def world(platform: SimpleNamespace) -> SimpleNamespace:
             )[0]
         )
 
-    return SimpleNamespace(
+    return ServedPlatform(
         **vars(platform), kept="kept", endless=endless, over=over, build=build, build_id=build_id
     )
 

@@ -28,6 +28,7 @@ from infra.local.server.contract import SERVICE, ServerConfig, ServerStartError
 from infra.local.server.platform import Platform
 from tests.infra.local.platform_client import wait_until
 from tests.infra.local.platform_fakes import FakeEngine, FakeImageStore
+from tests.processes.warm_process import WarmProcess
 from tests.tasks.hostile_server import DRIPS, dripping_server
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -80,6 +81,7 @@ def test_start_status_stop(state_dir: Path) -> None:
     assert call("stop", *where).stdout == "was not running\n"
 
 
+@pytest.mark.usefixtures("forked_servers")
 def test_simulated_platform_says_what_it_is(state_dir: Path) -> None:
     where = ["--state-dir", str(state_dir)]
     started = call("start", "--port", "0", "--engine", "simulated", *where)
@@ -97,15 +99,14 @@ def test_simulated_platform_says_what_it_is(state_dir: Path) -> None:
     assert "--engine simulated, asked for process" in refused.stderr
 
 
+@pytest.mark.usefixtures("forked_servers")
 def test_starts_at_once_share_one_server(state_dir: Path) -> None:
     with ThreadPoolExecutor(2) as pool:
-        answers = list(
-            pool.map(lambda _: run("start", "--port", "0", "--state-dir", str(state_dir)), range(2))
-        )
-    assert [answer.returncode for answer in answers] == [0, 0]
-    assert answers[0].stdout == answers[1].stdout
+        one, other = pool.map(lambda _: daemon.start(ServerConfig(0, state_dir)), range(2))
+    assert one == other
 
 
+@pytest.mark.usefixtures("forked_servers")
 def test_port_in_use(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -166,6 +167,7 @@ def test_stopping_platform_is_neither_running_nor_adopted(tmp_path: Path) -> Non
         daemon.start(ServerConfig(0, tmp_path), deadline_seconds=0.1)
 
 
+@pytest.mark.usefixtures("forked_servers")
 def test_start_does_not_wait_for_a_stranger_that_says_it_is_stopping(state_dir: Path) -> None:
     """Whoever holds the port may say so, and say it for ever."""
     with stopping_platform() as endpoint:
@@ -359,7 +361,11 @@ def test_a_state_folder_that_cannot_be_is_one_line(tmp_path: Path, command: str,
     )
 
 
-def test_a_state_folder_that_cannot_be_served_from_is_one_line(tmp_path: Path) -> None:
+def test_a_state_folder_that_cannot_be_served_from_is_one_line(
+    tmp_path: Path, warm_server: WarmProcess
+) -> None:
     (tmp_path / "file").touch()
     folder = tmp_path / "file" / "below"
-    assert_is_one_line_about(folder, run("serve", "--port", "0", "--state-dir", str(folder)))
+    program = "import sys; from infra.local.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    done = warm_server.run(program, "serve", "--port", "0", "--state-dir", str(folder))
+    assert_is_one_line_about(folder, done)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,9 +25,9 @@ from infra.local.server.owners import (
     watch_owners,
 )
 from tests.infra.local.platform_client import wait_until
+from tests.processes.warm_process import Forked
 
 ROOT = Path(__file__).resolve().parents[4]
-SERVE_WITH_FAKES = str(ROOT / "tests/infra/local/serve_with_fakes.py")
 Processes = Callable[[], subprocess.Popen[bytes]]
 
 
@@ -49,11 +47,12 @@ def process() -> Iterator[Processes]:
 
 
 @pytest.fixture
-def owned(tmp_path: Path, process: Processes) -> Iterator[SimpleNamespace]:
+def owned(
+    tmp_path: Path, process: Processes, serve_with_fakes: Callable[..., Forked]
+) -> Iterator[SimpleNamespace]:
     """A platform with one owner."""
     owner = process()
-    command = [sys.executable, SERVE_WITH_FAKES, str(tmp_path), "0", str(owner.pid)]
-    server = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    server = serve_with_fakes(tmp_path, owner.pid)
     try:
         wait_until(lambda: daemon.status(tmp_path)["running"], deadline_seconds=30)
         yield SimpleNamespace(owner=owner, server=server, state_dir=tmp_path)
@@ -156,6 +155,7 @@ def test_start_of_a_platform_that_runs_adds_its_owner(
     assert living_owners(owned.state_dir) == sorted([owned.owner.pid, second.pid])
 
 
+@pytest.mark.usefixtures("forked_servers")
 def test_platform_without_owners_gets_none(tmp_path: Path, process: Processes) -> None:
     second = process()
     # nothing runs

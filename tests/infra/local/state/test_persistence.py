@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -27,19 +25,16 @@ from tests.infra.local.platform_client import (
     wait_until,
 )
 from tests.infra.local.platform_fakes import IMAGE_DIGEST, FakeImageStore
+from tests.processes.warm_process import Forked
 
-ROOT = Path(__file__).resolve().parents[4]
-SERVE_WITH_FAKES = str(ROOT / "tests/infra/local/serve_with_fakes.py")
 PART_BYTES = 5 * 1024 * 1024
 
 served = contextmanager(serve_platform)
 
 
 @contextmanager
-def server_process(state_dir: Path, *owner_pid: str) -> Iterator[SimpleNamespace]:
+def server_process(process: Forked, state_dir: Path) -> Iterator[SimpleNamespace]:
     """A platform in a process of its own; killed at the end if it still runs."""
-    command = [sys.executable, SERVE_WITH_FAKES, str(state_dir), "0", *owner_pid]
-    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)})
     try:
         found = wait_until(lambda: daemon.find_server(state_dir), deadline_seconds=30)
         yield SimpleNamespace(
@@ -166,8 +161,10 @@ def test_orderly_stop_stops_jobs_and_keeps_records(tmp_path: Path) -> None:
             platform.sagemaker.create_training_job(**job_request("done"))
 
 
-def test_killed_server_fails_its_job_and_keeps_its_objects(tmp_path: Path) -> None:
-    with server_process(tmp_path) as platform:
+def test_killed_server_fails_its_job_and_keeps_its_objects(
+    tmp_path: Path, serve_with_fakes: Callable[..., Forked]
+) -> None:
+    with server_process(serve_with_fakes(tmp_path), tmp_path) as platform:
         platform.s3.create_bucket(Bucket="results")
         platform.sagemaker.create_training_job(**job_request("cut", "endless"))
         wait_for_phase(platform.sagemaker, "cut", "Training")
@@ -184,9 +181,11 @@ def test_killed_server_fails_its_job_and_keeps_its_objects(tmp_path: Path) -> No
         assert wait_for_end(platform.sagemaker, "next")["TrainingJobStatus"] == "Completed"
 
 
-def test_server_ends_with_its_killed_owner(tmp_path: Path) -> None:
+def test_server_ends_with_its_killed_owner(
+    tmp_path: Path, serve_with_fakes: Callable[..., Forked]
+) -> None:
     owner = subprocess.Popen(["sleep", "600"])
-    with server_process(tmp_path, str(owner.pid)) as platform:
+    with server_process(serve_with_fakes(tmp_path, owner.pid), tmp_path) as platform:
         owner.kill()  # not reaped yet: a zombie counts as dead
         assert platform.process.wait(15) == 0
     owner.wait()

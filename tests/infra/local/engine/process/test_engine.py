@@ -20,6 +20,7 @@ from infra.local.engine.host.process_tree import Membership, list_processes, sig
 from infra.local.engine.process.engine import ProcessEngine
 from infra.local.engine.run.node_environment import node_environment
 from infra.local.interfaces import AccessKey, Node
+from tests.infra.local.engine.engine_bench import once
 
 KEY = AccessKey("LOCALNODE0", "of-the-node")
 WAIT_FOR_EVER = "print('up'); time.sleep(600)"
@@ -109,6 +110,7 @@ def test_failed_node_is_named_and_its_peer_stopped(bench):
     assert [node.stopped_by_platform for node in result.exits] == [True, False]
 
 
+@once
 def test_connection_loss_that_is_first_is_not_taken_for_the_cause(bench):
     bench.program("""
         if host == "algo-1":
@@ -214,6 +216,7 @@ def test_supervisor_killed(bench):
     assert bench.alive() == set()
 
 
+@once
 def test_log_sink_that_fails_does_not_hang_the_nodes(bench):
     bench.program("[print('x' * 1000) for _ in range(500)]")
 
@@ -240,6 +243,7 @@ def test_quota_is_in_force_from_the_start(bench):
     assert 0 < median(shares) <= 0.25
 
 
+@once
 def test_job_with_its_own_code_finds_the_images_too(bench):
     """As in a container, where the toolkit then does not unpack it."""
     hyperparameters = {"sagemaker_submit_directory": '"s3://b/k"'}
@@ -267,6 +271,7 @@ def test_train_starts_in_the_images_folder(bench, workdir, expected):
     assert bench.said("algo-1") == [str(bench.nodes[0].opt_ml.parent / expected)]
 
 
+@once
 def test_clean_up_is_idempotent(bench):
     bench.engine.prepare(bench.job)
     bench.engine.clean_up(bench.job)
@@ -274,11 +279,13 @@ def test_clean_up_is_idempotent(bench):
     assert not (bench.engine._state_dir / "jobs" / "job-a").exists()
 
 
+@once
 def test_missing_image(bench):
     with pytest.raises(ImageNotFoundError, match="missing"):
         bench.run(image_uri="missing:1")
 
 
+@once
 def test_one_engine_per_state_folder(bench):
     with pytest.raises(StateInUseError, match="in use by another live platform"):
         ProcessEngine(bench.engine._state_dir, bench.engine._images, "http://127.0.0.1:1")
@@ -293,6 +300,7 @@ def machine_of_another_platform(bench):
         yield
 
 
+@once
 def test_turn_waits_for_another_platforms_job_and_says_so_once(bench):
     told = []
     with (
@@ -304,6 +312,7 @@ def test_turn_waits_for_another_platforms_job_and_says_so_once(bench):
         assert (is_held, told) == (False, [1])
 
 
+@once
 def test_run_in_its_turn_takes_the_machine_once_and_gives_it_back_with_the_turn(bench):
     bench.program("print('ran')")
     with bench.engine.turn(bench.job, bench.stop, time.monotonic() + 5, lambda: None) as is_held:
@@ -317,6 +326,7 @@ def test_run_in_its_turn_takes_the_machine_once_and_gives_it_back_with_the_turn(
         assert bench.lines[-1][1] == "ran"
 
 
+@once
 def test_run_without_a_turn_waits_for_one_until_it_is_stopped(bench):
     bench.program("print('ran')")
     stopping = threading.Timer(0.3, bench.stop.set)

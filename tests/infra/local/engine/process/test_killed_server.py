@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
-import textwrap
 import time
 from pathlib import Path
 
@@ -19,11 +17,11 @@ from infra.local.engine.host.process_tree import Membership, list_processes
 from infra.local.engine.process.engine import ProcessEngine
 from infra.local.engine.run.node_files import state_id
 from tests.infra.local.engine.engine_bench import write_image, write_train
+from tests.infra.local.platform_client import wait_until
+from tests.processes.warm_process import warm_process
 
-ROOT = Path(__file__).resolve().parents[5]
 SERVER = """
 import functools, sys, threading
-sys.path.insert(0, {root!r})
 from pathlib import Path
 from infra.local.engine.run import exclusive_engine
 from infra.local.engine.process import engine as process_engine
@@ -53,24 +51,26 @@ time.sleep(600)
 """
 
 
+@pytest.fixture(scope="module")
+def warm():
+    modules = ("infra.local.engine.process.engine", "tests.infra.local.engine.engine_bench")
+    with warm_process(*modules) as process:
+        yield process
+
+
 @pytest.fixture(params=["contained", "bare"])
-def server(request, bench_folder):
-    source = SERVER.format(
-        root=str(ROOT),
-        folder=str(bench_folder),
-        slot=f"\0test-{bench_folder}",
-        bare=request.param == "bare",
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(source)], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert [process.stdout.readline().strip() for _ in range(2)] == ["up", "up"]
-    process.is_bare = request.param == "bare"
+def is_bare(request):
+    return request.param == "bare"
+
+
+@pytest.fixture
+def server(is_bare, bench_folder, warm):
+    source = SERVER.format(folder=str(bench_folder), slot=f"\0test-{bench_folder}", bare=is_bare)
+    process = warm.start(source)
+    wait_until(lambda: process.output().split() == ["up", "up"], 60)
     yield process
     process.kill()
     process.wait()
-    process.stdout.close()
 
 
 @pytest.fixture
@@ -124,14 +124,14 @@ def test_server_killed_leaves_no_cgroups(server, bench_folder):
     assert groups_of(bench_folder) == []
 
 
-def test_server_and_supervisor_killed_together(server, bench_folder):
+def test_server_and_supervisor_killed_together(server, is_bare, bench_folder):
     """Where the kernel contains the nodes they go at once; elsewhere the next engine finds what is
     left.
     """
     nodes = nodes_of(bench_folder)
     subprocess.run(["kill", "-9", str(server.pid), str(supervisor_of(server))], check=True)
     server.wait()
-    if not server.is_bare and Containment.find(bench_folder).unshare:
+    if not is_bare and Containment.find(bench_folder).unshare:
         assert wait_until_gone(nodes) == set()
     ProcessEngine(bench_folder / "state", None, "http://127.0.0.1:1").close()
     assert nodes.members() == set()

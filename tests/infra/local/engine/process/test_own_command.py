@@ -13,10 +13,9 @@ import pytest
 
 from infra.local.engine.host import containment
 from infra.local.engine.host.containment import Containment
-from tests.infra.local.engine.engine_bench import Bench
+from tests.infra.local.engine.engine_bench import Bench, once
 
 SHELL = ("/bin/bash", "-c")
-contained = pytest.mark.parametrize("bench", ["contained"], indirect=True)
 USER = 65534
 """nobody: an ordinary user, for a test that runs as root."""
 
@@ -44,7 +43,7 @@ def run(bench: Bench, script: str, nodes: int = 2):
     return bench.run(nodes, container_entrypoint=SHELL, container_arguments=(script,))
 
 
-@contained
+@once
 def test_each_node_finds_its_own_files_at_opt_ml(own):
     before = sorted(os.listdir("/opt"))
     config = "/opt/ml/input/config/resourceconfig.json"
@@ -56,13 +55,13 @@ def test_each_node_finds_its_own_files_at_opt_ml(own):
     assert [list((node.opt_ml.parent / "opt").iterdir()) for node in own.nodes] in ([[], []], [])
 
 
-@contained
+@once
 def test_the_rest_of_the_machines_opt_stays_where_it_is(own):
     run(own, "ls -A /opt", nodes=1)
     assert sorted(own.said("algo-1")) == sorted({*os.listdir("/opt"), "ml"})
 
 
-@contained
+@once
 def test_nothing_of_this_machine_can_be_reached_through_what_was_put_aside(own):
     """A program that clears its folder must not clear this machine's /opt."""
     aside = "$(dirname $SAGEMAKER_BASE_DIR)/opt"
@@ -70,14 +69,14 @@ def test_nothing_of_this_machine_can_be_reached_through_what_was_put_aside(own):
     assert own.said("algo-1") == ["checkpoints"]
 
 
-@contained
+@once
 def test_the_images_train_finds_opt_ml_too(own):
     own.program("print(pathlib.Path('/opt/ml/code/train.py').read_text())")
     own.run()
     assert own.said("algo-1") == ["print('trained')"]
 
 
-@contained
+@once
 @pytest.mark.parametrize(
     "start",
     [
@@ -94,7 +93,7 @@ def test_scripts_of_the_image_run_under_the_nodes_python(own, start):
     assert own.said("algo-1") == [f"torchrun {prefix} ['a b', 'c']", str(prefix)]
 
 
-@contained
+@once
 def test_other_scripts_of_the_image_are_the_images(own):
     (own.image / "venv/bin/tool").write_text("#!/bin/sh\necho tool $0\n")
     (own.image / "venv/bin/tool").chmod(0o755)
@@ -102,21 +101,21 @@ def test_other_scripts_of_the_image_are_the_images(own):
     assert own.said("algo-1") == [f"tool {own.image}/venv/bin/tool"]
 
 
-@contained
+@once
 def test_its_exit_code_and_failure_file_are_the_jobs(own):
     result = run(own, "echo 'ValueError: boom' > /opt/ml/output/failure; exit 7", nodes=1)
     assert (result.failed_host, result.exits[0].exit_code) == ("algo-1", 7)
     assert "ValueError: boom" in result.failure_reason
 
 
-@contained
+@once
 def test_an_entry_point_that_is_not_there(own):
     result = own.run(container_entrypoint=("/does/not/exist",))
     assert result.exits[0].exit_code == 127
     assert any("/does/not/exist" in line for line in own.said("algo-1"))
 
 
-@contained
+@once
 def test_it_is_not_waited_for_at_the_boot_barrier(own):
     """Which only the image's own program knows; any other would wait for four minutes."""
     environment = {"SM_BOOT_BARRIER": "1", "SAGEMAKER_PROGRAM": "train.py"}
@@ -125,6 +124,7 @@ def test_it_is_not_waited_for_at_the_boot_barrier(own):
     assert own.lines == [("algo-1", "folder=")]
 
 
+@once
 def test_without_namespaces_an_entry_point_is_refused_with_the_reason_and_the_way_out(bench):
     bench.engine._containment = Containment((), "unshare: unshare failed: Operation not permitted")
     problem = bench.engine.command_problem(SHELL, ("true",))
@@ -135,6 +135,7 @@ def test_without_namespaces_an_entry_point_is_refused_with_the_reason_and_the_wa
     assert bench.engine.command_problem((), ()) is None
 
 
+@once
 def test_arguments_alone_have_no_entry_point_to_go_to(bench):
     problem = bench.engine.command_problem((), ("--verbose",))
     assert problem is not None and problem.startswith("AlgorithmSpecification.ContainerArguments: ")

@@ -18,6 +18,7 @@ from infra.local.engine.host.cgroups import CpuQuotas
 from infra.local.engine.run.job_run import JobRun, Quota, RunTimes
 from infra.local.engine.run.node_environment import uses_boot_barrier
 from infra.local.interfaces import Node
+from tests.infra.local.engine.engine_bench import once
 
 PROGRAM = """
 boot = pathlib.Path(os.environ["SM_BOOT_BARRIER_DIR"])
@@ -35,6 +36,7 @@ def barrier_bench(bench):
     return bench
 
 
+@once
 def test_quota_comes_after_every_ready_and_before_any_go(barrier_bench, monkeypatch):
     seen = []
 
@@ -57,6 +59,7 @@ def test_quota_comes_after_every_ready_and_before_any_go(barrier_bench, monkeypa
     assert any(note in text for _, text in barrier_bench.lines)
 
 
+@once
 def test_quota_is_lifted_when_all_have_measured(barrier_bench, monkeypatch):
     lifted = []
 
@@ -72,6 +75,7 @@ def test_quota_is_lifted_when_all_have_measured(barrier_bench, monkeypatch):
     assert lifted == ([True, True] if has_groups else [])
 
 
+@once
 def test_the_cpus_are_kept_busy_while_the_nodes_measure_and_no_longer(barrier_bench, monkeypatch):
     seen = []
     meter = AttainmentMeter.look
@@ -87,6 +91,7 @@ def test_the_cpus_are_kept_busy_while_the_nodes_measure_and_no_longer(barrier_be
     assert not ballast._running
 
 
+@once
 def test_they_are_idle_again_after_a_failure(barrier_bench):
     barrier_bench.program(PROGRAM + "fail('ValueError: boom')\n")
     assert barrier_bench.run(nodes=2).failed_host
@@ -100,6 +105,7 @@ def test_no_node_goes_before_all_are_ready(barrier_bench):
     assert sorted(hosts[:2]) == ["algo-1", "algo-2"]
 
 
+@once
 def test_a_node_that_is_never_ready_does_not_hold_the_others_for_ever(barrier_bench):
     barrier_bench.engine._times = replace(barrier_bench.engine._times, boot_seconds=1.0)
     barrier_bench.program("if host == 'algo-2': sys.exit(time.sleep(2))\n" + PROGRAM)
@@ -110,6 +116,7 @@ def test_a_node_that_is_never_ready_does_not_hold_the_others_for_ever(barrier_be
     )
 
 
+@once
 def test_a_node_that_ends_before_it_is_ready_is_the_cause(barrier_bench):
     barrier_bench.program("if host == 'algo-2': fail('ImportError: no module')\n" + PROGRAM)
     result = barrier_bench.run(nodes=2)
@@ -152,6 +159,7 @@ def test_another_program_of_the_image_is_not_trusted_to_wait(job):
     assert not uses_boot_barrier(by_hyperparameter, {"SM_BOOT_BARRIER": "1"})
 
 
+@once
 def test_quota_of_another_program_is_in_force_from_the_start(barrier_bench, monkeypatch):
     applied = []
     monkeypatch.setattr(

@@ -1,0 +1,129 @@
+"""Processes of their own for programs that import much: each is a fork of one that has imported it.
+
+A fork takes milliseconds where a new interpreter takes seconds of CPU time for its imports.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_REPOSITORY = Path(__file__).resolve().parents[2]
+# What the first process runs. A program is run at the end of it, as `python -c` would, in a fork of
+# a fork: the one between waits for it and keeps its exit code.
+_WARM = """
+import gc, importlib, json, os, signal, sys, threading
+gc.disable()
+for _name in sys.argv[1:]:
+    importlib.import_module(_name)
+gc.freeze()
+gc.enable()
+assert threading.active_count() == 1, "only a process without threads can be forked"
+_asked = None
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+while _asked is None and (_line := sys.stdin.readline()):
+    if os.fork():
+        continue
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _pid = os.fork()
+    if not _pid:
+        _asked = json.loads(_line)
+        continue
+    print(_pid, flush=True)
+    _folder = json.loads(_line)["folder"]
+    _code = os.waitstatus_to_exitcode(os.waitpid(_pid, 0)[1])
+    with open(f"{_folder}/new", "w") as _file:
+        _file.write(str(_code))
+    os.rename(f"{_folder}/new", f"{_folder}/exit")
+    os._exit(0)
+if _asked:
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for _number, _name in ((1, "stdout"), (2, "stderr")):
+        os.dup2(os.open(f"{_asked['folder']}/{_name}", os.O_WRONLY | os.O_CREAT), _number)
+    sys.argv = ["-c", *_asked["arguments"]]
+    exec(compile(_asked["program"], "<program>", "exec"), {"__name__": "__main__"})
+"""
+
+
+@dataclass(frozen=True)
+class Forked:
+    """A running program, with those of Popen's methods that tests use; its output is in files."""
+
+    pid: int
+    folder: Path
+
+    def poll(self) -> int | None:
+        """Its exit code, negative for a signal; None while it runs."""
+        path = self.folder / "exit"
+        return int(path.read_text()) if path.exists() else None
+
+    @property
+    def returncode(self) -> int | None:
+        return self.poll()
+
+    def wait(self, timeout: float = 60.0) -> int:
+        deadline = time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
+            time.sleep(0.01)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):  # it has ended just now
+            if self.poll() is None:
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def output(self, name: str = "stdout") -> str:
+        """What it has printed until now."""
+        return (self.folder / name).read_text()
+
+
+class WarmProcess:
+    """start() begins a program, run() waits for its end as subprocess.run() does."""
+
+    def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
+        self._process, self._folder = process, folder
+
+    def start(self, program: str, *arguments: str) -> Forked:
+        folder = Path(tempfile.mkdtemp(dir=self._folder))
+        for name in ("stdout", "stderr"):
+            (folder / name).touch()
+        asked = {"program": program, "arguments": arguments, "folder": str(folder)}
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(asked) + "\n")
+        self._process.stdin.flush()
+        return Forked(int(self._process.stdout.readline()), folder)
+
+    def run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        forked = self.start(program, *arguments)
+        code = forked.wait()
+        return subprocess.CompletedProcess(program, code, forked.output(), forked.output("stderr"))
+
+
+@contextmanager
+def warm_process(*modules: str) -> Iterator[WarmProcess]:
+    """Inside, programs run in forks of a process that has imported these modules."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        subprocess.Popen(
+            [sys.executable, "-c", _WARM, *modules],
+            cwd=_REPOSITORY,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
+        yield WarmProcess(process, Path(folder))
