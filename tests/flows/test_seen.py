@@ -21,7 +21,7 @@ from configs.section import HIDDEN
 from flows.scaling_benchmark import scaling_benchmark
 from scaling import names
 from tasks.errors import PointsMissing
-from tasks.events import PROGRESS, ROOT, Event, read_event
+from tasks.events import PROGRESS, ROOT, STAGES, Event, read_event
 
 pytestmark = pytest.mark.usefixtures("prefect")
 
@@ -88,9 +88,19 @@ def test_artifacts_task_names_and_links(
 
     with get_client(sync_client=True) as client:
         runs = {run.name for run in client.read_task_runs()}
-        flow_runs = {run.name for run in client.read_flow_runs()}
+        flow_runs = {run.name: run.id for run in client.read_flow_runs()}
+        run = flow_runs[f"scaling-{result.sweep_id}"]
+        graph = client.request("GET", "/flow_runs/{id}/graph-v2", path_params={"id": run}).json()
     assert {"train-1n-r1", "train-2n-r1"} <= runs
-    assert f"scaling-{result.sweep_id}" in flow_runs
+    nodes = dict(graph["nodes"])
+    top = [node["label"] for node in nodes.values() if not node["encapsulating"]]
+    assert sorted(top) == sorted(STAGES), "the graph is the five stages, the rest is inside them"
+    [inside] = next(
+        node["encapsulating"] for node in nodes.values() if node["label"] == "train-2n-r1"
+    )
+    assert nodes[inside["id"]]["label"] == "sweep"
+    pictures = re.findall(r"!\[.*?\]\(data:image/svg\+xml;base64,", report.data)
+    assert len(pictures) == len(list(result.folder.glob("*.svg")))
 
 
 def test_run_of_a_command_is_kept_with_its_config_and_empty_fields(
