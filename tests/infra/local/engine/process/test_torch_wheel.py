@@ -218,3 +218,27 @@ def test_bytes_are_read_off_what_pip_and_uv_say(tmp_path: Path) -> None:
     }.items():
         (tmp_path / name).write_bytes(b"x")
         assert fetched.words_of(tmp_path / name) == f"[FETCHED] {name}: {words}"
+
+
+def test_a_layer_with_torchvision_has_the_one_of_the_cpu_index(
+    index: Index, install: Callable[..., tuple[str, list[str]]], store: ProcessImageStore
+) -> None:
+    """PyPI's is compiled for the torch that has CUDA, and can't be imported beside another."""
+    cpu = write_wheel(index.cpu, "torch", "1.0+cpu")
+    for folder, version in ((index.usual, "1.0"), (index.cpu, "1.0+cpu")):
+        write_wheel(folder, "torchvision", version, "Requires-Dist: torch==1.0\n")
+    install(cpu)
+    layer = index.usual.parent / "layer"
+    layer.mkdir()
+    (layer / "requirements.txt").write_text("torchvision\n")
+    digest = store.images()[0][2]
+    (layer / "Dockerfile").write_text(
+        f"FROM 123456789012.dkr.ecr.us-east-1.amazonaws.com/tiny@{digest}\n"
+        "COPY requirements.txt /opt/packages/requirements.txt\n"
+        "RUN pip list --format=freeze | sed -nE '/^torch==/p' > /opt/packages/kept.txt\n"
+        "RUN pip install -c /opt/packages/kept.txt -r /opt/packages/requirements.txt\n"
+    )
+    build(store, layer, "2", PIP_CONFIG_FILE="/dev/null", PIP_INDEX_URL=f"{index.url}/usual")
+    python = str(store.resolve("tiny:2")) + "/venv/bin/python"
+    code = "import torchvision; print(torchvision.version, end='')"
+    assert subprocess.check_output([python, "-c", code], text=True) == "1.0+cpu"
