@@ -11,14 +11,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prefect import flow, task
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
+from prefect.client.schemas.filters import (
+    ArtifactFilter,
+    ArtifactFilterKey,
+    FlowRunFilter,
+    FlowRunFilterName,
+)
 
 from cli.session import run_flow
 from cli.views.state import RunState
 from configs.models import BenchmarkConfig
 from configs.section import HIDDEN
 from flows.scaling_benchmark import scaling_benchmark
+from flows.stages.graph import in_stage
 from scaling import names
 from tasks.errors import PointsMissing
 from tasks.events import PROGRESS, ROOT, STAGES, Event, read_event
@@ -175,3 +182,27 @@ def test_views_are_told_the_stages_the_points_and_how_each_ended(
     with get_client(sync_client=True) as client:
         kept = {log.message for log in client.read_logs(limit=200)}
     assert not kept & {event.text for event in told if event.event.startswith("stage-")}
+
+
+@task(name="looked", task_run_name="looked")
+def look() -> int:
+    return 7
+
+
+@pytest.mark.prefect_events
+def test_a_stage_that_fails_takes_nothing_back_that_was_done_in_it() -> None:
+    @flow(name="of-one-stage", flow_run_name="of-one-stage")
+    def run() -> None:
+        def fail() -> None:
+            assert look() == 7
+            raise ValueError("boom")
+
+        in_stage("report", fail)
+
+    with pytest.raises(ValueError, match="boom"):
+        run()
+    with get_client(sync_client=True) as client:
+        named = FlowRunFilter(name=FlowRunFilterName(any_=["of-one-stage"]))
+        runs = client.read_task_runs(flow_run_filter=named)
+    states = {run.name: run.state and run.state.name for run in runs}
+    assert states == {"looked": "Completed", "report": "Failed"}
