@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from prefect import flow
 
@@ -23,7 +23,7 @@ from scaling.planning.fail_fast import code_digest
 from scaling.planning.plan import SweepPlan, plan_sweep
 from scaling.planning.request import ResolvedInputs
 from scaling.report import ScalingReport, analyse
-from scaling.report.render import render_files
+from scaling.report.render import render_files, render_markdown
 from tasks.errors import ReportNotWritten, SweepNotFound
 from tasks.jobs.source import mark_code_proven
 from tasks.jobs.training_jobs import describe_training_job, list_training_jobs
@@ -62,7 +62,9 @@ def make_report(
     }
     # The bucket first and this machine last: a disk that is full here must lose nothing.
     put_objects(config.platform, keys)
-    publish_report(config.platform, sweep, files[names.REPORT_MARKDOWN].decode())
+    plots = {kind: files.get(names.plot_name(kind, "svg")) for kind in get_args(names.PlotKind)}
+    pictures = {kind: svg for kind, svg in plots.items() if svg is not None}
+    publish_report(config.platform, sweep, render_markdown(report, pictures))
     materialize_assets(config.platform, sweep, provenance)
     try:
         append_history(config.platform, report, config.name)

@@ -35,6 +35,7 @@ from flows.stages.form import (
     config_of_run,
     log_to_run,
 )
+from flows.stages.graph import in_stage
 from flows.stages.preflight import preflight
 from flows.stages.prepare import changes_since, check_same_objects, prepare_inputs
 from flows.stages.regression import alarm_on_regression
@@ -43,6 +44,7 @@ from flows.stages.sweep import run_sweep, say_plan
 from scaling import names
 from scaling.design.of_sweep import asked_points
 from scaling.outcome.outcome import JobOutcome
+from scaling.planning.plan import SweepPlan
 from scaling.planning.request import ResolvedInputs
 from scaling.report import ScalingReport
 from scaling.report.failures import failure_lines
@@ -55,11 +57,10 @@ from tasks.errors import (
     SweepStopped,
     best_effort,
 )
-from tasks.events import Stage, stage, tell
+from tasks.events import Stage, tell
 from tasks.jobs.quota import check_limit
 from tasks.platform import aws_client
 from tasks.polling import STOP
-from tasks.storage import put_objects
 from tasks.sweeps.board import name_flow_run
 from tasks.sweeps.bucket import ensure_bucket
 from tasks.sweeps.claims import is_sweep_stopped, read_stop_mark
@@ -72,6 +73,7 @@ from tasks.sweeps.records import (
     latest_sweep,
     read_sweep_record,
     sweep_exists,
+    write_sweep_record,
 )
 
 logger = logging.getLogger("nodesweep.flow")
@@ -189,19 +191,21 @@ def _run_benchmark(
 ) -> SweepResult:
     sweep = _sweep_to_run(config, sweep_id, resume)
     begun_with: _EarlierRun | None = None
+
+    def begin() -> tuple[SweepPlan, tuple[ResolvedInputs, dict[str, Any]] | None]:
+        plan = preflight(config)
+        check_limit(config.sweep.concurrency_limit, max(config.sweep.node_counts))
+        ensure_bucket(config.platform)
+        return plan, _continue_sweep(config, sweep, as_started) if resume else None
+
     try:
         # Read before anything else: a stop that is given from here on is meant for this run, not
         # for an earlier one.
         begun_with = _earlier_run(config, sweep)
         if resume and sweep is not None and begun_with is not None:
             _check_config(config, sweep)
-        with stage("preflight"):
-            plan = preflight(config)
-            check_limit(config.sweep.concurrency_limit, max(config.sweep.node_counts))
-            ensure_bucket(config.platform)
-        inputs, provenance = (
-            _continue_sweep(config, sweep, as_started) if resume else start_sweep(config, sweep)
-        )
+        plan, recorded = in_stage("preflight", begin)
+        inputs, provenance = recorded or start_sweep(config, sweep)
     except BaseException as error:
         is_ours = sweep is not None and names.sweep_matches(sweep, config)  # an id may be mistyped
         if (
@@ -218,16 +222,17 @@ def _run_benchmark(
         s3 = aws_client("s3", config.platform)
         begun_with = _EarlierRun(read_stop_mark(s3, config.platform, inputs.sweep_id))
     earlier_mark = None if begun_with is None else begun_with.stop_mark
-    with stage("sweep"), owned(config.platform, inputs.sweep_id) as owner:
-        run = run_sweep(config, plan, inputs, owner, earlier_mark)
+    with owned(config.platform, inputs.sweep_id) as owner:
+        run = in_stage("sweep", lambda: run_sweep(config, plan, inputs, owner, earlier_mark))
     outcomes = run.outcomes
     asked = asked_points(config, outcomes)
     missing = missing_points(asked, outcomes)
     stopped = bool(missing) and is_sweep_stopped(config.platform, inputs.sweep_id, earlier_mark)
     if stopped and not outcomes:
         raise _stopped(inputs.sweep_id, missing)
-    with stage("report"):
-        report, folder = make_report(config, inputs, plan, outcomes, provenance)
+    report, folder = in_stage(
+        "report", lambda: make_report(config, inputs, plan, outcomes, provenance)
+    )
     if stopped:
         raise _stopped(inputs.sweep_id, missing)
     return SweepResult(inputs.sweep_id, report, folder, len(asked), missing, run.given_up)
@@ -334,10 +339,7 @@ def start_sweep(
         "inputs": {name: value for name, value in asdict(inputs).items() if name != "sweep_id"},
         "provenance": provenance,
     }
-    put_objects(
-        config.platform,
-        {names.sweep_config_key(config.platform.prefix, sweep): names.pretty_json(record)},
-    )
+    write_sweep_record(config.platform, sweep, record)
     remember_sweep(Path(config.report.directory), sweep, record)
     return inputs, provenance
 

@@ -8,6 +8,7 @@ import logging
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from contextvars import Context, copy_context
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -19,6 +20,7 @@ from prefect.futures import PrefectFuture
 from configs.catalogue import load_catalogue
 from configs.dataset import DatasetConfig
 from configs.models import BenchmarkConfig, ImageConfig
+from flows.stages.graph import in_stage
 from scaling import names
 from scaling.planning.request import ResolvedInputs
 from scaling.report.sources import at_start_text
@@ -33,7 +35,7 @@ from tasks.dataset.files import (
 )
 from tasks.dataset.validation import check_age, keep_data_docs, validate_files
 from tasks.errors import DatasetMissing, ImageBuildFailed, PreflightRefused
-from tasks.events import about, stage
+from tasks.events import about
 from tasks.image.bases import pin_base_images, pin_container, with_container
 from tasks.image.build import start_image_build, wait_for_image_build
 from tasks.image.find import BuildContext, Image, build_arguments, find_image, read_context
@@ -61,27 +63,38 @@ def prepare_inputs(config: BenchmarkConfig, sweep: str) -> tuple[ResolvedInputs,
     """Validate, then upload beside building:
     nothing is spent on a dataset that breaks an expectation.
     """
-    with stage("image"):  # it waits beside the dataset
-        return _prepare(config, sweep)
+    of_flow = copy_context()
+    # it waits beside the dataset
+    return in_stage("image", lambda: _prepare(config, sweep, of_flow))
 
 
-def _prepare(config: BenchmarkConfig, sweep: str) -> tuple[ResolvedInputs, dict[str, Any]]:
+def _prepare(
+    config: BenchmarkConfig, sweep: str, of_flow: Context
+) -> tuple[ResolvedInputs, dict[str, Any]]:
+    """The stage of the image, which begins first and ends last. The dataset's stage is carried out
+    in the context `of_flow`, so that it stands beside this one in Prefect's graph and not in it.
+    """
     packages = _packages(config)
     layer = packages if packages is not None and packages.at_start is None else None
     existing = _existing_image(config)
     context = None if existing else _read_context(config)
     found = context and find_image.submit(config.platform, config.image, context)
+    of_image = copy_context()
     with tempfile.TemporaryDirectory(prefix="nodesweep-") as scratch, ExitStack() as stack:
-        with stage("dataset"):
+
+        def bring_dataset() -> tuple[_SentDataset, str | None, Image | PrefectFuture[Image] | None]:
             send = _validated_dataset(config, sweep, Path(scratch))
-            known = found.result() if found else None
-            building = _start_build(config, context) if context and known is None else None
-            stack.enter_context(_ended_with_this(building))
+            image: Image | PrefectFuture[Image] | None = found.result() if found else None
+            if context and image is None:
+                image = building = of_image.run(_start_build, config, context)
+                stack.enter_context(_ended_with_this(building))
             dataset = send()
-            source_uri = (
-                upload_source(config, layer is None) if config.training.source_dir else None
-            )
-        image = building.result() if building else known or Image(str(existing), None, built=False)
+            code = upload_source(config, layer is None) if config.training.source_dir else None
+            return dataset, code, image
+
+        dataset, source_uri, made = of_flow.run(in_stage, "dataset", bring_dataset)
+        image = made.result() if isinstance(made, PrefectFuture) else made
+        image = image or Image(str(existing), None, built=False)
     made_of: dict[str, str] = {}
     if layer is not None:
         made_of["image_base_uri"] = pin_container(config.platform, image.uri)

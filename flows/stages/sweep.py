@@ -153,7 +153,7 @@ class _Sweep:
         self.queue = SweepQueue(config, plan, inputs)
         self.slots = NodeSlots(config.sweep.concurrency_limit)
         self._earlier_mark, self._claimant = earlier_mark, uuid4().hex[:12]
-        self._board = SweepBoard(inputs.sweep_id, config.sweep.most_jobs)
+        self._board = SweepBoard(inputs.sweep_id, plan, config.sweep)
         self._followed_until = utc_now()
         self._is_budget_told = False
         self._quota_pauses: dict[str, Iterator[float]] = {}
@@ -165,7 +165,7 @@ class _Sweep:
         queue = self.queue
         queue.is_proven = queue.is_proven or is_code_proven(self.config.platform, queue.code_digest)
         while not isinstance(self._fill(), Done):
-            self._board.show(queue.outcomes)
+            self._board.show(queue.outcomes, queue.active)
             if queue.active:
                 self._settle_ended()
         self._board.show(queue.outcomes, last=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -88,12 +89,18 @@ def render_json(report: ScalingReport) -> str:
     return report.model_dump_json(indent=2) + "\n"
 
 
-def render_markdown(report: ScalingReport) -> str:
-    """For a pull request or a Prefect artifact."""
+def render_markdown(report: ScalingReport, pictures: Mapping[PlotKind, bytes] | None = None) -> str:
+    """For a pull request; with the plots as SVG, inside it, for a Prefect artifact, which has no
+    files beside it.
+    """
+    sources = {
+        kind: _Verbatim(f"data:image/svg+xml;base64,{b64encode(svg).decode()}")
+        for kind, svg in (pictures or {}).items()
+    }
     return (
         _markdown()
         .get_template("report.md.j2")
-        .render(_context(report), table=compact_table(report))
+        .render(_context(report), table=compact_table(report), pictures=sources)
     )
 
 

@@ -18,6 +18,8 @@ MAX_LINES_AT_ONCE = 10
 _INSTRUCTION = re.compile(
     r"(?:#\d+ \[[^\]]{0,80}?|step )(?P<done>\d+)/(?P<of>\d+)(?:\]| ?:) (?P<said>.+)", re.IGNORECASE
 )
+# What the local platform wants people to read, of all that its builds say.
+_TOLD = re.compile(r"\[(?P<kind>FETCHED|NOTE)\] (?P<text>.+)")
 
 
 class BuildOutput:
@@ -32,12 +34,17 @@ class BuildOutput:
         """Log what is new since the last call: the last few lines, and how many were left out."""
         new = self._hider.hide(line for line in lines if line.strip())
         self._last.extend(new)
+        told = [found.group("kind", "text") for found in map(_TOLD.fullmatch, new) if found]
+        new = [line for line in new if not _TOLD.fullmatch(line)]
         left_out = len(new) - MAX_LINES_AT_ONCE
         if left_out > 0:
             left_out_line = about("build-line", stage="image")
             self._logger.info("build: … %d lines left out", left_out, extra=left_out_line)
         for line in new[-MAX_LINES_AT_ONCE:]:
             self._logger.info("build: %s", line, extra=about("build-line", stage="image"))
+        for kind, text in told:
+            level, before = (logging.WARNING, "") if kind == "NOTE" else (logging.INFO, "fetched ")
+            self._logger.log(level, "%s%s", before, text, extra=about("message", stage="image"))
         begun = [found for found in map(_INSTRUCTION.match, new) if found]
         if begun:
             done, of, said = begun[-1].group("done", "of", "said")

@@ -21,7 +21,7 @@ from configs.models import BenchmarkConfig, PlatformConfig
 from scaling import names
 from tasks.errors import PreflightRefused, best_effort
 from tasks.image.packages import REQUIREMENTS_FILE
-from tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client
+from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.storage import get_bytes, put_bytes, put_once
 
 MAX_SOURCE_BYTES = 50 * 1024 * 1024
@@ -109,7 +109,6 @@ def upload_source(config: BenchmarkConfig, with_requirements: bool) -> str:
     return upload(aws_client("s3", config.platform), config, with_requirements)
 
 
-@task(name="is-code-proven", **PATIENT_TASK_OPTIONS)
 def is_code_proven(platform: PlatformConfig, code_digest: str) -> bool:
     """S3: whether code of that digest has ever completed a point; not known counts as no."""
     with best_effort("whether this code has run before is not known"):

@@ -11,7 +11,7 @@ from prefect.events import emit_event
 
 from configs.models import PlatformConfig
 from scaling import names
-from tasks.platform import TASK_OPTIONS
+from tasks.platform import TASK_OPTIONS, patient
 from tasks.storage import browser_url
 from tasks.sweeps.folder import write_files
 
@@ -22,13 +22,18 @@ def write_report(directory: Path, sweep: str, files: Mapping[str, bytes]) -> Pat
     return write_files(directory, sweep, files)
 
 
-@task(name="publish-report", **TASK_OPTIONS)
+@patient
 def publish_report(platform: PlatformConfig, sweep: str, markdown: str) -> None:
-    """Prefect: the report as an artifact of the run, above it a link to the HTML one."""
-    key = names.report_key(platform.prefix, sweep, names.REPORT_HTML)
-    url = browser_url(platform, key)
+    """Prefect: the report as an artifact of the run, above it links to its files.
+
+    No task: the graph shows it on the bar of the stage then.
+    """
+    links = (
+        f"[{name}]({browser_url(platform, names.report_key(platform.prefix, sweep, name))})"
+        for name in (names.REPORT_HTML, names.POINTS_CSV, names.REPORT_JSON)
+    )
     create_markdown_artifact(
-        f"[{names.REPORT_HTML}]({url})\n\n{markdown}",
+        " · ".join(links) + f"\n\n{markdown}",
         key="scaling-report",
         description=f"Scaling report of {sweep}",
     )

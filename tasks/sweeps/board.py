@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -18,7 +19,13 @@ from prefect.artifacts import (
 )
 from prefect.runtime import flow_run
 
+from configs.models import SweepConfig
+from scaling import names
+from scaling.formats import format_usd
 from scaling.outcome.outcome import JobOutcome
+from scaling.planning.plan import SweepPlan
+from scaling.planning.time_left import JobToCome, TimeLeft, time_left
+from tasks.polling import utc_now
 
 logger = logging.getLogger("nodesweep.board")
 # Between two versions of the table, at least, and for each of its rows:
@@ -44,59 +51,124 @@ class SweepBoard:
     """
 
     def __init__(
-        self, sweep: str, planned_points: int, monotonic: Callable[[], float] = time.monotonic
+        self,
+        sweep: str,
+        plan: SweepPlan,
+        config: SweepConfig,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._sweep, self._planned, self._monotonic = sweep, planned_points, monotonic
+        self._sweep, self._plan, self._config = sweep, plan, config
+        self._monotonic = monotonic
+        self._is_full = config.design == "full"  # else nobody knows how many jobs are to come
+        self._begun: dict[str, float] = {}
         self._progress: Any = None
         self._drawn_at: float | None = None
         self._drawn_rows = 0
         self._shown_per_cent = 0
 
-    def show(self, outcomes: Sequence[JobOutcome], last: bool = False) -> None:
+    def show(
+        self, outcomes: Sequence[JobOutcome], running: Collection[str] = (), last: bool = False
+    ) -> None:
         """Draw it anew: progress by whole per cents, the table every 20 s or 1 s for each row,
-        and the `last` time.
+        and the `last` time. `running` are the jobs that have been accepted and not ended.
         """
         try:
-            self._show(outcomes, last)
+            self._show(outcomes, running, last)
         except Exception as error:
             # whatever Prefect's client raises; the sweep goes on, its report shows it all
             logger.warning("the progress of %s can't be shown in Prefect: %s", self._sweep, error)
 
-    def _show(self, outcomes: Sequence[JobOutcome], last: bool) -> None:
-        done = len({(outcome.nodes, outcome.repeat) for outcome in outcomes if outcome.completed})
-        share = 100.0 * done / self._planned
-        if self._progress is None:
-            description = f"Points of {self._sweep} with a completed run, of {self._planned}"
-            self._progress = create_progress_artifact(
-                progress=share, key="sweep-progress", description=description
-            )
-        elif int(share) != self._shown_per_cent:
-            update_progress_artifact(self._progress, progress=share)
-        self._shown_per_cent = int(share)
+    def _show(self, outcomes: Sequence[JobOutcome], running: Collection[str], last: bool) -> None:
         now = self._monotonic()
+        self._begun = {name: self._begun.get(name, now) for name in running}
+        done = {(outcome.nodes, outcome.repeat) for outcome in outcomes if outcome.completed}
+        share = 100.0 * len(done) / self._config.most_jobs
+        if self._progress is None:
+            self._progress = create_progress_artifact(
+                progress=share,
+                key="sweep-progress",
+                description=self._words(outcomes, done, now, last),
+            )
+        elif int(share) != self._shown_per_cent or (last and share < 100):
+            update_progress_artifact(
+                self._progress,
+                progress=share,
+                description=self._words(outcomes, done, now, last),
+            )
+        self._shown_per_cent = int(share)
         pause = max(_TABLE_SECONDS, _ROW_SECONDS * len(outcomes))
         due = self._drawn_at is None or now - self._drawn_at >= pause
         if outcomes and len(outcomes) != self._drawn_rows and (last or due):
             self._drawn_at, self._drawn_rows = now, len(outcomes)
             create_table_artifact(
-                table=_rows(outcomes),
+                table=_rows(outcomes, min(point.nodes for point in self._plan.points)),
                 key="sweep-points",
                 description=f"Runs of {self._sweep} so far ({_kind(outcomes)})",
             )
 
+    def _words(
+        self,
+        outcomes: Sequence[JobOutcome],
+        done: Collection[tuple[int, int]],
+        now: float,
+        last: bool,
+    ) -> str:
+        """How many points are done, what the ended jobs cost, and when the last one ends."""
+        planned = f"{self._config.most_jobs} points"
+        if not self._is_full:
+            planned = f"at most {planned}"
+        words = [f"{len(done)} of {planned} of {self._sweep} have a completed run"]
+        if (rate := self._plan.usd_per_hour) is not None:
+            hours = (
+                sum(each.nodes * (each.clocks.billable_seconds or 0) for each in outcomes) / 3600
+            )
+            most = self._plan.cost_bound_usd
+            of_most = "" if most is None else f" of at most {format_usd(most)}"
+            words.append(f"the ended jobs cost {format_usd(hours * rate)}{of_most}")
+        is_over = last or len(done) == self._config.most_jobs
+        left = self._left(outcomes, now) if self._is_full and not is_over else None
+        if left is not None:
+            at = utc_now()
+            ends = (at + timedelta(seconds=each) for each in (left.seconds, left.high_seconds))
+            words.append("the last ends about {:%H:%M} UTC, {:%H:%M} at the latest".format(*ends))
+        return "; ".join(words)
 
-def _rows(outcomes: Sequence[JobOutcome]) -> list[dict[str, Any]]:
-    """One per attempt; where a time is projected, each says whether its own is."""
-    ordered = _in_order(outcomes)
-    rows = [_row(outcome) for outcome in ordered]
+    def _left(self, outcomes: Sequence[JobOutcome], now: float) -> TimeLeft | None:
+        ended = [
+            (outcome.nodes, outcome.clocks.submit_to_end_seconds)
+            for outcome in outcomes
+            if outcome.completed and outcome.clocks.submit_to_end_seconds
+        ]
+        over = {(outcome.nodes, outcome.repeat) for outcome in outcomes}
+        places = {names.parse_job_name(name): since for name, since in self._begun.items()}
+        running = {place[:2]: now - since for place, since in places.items() if place is not None}
+        to_come = [
+            JobToCome(point.nodes, running.get((point.nodes, point.repeat)))
+            for point in self._plan.points
+            if (point.nodes, point.repeat) not in over or (point.nodes, point.repeat) in running
+        ]
+        return time_left(ended, to_come, self._config.max_parallel_jobs)
+
+
+def _rows(outcomes: Sequence[JobOutcome], smallest: int) -> list[dict[str, Any]]:
+    """Every attempt; the speedup is over the first completed run of the smallest node count.
+
+    Where a time is projected, each row says whether its own is.
+    """
+    ordered = sorted(outcomes, key=lambda each: (each.nodes, each.repeat, each.attempt))
+    baseline = next(
+        (
+            each.clocks.train_seconds
+            for each in ordered
+            if each.nodes == smallest and each.completed and each.clocks.train_seconds
+        ),
+        None,
+    )
+    rows = [_row(outcome, baseline) for outcome in ordered]
     if any(outcome.projection is not None for outcome in ordered):
         for row, outcome in zip(rows, ordered, strict=True):
             row["train time"] = "measured" if outcome.projection is None else "projected"
     return rows
-
-
-def _in_order(outcomes: Sequence[JobOutcome]) -> list[JobOutcome]:
-    return sorted(outcomes, key=lambda outcome: (outcome.nodes, outcome.repeat, outcome.attempt))
 
 
 def _kind(outcomes: Sequence[JobOutcome]) -> str:
@@ -104,15 +176,17 @@ def _kind(outcomes: Sequence[JobOutcome]) -> str:
     return f"platform: {outcomes[0].platform_kind}"
 
 
-def _row(outcome: JobOutcome) -> dict[str, Any]:
+def _row(outcome: JobOutcome, baseline: float | None) -> dict[str, Any]:
     """Names with their units, rounded to what a person reads; a table artifact's cells are JSON."""
     clocks = outcome.clocks
+    seconds = clocks.train_seconds if outcome.completed else None
     return {
         "nodes": outcome.nodes,
         "repeat": outcome.repeat,
         "attempt": outcome.attempt,
         "status": outcome.status,
         "train (s)": _rounded(clocks.train_seconds),
+        "speedup": round(baseline / seconds, 2) if baseline and seconds else None,
         "billed (s)": _rounded(clocks.billable_seconds),
         "submit to end (s)": _rounded(clocks.submit_to_end_seconds),
         "reason": outcome.reason or "",

@@ -18,7 +18,7 @@ from prefect import task
 from configs.models import PlatformConfig
 from scaling import names
 from tasks.errors import best_effort
-from tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
+from tasks.platform import TASK_OPTIONS, aws_client, patient
 from tasks.storage import get_bytes, list_folders, list_objects, put_bytes
 
 
@@ -103,7 +103,7 @@ def read_stop_mark(s3: Any, platform: PlatformConfig, sweep: str) -> str | None:
     return None if mark is None else mark.decode(errors="replace")
 
 
-@task(name="is-sweep-stopped", **PATIENT_TASK_OPTIONS)
+@patient
 def is_sweep_stopped(platform: PlatformConfig, sweep: str, earlier_mark: str | None = None) -> bool:
     """S3: whether the sweep has been stopped since `earlier_mark`."""
     return read_stop_mark(aws_client("s3", platform), platform, sweep) not in (None, earlier_mark)

@@ -14,12 +14,10 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-from prefect import task
-
 from configs.models import BenchmarkConfig, PlatformConfig
 from scaling import names
 from tasks.errors import RunFailed, error_code
-from tasks.platform import TASK_OPTIONS, aws_client
+from tasks.platform import aws_client, patient
 from tasks.polling import Clock, intervals
 from tasks.storage import get_bytes, put_bytes
 
@@ -53,7 +51,7 @@ def take_sweep_id(
     )
 
 
-@task(name="claim-sweep-id", **TASK_OPTIONS)
+@patient
 def claim_sweep_id(config: BenchmarkConfig, started: datetime, run: str) -> str:
     """S3: the id of a new sweep, or that of an earlier try of this run."""
     return take_sweep_id(aws_client("s3", config.platform), config, started, run)

@@ -4,6 +4,7 @@ as it was reported.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from prefect import task
@@ -11,8 +12,8 @@ from prefect import task
 from configs.models import BenchmarkConfig, PlatformConfig
 from scaling import names
 from tasks.errors import SweepNotFound, SweepNotNamed
-from tasks.platform import TASK_OPTIONS, aws_client
-from tasks.storage import get_bytes, list_folders
+from tasks.platform import TASK_OPTIONS, aws_client, patient
+from tasks.storage import get_bytes, list_folders, put_bytes
 from tasks.sweeps.folder import parse_record
 
 
@@ -92,13 +93,13 @@ def list_sweeps_of(config: BenchmarkConfig) -> list[str]:
     return sweeps_of(aws_client("s3", config.platform), config)
 
 
-@task(name="find-latest-sweep", **TASK_OPTIONS)
+@patient
 def find_latest_sweep(config: BenchmarkConfig) -> str:
     """S3: the sweep that --resume without an id continues."""
     return latest_sweep(aws_client("s3", config.platform), config)
 
 
-@task(name="sweep-exists", **TASK_OPTIONS)
+@patient
 def sweep_exists(platform: PlatformConfig, sweep: str) -> bool:
     """S3: whether a sweep of that id has begun."""
     return has_record(aws_client("s3", platform), platform, sweep)
@@ -114,6 +115,13 @@ def read_sweep_record(platform: PlatformConfig, sweep: str) -> dict[str, Any]:
     if body is None:
         raise SweepNotFound(f"no sweep {sweep}: s3://{platform.bucket}/{key} does not exist")
     return parse_record(body, f"s3://{platform.bucket}/{key}")
+
+
+@patient
+def write_sweep_record(platform: PlatformConfig, sweep: str, record: Mapping[str, Any]) -> None:
+    """S3: what the sweep is made of; from then on it has begun."""
+    key = names.sweep_config_key(platform.prefix, sweep)
+    put_bytes(aws_client("s3", platform), platform.bucket, key, names.pretty_json(record))
 
 
 @task(name="read-report-file", **TASK_OPTIONS)

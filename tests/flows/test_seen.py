@@ -10,15 +10,19 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import pytest
+from prefect import flow, task
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterName
 
 from cli.session import run_flow
 from cli.views.state import RunState
 from configs.models import BenchmarkConfig
 from configs.section import HIDDEN
 from flows.scaling_benchmark import scaling_benchmark
+from flows.stages.graph import in_stage
 from scaling import names
 from tasks.errors import PointsMissing
-from tasks.events import PROGRESS, ROOT, Event, read_event
+from tasks.events import PROGRESS, ROOT, STAGES, Event, read_event
 from tests.flows.simulated_sweep import KeptRecords, kept_records
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -84,7 +88,20 @@ def test_artifacts_task_names_and_links(
             assert page.read() == (result.folder / file_name).read_bytes()
 
     assert {"train-1n-r1", "train-2n-r1"} <= {run["name"] for run in kept.task_runs}
-    assert [run["name"] for run in kept.flow_runs] == [f"scaling-{result.sweep_id}"]
+    [flow_run] = kept.flow_runs
+    assert flow_run["name"] == f"scaling-{result.sweep_id}"
+    with get_client(sync_client=True) as client:
+        path = {"id": flow_run["id"]}
+        graph = client.request("GET", "/flow_runs/{id}/graph-v2", path_params=path).json()
+    nodes = dict(graph["nodes"])
+    top = [node["label"] for node in nodes.values() if not node["encapsulating"]]
+    assert sorted(top) == sorted(STAGES), "the graph is the five stages, the rest is inside them"
+    [inside] = next(
+        node["encapsulating"] for node in nodes.values() if node["label"] == "train-2n-r1"
+    )
+    assert nodes[inside["id"]]["label"] == "sweep"
+    pictures = re.findall(r"!\[.*?\]\(data:image/svg\+xml;base64,", report.data)
+    assert len(pictures) == len(list(result.folder.glob("*.svg")))
 
 
 def test_run_of_a_command_is_kept_with_its_config_and_empty_fields(
@@ -154,3 +171,27 @@ def test_views_are_told_the_stages_the_points_and_how_each_ended(
     assert named.facts["folder"] == str(result.folder)
     kept = {log["message"] for log in kept_records(result.sweep_id).logs}
     assert not kept & {event.text for event in told if event.event.startswith("stage-")}
+
+
+@task(name="looked", task_run_name="looked")
+def look() -> int:
+    return 7
+
+
+@pytest.mark.prefect_events
+def test_a_stage_that_fails_takes_nothing_back_that_was_done_in_it() -> None:
+    @flow(name="of-one-stage", flow_run_name="of-one-stage")
+    def run() -> None:
+        def fail() -> None:
+            assert look() == 7
+            raise ValueError("boom")
+
+        in_stage("report", fail)
+
+    with pytest.raises(ValueError, match="boom"):
+        run()
+    with get_client(sync_client=True) as client:
+        named = FlowRunFilter(name=FlowRunFilterName(any_=["of-one-stage"]))
+        runs = client.read_task_runs(flow_run_filter=named)
+    states = {run.name: run.state and run.state.name for run in runs}
+    assert states == {"looked": "Completed", "report": "Failed"}

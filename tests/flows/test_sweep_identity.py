@@ -111,7 +111,7 @@ def test_retried_flow_run_keeps_its_own_id(
         return submit(platform, request, label)
 
     monkeypatch.setattr(flows.stages.sweep, "submit_training_job", crash_once)
-    claim = claim_sweep_id.fn
+    claim = claim_sweep_id
 
     def second_comer(config: BenchmarkConfig, started: datetime, run: str) -> str:
         if not begun:
@@ -141,8 +141,8 @@ def test_hook_of_a_cancelled_run_stops_the_sweep_that_this_run_claimed(
         hook(None, run, None)
         assert stopped == [], "it was cancelled before it had a sweep"
         served.s3.create_bucket(Bucket=config.platform.bucket)
-        claim_sweep_id.fn(config, started, "another run")
-        own = claim_sweep_id.fn(config, started, str(run_id))
+        claim_sweep_id(config, started, "another run")
+        own = claim_sweep_id(config, started, str(run_id))
         hook(None, run, None)
     assert stopped == [own]
 

@@ -1,5 +1,5 @@
 """A deployment's form in Prefect's UI: its fields and their help, a refused value, a run by clicks,
-its artifacts.
+its graph and artifacts.
 
 `NODESWEEP_WRITE_SCREENSHOTS=1` writes docs/prefect-form.png and docs/prefect-run.png anew.
 """
@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
+from scaling import names
+from tasks.events import STAGES
 from tests.production.world import World, wait_for
 
 pytestmark = [
@@ -90,6 +92,35 @@ def test_a_benchmark_is_started_from_its_form(world: World, page: Page) -> None:
     for artifact in ("sweep-progress", "sweep-points", "scaling-report", "data-docs"):
         expect(page.get_by_text(artifact).first).to_be_visible()
     screenshot(page, "prefect-run.png")
+    assert bars_of(world, run) == sorted(STAGES)
+    check_report_artifact(world, page, run)
+
+
+def bars_of(world: World, run: str) -> list[str]:
+    """What the run's graph shows before anything in it is opened; it is drawn on a canvas, so the
+    page's own source tells.
+    """
+    nodes = world.call("GET", f"/flow_runs/{run}/graph-v2")["nodes"]
+    return sorted(node["label"] for _, node in nodes if not node["encapsulating"])
+
+
+def check_report_artifact(world: World, page: Page, run: str) -> None:
+    """Its plots are drawn, and what it links to opens."""
+    wanted = {"flow_run_id": {"any_": [run]}, "key": {"any_": ["scaling-report"]}}
+    [artifact] = world.call("POST", "/artifacts/filter", artifacts=wanted)
+    page.goto(f"{page.url.partition('/runs/')[0]}/artifacts/artifact/{artifact['id']}")
+    plots = page.locator("img[src^='data:image/svg+xml']")
+    expect(plots.first).to_be_visible()
+    widths = [
+        plot.evaluate("shown => shown.complete && shown.naturalWidth") for plot in plots.all()
+    ]
+    assert len(widths) >= 2 and all(width > 300 for width in widths), widths
+    for name in (names.REPORT_HTML, names.POINTS_CSV):
+        link = page.get_by_role("link", name=name, exact=True)
+        assert page.request.get(str(link.get_attribute("href"))).ok, name
+    with page.context.expect_page() as opened:
+        page.get_by_role("link", name=names.REPORT_HTML, exact=True).click()
+    expect(opened.value.get_by_role("heading", level=1)).to_be_visible()
 
 
 def submit(page: Page) -> None:

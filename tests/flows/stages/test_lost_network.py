@@ -28,17 +28,20 @@ from tasks.jobs.training_jobs import describe_training_job, submit_training_job,
 from tasks.platform import OUTAGE_JITTER, OUTAGE_PAUSES_SECONDS, PATIENT_TASK_OPTIONS
 from tasks.storage import put_objects
 from tasks.sweeps.claims import claim_job, is_sweep_stopped
+from tasks.sweeps.records import write_sweep_record
 from tests.flows.simulated_sweep import COMPLETED, ledger
 
 Configs = Callable[..., BenchmarkConfig]
 Platform = Callable[..., Any]
-PATIENT_TASKS = (submit_training_job, is_sweep_stopped, put_objects)
+PATIENT_TASKS = (submit_training_job, put_objects)
 PATIENT_CALLS = (
     describe_training_job,
     watch_training_jobs,
     read_job_log,
     read_job_metrics,
     claim_job,
+    is_sweep_stopped,
+    write_sweep_record,
 )
 FIVE_MINUTES = 300.0
 MODEL = {"t_compute_seconds": 100, "startup_seconds": 5, "download_seconds": 5, "setup_seconds": 0}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from base64 import b64decode
 from itertools import pairwise
 from pathlib import Path
 
@@ -337,3 +338,14 @@ def test_interruptions_stand_beside_the_status_of_a_run(make_outcomes, make_outc
     assert "Completed, spot, 1 interruption" in render_html(
         make_report([*make_outcomes({1: 40, 2: 21}), run])
     )
+
+
+def test_markdown_shows_the_plots_it_is_given_and_is_the_same_without(reference):
+    files = render_files(reference)
+    pictures = {"speedup": files["speedup.svg"], "cost": files["cost.svg"]}
+    text = render_markdown(reference, pictures)
+    found = re.findall(r"^!\[(.+?)\]\(data:image/svg\+xml;base64,(\S+)\)$", text, re.MULTILINE)
+    assert [b64decode(source) for _, source in found] == list(pictures.values())
+    assert [words.partition(" ")[0] for words, _ in found] == ["speedup", "cost"]
+    without = re.sub(r"^!\[.*\n\n", "", text, flags=re.MULTILINE)
+    assert without == render_markdown(reference) == files["report.md"].decode()

@@ -103,9 +103,9 @@ def test_code_is_proven_once_by_the_first_sweep(
     s3 = aws("s3")
     s3.create_bucket(Bucket=platform.bucket)
     monkeypatch.setattr("tasks.jobs.source.aws_client", lambda service, platform: s3)
-    assert not is_code_proven.fn(platform, "ab12")
+    assert not is_code_proven(platform, "ab12")
     for sweep in ("first", "second"):
         mark_code_proven.fn(platform, "ab12", sweep)
-    assert is_code_proven.fn(platform, "ab12")
+    assert is_code_proven(platform, "ab12")
     body = get_bytes(s3, platform.bucket, names.proven_code_key(platform.prefix, "ab12"))
     assert body is not None and b"first" in body

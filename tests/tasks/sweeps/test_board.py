@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 import tasks.sweeps.board
+from configs.models import SweepConfig
 from scaling.outcome.outcome import Clocks, JobOutcome
+from scaling.planning.plan import PlannedPoint, SweepPlan
 from tasks.sweeps.board import SweepBoard
 from tests.scaling.conftest import projection
 
@@ -20,18 +25,42 @@ def outcome(nodes: int, status: str = "Completed", **more: Any) -> JobOutcome:
     )  # fmt: skip
 
 
+def board_of(points: int, monotonic: Callable[[], float] = lambda: 0.0, **plan: Any) -> SweepBoard:
+    """One point for each node count from 1 on, all at once."""
+    planned = [
+        PlannedPoint(nodes, 1, nodes - 1, 0, nodes, *[None] * 4) for nodes in range(1, points + 1)
+    ]
+    facts = {"cost_bound_usd": None, "cost_bound_reason": "", "usd_per_hour": None} | plan
+    return SweepBoard(
+        "s",
+        SweepPlan(tuple(planned), 1, **facts),
+        SweepConfig(node_counts=list(range(1, points + 1)), repeats=1, max_parallel_jobs=points),
+        monotonic,
+    )
+
+
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+def told() -> list[str]:
+    """What the progress says in words."""
+    return []
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch, told: list[str]) -> list[tuple[str, Any]]:
     made: list[tuple[str, Any]] = []
     monkeypatch.setattr(
         tasks.sweeps.board,
         "create_progress_artifact",
-        lambda progress, **_: made.append(("new", progress)) or "id",
+        lambda progress, description, **_: (
+            made.append(("new", progress)) or told.append(description) or "id"
+        ),
     )
     monkeypatch.setattr(
         tasks.sweeps.board,
         "update_progress_artifact",
-        lambda artifact, progress: made.append((artifact, progress)),
+        lambda artifact, progress, description: (
+            made.append((artifact, progress)) or told.append(description)
+        ),
     )
     monkeypatch.setattr(
         tasks.sweeps.board,
@@ -44,7 +73,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
 def test_the_progress_counts_points_and_the_table_holds_every_attempt(
     calls: list[tuple[str, Any]],
 ) -> None:
-    board = SweepBoard("s", 4, monotonic=lambda: 0.0)
+    board = board_of(4)
     board.show([])
     board.show([outcome(2), outcome(1, "Failed", reason="boom")])
     assert calls[:2] == [("new", 0.0), ("id", 25.0)]
@@ -58,14 +87,42 @@ def test_the_progress_counts_points_and_the_table_holds_every_attempt(
 
 def test_projected_times_are_called_so(calls: list[tuple[str, Any]]) -> None:
     probed = [outcome(1, projection=projection(80.0)), outcome(2)]
-    SweepBoard("s", 4, monotonic=lambda: 0.0).show(probed)
-    SweepBoard("s", 4, monotonic=lambda: 0.0).show([outcome(1), outcome(2)])
+    board_of(4).show(probed)
+    board_of(4).show([outcome(1), outcome(2)])
     assert [row["train time"] for row in calls[1][1]] == ["projected", "measured"]
     assert [row.get("train time") for row in calls[3][1]] == [None, None]
 
 
+def test_the_progress_says_what_the_terminal_does_of_cost_and_end(
+    calls: list[tuple[str, Any]], told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job of one node took 100 s; one of two has run for 20 s, and takes 50 to 100 s, give or
+    take 10 %, by the geometric mean 71 s.
+    """
+    noon = datetime(2026, 11, 24, 12, 0, tzinfo=UTC)
+    monkeypatch.setattr(tasks.sweeps.board, "utc_now", lambda: noon)
+    now = iter([0.0, 0.0, 20.0, 90.0])
+    board = board_of(2, lambda: next(now), usd_per_hour=36.0, cost_bound_usd=5.0)
+    board.show([])
+    running = ["s-20261124120000-0a1b2c3d-n2-r1-a1-abcd"]
+    board.show([], running)
+    one = replace(
+        outcome(1),
+        clocks=Clocks(train_seconds=80.0, billable_seconds=100, submit_to_end_seconds=100.0),
+    )
+    board.show([one], running)
+    board.show([one, outcome(2)], last=True)
+    assert told == [
+        "0 of 2 points of s have a completed run; the ended jobs cost $0.0000 of at most $5.00",
+        "1 of 2 points of s have a completed run; the ended jobs cost $1.00 of at most $5.00;"
+        " the last ends about 12:00 UTC, 12:01 at the latest",
+        "2 of 2 points of s have a completed run; the ended jobs cost $1.00 of at most $5.00",
+    ]
+    assert [row["speedup"] for row in calls[-1][1]] == [1.0, 2.0]
+
+
 def test_seconds_are_rounded_to_what_a_person_reads(calls: list[tuple[str, Any]]) -> None:
-    board = SweepBoard("s", 4, monotonic=lambda: 0.0)
+    board = board_of(4)
     board.show([outcome(3), outcome(16)])
     assert [row["train (s)"] for row in calls[1][1]] == [26.7, 5.0]
     assert [row["billed (s)"] for row in calls[1][1]] == [None, None], "unknown"
@@ -75,7 +132,7 @@ def test_the_table_is_drawn_at_most_every_20_seconds_and_at_the_end(
     calls: list[tuple[str, Any]],
 ) -> None:
     now = iter([0.0, 5.0, 21.0, 22.0])
-    board = SweepBoard("s", 9, monotonic=lambda: next(now))
+    board = board_of(9, lambda: next(now))
     for count in (1, 2, 3):
         board.show([outcome(nodes) for nodes in range(1, count + 1)])
     board.show([outcome(nodes) for nodes in range(1, 5)], last=True)
@@ -87,7 +144,7 @@ def test_a_thousand_points_are_few_artifacts(calls: list[tuple[str, Any]]) -> No
     artifacts.
     """
     now = iter(0.15 * place for place in range(1002))
-    board = SweepBoard("s", 1000, monotonic=lambda: next(now))
+    board = board_of(1000, lambda: next(now))
     rows = [outcome(nodes) for nodes in range(1, 1001)]
     for count in range(1, 1001):
         board.show(rows[:count])
@@ -105,5 +162,5 @@ def test_a_server_that_does_not_answer_costs_nothing(
         raise ConnectionError("no server")
 
     monkeypatch.setattr(tasks.sweeps.board, "create_progress_artifact", refuse)
-    SweepBoard("s", 1).show([outcome(1)])
+    board_of(1).show([outcome(1)])
     assert "can't be shown in Prefect: no server" in caplog.text

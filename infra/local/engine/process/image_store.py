@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from infra.local.engine.process.build_run import BuildRun, build_lock
 from infra.local.engine.process.dockerfile import Recipe, parse
 from infra.local.engine.process.image_content import (
     Content,
@@ -29,7 +30,7 @@ from infra.local.engine.process.image_content import (
     python_name,
     read_content,
 )
-from infra.local.engine.process.installer import BuildRun, build_lock, end_leftovers, make_venv
+from infra.local.engine.process.installer import end_leftovers, make_venv
 from infra.local.interfaces import BuiltImage, ImageBuildError
 from infra.local.state.files import write_atomically
 

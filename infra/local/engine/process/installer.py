@@ -1,23 +1,14 @@
-"""Commands of an image build, and the virtual environment they make: streamed, stoppable,
-with a deadline.
-"""
+"""The virtual environment of an image: how it is made, and what is installed into it."""
 
 from __future__ import annotations
 
-import collections
 import importlib.metadata
 import os
-import random
 import re
 import shutil
-import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from fcntl import LOCK_EX, LOCK_NB, flock
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from infra.local.engine.host.process_tree import (
@@ -27,116 +18,22 @@ from infra.local.engine.host.process_tree import (
     kill_all,
     node_marks,
 )
-from infra.local.engine.process.image_content import (
-    Content,
-    PlacedInstall,
-    file_digest,
-    requirement_lines,
-    venv_of,
-)
+from infra.local.engine.process import torch_wheel
+from infra.local.engine.process.build_run import KILL_SECONDS, BuildRun
+from infra.local.engine.process.fetched import Fetched
+from infra.local.engine.process.image_content import Content, PlacedInstall, venv_of
+from infra.local.engine.process.torch_wheel import Place, asks_for_torch, install_torch
 from infra.local.engine.run.node_files import state_id
 from infra.local.environment import server_environment
 from infra.local.interfaces import ImageBuildError
 from infra.local.process_identity import start_ticks
-from infra.local.tether import tethered
 
-_LAST_LINES = 20
-_TICK_SECONDS = 0.1
-_KILL_SECONDS = 10.0
 _BUILDER = "builder/"  # <pid>/<start ticks> of the process that builds
-_TORCH = re.compile(r"(torch|torchvision|torchaudio)\b(?!-)", re.IGNORECASE)
 _ELF = b"\x7fELF"
-_HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 # The builder's own environment must not become the image's.
 _NOT_PASSED = frozenset(
     {"VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_USER"}
 )
-_PIP_OPTIONS = ("--no-input", "--progress-bar", "off", "--disable-pip-version-check")
-
-
-@dataclass(frozen=True)
-class BuildRun:
-    """What every step of one build shares. `deadline` is a time.monotonic() value."""
-
-    on_line: Callable[[str], None]
-    stop: threading.Event
-    deadline: float
-
-    def check(self, phase: str) -> None:
-        """Raise ImageBuildError where the build was stopped or its time is up."""
-        if self.stop.is_set():
-            raise ImageBuildError(f"{phase}: the build was stopped")
-        if time.monotonic() >= self.deadline:
-            raise ImageBuildError(f"{phase}: the build's time was up")
-
-    def command(
-        self,
-        phase: str,
-        argv: Sequence[str],
-        environment: Mapping[str, str],
-        folder: Path,
-        lock_fd: int,
-    ) -> None:
-        """Run one command, which dies with this process.
-        It holds the lock too, until it has ended.
-        """
-        self.check(phase)
-        self.on_line(f"[{phase}]")
-        last_lines: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
-        process = subprocess.Popen(
-            # pip must not write on into an environment that the next builder starts anew. What it
-            # has started (build back ends, compilers) is not tethered; that carries the builder's
-            # mark, and `end_leftovers` finds it.
-            tethered(*argv),
-            env=dict(environment),
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            pass_fds=[lock_fd],
-        )
-        reader = threading.Thread(target=self._read, args=(process, last_lines), daemon=True)
-        reader.start()
-        try:
-            while process.poll() is None:
-                self.check(phase)
-                self.stop.wait(_TICK_SECONDS)
-        finally:
-            kill_all(Membership(session_ids=frozenset({process.pid})), _KILL_SECONDS)
-            process.wait()
-            reader.join(_KILL_SECONDS)
-        if process.returncode != 0:
-            output = "\n".join(last_lines)
-            raise ImageBuildError(
-                f"{phase} failed with exit code {process.returncode}. Its last lines:\n{output}"
-            )
-
-    def _read(self, process: subprocess.Popen[bytes], last_lines: collections.deque[str]) -> None:
-        assert process.stdout is not None
-        for raw in process.stdout:
-            line = raw.decode("utf-8", "replace").rstrip()
-            last_lines.append(line)
-            self.on_line(line)
-
-
-@contextmanager
-def build_lock(path: Path, run: BuildRun) -> Iterator[int]:
-    """Hold a file lock against builds of the same thing, in this process or another;
-    gives its descriptor.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pause_seconds = 0.05
-    with path.open("w") as file:
-        while True:
-            run.check("WAIT for another build of the same environment")
-            try:
-                flock(file, LOCK_EX | LOCK_NB)
-                break
-            except BlockingIOError:
-                run.stop.wait(pause_seconds * random.uniform(0.5, 1.0))
-                pause_seconds = min(pause_seconds * 2, 1.0)
-        yield file.fileno()
 
 
 def make_venv(venv: Path, content: Content, folder: Path, run: BuildRun, lock_fd: int) -> None:
@@ -151,8 +48,12 @@ def make_venv(venv: Path, content: Content, folder: Path, run: BuildRun, lock_fd
     else:
         command = [sys.executable, "-P", "-m", "venv", str(venv)]
         run.command("MAKE virtual environment", command, environment, folder, lock_fd)
+    fetched = Fetched(run.on_line)
+    hearing = replace(run, on_line=fetched.hear)
+    place = Place(venv, environment, folder, hearing, lock_fd, _uv())
     for install in content.installs:
-        _install(venv, install, environment, folder, run=run, lock_fd=lock_fd)
+        _install(install, place)
+    run.on_line(fetched.words("the image"))
 
 
 def _copy_venv(base: Path, venv: Path) -> None:
@@ -175,14 +76,7 @@ def _copy_venv(base: Path, venv: Path) -> None:
             file.chmod(mode)
 
 
-def _install(
-    venv: Path,
-    install: PlacedInstall,
-    environment: Mapping[str, str],
-    folder: Path,
-    run: BuildRun,
-    lock_fd: int,
-) -> None:
+def _install(install: PlacedInstall, place: Place) -> None:
     """One `pip install`, compiled to bytecode.
     Hashes are checked where the requirements have them.
     """
@@ -191,37 +85,29 @@ def _install(
         return
     if not install.with_dependencies:
         wanted.append("--no-deps")
-    python = str(venv / "bin" / "python")
-    pip = [python, "-P", "-m", "pip", "install", *_PIP_OPTIONS]
     if install.pins is not None:
         # what fits the torch that is there lies where pip's configuration says
-        pins = _write_pins(venv, install.pins)
-        run.command(
-            "INSTALL requirements", [*pip, f"-c{pins}", *wanted], environment, folder, lock_fd
+        pins = _write_pins(place.venv, install.pins)
+        beside = ["--extra-index-url", torch_wheel.CPU_INDEX] if asks_for_torch(install) else []
+        place.command(
+            "INSTALL requirements", [*place.pip("install"), *beside, f"-c{pins}", *wanted]
         )
         return
-    _install_torch(venv, install, environment, folder, run=run, lock_fd=lock_fd)
-    uv = [
-        *_uv(),
-        "pip",
-        "install",
-        "--python",
-        python,
-        "--compile-bytecode",
-        "--no-progress",
-        *wanted,
-    ]
-    if not _uv():
-        run.command("INSTALL requirements", [*pip, *wanted], environment, folder, lock_fd)
+    install_torch(install, place)
+    by_pip = [*place.pip("install"), *wanted]
+    if not place.uv:
+        place.command("INSTALL requirements", by_pip)
         return
+    python = str(place.venv / "bin" / "python")
+    uv = [*place.uv, "pip", "install", "--python", python, "--compile-bytecode", "--no-progress"]
     try:
-        run.command("INSTALL requirements with uv", uv, environment, folder, lock_fd)
+        place.command("INSTALL requirements with uv", [*uv, *wanted])
     except ImageBuildError:
-        run.check("INSTALL requirements with uv")
-        run.on_line(
+        place.run.check("INSTALL requirements with uv")
+        place.run.on_line(
             "uv could not install the requirements (it reads no pip configuration); pip tries"
         )
-        run.command("INSTALL requirements", [*pip, *wanted], environment, folder, lock_fd)
+        place.command("INSTALL requirements", by_pip)
 
 
 def _write_pins(venv: Path, pattern: str) -> Path:
@@ -234,60 +120,6 @@ def _write_pins(venv: Path, pattern: str) -> Path:
     file.unlink(missing_ok=True)  # perhaps a link to the base's
     file.write_text("".join(f"{line}\n" for line in sorted(lines) if re.search(pattern, line)))
     return file
-
-
-def _install_torch(
-    venv: Path,
-    install: PlacedInstall,
-    environment: Mapping[str, str],
-    folder: Path,
-    run: BuildRun,
-    lock_fd: int,
-) -> None:
-    """Through pip: where torch's CPU wheels come from is pip's configuration (PIP_EXTRA_INDEX_URL).
-
-    uv, which takes the rest in a tenth of pip's time, reads none of that. Hashes are checked on the
-    wheel that pip chose without them: it prefers one whose link shows a listed hash, as PyPI's with
-    CUDA does, to a newer one (+cpu) that it would have to read first, in a folder (PIP_FIND_LINKS).
-    """
-    lines = [line for path in install.requirement_files for line in requirement_lines(path)]
-    torch = [line for line in (*lines, *install.packages) if _TORCH.match(line)]
-    if not torch:
-        return
-    pip = [str(venv / "bin" / "python"), "-P", "-m", "pip"]
-    without_hashes = [_HASH.sub("", line).strip() for line in torch]
-    if torch == without_hashes:
-        run.command(
-            "INSTALL torch",
-            [*pip, "install", *_PIP_OPTIONS, "--no-deps", *torch],
-            environment,
-            folder,
-            lock_fd,
-        )
-        return
-    download = venv / "torch-download"
-    command = [
-        *pip,
-        "download",
-        *_PIP_OPTIONS,
-        "--no-deps",
-        "--dest",
-        str(download),
-        *without_hashes,
-    ]
-    run.command("DOWNLOAD torch", command, environment, folder, lock_fd)
-    wheels = sorted(download.iterdir())
-    listed = {digest for line in torch for digest in _HASH.findall(line)}
-    for wheel in wheels:
-        if (digest := file_digest(wheel)) not in listed:
-            raise ImageBuildError(
-                f"DOWNLOAD torch: {wheel.name} has sha256:{digest}, which is none of the"
-                " requirement's hashes; where it comes from an index of your choice,"
-                " add it to the requirement"
-            )
-    command = [*pip, "install", *_PIP_OPTIONS, "--no-deps", *map(str, wheels)]
-    run.command("INSTALL torch", command, environment, folder, lock_fd)
-    shutil.rmtree(download)
 
 
 def _uv() -> list[str]:
@@ -320,4 +152,4 @@ def end_leftovers(venvs: Path) -> None:
         pid, _, began = mark.removeprefix(_BUILDER).partition("/")
         is_builder = mark.startswith(_BUILDER) and pid.isdigit() and began.isdigit()
         if is_builder and start_ticks(int(pid)) != int(began):
-            kill_all(Membership(state_id=state_id(venvs), node_prefix=mark), _KILL_SECONDS)
+            kill_all(Membership(state_id=state_id(venvs), node_prefix=mark), KILL_SECONDS)

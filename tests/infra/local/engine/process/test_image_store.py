@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -15,12 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.engine.process import installer
 from infra.local.engine.process.image_content import read_content
 from infra.local.engine.process.image_store import ProcessImageStore
-from infra.local.engine.process.installer import BuildRun
 from infra.local.interfaces import ImageBuildError
 from infra.local.process_identity import start_ticks
+from tests.infra.local.engine.process.image_builds import WHEEL, build, hash_of, write_wheel
 
 ROOT = Path(__file__).resolve().parents[5]
 
@@ -36,7 +34,7 @@ LABEL kind=tiny
 """
 DIST_INFO = {
     "METADATA": "Metadata-Version: 2.1\nName: tinytrain\nVersion: 1.0\n",
-    "WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    "WHEEL": WHEEL,
     "RECORD": "",
     "entry_points.txt": "[console_scripts]\ntrain = tinytrain:main\n",
 }
@@ -60,54 +58,7 @@ def context(tmp_path):
     return folder
 
 
-@pytest.fixture
-def store(tmp_path):
-    return ProcessImageStore(tmp_path / "state")
-
-
-@pytest.fixture(scope="module")
-def environment_with_pip(tmp_path_factory):
-    """As `python -m venv` makes it in several seconds of CPU, compiled."""
-    folder = tmp_path_factory.mktemp("environment") / "venv"
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=300)
-    subprocess.run(
-        [folder / "bin" / "python", "-m", "compileall", "-q", folder / "lib"],
-        check=True,
-        timeout=300,
-    )
-    return folder
-
-
-@pytest.fixture
-def copied_environments(environment_with_pip, monkeypatch):
-    """A build begins with a copy of that environment instead of making one like it."""
-    command = BuildRun.command
-
-    def run(self, phase, argv, environment, folder, lock_fd):
-        if phase != "MAKE virtual environment":
-            command(self, phase, argv, environment, folder, lock_fd)
-            return
-        self.on_line(f"[{phase}]")
-        installer._copy_venv(environment_with_pip, Path(argv[-1]))
-
-    monkeypatch.setattr(BuildRun, "command", run)
-
-
 makes_no_environment = pytest.mark.usefixtures("copied_environments")
-
-
-def build(
-    store, context, tag="1", repository="tiny", seconds=120, on_line=None, stop=None, **build_args
-):
-    return store.build(
-        context,
-        repository,
-        tag,
-        build_args,
-        on_line or (lambda line: None),
-        stop or threading.Event(),
-        seconds,
-    )
 
 
 def test_build_run_resolve(store, context):
@@ -172,24 +123,6 @@ def test_failed_install_names_its_phase_and_is_not_resolved(store, context):
         build(store, context)
     assert store.images() == []
     assert store.resolve("tiny:1") is None
-
-
-def hash_of(path):
-    return f"--hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
-
-
-def write_wheel(folder, name, version, requires=""):
-    path = folder / f"{name}-{version}-py3-none-any.whl"
-    info = f"{name}-{version}.dist-info"
-    with zipfile.ZipFile(path, "w") as wheel:
-        wheel.writestr(f"{name}.py", f"version = '{version}'\n")
-        wheel.writestr(
-            f"{info}/METADATA",
-            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}",
-        )
-        wheel.writestr(f"{info}/WHEEL", DIST_INFO["WHEEL"])
-        wheel.writestr(f"{info}/RECORD", "")
-    return path
 
 
 HASHED = (
@@ -312,7 +245,8 @@ def test_stop_and_deadline(store, context):
 KILLED_BUILDER = """
 import os, sys, threading, time
 from pathlib import Path
-from infra.local.engine.process.installer import BuildRun, build_lock, installer_environment
+from infra.local.engine.process.build_run import BuildRun, build_lock
+from infra.local.engine.process.installer import installer_environment
 venvs = Path(sys.argv[1])
 run = BuildRun(lambda line: print(line, flush=True), threading.Event(), time.monotonic() + 60)
 with build_lock(venvs / "x.lock", run) as lock_fd:

@@ -1,0 +1,107 @@
+"""The commands of one build: each is streamed, can be stopped, and ends by the build's deadline."""
+
+from __future__ import annotations
+
+import collections
+import random
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fcntl import LOCK_EX, LOCK_NB, flock
+from pathlib import Path
+
+from infra.local.engine.host.process_tree import Membership, kill_all
+from infra.local.interfaces import ImageBuildError
+from infra.local.tether import tethered
+
+_LAST_LINES = 20
+_TICK_SECONDS = 0.1
+KILL_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class BuildRun:
+    """What every step of one build shares. `deadline` is a time.monotonic() value."""
+
+    on_line: Callable[[str], None]
+    stop: threading.Event
+    deadline: float
+
+    def check(self, phase: str) -> None:
+        """Raise ImageBuildError where the build was stopped or its time is up."""
+        if self.stop.is_set():
+            raise ImageBuildError(f"{phase}: the build was stopped")
+        if time.monotonic() >= self.deadline:
+            raise ImageBuildError(f"{phase}: the build's time was up")
+
+    def command(
+        self,
+        phase: str,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        lock_fd: int,
+    ) -> None:
+        """Run one command, which dies with this process.
+        It holds the lock too, until it has ended.
+        """
+        self.check(phase)
+        self.on_line(f"[{phase}]")
+        last_lines: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
+        process = subprocess.Popen(
+            # pip must not write on into an environment that the next builder starts anew. What it
+            # has started (build back ends, compilers) is not tethered; that carries the builder's
+            # mark, and `end_leftovers` finds it.
+            tethered(*argv),
+            env=dict(environment),
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=[lock_fd],
+        )
+        reader = threading.Thread(target=self._read, args=(process, last_lines), daemon=True)
+        reader.start()
+        try:
+            while process.poll() is None:
+                self.check(phase)
+                self.stop.wait(_TICK_SECONDS)
+        finally:
+            kill_all(Membership(session_ids=frozenset({process.pid})), KILL_SECONDS)
+            process.wait()
+            reader.join(KILL_SECONDS)
+        if process.returncode != 0:
+            output = "\n".join(last_lines)
+            raise ImageBuildError(
+                f"{phase} failed with exit code {process.returncode}. Its last lines:\n{output}"
+            )
+
+    def _read(self, process: subprocess.Popen[bytes], last_lines: collections.deque[str]) -> None:
+        assert process.stdout is not None
+        for raw in process.stdout:
+            line = raw.decode("utf-8", "replace").rstrip()
+            last_lines.append(line)
+            self.on_line(line)
+
+
+@contextmanager
+def build_lock(path: Path, run: BuildRun) -> Iterator[int]:
+    """Hold a file lock against builds of the same thing, in this process or another;
+    gives its descriptor.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pause_seconds = 0.05
+    with path.open("w") as file:
+        while True:
+            run.check("WAIT for another build of the same environment")
+            try:
+                flock(file, LOCK_EX | LOCK_NB)
+                break
+            except BlockingIOError:
+                run.stop.wait(pause_seconds * random.uniform(0.5, 1.0))
+                pause_seconds = min(pause_seconds * 2, 1.0)
+        yield file.fileno()

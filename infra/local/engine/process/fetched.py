@@ -1,0 +1,78 @@
+"""What a build's installers fetch over the network, by what they say of it: pip and uv name each
+file that they begin to download, with its size.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+# pip: "Downloading https://…/torch-2.13.0%2Bcpu-….whl (191.8 MB)", of PyPI's the file's name alone;
+# uv: "Downloading numpy (16.0MiB)", of files of a MiB and more.
+_DOWNLOAD = re.compile(r"\s*Downloading (?P<what>\S+) \((?P<number>[\d.]+) ?(?P<unit>\w+)\)")
+_CACHED = re.compile(r"\s*Using cached (?P<what>\S+)")
+_LOCAL = re.compile(r"\s*Processing (?P<what>/\S+)")
+_RETRYING = "WARNING: Retrying "
+_UNITS = {
+    "bytes": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3,
+    "B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3,
+}  # fmt: skip
+
+
+class Fetched:
+    """Hears the installers' lines and hands them on."""
+
+    def __init__(self, on_line: Callable[[str], None]) -> None:
+        self._on_line = on_line
+        self.bytes_by_file: dict[str, int] = {}
+        """Of each file that was downloaded, under the name that the installer gives it."""
+        self.retries: list[str] = []
+        """Lines on what did not answer at once."""
+        self._sources: dict[str, str] = {}
+
+    def hear(self, line: str) -> None:
+        """Take a line, and hand it on."""
+        if found := _DOWNLOAD.match(line):
+            name = _file_name(found["what"])
+            unit = _UNITS.get(found["unit"])
+            if unit is not None and not name.endswith(".metadata"):
+                self.bytes_by_file[name] = round(float(found["number"]) * unit)
+                place = found["what"].removesuffix(_name_in(found["what"]))
+                self._sources[name] = place or "pip's index"
+        elif found := _CACHED.match(line):
+            self._sources[_file_name(found["what"])] = "pip's cache"
+        elif found := _LOCAL.match(line):
+            self._sources[_file_name(found["what"])] = str(Path(found["what"]).parent)
+        elif line.startswith(_RETRYING):
+            self.retries.append(line)
+        self._on_line(line)
+
+    def words_of(self, wheel: Path) -> str:
+        """Where a wheel came from that lies here now, and how much of it was fetched."""
+        source = self._sources.get(wheel.name, "where pip found it")
+        size = megabytes(wheel.stat().st_size)
+        if wheel.name in self.bytes_by_file:
+            return f"[FETCHED] {wheel.name}: {size} from {source}"
+        return f"[FETCHED] {wheel.name}: nothing, its {size} lay in {source}"
+
+    def words(self, what: str) -> str:
+        """All that was fetched for it."""
+        if not self.bytes_by_file:
+            return f"[FETCHED] nothing for {what}: all of it was at hand"
+        total = megabytes(sum(self.bytes_by_file.values()))
+        return f"[FETCHED] {total} for {what}, not counting what uv took in files below 1 MiB"
+
+
+def _file_name(what: str) -> str:
+    return unquote(_name_in(what))
+
+
+def _name_in(what: str) -> str:
+    return urlsplit(what).path.rpartition("/")[2] if "/" in what else what
+
+
+def megabytes(size: float) -> str:
+    """191.8 MB, 2.9 GB."""
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"

@@ -1,0 +1,214 @@
+"""PyTorch for nodes that have no GPU: its CPU wheel, wherever one is found. Its usual wheel carries
+CUDA, which no node here can use; it is taken where there is no other, and not without saying so.
+
+All through pip, whose configuration says where wheels are (PIP_FIND_LINKS, PIP_EXTRA_INDEX_URL …);
+PyTorch's own CPU index is asked beside. uv, which installs the rest in a tenth of pip's time, reads
+none of that configuration.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import re
+import shutil
+import sys
+import time
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from infra.local.engine.process.build_run import BuildRun
+from infra.local.engine.process.fetched import Fetched, megabytes
+from infra.local.engine.process.image_content import PlacedInstall, file_digest, requirement_lines
+from infra.local.interfaces import ImageBuildError
+
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+"""Where PyTorch's project keeps its wheels without CUDA."""
+PIP_OPTIONS = ("--no-input", "--progress-bar", "off", "--disable-pip-version-check")
+IMPATIENT = ("--timeout", "15", "--retries", "1")
+"""How pip asks for the CPU wheel: an index that does not answer is given up after half a minute."""
+_SIZING_SECONDS = 60.0
+_FAMILY = re.compile(r"(torch|torchvision|torchaudio)\b(?!-)", re.IGNORECASE)
+_HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
+_EXACT = re.compile(r"(?P<name>[\w.-]+)\s*==\s*(?P<version>[\w.]+)(?P<rest>\s*;.*)?")
+_OF_CUDA = re.compile(r"nvidia-|cuda-|triton$")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a build's commands run, and with what; `uv` is the command that starts it, if any."""
+
+    venv: Path
+    environment: Mapping[str, str]
+    folder: Path
+    run: BuildRun
+    lock_fd: int
+    uv: Sequence[str]
+
+    def command(self, phase: str, argv: Sequence[str], run: BuildRun | None = None) -> None:
+        """Carry out one command of the build."""
+        (run or self.run).command(phase, argv, self.environment, self.folder, self.lock_fd)
+
+    def pip(self, verb: str) -> list[str]:
+        """The environment's own pip."""
+        return [str(self.venv / "bin" / "python"), "-P", "-m", "pip", verb, *PIP_OPTIONS]
+
+
+def asks_for_torch(install: PlacedInstall) -> bool:
+    """Whether torch, torchvision or torchaudio is among what is to be installed."""
+    return bool(_lines_of_torch(install))
+
+
+def install_torch(install: PlacedInstall, place: Place) -> None:
+    """Fetch and install what an install asks for of PyTorch, without its dependencies.
+
+    Hashes are checked on the wheel that pip chose without them: it prefers one whose link shows a
+    listed hash, as PyPI's with CUDA does, to a newer one (+cpu) that it would have to read first,
+    in a folder (PIP_FIND_LINKS).
+    """
+    lines = [line for line in _lines_of_torch(install) if not _is_there(line, place.venv)]
+    if not lines:
+        return
+    folder = place.venv / "torch-download"
+    fetched = _fetch(place, [_HASH.sub("", line).strip() for line in lines], folder)
+    listed = {digest for line in lines for digest in _HASH.findall(line)}
+    wheels = sorted(folder.iterdir())
+    for wheel in wheels if listed else ():
+        if (digest := file_digest(wheel)) not in listed:
+            raise ImageBuildError(
+                f"DOWNLOAD torch: {wheel.name} has sha256:{digest}, which is none of the"
+                " requirement's hashes; where it comes from an index of your choice,"
+                " add it to the requirement"
+            )
+    for wheel in wheels:
+        place.run.on_line(fetched.words_of(wheel))
+    install_them = [*place.pip("install"), "--no-deps", *map(str, wheels)]
+    place.command("INSTALL torch", install_them)
+    shutil.rmtree(folder)
+
+
+def _lines_of_torch(install: PlacedInstall) -> list[str]:
+    lines = [line for path in install.requirement_files for line in requirement_lines(path)]
+    return [line for line in (*lines, *install.packages) if _FAMILY.match(line)]
+
+
+def _is_there(line: str, venv: Path) -> bool:
+    """Whether a package that is asked for by its bare name is installed, whatever its version."""
+    folders = [str(folder) for folder in (venv / "lib").glob("python3*/site-packages")]
+    return any(
+        one.name.lower() == line.strip().lower()
+        for one in importlib.metadata.distributions(path=folders)
+    )
+
+
+def _fetch(place: Place, lines: Sequence[str], folder: Path) -> Fetched:
+    """Download the wheels: those without CUDA wherever there are any, else the usual ones."""
+    download = [*place.pip("download"), "--no-deps", "--dest", str(folder)]
+    beside = ["--extra-index-url", CPU_INDEX]
+    without_cuda = [_without_cuda(line) for line in lines]
+    if without_cuda == lines:  # no exact version, or the build is the user's own choice (+cu126)
+        return _download(place, "DOWNLOAD torch", [*download, *beside, *lines])[0]
+    phase = "DOWNLOAD torch without CUDA"
+    fetched, failed = _download(
+        place, phase, [*download, *beside, *IMPATIENT, *without_cuda], may_fail=True
+    )
+    if failed is None:
+        return fetched
+    if fetched.bytes_by_file:  # it was found, and broke off: with all of pip's own patience
+        shutil.rmtree(folder, ignore_errors=True)
+        return _download(place, phase, [*download, *beside, *without_cuda])[0]
+    path = urlsplit(CPU_INDEX).path
+    is_silent = any(path in line for line in fetched.retries)
+    answered = "does not answer" if is_silent else "has none that fits"
+    place.run.on_line(_about_usual(place, lines, answered))
+    return _download(place, "DOWNLOAD torch", [*download, *lines])[0]
+
+
+def _without_cuda(line: str) -> str:
+    """The requirement for the CPU build of that very version; as it is where it names none."""
+    exact = _EXACT.fullmatch(line)
+    if exact is None:
+        return line
+    return f"{exact['name']}=={exact['version']}+cpu{exact['rest'] or ''}"
+
+
+def _download(
+    place: Place, phase: str, argv: Sequence[str], may_fail: bool = False
+) -> tuple[Fetched, ImageBuildError | None]:
+    """What the command fetched, and why it failed where it may."""
+    fetched = Fetched(place.run.on_line)
+    try:
+        place.command(phase, argv, replace(place.run, on_line=fetched.hear))
+    except ImageBuildError as error:
+        place.run.check(phase)  # stopped, or its time is up: no other try
+        if not may_fail:
+            raise
+        return fetched, error
+    return fetched, None
+
+
+def _about_usual(place: Place, lines: Sequence[str], answered: str) -> str:
+    """What is said before the usual wheel is fetched: why, how much it is, and how to avoid it."""
+    why = (
+        f"no CPU wheel of {', '.join(lines)} was found: {CPU_INDEX} {answered}, and pip's"
+        " configuration names no other place that has one"
+    )
+    sizes = _sizes_of_usual(place, lines)
+    if sizes is None:
+        much = "The usual wheel may carry CUDA: several GB with NVIDIA's packages"
+    elif any(map(_OF_CUDA.match, sizes)):
+        much = (
+            "The usual wheel carries CUDA, which no node here can use:"
+            f" {megabytes(sum(sizes.values()))} in {len(sizes)} packages with NVIDIA's"
+        )
+    else:
+        return f"[NOTE] {why}. The usual wheel is {megabytes(sum(sizes.values()))}, without CUDA"
+    return (
+        f"[NOTE] {why}. {much}. The build goes on with it. To fetch less, stop the run and put"
+        " the CPU wheel into a folder that pip knows: export PIP_FIND_LINKS=FOLDER"
+    )
+
+
+def _sizes_of_usual(place: Place, lines: Sequence[str]) -> dict[str, int] | None:
+    """Bytes of the usual wheel and of what it asks for of CUDA, by package, as uv learns them from
+    the index without fetching any; None where it can't.
+    """
+    if not place.uv:
+        return None
+    asked, answer = place.venv / "torch.in", place.venv / "pylock.torch.toml"
+    asked.write_text("".join(f"{line}\n" for line in lines))
+    python = ["--python", str(place.venv / "bin" / "python"), "--format", "pylock.toml"]
+    deadline = min(place.run.deadline, time.monotonic() + _SIZING_SECONDS)
+    run = replace(place.run, deadline=deadline, on_line=lambda line: None)
+    quietly = ["pip", "compile", "--quiet", *python, str(asked), "--output-file", str(answer)]
+    try:
+        place.command("MEASURE torch", [*place.uv, *quietly], run)
+        packages = tomllib.loads(answer.read_text())["packages"]
+        sizes = {package["name"]: _size_here(package["wheels"]) for package in packages}
+    except (ImageBuildError, OSError, KeyError, ValueError):
+        place.run.check("MEASURE torch")
+        return None
+    finally:
+        asked.unlink()
+        answer.unlink(missing_ok=True)
+    wanted = {
+        name: size for name, size in sizes.items() if _FAMILY.match(name) or _OF_CUDA.match(name)
+    }
+    known = {name: size for name, size in wanted.items() if size is not None}
+    return known if known and len(known) == len(wanted) else None
+
+
+def _size_here(wheels: Sequence[Mapping[str, Any]]) -> int | None:
+    """Bytes of the wheel that fits this machine and Python; None where none says its size."""
+    version = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    fits = re.compile(rf"-({version}|py3|py2\.py3)-.*(linux.*{platform.machine()}|any)\.whl")
+    sizes = [
+        wheel["size"]
+        for wheel in wheels
+        if fits.search(wheel.get("name") or wheel["url"]) and "size" in wheel
+    ]
+    return max(sizes, default=None)

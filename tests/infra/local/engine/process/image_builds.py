@@ -1,0 +1,41 @@
+"""Builds of small images, and the packages of a few bytes that go into them."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import zipfile
+
+WHEEL = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+
+
+def build(
+    store, context, tag="1", repository="tiny", seconds=120, on_line=None, stop=None, **build_args
+):
+    return store.build(
+        context,
+        repository,
+        tag,
+        build_args,
+        on_line or (lambda line: None),
+        stop or threading.Event(),
+        seconds,
+    )
+
+
+def hash_of(path):
+    return f"--hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
+
+
+def write_wheel(folder, name, version, requires=""):
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    info = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr(f"{name}.py", f"version = '{version}'\n")
+        wheel.writestr(
+            f"{info}/METADATA",
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}",
+        )
+        wheel.writestr(f"{info}/WHEEL", WHEEL)
+        wheel.writestr(f"{info}/RECORD", "")
+    return path
