@@ -24,13 +24,15 @@ from scaling.rules.rule import Facts
 from scaling.secrets import hide_secrets
 from tasks.dataset.files import channel_folders, scan_directory, split_uri
 from tasks.image.find import read_context
+from tasks.jobs.request import shape_problems
 from tasks.jobs.source import code_uri
 
 _UNBUILT_DIGEST = "sha256:" + "0" * 64
 
 
 def plan_of(config: BenchmarkConfig) -> Checked:
-    return check_requests(check_offline(config))
+    """What a run would do, and every problem that shows without the account."""
+    return check_requests(check_offline(config), shape_problems)
 
 
 def describe_plan(checked: Checked) -> str:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from configs.catalogue import InstanceType
 from configs.models import BenchmarkConfig, PlatformConfig
@@ -22,7 +23,8 @@ from scaling.planning.request import ResolvedInputs, build_request
 from scaling.rules.offline import check
 from scaling.rules.rule import Facts, Findings, together
 from tasks.errors import PreflightRefused
-from tasks.jobs.request import begin_import, request_problems
+from tasks.imports import begin_imports
+from tasks.jobs.request import MODULE, request_problems
 from tasks.preflight.ask import ask_platform, check_online
 from tasks.preflight.facts import read_facts
 from tasks.report.pricing import current_price, look_up_price
@@ -42,15 +44,16 @@ class Checked:
     findings: Findings
 
 
-def preflight(config: BenchmarkConfig) -> SweepPlan:
+def preflight(config: BenchmarkConfig, needed_later: Sequence[str] = ()) -> SweepPlan:
     """The plan at the current price, once it breaks no rule; a flow's first stage.
 
-    Nothing is asked of the platform where a rule is broken that needs no platform. Raises
+    Nothing is asked of the platform where a rule is broken that needs no platform. While it is
+    asked, what checks the requests is imported, and the modules that are `needed_later`. Raises
     PreflightRefused with every problem; where the budget is one, an event says so.
     """
     checked = check_offline(config, os.environ)
     _announce_and_refuse(checked)
-    begin_import()  # for check_requests(); what comes before it waits for the platform
+    begin_imports(MODULE, *needed_later)
     checked = check_account(checked, look_up_price, ask_platform)
     for notice in checked.findings.notices:
         logger.info("notice: %s", notice)
@@ -66,7 +69,10 @@ def check_offline(config: BenchmarkConfig, variables: Mapping[str, str] | None =
     return Checked(facts, check(facts))
 
 
-def check_requests(checked: Checked) -> Checked:
+def check_requests(
+    checked: Checked,
+    problems_of: Callable[[Mapping[str, Any]], tuple[str, ...]] = request_problems,
+) -> Checked:
     """With what is wrong with the shape of the points' requests,
     where no other problem explains it.
 
@@ -84,7 +90,7 @@ def check_requests(checked: Checked) -> Checked:
     found: dict[str, None] = {}
     for point in facts.plan.points:
         try:
-            found |= dict.fromkeys(request_problems(build_request(config, point, inputs)))
+            found |= dict.fromkeys(problems_of(build_request(config, point, inputs)))
         except ValueError as error:  # a limit that only the whole request shows
             found[str(error)] = None
     return _checked(replace(facts, request_problems=tuple(found)), checked.findings.notices)

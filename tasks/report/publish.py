@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from prefect import task
-from prefect.artifacts import create_markdown_artifact
-from prefect.events import emit_event
-
 from configs.models import PlatformConfig
 from scaling import names
 from tasks.platform import TASK_OPTIONS
 from tasks.storage import browser_url
 from tasks.sweeps.folder import write_files
+from tasks.task import task
 
 
 @task(name="write-report", **TASK_OPTIONS)
@@ -25,6 +22,8 @@ def write_report(directory: Path, sweep: str, files: Mapping[str, bytes]) -> Pat
 @task(name="publish-report", **TASK_OPTIONS)
 def publish_report(platform: PlatformConfig, sweep: str, markdown: str) -> None:
     """Prefect: the report as an artifact of the run, above it a link to the HTML one."""
+    from prefect.artifacts import create_markdown_artifact
+
     key = names.report_key(platform.prefix, sweep, names.REPORT_HTML)
     url = browser_url(platform, key)
     create_markdown_artifact(
@@ -37,6 +36,8 @@ def publish_report(platform: PlatformConfig, sweep: str, markdown: str) -> None:
 @task(name="publish-trend", **TASK_OPTIONS)
 def publish_trend(sweep: str, markdown: str) -> None:
     """Prefect: the verdict of the sweep's trend as an artifact of the run."""
+    from prefect.artifacts import create_markdown_artifact
+
     create_markdown_artifact(
         markdown, key="scaling-trend", description=f"{sweep} against the history of its benchmark"
     )
@@ -45,6 +46,8 @@ def publish_trend(sweep: str, markdown: str) -> None:
 @task(name="announce-regression", **TASK_OPTIONS)
 def announce_regression(sweep: str, before: str, message: str) -> None:
     """Prefect: an event that automations can act on."""
+    from prefect.events import emit_event
+
     resource = {"prefect.resource.id": f"nodesweep.sweep.{sweep}", "prefect.resource.name": sweep}
     emit_event(
         "nodesweep.regression", resource=resource, payload={"before": before, "message": message}
@@ -56,6 +59,8 @@ def announce_budget(benchmark: str, message: str, sweep: str | None = None) -> N
     """Prefect: an event that sweep.budget_usd kept a sweep (None: before it had an id) or an
     attempt from starting.
     """
+    from prefect.events import emit_event
+
     resource = {
         "prefect.resource.id": f"nodesweep.benchmark.{benchmark}",
         "prefect.resource.name": benchmark,

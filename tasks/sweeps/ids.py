@@ -14,14 +14,13 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-from prefect import task
-
 from configs.models import BenchmarkConfig, PlatformConfig
 from scaling import names
 from tasks.errors import RunFailed, error_code
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.polling import Clock, intervals
 from tasks.storage import get_bytes, put_bytes
+from tasks.task import task
 
 _MOST_SECONDS = 1000
 """Runs of one config that may begin in one second."""

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from prefect import task
-
 from configs.models import BenchmarkConfig, PlatformConfig
 from scaling import names
 from tasks.errors import SweepNotFound, SweepNotNamed
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.storage import get_bytes, list_folders
 from tasks.sweeps.folder import parse_record
+from tasks.task import task
 
 
 def latest_sweep(s3: Any, config: BenchmarkConfig) -> str:
