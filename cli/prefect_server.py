@@ -109,6 +109,10 @@ def _start(port: int, password: str) -> subprocess.Popen[bytes]:
         "PREFECT_UI_ENABLED": "0",
         "PREFECT_SERVER_API_AUTH_STRING": password,
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": "null",
+        # Half a second in a new home for a catalogue that no flow here looks at. Without the second
+        # setting Prefect would take it for done, and the user's own server would leave it out.
+        "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",
+        "PREFECT_SERVER_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
     }
     server = subprocess.Popen(
         [sys.executable, "-P", str(_PROGRAM), str(port)],

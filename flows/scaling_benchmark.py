@@ -196,7 +196,7 @@ def _run_benchmark(
         if resume and sweep is not None and begun_with is not None:
             _check_config(config, sweep)
         with stage("preflight"):
-            plan = preflight(config, _needed_later(config, resume))
+            plan = preflight(config, goes_on=resume)
             check_limit(config.sweep.concurrency_limit, max(config.sweep.node_counts))
             ensure_bucket(config.platform)
         inputs, provenance = (
@@ -231,12 +231,6 @@ def _run_benchmark(
     if stopped:
         raise _stopped(inputs.sweep_id, missing)
     return SweepResult(inputs.sweep_id, report, folder, len(asked), missing, run.given_up)
-
-
-def _needed_later(config: BenchmarkConfig, resume: bool) -> tuple[str, ...]:
-    """Modules that take seconds to import, and that a new sweep needs soon after its preflight."""
-    validates = not resume and config.dataset is not None and config.dataset.is_table
-    return ("great_expectations",) if validates else ()
 
 
 def _tell_name(config: BenchmarkConfig, sweep: str) -> None:
