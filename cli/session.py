@@ -30,7 +30,7 @@ _Result = TypeVar("_Result")
 # Set before Prefect is imported; whatever the user has set already wins.
 PREFECT_DEFAULTS = {
     "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "true",
-    # 15-20 s on two quiet cores, more on busy ones
+    # 3-6 s on two quiet cores, several times that on busy ones
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     # The command prints an error once, in its own words;
