@@ -9,8 +9,11 @@ written. The command finds the same and says it.
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -31,20 +34,34 @@ def serve(port: int) -> None:
     """Serve the API on loopback until SIGTERM."""
     # of what is imported nothing is garbage, and looking for it takes a third of the time
     gc.set_threshold(50_000)
-    try:
-        from prefect.settings import get_current_settings
+    with _silent():
+        try:
+            from prefect.settings import get_current_settings
 
-        settings = get_current_settings()
-    except Exception:  # whatever Prefect's import makes of a wrong setting
-        return
-    if settings.api.url or home_problem(settings):
-        return
+            settings = get_current_settings()
+        except Exception:  # whatever Prefect's import makes of a wrong setting
+            return
+        if settings.api.url or home_problem(settings):
+            return
     import uvicorn
     from prefect.server.api.server import create_app
 
     application = create_app(ephemeral=True)
     gc.freeze()
     uvicorn.run(application, host="127.0.0.1", port=port, log_level="error", lifespan="on")
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Nothing on standard error, which is the command's too."""
+    own, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(own, 2)
+        os.close(own)
+        os.close(nowhere)
 
 
 if __name__ == "__main__":
