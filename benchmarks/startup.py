@@ -82,6 +82,7 @@ class Folder:
             "platform.endpoint_url": f"http://127.0.0.1:{_free_port()}",
             "platform.state_directory": str(self._state),
             "report.directory": str(root / "reports"),
+            "training.max_runtime_seconds": "3600",  # a simulated job may take the preset's 600
         }
         settings = [
             word for name, value in changes.items() for word in ("--set", f"{name}={value}")
