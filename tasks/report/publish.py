@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from configs.models import PlatformConfig
 from scaling import names
@@ -11,6 +12,13 @@ from tasks.platform import TASK_OPTIONS
 from tasks.storage import browser_url
 from tasks.sweeps.folder import write_files
 from tasks.task import task
+
+
+def emit_event(event: str, **members: Any) -> None:
+    """Prefect's function of that name."""
+    from prefect import events
+
+    events.emit_event(event, **members)
 
 
 @task(name="write-report", **TASK_OPTIONS)
@@ -46,8 +54,6 @@ def publish_trend(sweep: str, markdown: str) -> None:
 @task(name="announce-regression", **TASK_OPTIONS)
 def announce_regression(sweep: str, before: str, message: str) -> None:
     """Prefect: an event that automations can act on."""
-    from prefect.events import emit_event
-
     resource = {"prefect.resource.id": f"nodesweep.sweep.{sweep}", "prefect.resource.name": sweep}
     emit_event(
         "nodesweep.regression", resource=resource, payload={"before": before, "message": message}
@@ -59,8 +65,6 @@ def announce_budget(benchmark: str, message: str, sweep: str | None = None) -> N
     """Prefect: an event that sweep.budget_usd kept a sweep (None: before it had an id) or an
     attempt from starting.
     """
-    from prefect.events import emit_event
-
     resource = {
         "prefect.resource.id": f"nodesweep.benchmark.{benchmark}",
         "prefect.resource.name": benchmark,

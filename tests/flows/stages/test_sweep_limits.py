@@ -63,7 +63,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The events that were sent."""
     sent: list[dict[str, Any]] = []
     monkeypatch.setattr(
-        "prefect.events.emit_event",
+        "tasks.report.publish.emit_event",
         lambda event, **members: sent.append({"event": event, **members}),
     )
     return sent

@@ -31,7 +31,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[ReceivedEvent]:
         made = Event(event=event, resource=resource, payload=payload)  # type: ignore[arg-type]
         received.append(ReceivedEvent.model_validate(made.model_dump()))
 
-    monkeypatch.setattr("prefect.events.emit_event", emit)
+    monkeypatch.setattr("tasks.report.publish.emit_event", emit)
     return received
 
 
