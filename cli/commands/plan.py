@@ -19,7 +19,6 @@ from scaling.design.costs import (
 from scaling.formats import format_percent, join_words
 from scaling.planning.plan import POLICY_LABELS, SweepPlan
 from scaling.planning.request import ResolvedInputs, build_request
-from scaling.report.sources import at_start_text
 from scaling.rules.rule import Facts
 from scaling.secrets import hide_secrets
 from tasks.dataset.files import channel_folders, scan_directory, split_uri
@@ -111,6 +110,9 @@ def _packages(facts: Facts) -> list[str]:
     if packages is None:
         return []
     if packages.at_start is not None:
+        # what makes a report takes a while to import
+        from scaling.report.sources import at_start_text
+
         return [at_start_text(packages.at_start)]
     config = facts.config
     # else preflight refuses, or there is no layer
