@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 def main() -> None:
     """How many nodes should this training job run on, and what will it cost?"""
     print_in_any_encoding()
+    # of what is imported nothing is garbage, and looking for it takes a third of the time
+    gc.set_threshold(50_000)
     # else Python looks through all that was imported as it ends, for 2 s
     atexit.register(gc.freeze)
 
@@ -124,7 +126,7 @@ def run(
         resume = sweep_to_resume(resume, directory, lambda id_: sweep_matches(id_, benchmark))
     from cli.session import flow_session, run_flow
 
-    modules = ("flows.scaling_benchmark", "great_expectations", "sagemaker.core.resources")
+    modules = ("flows.scaling_benchmark",)
     with flow_session(benchmark.platform, modules=modules, look=look) as platform:
         benchmark = benchmark.on_platform(platform)
         from flows.scaling_benchmark import check_points, scaling_benchmark
@@ -154,7 +156,7 @@ def run_detached(benchmark: BenchmarkConfig, look: Look) -> None:
     if look.log_format == "auto":
         look = replace(look, log_format="plain")
     benchmark = benchmark.on_platform(platform)
-    with flow_session(platform, autostart=False, look=look):
+    with flow_session(platform, autostart=False, modules=("flows.detach",), look=look):
         from flows.detach import start_detached_sweep
 
         sweep = start_detached_sweep(benchmark)
@@ -185,7 +187,7 @@ def collect(sweep_id: str, config: Path | None, output: Path | None) -> None:
     benchmark = config_of_sweep(sweep_id, config, output)
     from cli.session import flow_session, run_flow
 
-    with flow_session(benchmark.platform) as platform:
+    with flow_session(benchmark.platform, modules=("flows.collect",)) as platform:
         from flows.collect import collect_sweep
 
         benchmark = benchmark.on_platform(platform)
@@ -311,7 +313,7 @@ def report(
         benchmark = benchmark.model_copy(update={"report": with_goals(benchmark.report, goals)})
         from cli.session import flow_session, run_flow
 
-        with flow_session(benchmark.platform) as platform:
+        with flow_session(benchmark.platform, modules=("flows.report",)) as platform:
             from flows.report import report_sweep
 
             benchmark = benchmark.on_platform(platform)
@@ -352,7 +354,7 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
         )
         return
     benchmark = benchmark.on_platform(platform)
-    with flow_session(platform, autostart=False):
+    with flow_session(platform, autostart=False, modules=("flows.stop",)):
         from flows.stop import stop_sweep
 
         stopped = run_flow(stop_sweep, benchmark, sweep_id=sweep_id)

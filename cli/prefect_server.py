@@ -2,7 +2,8 @@
 with the command.
 
 The server is the one that Prefect itself would start. But Prefect imports all of the server to do
-so, 4 s on two cores, and waits for it before it goes on; here both processes start side by side.
+so and waits for it before it goes on; here the server starts before Prefect is imported at all, and
+both processes do so side by side.
 """
 
 from __future__ import annotations
@@ -10,25 +11,28 @@ from __future__ import annotations
 import atexit
 import gc
 import http.client
-import importlib
 import logging
 import os
 import secrets
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Sequence
+from pathlib import Path
 
+from cli import ephemeral_prefect
+from cli.ephemeral_prefect import home_problem
 from tasks.errors import RunFailed
+from tasks.imports import import_modules
 
 logger = logging.getLogger("nodesweep.session")
 _HOST = "127.0.0.1"
 _LOOK_SECONDS = 0.05
 _STOP_SECONDS = 5.0
 _TRIES = 3  # the port was free when it was chosen
+_PROGRAM = Path(ephemeral_prefect.__file__)
 
 # Ends the server when this process ends in a way that runs no exit handlers.
 _TETHER = """
@@ -47,6 +51,13 @@ def connect_prefect(modules: Sequence[str] = ()) -> None:
     """See that there is a Prefect API; `modules` are imported while a server starts.
     Raises RunFailed.
     """
+    password = f"nodesweep:{secrets.token_urlsafe(32)}"
+    port = _free_port()
+    server = None
+    if "prefect" not in sys.modules and not os.environ.get("PREFECT_API_URL"):
+        # Importing Prefect takes 2 s, and only then it is certain whether a server is wanted.
+        server = _start(port, password)
+        import_modules("prefect.settings", *modules)
     from prefect.settings import PREFECT_API_URL
 
     if PREFECT_API_URL.value():
@@ -54,11 +65,11 @@ def connect_prefect(modules: Sequence[str] = ()) -> None:
         return
     _check_home()
     logger.info("starting Prefect (ephemeral server)")
-    password = f"nodesweep:{secrets.token_urlsafe(32)}"
     for is_last in [False] * (_TRIES - 1) + [True]:
-        port = _free_port()
-        server = _start(port, password)
-        _import(modules)
+        if server is None:
+            server = _start(port, password)
+            import_modules(*modules)
+        gc.freeze()  # what was imported stays: later looks for garbage leave it out
         if _answers(server, port):
             break
         if is_last:
@@ -67,6 +78,7 @@ def connect_prefect(modules: Sequence[str] = ()) -> None:
                 "set PREFECT_API_URL to a server that runs, or give it more time with "
                 "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"
             )
+        server, port = None, _free_port()
     _use(f"http://{_HOST}:{port}/api", password)
 
 
@@ -77,31 +89,12 @@ def _check_home() -> None:
     from prefect.settings import get_current_settings
 
     settings = get_current_settings()
-    if "connection_url" in settings.server.database.model_fields_set:
-        return
-    try:
-        settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=settings.home) as file:
-            file.write(b"a byte")
-    except OSError as error:
+    if error := home_problem(settings):
         raise RunFailed(
             f"Prefect keeps its record of runs in {settings.home}, which can't be written"
             f" ({error.strerror or error}); set PREFECT_HOME to a folder that can, or"
             " PREFECT_API_URL to a server that runs"
         ) from error
-
-
-def _import(modules: Sequence[str]) -> None:
-    """Import them without a look for garbage in between: there is none,
-    and looking takes a third of the time.
-    """
-    gc.disable()
-    try:
-        for module in modules:
-            importlib.import_module(module)
-        gc.freeze()  # what was imported stays: later looks leave it out
-    finally:
-        gc.enable()
 
 
 def _start(port: int, password: str) -> subprocess.Popen[bytes]:
@@ -111,38 +104,18 @@ def _start(port: int, password: str) -> subprocess.Popen[bytes]:
     It answers to the password alone: any user of this machine, and any page in a browser here, can
     reach its port.
     """
-    import prefect
-    from prefect.settings import get_current_settings
-
-    own = {
-        "PREFECT_UI_ENABLED": "0",
-        "PREFECT__SERVER_EPHEMERAL": "1",
-        "PREFECT__SERVER_FINAL": "1",
-    }
     environment = {
         **os.environ,
-        **own,
-        **get_current_settings().to_environment_variables(exclude_unset=True),
-    }
-    environment |= {
+        "PREFECT_UI_ENABLED": "0",
         "PREFECT_SERVER_API_AUTH_STRING": password,
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": "null",
+        # Half a second in a new home for a catalogue that no flow here looks at. Without the second
+        # setting Prefect would take it for done, and the user's own server would leave it out.
+        "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",
+        "PREFECT_SERVER_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
     }
-    application = ["--factory", "prefect.server.api.server:create_app"]
-    place = ["--app-dir", str(prefect.__module_path__.parent), "--host", _HOST, "--port", str(port)]
     server = subprocess.Popen(
-        [
-            sys.executable,
-            "-P",
-            "-m",
-            "uvicorn",
-            *application,
-            *place,
-            "--log-level",
-            "error",
-            "--lifespan",
-            "on",
-        ],
+        [sys.executable, "-P", str(_PROGRAM), str(port)],
         env=environment,
         stdin=subprocess.DEVNULL,
         start_new_session=True,

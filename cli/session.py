@@ -10,7 +10,8 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,7 +30,7 @@ _Result = TypeVar("_Result")
 # Set before Prefect is imported; whatever the user has set already wins.
 PREFECT_DEFAULTS = {
     "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "true",
-    # 15-20 s on two quiet cores, more on busy ones
+    # 3-6 s on two quiet cores, several times that on busy ones
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     # The command prints an error once, in its own words;
@@ -50,7 +51,8 @@ def flow_session(
     """Events on stderr as `look` says, SIGTERM ends like Ctrl-C, and the platform up where
     `autostart` allows it; the yielded config says where it is.
 
-    `modules` are those the flow needs, for connect_prefect().
+    `modules` are those the flow needs, for connect_prefect(). Platform and Prefect start side by
+    side.
     """
     for name, value in PREFECT_DEFAULTS.items():
         os.environ.setdefault(name, value)
@@ -64,10 +66,13 @@ def flow_session(
     section = platform if autostart else platform.model_copy(update={"autostart": False})
     logger = logging.getLogger("nodesweep.session")
     try:
-        with running_platform(section) as running:
+        # Whatever goes wrong, the thread has ended before the platform is stopped.
+        with ExitStack() as stack, ThreadPoolExecutor(1, "start-platform") as thread:
+            starting = thread.submit(stack.enter_context, running_platform(section))
+            connect_prefect(modules)
+            running = starting.result()
             if running.autostart:
                 logger.info("platform at %s", running.endpoint_url)
-            connect_prefect(modules)
             yield platform.model_copy(update={"endpoint_url": running.endpoint_url})
     except Cancelled:
         # Python dropped what the signal's handler raised; the next wait has ended the run instead.

@@ -193,7 +193,7 @@ def _run_benchmark(
     begun_with: _EarlierRun | None = None
 
     def begin() -> tuple[SweepPlan, tuple[ResolvedInputs, dict[str, Any]] | None]:
-        plan = preflight(config)
+        plan = preflight(config, goes_on=resume)
         check_limit(config.sweep.concurrency_limit, max(config.sweep.node_counts))
         ensure_bucket(config.platform)
         return plan, _continue_sweep(config, sweep, as_started) if resume else None

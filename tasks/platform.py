@@ -13,8 +13,6 @@ from typing import Any, ParamSpec, TypeVar
 import boto3
 import botocore.session
 from botocore.config import Config
-from prefect.cache_policies import NO_CACHE
-from prefect.tasks import exponential_backoff
 
 from configs.models import PlatformConfig
 from tasks.answers import heed_answers
@@ -41,12 +39,9 @@ _QUICK_CONFIG = _CLIENT_CONFIG.merge(
 )
 TASK_OPTIONS: dict[str, Any] = {
     "retries": 3,
-    "retry_delay_seconds": exponential_backoff(backoff_factor=2),  # 2, 4, 8 s
+    "retry_delay_seconds": [2.0, 4.0, 8.0],
     "retry_jitter_factor": 0.5,
     "retry_condition_fn": retry_transient,
-    # Names are computed from content, so doing it again finds what is there;
-    # Prefect's cache would only hide it.
-    "cache_policy": NO_CACHE,
 }
 """Options of every task that calls a platform."""
 OUTAGE_PAUSES_SECONDS = (2.0, 4.0, 8.0, 16.0, 32.0, *(60.0,) * 9)

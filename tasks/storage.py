@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from botocore.exceptions import ClientError
-from prefect import task
 
 from configs.models import PlatformConfig
 from scaling import names
 from tasks.errors import error_code
 from tasks.platform import PATIENT_TASK_OPTIONS, aws_client
+from tasks.task import task
 
 _WEEK_SECONDS = 604_800  # the longest that S3 takes
 

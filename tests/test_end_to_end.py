@@ -94,7 +94,7 @@ def prefect_servers() -> set[int]:
     found = set()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if b"prefect.server.api.server" in (folder / "cmdline").read_bytes():
+            if b"ephemeral_prefect.py" in (folder / "cmdline").read_bytes():
                 found.add(int(folder.name))
         except OSError:
             continue

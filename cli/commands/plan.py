@@ -23,18 +23,19 @@ from scaling.design.probe import is_check
 from scaling.formats import format_percent, join_words
 from scaling.planning.plan import POLICY_LABELS, SweepPlan
 from scaling.planning.request import ResolvedInputs, build_request
-from scaling.report.sources import at_start_text
 from scaling.rules.rule import Facts
 from scaling.secrets import hide_secrets
 from tasks.dataset.files import channel_folders, scan_directory, split_uri
 from tasks.image.find import read_context
+from tasks.jobs.request import shape_problems
 from tasks.jobs.source import code_uri
 
 _UNBUILT_DIGEST = "sha256:" + "0" * 64
 
 
 def plan_of(config: BenchmarkConfig) -> Checked:
-    return check_requests(check_offline(config))
+    """What a run would do, and every problem that shows without the account."""
+    return check_requests(check_offline(config), shape_problems)
 
 
 def describe_plan(checked: Checked) -> str:
@@ -124,6 +125,9 @@ def _packages(facts: Facts) -> list[str]:
     if packages is None:
         return []
     if packages.at_start is not None:
+        # what makes a report takes a while to import
+        from scaling.report.sources import at_start_text
+
         return [at_start_text(packages.at_start)]
     config = facts.config
     # else preflight refuses, or there is no layer

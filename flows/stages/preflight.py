@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from configs.catalogue import InstanceType
 from configs.models import BenchmarkConfig, PlatformConfig
@@ -22,13 +23,16 @@ from scaling.planning.request import ResolvedInputs, build_request
 from scaling.rules.offline import check
 from scaling.rules.rule import Facts, Findings, together
 from tasks.errors import PreflightRefused
-from tasks.jobs.request import begin_import, request_problems
+from tasks.imports import begin_imports
+from tasks.jobs.request import MODULE, request_problems, shape_problems
 from tasks.preflight.ask import ask_platform, check_online
 from tasks.preflight.facts import read_facts
 from tasks.report.pricing import current_price, look_up_price
 from tasks.report.publish import announce_budget
 
 logger = logging.getLogger("nodesweep.preflight")
+_FOR_A_DATASET = ("great_expectations",)
+_FOR_A_REPORT = ("matplotlib.figure", "matplotlib.backends.backend_svg", "matplotlib.ticker")
 
 Priced = tuple[InstanceType, tuple[str, ...]]
 """An instance type with its price, and notices."""
@@ -42,19 +46,24 @@ class Checked:
     findings: Findings
 
 
-def preflight(config: BenchmarkConfig) -> SweepPlan:
+def preflight(config: BenchmarkConfig, goes_on: bool = False) -> SweepPlan:
     """The plan at the current price, once it breaks no rule; a flow's first stage.
 
-    Nothing is asked of the platform where a rule is broken that needs no platform. Raises
-    PreflightRefused with every problem; where the budget is one, an event says so.
+    Nothing is asked of the platform where a rule is broken that needs no platform; while it is
+    asked, what the run needs next is imported. Raises PreflightRefused with every problem; where
+    the budget is one, an event says so.
+
+    `goes_on`: of a sweep that there is. Its requests were checked by sagemaker-core when it began,
+    and perhaps none is left to be sent: then a second is saved.
     """
     checked = check_offline(config, os.environ)
     _announce_and_refuse(checked)
-    begin_import()  # for check_requests(); what comes before it waits for the platform
+    validates = config.dataset is not None and config.dataset.is_table
+    begin_imports(*(_FOR_A_REPORT if goes_on else (MODULE, *(_FOR_A_DATASET if validates else ()))))
     checked = check_account(checked, look_up_price, ask_platform)
     for notice in checked.findings.notices:
         logger.info("notice: %s", notice)
-    _announce_and_refuse(check_requests(checked))
+    _announce_and_refuse(check_requests(checked, shape_problems if goes_on else request_problems))
     return checked.facts.plan
 
 
@@ -66,7 +75,10 @@ def check_offline(config: BenchmarkConfig, variables: Mapping[str, str] | None =
     return Checked(facts, check(facts))
 
 
-def check_requests(checked: Checked) -> Checked:
+def check_requests(
+    checked: Checked,
+    problems_of: Callable[[Mapping[str, Any]], tuple[str, ...]] = request_problems,
+) -> Checked:
     """With what is wrong with the shape of the points' requests,
     where no other problem explains it.
 
@@ -84,7 +96,7 @@ def check_requests(checked: Checked) -> Checked:
     found: dict[str, None] = {}
     for point in facts.plan.points:
         try:
-            found |= dict.fromkeys(request_problems(build_request(config, point, inputs)))
+            found |= dict.fromkeys(problems_of(build_request(config, point, inputs)))
         except ValueError as error:  # a limit that only the whole request shows
             found[str(error)] = None
     return _checked(replace(facts, request_problems=tuple(found)), checked.findings.notices)

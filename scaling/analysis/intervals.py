@@ -16,12 +16,10 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 from scipy.special import bdtr, stdtrit
 
-from scaling.parts import Part
+from scaling.analysis.interval import LEVEL, Interval
 
-LEVEL = 0.95
 # One run shows no spread at all. Of two, the only interval there is, from one to the other, misses
 # the median every second time; it would be read as a 95 % interval.
 MIN_REPEATS = 3
@@ -33,31 +31,6 @@ SEED = 2026
 
 Floats = npt.NDArray[np.float64]
 Ranks = npt.NDArray[np.int64]
-
-
-class Interval(Part):
-    """Where the true value lies, in the unit of the value it belongs to; low <= high."""
-
-    low: float = Field(description="Lower bound.")
-    high: float = Field(description="Upper bound.")
-    level: float = Field(
-        default=LEVEL,
-        gt=0,
-        lt=1,
-        description=(
-            "Confidence level: 0.95; less for a median of 3, 4 or 5 runs, which can't reach that,"
-            " and for a bootstrapped ratio of 3 or 4, which was measured to cover less."
-        ),
-    )
-
-    def contains(self, value: float) -> bool:
-        return self.low <= value <= self.high
-
-    def scaled(self, factor: float) -> Interval:
-        """The interval of the value times `factor` > 0:
-        N0/N makes a speedup's that of the efficiency.
-        """
-        return Interval(low=self.low * factor, high=self.high * factor, level=self.level)
 
 
 def median_interval(values: Sequence[float]) -> Interval | None:

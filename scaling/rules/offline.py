@@ -275,10 +275,10 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         (plan.requests_are_well_formed,),
         refuses=(
             "a member of the CreateTrainingJob request of a wrong type, unknown, missing or below"
-            " its lower bound, by the shapes of sagemaker-core and botocore; upper bounds, patterns"
-            " and enumerations they do not tell. It is looked at where nothing else is wrong; a run"
-            " does so after the rules that ask the account,"
-            " since sagemaker-core is imported while they wait"
+            " its lower bound, by botocore's shapes, in a run by those of sagemaker-core too; upper"
+            " bounds, patterns and enumerations they do not tell."
+            " It is looked at where nothing else is wrong; a run does so after the rules that ask"
+            " the account, since sagemaker-core is imported while they wait"
         ),
         remedy="the problem names the member; where no field of the config holds it, report it",
     ),

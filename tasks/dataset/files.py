@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from boto3.s3.transfer import TransferConfig
-from prefect import task
 
 from configs.dataset import DatasetConfig
 from configs.job import CHANNEL_NAME, MAX_EXTRA_CHANNELS
@@ -32,6 +31,7 @@ from tasks.errors import DatasetMissing, DatasetRefused, UploadFailed
 from tasks.events import Meter
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.storage import get_bytes, list_objects
+from tasks.task import task
 
 logger = logging.getLogger("nodesweep.dataset")
 _TRANSFER = TransferConfig(

@@ -20,10 +20,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prefect import task
-from prefect.artifacts import create_link_artifact
-from prefect.cache_policies import NO_CACHE
-
 from configs.dataset import DatasetConfig, ExpectationConfig
 from configs.models import PlatformConfig
 from scaling import names
@@ -43,6 +39,7 @@ from tasks.events import Meter
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.storage import browser_url, put_bytes
 from tasks.sweeps.folder import write_atomic
+from tasks.task import task
 
 # great_expectations takes 4 s to import and pandas half a second;
 # `nodesweep --help` must not pay for them
@@ -440,7 +437,7 @@ def store_data_docs(
     return put_bytes(s3, bucket, key_prefix + names.DATA_DOCS, page)
 
 
-@task(name="validate-dataset", cache_policy=NO_CACHE)
+@task(name="validate-dataset")
 def validate_files(dataset: DatasetConfig, files: Sequence[Path]) -> ValidationReport:
     """This machine: the dataset's files against its expectations."""
     return validate_dataset(files, dataset, now=datetime.now(UTC))
@@ -451,6 +448,8 @@ def keep_data_docs(
     platform: PlatformConfig, key_prefix: str, report: ValidationReport, folder: Path
 ) -> None:
     """S3 and this machine: the Data Docs page, linked from the run."""
+    from prefect.artifacts import create_link_artifact
+
     store_data_docs(aws_client("s3", platform), platform.bucket, key_prefix, report, folder)
     verdict = "valid" if report.success else f"not valid, {len(report.problems)} problem(s)"
     url = browser_url(platform, key_prefix + names.DATA_DOCS)

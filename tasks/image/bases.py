@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
-from prefect import task
 
 from configs.catalogue import InstanceType
 from configs.models import BenchmarkConfig, FrameworkConfig, ImageConfig, PlatformConfig
@@ -20,6 +19,7 @@ from scaling.rules.images import NEW_FAMILY
 from tasks.errors import PreflightRefused, is_transient
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.preflight.storage import EcrImage, parse_ecr_image
+from tasks.task import task
 
 logger = logging.getLogger("nodesweep.image")
 _VARIABLE = re.compile(r"\$(?:\{(?P<braced>\w+)(?::-(?P<default>[^}]*))?\}|(?P<plain>\w+))")

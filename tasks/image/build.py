@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from prefect import task
-
 from configs.models import ImageConfig, PlatformConfig
 from tasks.image.codebuild import CodeBuildBuilder
 from tasks.image.docker import DockerBuilder
 from tasks.image.find import BuildContext, Image, find_repository
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.polling import Clock
+from tasks.task import task
 
 
 class Builder(Protocol):

@@ -19,7 +19,6 @@ from typing import Any
 
 from pathspec import PathSpec
 from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
-from prefect import task
 
 from configs.models import ImageConfig, PlatformConfig
 from scaling import names
@@ -27,6 +26,7 @@ from tasks.errors import ImageBuildFailed, PreflightRefused, error_code
 from tasks.image.bases import dockerfile_bases
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.preflight.storage import no_repository
+from tasks.task import task
 
 logger = logging.getLogger("nodesweep.image")
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip can hold: equal contexts, equal bytes

@@ -10,18 +10,15 @@ sends its usage data from other classes only, and nothing of it is logged below 
 lines would show the job's environment.
 
 Importing it takes 1 to 2 s of a processor beside what a run imports anyway, so nothing does until a
-request is checked or sent: a run does while Prefect's server starts (cli/main.py), or in a thread
-(begin_import). `nodesweep plan` takes about 2 s of a processor more for it, and uses it still: what
-checks a request there is what sends it (benchmarks/results/sagemaker_core_import-2026-11-22.json).
+request is sent, or checked by a run, whose preflight does so in a thread. `nodesweep plan` holds
+its requests to botocore's model alone, the same shapes from the same source; a release of
+sagemaker-core that lacks a member is noticed by the run's preflight, before anything is sent.
 """
 
 from __future__ import annotations
 
-import gc
 import importlib
 import logging
-import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -33,30 +30,9 @@ from pydantic import ValidationError, validate_call
 
 from tasks.api_models import with_shared_models
 from tasks.errors import JobRefused
+from tasks.imports import import_module
 
-_MODULE = "sagemaker.core.resources"
-
-
-def begin_import() -> None:
-    """Import sagemaker-core in a thread; who needs it meanwhile waits for that import,
-    as does the process's end.
-    """
-    threading.Thread(target=_import_core, name="import-sagemaker-core").start()
-
-
-def _import_core() -> Any:
-    """sagemaker.core.resources. Its 900 models take a third less time where nobody looks for
-    garbage among them.
-    """
-    if _MODULE in sys.modules:
-        return importlib.import_module(_MODULE)  # waits where another thread is still at it
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        return importlib.import_module(_MODULE)
-    finally:
-        if collects:
-            gc.enable()
+MODULE = "sagemaker.core.resources"
 
 
 def create(sagemaker: Any, request: Mapping[str, Any]) -> None:
@@ -65,6 +41,15 @@ def create(sagemaker: Any, request: Mapping[str, Any]) -> None:
     """
     if problems := _create(request, sagemaker.create_training_job):
         raise JobRefused(f"{request.get('TrainingJobName')} is not sent: " + "; ".join(problems))
+
+
+def shape_problems(request: Mapping[str, Any]) -> tuple[str, ...]:
+    """What is wrong with a request by botocore's model, without sagemaker-core.
+
+    A line may show a value. None of these is a secret: those are strings, as they have to be.
+    """
+    report = ParamValidator().validate(dict(request), _service_shape())
+    return tuple(report.generate_report().splitlines()) if report.has_errors() else ()
 
 
 def request_problems(request: Mapping[str, Any]) -> tuple[str, ...]:
@@ -77,9 +62,7 @@ def request_problems(request: Mapping[str, Any]) -> tuple[str, ...]:
     found: list[str] = []
 
     def check(**sent: Any) -> None:
-        report = ParamValidator().validate(sent, _service_shape())
-        if report.has_errors():
-            found.extend(report.generate_report().splitlines())
+        found.extend(shape_problems(sent))
 
     return _create(request, check) or tuple(found)
 
@@ -94,8 +77,8 @@ def _create(request: Mapping[str, Any], send: Callable[..., Any]) -> tuple[str, 
     """TrainingJob.create() with `send` for the call;
     what sagemaker-core finds wrong, before any call.
     """
-    resources = _import_core()
-    logging.getLogger(_MODULE).setLevel(logging.WARNING)
+    resources = import_module(MODULE)
+    logging.getLogger(MODULE).setLevel(logging.WARNING)
     codec = importlib.import_module("sagemaker.core.utils.code_injection.codec")
     arguments = codec.transform(request, "CreateTrainingJobRequest")
     job, sender = resources.TrainingJob, _Sender(request, send)

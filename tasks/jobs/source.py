@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from prefect import task
-
 from configs import INIT_CONFIG
 from configs.models import BenchmarkConfig, PlatformConfig
 from scaling import names
@@ -23,6 +21,7 @@ from tasks.errors import PreflightRefused, best_effort
 from tasks.image.packages import REQUIREMENTS_FILE
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.storage import get_bytes, put_bytes, put_once
+from tasks.task import task
 
 MAX_SOURCE_BYTES = 50 * 1024 * 1024
 

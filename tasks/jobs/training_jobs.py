@@ -15,7 +15,6 @@ from functools import lru_cache
 from typing import Any
 
 from botocore.exceptions import ClientError
-from prefect import task
 
 from configs.models import PlatformConfig
 from configs.section import HIDDEN
@@ -31,6 +30,7 @@ from tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patie
 from tasks.polling import CallBudget, Clock, intervals
 from tasks.sweeps.claims import read_claims, read_stop_mark
 from tasks.sweeps.stopping import list_of
+from tasks.task import task
 
 logger = logging.getLogger("nodesweep.jobs")
 KNOWN_SECONDS = 60.0

@@ -13,13 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from prefect import task
-
 from configs.models import PlatformConfig
 from scaling.rules.rule import Facts, Findings, together
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.preflight import file_systems, identity, network, quota, storage
 from tasks.preflight.rule import AccountRule, Question, find
+from tasks.task import task
 
 
 def _on_aws_nodes(facts: Facts) -> bool:

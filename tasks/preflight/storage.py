@@ -12,7 +12,6 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from configs.models import BenchmarkConfig, PlatformConfig
-from scaling.report.sources import at_start_text
 from scaling.rules.rule import Facts, Findings
 from tasks.errors import error_code
 from tasks.preflight.rule import NO_PERMISSION, Question
@@ -98,6 +97,9 @@ def judge_repository(config: BenchmarkConfig, is_there: bool) -> Findings:
     if is_there:
         return Findings()
     if config.image.uri is not None:
+        # what makes a report takes a while to import, and `plan` makes none
+        from scaling.report.sources import at_start_text
+
         return Findings(notices=(at_start_text(_NO_PLACE.format(name)),))
     return Findings((no_repository(name),))
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from prefect.assets import Asset, AssetProperties, materialize
+from prefect.cache_policies import NO_CACHE
 
 from configs.models import PlatformConfig
 from scaling import names
@@ -44,7 +45,13 @@ def _asset(key: str, name: str, url: str | None = None) -> Asset:
 
 
 def _materialize(asset: Asset, sources: Sequence[Asset]) -> None:
-    @materialize(asset, asset_deps=list(sources), name="record-asset", **TASK_OPTIONS)
+    @materialize(
+        asset,
+        asset_deps=list(sources),
+        name="record-asset",
+        cache_policy=NO_CACHE,
+        **TASK_OPTIONS,
+    )
     def record() -> None:
         """Prefect: the asset is there."""
 

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from prefect import task
-
 from configs.models import PlatformConfig
 from scaling import names
 from scaling.report.model import ScalingReport
 from scaling.trend.history import HISTORY_SCHEMA_VERSION, history_table, write_history
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.storage import get_bytes, list_folders, list_objects, put_bytes
+from tasks.task import task
 
 
 def put_history(s3: Any, platform: PlatformConfig, report: ScalingReport, benchmark: str) -> str:

@@ -15,13 +15,13 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
-from prefect import task
 
 from configs.catalogue import InstanceType
 from configs.models import PlatformConfig
 from tasks.errors import error_code
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.sweeps.folder import write_atomic
+from tasks.task import task
 
 logger = logging.getLogger("nodesweep.pricing")
 SOURCE = "AWS Price List Query API"

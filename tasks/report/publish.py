@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-
-from prefect import task
-from prefect.artifacts import create_markdown_artifact
-from prefect.events import emit_event
+from typing import Any
 
 from configs.models import PlatformConfig
 from scaling import names
 from tasks.platform import TASK_OPTIONS, patient
 from tasks.storage import browser_url
 from tasks.sweeps.folder import write_files
+from tasks.task import task
+
+
+def emit_event(event: str, **members: Any) -> None:
+    """Prefect's function of that name."""
+    from prefect import events
+
+    events.emit_event(event, **members)
 
 
 @task(name="write-report", **TASK_OPTIONS)
@@ -28,6 +33,8 @@ def publish_report(platform: PlatformConfig, sweep: str, markdown: str) -> None:
 
     No task: the graph shows it on the bar of the stage then.
     """
+    from prefect.artifacts import create_markdown_artifact
+
     links = (
         f"[{name}]({browser_url(platform, names.report_key(platform.prefix, sweep, name))})"
         for name in (names.REPORT_HTML, names.POINTS_CSV, names.REPORT_JSON)
@@ -42,6 +49,8 @@ def publish_report(platform: PlatformConfig, sweep: str, markdown: str) -> None:
 @task(name="publish-trend", **TASK_OPTIONS)
 def publish_trend(sweep: str, markdown: str) -> None:
     """Prefect: the verdict of the sweep's trend as an artifact of the run."""
+    from prefect.artifacts import create_markdown_artifact
+
     create_markdown_artifact(
         markdown, key="scaling-trend", description=f"{sweep} against the history of its benchmark"
     )

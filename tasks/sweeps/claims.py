@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from prefect import task
-
 from configs.models import PlatformConfig
 from scaling import names
 from tasks.errors import best_effort
 from tasks.platform import TASK_OPTIONS, aws_client, patient
 from tasks.storage import get_bytes, list_folders, list_objects, put_bytes
+from tasks.task import task
 
 
 @dataclass(frozen=True)

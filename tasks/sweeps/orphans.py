@@ -8,13 +8,12 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from prefect import task
-
 from configs.models import PlatformConfig
 from scaling import names
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.sweeps.owner import read_owner_sign
 from tasks.sweeps.records import has_record
+from tasks.task import task
 
 logger = logging.getLogger("nodesweep.reaper")
 

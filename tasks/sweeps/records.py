@@ -7,14 +7,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from prefect import task
-
 from configs.models import BenchmarkConfig, PlatformConfig
 from scaling import names
 from tasks.errors import SweepNotFound, SweepNotNamed
 from tasks.platform import TASK_OPTIONS, aws_client, patient
 from tasks.storage import get_bytes, list_folders, put_bytes
 from tasks.sweeps.folder import parse_record
+from tasks.task import task
 
 
 def latest_sweep(s3: Any, config: BenchmarkConfig) -> str:

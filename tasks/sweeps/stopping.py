@@ -17,7 +17,6 @@ from functools import partial
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
-from prefect import task
 
 from configs.models import PlatformConfig
 from scaling import names
@@ -27,6 +26,7 @@ from tasks.jobs.calls import describe
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.polling import Clock, intervals
 from tasks.sweeps.claims import read_claims
+from tasks.task import task
 
 logger = logging.getLogger("nodesweep.jobs")
 SETTLE_SECONDS = 30.0

@@ -82,6 +82,41 @@ def test_server_serves_the_command_and_ends_with_it_however_it_ends(tmp_path: Pa
             command.kill()
 
 
+PROFILE = """active = "own"
+[profiles.own]
+PREFECT_API_URL = "http://127.0.0.1:9/api"
+"""
+
+
+@pytest.mark.parametrize("reason", ["a profile's API", "a home that can't be", "a wrong setting"])
+def test_server_begun_before_it_is_known_to_be_wanted_ends_without_a_word(
+    tmp_path: Path, reason: str
+) -> None:
+    """The command finds the same, and says it."""
+    home = tmp_path / "home"
+    home.mkdir()
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")
+    }
+    environment["PREFECT_HOME"] = str(home)
+    if reason == "a profile's API":
+        (home / "profiles.toml").write_text(PROFILE)
+    elif reason == "a wrong setting":
+        environment["PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"] = "soon"
+    else:
+        (home / "file").touch()
+        environment["PREFECT_HOME"] = str(home / "file" / "below")
+    done = subprocess.run(
+        [sys.executable, "-P", prefect_server._PROGRAM, "0"],
+        env=environment,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert not (home / "prefect.db").exists()
+
+
 def test_configured_api_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
     monkeypatch.setattr(prefect_server, "_start", lambda port, password: started.append(port))

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pytest
 
 from cli import session
 from configs.models import PlatformConfig
+from tasks.errors import RunFailed
 from tasks.polling import Clock
 
 
@@ -35,3 +39,44 @@ def test_a_signal_whose_exception_is_lost_ends_the_command_as_any_other(
     with pytest.raises(KeyboardInterrupt), session.flow_session(platform):
         Deleted()
         Clock().sleep(60.0)
+
+
+def test_platform_and_prefect_start_side_by_side(
+    platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = threading.Barrier(2, timeout=30)
+
+    @contextmanager
+    def running_platform(section: PlatformConfig) -> Iterator[PlatformConfig]:
+        both.wait()
+        yield section.model_copy(update={"endpoint_url": "http://127.0.0.1:9"})
+
+    monkeypatch.setattr(session, "running_platform", running_platform)
+    monkeypatch.setattr(session, "connect_prefect", lambda modules: both.wait())
+    with session.flow_session(platform) as running:
+        assert running.endpoint_url == "http://127.0.0.1:9"
+
+
+def test_platform_that_comes_up_meanwhile_is_left_where_prefect_does_not_start(
+    platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened: list[str] = []
+
+    @contextmanager
+    def running_platform(section: PlatformConfig) -> Iterator[PlatformConfig]:
+        time.sleep(0.3)
+        happened.append("up")
+        try:
+            yield section
+        except BaseException as error:
+            happened.append(f"left for {type(error).__name__}")
+            raise
+
+    def connect_prefect(modules: Sequence[str]) -> None:
+        raise RunFailed("no server")
+
+    monkeypatch.setattr(session, "running_platform", running_platform)
+    monkeypatch.setattr(session, "connect_prefect", connect_prefect)
+    with pytest.raises(RunFailed, match="no server"), session.flow_session(platform):
+        pytest.fail("there is no Prefect")
+    assert happened == ["up", "left for RunFailed"]

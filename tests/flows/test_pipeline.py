@@ -357,7 +357,7 @@ def test_resume_of_another_config_is_refused_before_anything_else_is_done(
 ) -> None:
     first = scaling_benchmark(pipeline_config("scaling", sweep={"node_counts": [1]}))
     monkeypatch.setattr(
-        "flows.scaling_benchmark.preflight", lambda _: pytest.fail("the rules were asked")
+        "flows.scaling_benchmark.preflight", lambda *_, **__: pytest.fail("the rules were asked")
     )
     with pytest.raises(PreflightRefused, match="started with another config"):
         scaling_benchmark(

@@ -348,9 +348,9 @@ def test_stop_that_is_given_while_a_resume_starts_holds(
     stop_sweep(sweep, config)
     preflight = flows.scaling_benchmark.preflight
 
-    def stopped_meanwhile(config: BenchmarkConfig) -> Any:
+    def stopped_meanwhile(config: BenchmarkConfig, goes_on: bool) -> Any:
         stop_sweep(sweep, config)
-        return preflight(config)
+        return preflight(config, goes_on)
 
     monkeypatch.setattr(flows.scaling_benchmark, "preflight", stopped_meanwhile)
     with pytest.raises(SweepStopped):

@@ -81,7 +81,8 @@ def test_a_request_of_a_wrong_shape_is_refused_by_plan_once_for_all_points(
     assert result.exit_code == 3
     assert (
         result.output.count(
-            "CreateTrainingJob request: stopping_condition.max_runtime_in_seconds: Input"
+            "CreateTrainingJob request: Invalid type for parameter"
+            " StoppingCondition.MaxRuntimeInSeconds"
         )
         == 1
     )

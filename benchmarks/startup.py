@@ -1,0 +1,229 @@
+"""What a person waits for before anything runs: `nodesweep --help`, `plan`, a run until its
+preflight, and a run that finds everything done.
+
+    .venv/bin/python -m benchmarks.startup [--runs 5] [--output FILE.json]
+
+Every command is a process of its own, timed from its start. A run is that of configs/local.yaml in
+a folder of its own, with a platform that the command starts and stops, and the Prefect server that
+it starts where no API is configured.
+
+- first run to preflight: from the start of `nodesweep run` until its event that the preflight
+  begins, in a folder that has neither a platform nor Prefect's database yet. Measured once.
+- run to preflight: the same later.
+- cached re-run: `nodesweep run --resume SWEEP_ID` of a finished sweep, to the end of the process.
+
+The sweep that is resumed was made on the simulated engine, so the benchmark takes two minutes and
+needs no training image. Then its state folder is given to the process engine, which has no such
+image, so it is resumed `--as-started`. Its objects and jobs are read as any sweep's.
+
+The exit code is 1 where a median is above its limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+
+from benchmarks.dated_result import store_result
+from infra.local.server.contract import ENGINE_FILE
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+LIMITS = {
+    "--help": 0.1,
+    "plan": 1.0,
+    "first run to preflight": 6.0,
+    "run to preflight": 6.0,
+    "cached re-run": 8.0,
+}
+"""Seconds on two cores."""
+_COMMAND_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Seconds of a command, and the most that its median may be."""
+
+    what: str
+    limit_seconds: float
+    median_seconds: float
+    runs_seconds: tuple[float, ...]
+
+    @property
+    def is_kept(self) -> bool:
+        return self.median_seconds <= self.limit_seconds
+
+
+class Folder:
+    """A user's folder with a platform, reports and a Prefect home of its own."""
+
+    def __init__(self, root: Path) -> None:
+        self._root, self._state = root, root / "state"
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PREFECT_", "AWS_"))
+        }
+        self._environment = {
+            **inherited,
+            "PREFECT_HOME": str(root / "prefect"),
+            "PYTHONPATH": str(REPOSITORY),
+        }
+        changes = {
+            "platform.endpoint_url": f"http://127.0.0.1:{_free_port()}",
+            "platform.state_directory": str(self._state),
+            "report.directory": str(root / "reports"),
+            "training.max_runtime_seconds": "3600",  # a simulated job may take the preset's 600
+        }
+        settings = [
+            word for name, value in changes.items() for word in ("--set", f"{name}={value}")
+        ]
+        self._run = ["run", "local", *settings, "--log-format", "json", "--verbose"]
+
+    def seconds(self, *arguments: str) -> float:
+        """How long the command takes."""
+        began = time.perf_counter()
+        done = subprocess.run(
+            self._nodesweep(arguments),
+            cwd=self._root,
+            env=self._environment,
+            capture_output=True,
+            timeout=_COMMAND_SECONDS,
+            check=False,
+        )
+        ended = time.perf_counter()
+        _check(done.returncode, done.stderr.decode())
+        return ended - began
+
+    def make_sweep(self) -> float:
+        """Run a sweep on the simulated engine to its end; returns the seconds to its preflight."""
+        place = ["--state-dir", str(self._state)]
+        engine = ["--engine", "simulated", "--port", "0", "--owner-pid", str(os.getpid())]
+        self._platform("start", *place, *engine)
+        try:
+            return self._run_to_end()[0]
+        finally:
+            self._platform("stop", *place)
+            (self._state / ENGINE_FILE).unlink()  # the next start may use another engine
+
+    def resume(self) -> tuple[float, float]:
+        """(seconds to the preflight, seconds to the end) of a run that finds everything done."""
+        [sweep] = [path.name for path in (self._root / "reports").glob("local-*")]
+        return self._run_to_end("--resume", sweep, "--as-started")
+
+    def _run_to_end(self, *arguments: str) -> tuple[float, float]:
+        began, preflight = time.perf_counter(), None
+        lines = []
+        with subprocess.Popen(
+            self._nodesweep([*self._run, *arguments]),
+            cwd=self._root,
+            env=self._environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stderr is not None
+            for line in process.stderr:
+                lines.append(line)
+                if preflight is None and '"stage": "preflight"' in line:
+                    preflight = time.perf_counter() - began
+            process.wait(_COMMAND_SECONDS)
+        ended = time.perf_counter() - began
+        _check(process.returncode, "".join(lines))
+        assert preflight is not None, lines
+        return preflight, ended
+
+    def _platform(self, *arguments: str) -> None:
+        command = [sys.executable, "-P", "-m", "infra.local", *arguments]
+        subprocess.run(
+            command,
+            env=self._environment,
+            capture_output=True,
+            timeout=_COMMAND_SECONDS,
+            check=True,
+        )
+
+    @staticmethod
+    def _nodesweep(arguments: Sequence[str]) -> list[str]:
+        return [str(Path(sys.executable).with_name("nodesweep")), *arguments]
+
+
+def measure(runs: int) -> list[Cell]:
+    """Every number, each command as often as `runs`."""
+    with tempfile.TemporaryDirectory(prefix="nodesweep-startup-") as root:
+        folder = Folder(Path(root))
+        seconds: dict[str, list[float]] = {
+            "--help": _times(runs, lambda: folder.seconds("--help")),
+            "plan": _times(runs, lambda: folder.seconds("plan", "local")),
+            "first run to preflight": [folder.make_sweep()],
+        }
+        folder.resume()
+        resumed = [folder.resume() for _ in range(runs)]
+        seconds["run to preflight"] = [preflight for preflight, _ in resumed]
+        seconds["cached re-run"] = [end for _, end in resumed]
+    return [
+        Cell(what, LIMITS[what], round(median(each), 3), tuple(round(one, 3) for one in each))
+        for what, each in seconds.items()
+    ]
+
+
+def table(cells: Sequence[Cell]) -> str:
+    """The medians beside their limits, in seconds."""
+    lines = [f"{'':<24} {'median':>8} {'limit':>7}   each run (s)"]
+    lines += [
+        f"{cell.what:<24} {cell.median_seconds:>8.2f} {cell.limit_seconds:>7.1f}   "
+        f"{' '.join(f'{one:.2f}' for one in cell.runs_seconds)}"
+        f"{'' if cell.is_kept else '   MISSED'}"
+        for cell in cells
+    ]
+    return "\n".join(lines)
+
+
+def _times(runs: int, call: Callable[[], float]) -> list[float]:
+    """After one that fills the system's caches."""
+    call()
+    return [call() for _ in range(runs)]
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def _check(exit_code: int, said: str) -> None:
+    if exit_code != 0:
+        raise RuntimeError(f"the command ended with {exit_code}:\n{said}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--runs", type=int, default=5, help="of each command; default 5")
+    parser.add_argument("--output", type=Path, help="write the result as JSON, too")
+    arguments = parser.parse_args(argv)
+    started = time.perf_counter()
+    cells = measure(arguments.runs)
+    print(table(cells))
+    store_result(
+        arguments.output,
+        started,
+        cells,
+        runs=arguments.runs,
+        cores=os.cpu_count(),
+        load_average_1_minute=os.getloadavg()[0],
+        versions={name: version(name) for name in ("boto3", "prefect", "pydantic")},
+    )
+    return 0 if all(cell.is_kept for cell in cells) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""The start of the commands: what they may not import, and what the benchmark says of its numbers,
+which are its own.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import startup
+from benchmarks.startup import LIMITS, Cell, main, table
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PROGRAM = """
+import json, sys
+from cli.main import main
+try:
+    main(sys.argv[1:])
+except SystemExit as end:
+    assert not end.code, end.code
+print(json.dumps(sorted(sys.modules)))
+"""
+HEAVY = {"prefect", "great_expectations", "sagemaker", "pandas", "pyarrow", "matplotlib", "httpx"}
+HEAVY |= {"sqlalchemy", "fastapi", "moto", "pydantic_settings"}
+LATER = {"pydantic", "yaml", "numpy", "scipy", "boto3", "botocore", "rich", "jinja2"}
+KEPT = Cell("plan", 1.0, 0.8, (0.7, 0.8, 0.9))
+MISSED = Cell("cached re-run", 8.0, 8.1, (8.1,))
+
+
+def imported(*arguments: str) -> set[str]:
+    """The top-level packages that a command has imported when it ends."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return {name.partition(".")[0] for name in json.loads(done.stdout.splitlines()[-1])}
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("run", "--help"), ("list", "--help")])
+def test_help_imports_nothing_that_takes_time(arguments: tuple[str, ...]) -> None:
+    found = imported(*arguments)
+    assert "click" in found
+    assert found & (HEAVY | LATER) == set()
+
+
+def test_plan_imports_no_prefect_and_nothing_of_the_stages_that_come_later() -> None:
+    found = imported("plan", "local")
+    assert {"botocore", "pydantic"} <= found
+    assert found & HEAVY == set()
+
+
+def test_session_starts_prefects_server_before_anything_heavy_is_imported() -> None:
+    """What stands between a run's config and the start of platform and server."""
+    program = "import json, sys, cli.session; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, timeout=60, check=True
+    )
+    found = {name.partition(".")[0] for name in json.loads(done.stdout)}
+    assert "tasks" in found
+    assert found & (HEAVY | {"numpy", "scipy"}) == set()
+
+
+def test_table_has_medians_beside_limits_and_says_which_are_missed() -> None:
+    kept, missed = table([KEPT, MISSED]).splitlines()[1:]
+    assert kept.split() == ["plan", "0.80", "1.0", "0.70", "0.80", "0.90"]
+    assert missed.split()[-1] == "MISSED"
+
+
+@pytest.mark.parametrize(("cells", "code"), [([KEPT], 0), ([KEPT, MISSED], 1)])
+def test_exit_code_and_result(
+    cells: list[Cell], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def measure(runs: int) -> list[Cell]:
+        asked.append(runs)
+        return cells
+
+    monkeypatch.setattr(startup, "measure", measure)
+    output = tmp_path / "startup.json"
+    assert main(["--runs", "3", "--output", str(output)]) == code
+    assert asked == [3]
+    written = json.loads(output.read_text())
+    assert [cell["what"] for cell in written["cells"]] == [cell.what for cell in cells]
+    assert written["runs"] == 3 and written["cores"] and written["versions"]["prefect"]
+
+
+def test_a_command_that_fails_is_no_measurement(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="No such command"):
+        startup.Folder(tmp_path).seconds("no-such-command")
+    assert 0 < startup.Folder(tmp_path).seconds("--version") < 60
+    assert LIMITS["--help"] == 0.1
