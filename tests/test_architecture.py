@@ -20,6 +20,7 @@ ALLOWED = {
     "configs": {"configs"},
     "infra/local": {"infra"},
     "infra/image": set(),
+    "infra/image_spark": set(),
     "benchmarks": {"benchmarks", "cli", "flows", "tasks", "scaling", "configs", "infra"},
 }
 FLOORS = {"cli", "flows", "tasks", "scaling", "configs", "infra", "benchmarks"}

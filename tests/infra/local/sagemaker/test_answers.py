@@ -15,7 +15,7 @@ from botocore.model import ListShape, MapShape, Shape, StructureShape
 from infra.local.api.validation import service_model
 from infra.local.builds.service import Builds
 from infra.local.sagemaker.metric_series import MetricSeries, metrics_service
-from infra.local.training.service import training_service
+from infra.local.sagemaker.service import sagemaker_service
 from tests.infra.local.platform_client import client, job_request, run_job, wait_until
 
 Call = Callable[[Any, SimpleNamespace], Any]
@@ -150,7 +150,7 @@ def world(platform: SimpleNamespace) -> SimpleNamespace:
 def test_there_is_a_call_for_every_operation_that_is_modelled() -> None:
     nothing: Any = None
     services = {
-        "sagemaker": training_service(nothing, nothing),
+        "sagemaker": sagemaker_service(nothing, nothing, nothing),
         "sagemaker-metrics": metrics_service(MetricSeries(), nothing),
         "codebuild": Builds(nothing, nothing, nothing).service(),
     }
