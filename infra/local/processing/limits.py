@@ -64,10 +64,11 @@ def _check_names(request: Mapping[str, Any]) -> None:
 def _check_paths(request: Mapping[str, Any]) -> None:
     """Every LocalPath is a folder of its own below /opt/ml/processing."""
     try:
-        places = [*input_folders(request), *output_folders(request)]
+        folders = [one.folder for one in input_folders(request)]
+        folders += [one.folder for one in output_folders(request)]
     except ValueError as error:
         raise validation_error(str(error)) from error
-    _refuse_repeated([f"/opt/ml/{place.folder}" for place in places], "LocalPaths")
+    _refuse_repeated([f"/opt/ml/{folder}" for folder in folders], "LocalPaths")
 
 
 def _refuse_repeated(values: list[str], what: str) -> None:

@@ -111,7 +111,8 @@ class ProcessingJob:
 
     def spec(self) -> JobSpec:
         app = self.request["AppSpecification"]
-        inputs, outputs = input_folders(self.request), output_folders(self.request)
+        folders = [one.folder for one in input_folders(self.request)]
+        folders += [one.folder for one in output_folders(self.request)]
         return JobSpec(
             job_name=self.run_name,
             job_arn=self.arn,
@@ -125,7 +126,7 @@ class ProcessingJob:
             container_arguments=app.get("ContainerArguments", ()),
             processing=ProcessingFiles(
                 config=self._described() | {"ProcessingJobArn": self.arn},
-                folders=[one.folder for one in [*inputs, *outputs]],
+                folders=folders,
             ),
         )
 
