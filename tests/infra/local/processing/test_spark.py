@@ -34,7 +34,7 @@ from tests.infra.local.processing.processing_requests import (
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 STORE = REPOSITORY / ".nodesweep" / "tests"
-IMAGE = "000000000000.dkr.ecr.us-east-1.amazonaws.com/spark:1"
+IMAGE = "000000000000.dkr.ecr.us-east-1.amazonaws.com/spark:of-a-test"
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
@@ -98,40 +98,50 @@ def platform(
     daemon.stop(state_dir)
 
 
-def test_two_nodes_are_one_cluster(platform: SimpleNamespace) -> None:
-    """As PySparkProcessor asks for it: its entry point, and its folder of event logs."""
+def count_rows(platform: SimpleNamespace, name: str, nodes: int, instance_type: str) -> dict:
+    """What the application found. Asked for as PySparkProcessor does: its entry point, and its
+    folder of event logs.
+    """
     events = "/opt/ml/processing/spark-events/"
     app = {
-        "ImageUri": IMAGE.replace(":1", ":of-a-test"),
+        "ImageUri": IMAGE,
         "ContainerEntrypoint": [
             *("smspark-submit", "--local-spark-event-logs-dir", events),
             "/opt/ml/processing/input/code/app.py",
         ],
-        "ContainerArguments": ["--of", "2"],
+        "ContainerArguments": ["--of", name],
     }
-    logs = s3_output("events", "s3://results/events", LocalPath=events, S3UploadMode="Continuous")
+    out = s3_output("out", f"s3://results/{name}")
+    logs = s3_output(
+        "events", f"s3://results/{name}-events", LocalPath=events, S3UploadMode="Continuous"
+    )
     platform.sagemaker.create_processing_job(
         **processing_request(
-            "two",
+            name,
             AppSpecification=app,
             Environment={},
-            ProcessingResources=cluster(2, "ml.local.large"),
+            ProcessingResources=cluster(nodes, instance_type),
             StoppingCondition={"MaxRuntimeInSeconds": 600},
             ProcessingInputs=[
                 s3_input("code", "s3://rows/code/app.py"),
                 s3_input("rows", "s3://rows/in"),
             ],
-            ProcessingOutputConfig={"Outputs": [s3_output("out", "s3://results/two"), logs]},
+            ProcessingOutputConfig={"Outputs": [out, logs]},
         )
     )
-    job = wait_for_end(platform.sagemaker, "two", 600)
-    assert job["ProcessingJobStatus"] == "Completed", log_of(platform, "two", "algo-1")[-40:]
-    [found] = texts_below(platform.s3, "results", "two/").values()
-    assert json.loads(found) == {
+    job = wait_for_end(platform.sagemaker, name, 600)
+    assert job["ProcessingJobStatus"] == "Completed", log_of(platform, name, "algo-1")[-40:]
+    [found] = texts_below(platform.s3, "results", f"{name}/").values()
+    return dict(json.loads(found))
+
+
+def test_two_nodes_are_one_cluster(platform: SimpleNamespace) -> None:
+    assert count_rows(platform, "two", 2, "ml.local.large") == {
         "rows": 1000,
         "sum": 499_500,
         "hosts": ["algo-1", "algo-2"],
         "master": "spark://algo-1:7077",
-        "arguments": ["--of", "2"],
+        "arguments": ["--of", "two"],
     }
-    assert any("app-" in name for name in texts_below(platform.s3, "results", "events/"))
+    listed = platform.s3.list_objects_v2(Bucket="results", Prefix="two-events/")["Contents"]
+    assert any("app-" in one["Key"] for one in listed)
