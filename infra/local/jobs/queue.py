@@ -31,9 +31,9 @@ class Waiting(Generic[J]):
 
     def overdue(self, now: float) -> tuple[float, Ending]:
         """When it ends unbegun, and how: no capacity came, or it has waited for too long."""
-        waited = self.job.longest_wait(now)
         if self.is_virtual:
-            return math.inf, waited[1]
+            return math.inf, Ending("Stopped")
+        waited = self.job.longest_wait(now)
         if self.faults.capacity_error is None:
             return waited
         failed = self.not_before, Ending("Failed", self.faults.capacity_error)
