@@ -187,7 +187,7 @@ class Cluster:
         ended = [daemon.args for daemon in self._daemons if daemon.poll() is not None]
         if ended:
             raise SubmitError(
-                f"a daemon of Spark on {self._host} has ended, see the log: {ended[0]}"
+                f"a daemon of Spark on {self._host} has ended, see the log: {ended[0]!r}"
             )
 
     def _all_are_there(self) -> bool | None:
