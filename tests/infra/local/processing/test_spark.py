@@ -4,6 +4,7 @@ out.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -34,7 +35,7 @@ from tests.infra.local.processing.processing_requests import (
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 STORE = REPOSITORY / ".nodesweep" / "tests"
-IMAGE = "000000000000.dkr.ecr.us-east-1.amazonaws.com/spark:of-a-test"
+REGISTRY = "000000000000.dkr.ecr.us-east-1.amazonaws.com"
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
@@ -63,21 +64,26 @@ pathlib.Path("/opt/ml/processing/output/out/found.json").write_text(json.dumps(f
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> ProcessImageStore:
-    """The Spark image without Great Expectations, which is no part of what is tried here."""
+def image_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The Spark image without Great Expectations, which is no part of what is tried here. Its tag
+    says what is in it, as the store is kept between test runs.
+    """
     context = tmp_path_factory.mktemp("context")
     shutil.copytree(REPOSITORY / "infra" / "image_spark", context, dirs_exist_ok=True)
     (context / "requirements.txt").write_text("")
-    store = ProcessImageStore(STORE)
+    files = sorted(
+        path for path in context.rglob("*") if path.suffix in ("", ".py", ".toml", ".txt")
+    )
+    content = b"".join(path.read_bytes() for path in files if path.is_file())
+    tag = hashlib.sha256(content).hexdigest()[:16]
     arguments = {"REQUIREMENTS": "requirements-emulated.txt"}
-    store.build(context, "spark", "of-a-test", arguments, print, threading.Event(), 900)
-    return store
+    store = ProcessImageStore(STORE)
+    store.build(context, "spark", tag, arguments, print, threading.Event(), 900)
+    return f"{REGISTRY}/spark:{tag}"
 
 
 @pytest.fixture(scope="module")
-def platform(
-    store: ProcessImageStore, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[SimpleNamespace]:
+def platform(image_uri: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
     """A platform with the process engine, in a process of its own, with the tests' image store."""
     state_dir = tmp_path_factory.mktemp("platform")
     if problem := Containment.find(state_dir).opt_ml_problem:
@@ -94,7 +100,7 @@ def platform(
         file = io.BytesIO()
         pq.write_table(pa.table({"x": range(250 * number, 250 * (number + 1))}), file)
         s3.put_object(Bucket="rows", Key=f"in/{number}.parquet", Body=file.getvalue())
-    yield SimpleNamespace(**clients)
+    yield SimpleNamespace(image_uri=image_uri, **clients)
     daemon.stop(state_dir)
 
 
@@ -104,7 +110,7 @@ def count_rows(platform: SimpleNamespace, name: str, nodes: int, instance_type: 
     """
     events = "/opt/ml/processing/spark-events/"
     app = {
-        "ImageUri": IMAGE,
+        "ImageUri": platform.image_uri,
         "ContainerEntrypoint": [
             *("smspark-submit", "--local-spark-event-logs-dir", events),
             "/opt/ml/processing/input/code/app.py",
