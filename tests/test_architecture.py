@@ -18,6 +18,7 @@ ALLOWED = {
     "configs": {"configs"},
     "infra/local": {"infra"},
     "infra/image": set(),
+    "infra/image_spark": set(),
     "benchmarks": {"benchmarks", "cli", "flows", "tasks", "scaling", "configs", "infra"},
     "docs/site": {"docs", "cli", "scaling", "configs"},
 }

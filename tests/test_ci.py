@@ -94,7 +94,9 @@ def test_what_tests_ask_for_where_it_is_missing_is_installed() -> None:
     """No test is skipped here for the want of a package."""
     tests = CI.parent / "tests"
     texts = [path.read_text(encoding="utf-8") for path in tests.rglob("test_*.py")]
-    asked = {name for text in texts for name in re.findall(r"apt-get install ([a-z][a-z-]*)", text)}
+    asked = {
+        name for text in texts for name in re.findall(r"apt-get install ([a-z][a-z0-9-]*)", text)
+    }
     (installed,) = re.findall(r"^wanted=\((.*)\)$", (CI / "run").read_text(), re.MULTILINE)
     assert {"awscli", "chromium"} <= asked <= set(installed.split())
 

@@ -28,10 +28,25 @@ class AccessKey:
 
 
 @dataclass(frozen=True)
+class ProcessingFiles:
+    """What the nodes of a Processing job find below /opt/ml, where a training job has input/,
+    model/ and code/.
+    """
+
+    config: Mapping[str, Any]
+    """config/processingjobconfig.json."""
+    folders: Sequence[str]
+    """Those of its inputs and outputs, below /opt/ml."""
+
+
+@dataclass(frozen=True)
 class JobSpec:
-    """One accepted CreateTrainingJob request, as far as its nodes need to know it."""
+    """One accepted CreateTrainingJob or CreateProcessingJob request, as far as its nodes need to
+    know it.
+    """
 
     job_name: str
+    """Unique among the jobs of every kind."""
     job_arn: str
     region: str
     image_uri: str
@@ -47,6 +62,8 @@ class JobSpec:
     """Request shape: {S3Uri, LocalPath?}."""
     container_entrypoint: Sequence[str] = ()
     container_arguments: Sequence[str] = ()
+    processing: ProcessingFiles | None = None
+    """Of a Processing job; None for a training job."""
 
     @property
     def has_own_command(self) -> bool:
@@ -142,7 +159,12 @@ class Engine(Protocol):
         """
 
     def command_problem(self, entrypoint: Sequence[str], arguments: Sequence[str]) -> str | None:
-        """Why nodes can't be started with a request's own entry point and arguments, or None."""
+        """Why nodes can't be started with a request's own entry point and arguments, or None.
+        The text begins with the member's name.
+        """
+
+    def image_command_problem(self) -> str | None:
+        """Why nodes can't be started with their image's own entry point, or None."""
 
     def isolation(self, instance_type: str) -> str:
         """One phrase for people and reports: "0.2 vCPU per node by cgroup v1 quota" or "not

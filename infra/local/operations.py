@@ -17,7 +17,7 @@ from infra.local.api.protocol import JsonService
 from infra.local.api.validation import service_model
 from infra.local.builds.service import Builds
 from infra.local.sagemaker.metric_series import metrics_service
-from infra.local.training.service import training_service
+from infra.local.sagemaker.service import sagemaker_service
 
 _HEAD = """\
 # The local platform, operation by operation
@@ -81,7 +81,7 @@ class Operations:
     moto: Sequence[str]
     not_modelled: Sequence[str]
     shared: Sequence[str]
-    """Own ones that moto answers for resources that are no training jobs."""
+    """Own ones that moto answers for resources that are no jobs of ours."""
     added: Sequence[str]
     """Those of moto's that the platform adds to moto, or mends."""
 
@@ -129,7 +129,7 @@ def _own_services() -> list[JsonService]:
     nothing: Any = None
     builds = Builds(nothing, nothing, nothing)
     return [
-        training_service(nothing, nothing),
+        sagemaker_service(nothing, nothing, nothing),
         metrics_service(nothing, nothing),
         builds.service(),
     ]
@@ -139,7 +139,7 @@ def _section(found: Operations) -> Iterator[str]:
     yield from ("", f"## {found.service.title}", "")
     for title, names in (
         ("Own", found.own),
-        ("Own where they are about training jobs, else moto's", found.shared),
+        ("Own where they are about training and Processing jobs, else moto's", found.shared),
         ("Refused", found.refused),
         ("moto's", found.moto),
         ("Of moto's, added or mended here", found.added),

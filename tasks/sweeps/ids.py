@@ -20,7 +20,6 @@ from tasks.errors import RunFailed, error_code
 from tasks.platform import aws_client, patient
 from tasks.polling import Clock, intervals
 from tasks.storage import get_bytes, put_bytes
-from tasks.task import task
 
 _MOST_SECONDS = 1000
 """Runs of one config that may begin in one second."""

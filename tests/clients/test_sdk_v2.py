@@ -1,16 +1,18 @@
 """The SageMaker Python SDK v2, unmodified: an estimator on two nodes, attach() to its job, its
-metrics and its logs.
+metrics and its logs; a ScriptProcessor and a PySparkProcessor.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from infra.local.interfaces import JobSpec, Node
 from tests.clients.client_environment import client_python, client_variables, run_client
 from tests.infra.local.platform_client import serve_platform
 from tests.infra.local.platform_fakes import IMAGE_URI
@@ -18,6 +20,7 @@ from tests.infra.local.platform_fakes import IMAGE_URI
 pytestmark = pytest.mark.slow
 
 PROGRAM = Path(__file__).with_name("attach_estimator.py")
+PROCESSORS = Path(__file__).with_name("process_data.py")
 SDK_CONFIG = """
 SchemaVersion: '1.0'
 SageMaker: {PythonSDK: {Modules: {TelemetryOptOut: true}}}
@@ -33,15 +36,18 @@ def platform(tmp_path: Path) -> Iterator[SimpleNamespace]:
         yield served
 
 
-def test_estimator_and_attach(platform: SimpleNamespace, tmp_path: Path) -> None:
-    settings = tmp_path / "sdk.yaml"
+def run_sdk(platform: SimpleNamespace, folder: Path, program: Path, *arguments: str) -> str:
+    """What a program of the SDK's printed."""
+    settings = folder / "sdk.yaml"
     settings.write_text(SDK_CONFIG)
     more = {"SAGEMAKER_USER_CONFIG_OVERRIDE": str(settings)}
-    variables = client_variables(platform.endpoint, platform.state_dir, tmp_path, **more)
+    variables = client_variables(platform.endpoint, platform.state_dir, folder, **more)
     python = client_python("sagemaker==2.257.7")
-    said = run_client(
-        python, PROGRAM, IMAGE_URI, "s3://results/sdk", variables=variables, seconds=240
-    )
+    return run_client(python, program, *arguments, variables=variables, seconds=240)
+
+
+def test_estimator_and_attach(platform: SimpleNamespace, tmp_path: Path) -> None:
+    said = run_sdk(platform, tmp_path, PROGRAM, IMAGE_URI, "s3://results/sdk")
     assert "train_loss=0.333;" in said  # of the job's log, which fit() follows
     found = json.loads(said.strip().rpartition("\n")[2])
     assert found == {
@@ -57,3 +63,35 @@ def test_estimator_and_attach(platform: SimpleNamespace, tmp_path: Path) -> None
     assert found["model_data"].startswith("s3://results/sdk/") and found["model_data"].endswith(
         "/output/model.tar.gz"
     )
+
+
+def test_processors(platform: SimpleNamespace, tmp_path: Path) -> None:
+    seen: dict[str, list[str]] = {}
+
+    def look(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
+        """Notes what the job is started with, and which files are there."""
+        work = node.opt_ml / "processing"
+        files = sorted(str(path.relative_to(work)) for path in work.rglob("*") if path.is_file())
+        command = [*job.container_entrypoint, *job.container_arguments]
+        seen.setdefault(job.job_name.partition("-")[0], [*command, *files])
+        (node.opt_ml / "output" / "message").write_text(f"{node.host}. ")
+        say("looked")
+
+    platform.engine.programs["look"] = look
+    platform.s3.create_bucket(Bucket="rows")
+    platform.s3.put_object(Bucket="rows", Key="in/a.csv", Body=b"1")
+    app = tmp_path / "app.py"
+    app.write_text("print(1)")
+    said = run_sdk(platform, tmp_path, PROCESSORS, IMAGE_URI, str(app))
+    assert said.count("looked") == 4  # of the jobs' logs, which run() follows
+    assert json.loads(said.strip().rpartition("\n")[2]) == {
+        "ProcessingJobStatus": "Completed",
+        "ExitMessage": "algo-1. algo-2. ",
+    }
+    code = "/opt/ml/processing/input/code/app.py"
+    assert seen["script"] == ["python3", code, "--limit", "3", "in/a.csv", "input/code/app.py"]
+    events = ["--local-spark-event-logs-dir", "/opt/ml/processing/spark-events/"]
+    assert seen["spark"] == [
+        *("smspark-submit", *events, code, "--limit", "4"),
+        *("input/code/app.py", "input/conf/configuration.json"),
+    ]

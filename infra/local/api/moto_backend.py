@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol, cast
 from wsgiref.types import StartResponse, WSGIApplication
@@ -99,7 +99,7 @@ def make_training_role(account_id: str) -> None:
 
 
 class TaggedJobs(Protocol):
-    """Training jobs, as AWS's tagging API asks for them."""
+    """Jobs of one kind, as AWS's tagging API asks for them."""
 
     def tagged(self, region: str) -> list[tuple[str, dict[str, str]]]: ...
 
@@ -110,31 +110,36 @@ class TaggedJobs(Protocol):
     def delete_tags(self, region: str, arn: str, keys: Sequence[str]) -> None: ...
 
 
-def take_part_in_tagging(account_id: str, jobs: TaggedJobs) -> None:
-    """Let the Resource Groups Tagging API find training jobs and tag them.
-    Before anything else is asked of moto.
+def take_part_in_tagging(account_id: str, jobs: Mapping[str, TaggedJobs]) -> None:
+    """Let the Resource Groups Tagging API find jobs and tag them; their kind, such as training-job,
+    is in their ARNs. Before anything else is asked of moto.
 
     moto asks its services in the order they were first used in, and its own SageMaker claims all
     ARNs of the service.
     """
 
+    def of(arn: str) -> TaggedJobs | None:
+        return next((found for kind, found in jobs.items() if f":{kind}/" in arn), None)
+
     class JobTags(BaseBackend, TaggableResourcesMixin):
         SERVICE_NAMESPACE = "sagemaker"
 
         def iter_tagged_resources(self) -> Iterator[TaggedResource]:
-            for arn, tags in jobs.tagged(self.region_name):
-                yield TaggedResource(arn, tags, "sagemaker:training-job")
+            for kind, found in jobs.items():
+                for arn, tags in found.tagged(self.region_name):
+                    yield TaggedResource(arn, tags, f"sagemaker:{kind}")
 
         def owns_arn(self, arn: str) -> bool:
-            return super().owns_arn(arn) and ":training-job/" in arn
+            return super().owns_arn(arn) and of(arn) is not None
 
         def tag_resource(self, arn: str, tags: dict[str, str]) -> None:
-            jobs.add_tags(
-                self.region_name, arn, [{"Key": key, "Value": value} for key, value in tags.items()]
-            )
+            if found := of(arn):
+                pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
+                found.add_tags(self.region_name, arn, pairs)
 
         def untag_resource(self, arn: str, tag_keys: list[str]) -> None:
-            jobs.delete_tags(self.region_name, arn, tag_keys)
+            if found := of(arn):
+                found.delete_tags(self.region_name, arn, tag_keys)
 
     BackendDict(JobTags, "sagemaker")[account_id]  # the look-up enters it into moto's list
 

@@ -56,7 +56,7 @@ class FaultInjector:
         """Count the call for every rule about it;
         raise the ApiError of the first whose turn it is.
         """
-        job_name = str(request.get("TrainingJobName", ""))
+        job_name = str(request.get("TrainingJobName") or request.get("ProcessingJobName") or "")
         with self._lock:
             due = [
                 rule

@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from infra.local.api.protocol import ApiError
 from infra.local.api.validation import service_model
-from infra.local.training.record import INTERNAL_ERROR, Ending, TrainingJob
+from infra.local.jobs.endings import INTERNAL_ERROR, Ending
+from infra.local.jobs.job import Job
 
 NO_CAPACITY = (
     "Unable to provision requested ML compute capacity. Please retry using a different ML instance"
@@ -45,7 +46,8 @@ class ApiRule(Rule, ABC):
         )
     )
     jobs: str | None = Field(
-        default=None, description="Only calls whose TrainingJobName matches this pattern."
+        default=None,
+        description="Only calls whose TrainingJobName or ProcessingJobName matches this pattern.",
     )
 
     @model_validator(mode="after")
@@ -175,7 +177,7 @@ class TrainingRule(JobRule, ABC):
         """The node whose processes it kills; None where it takes all instances away."""
         return None
 
-    def concerns(self, job: TrainingJob) -> bool:
+    def concerns(self, job: Job) -> bool:
         """Whether it can strike this job at all."""
         return True
 
@@ -218,7 +220,7 @@ class AlgorithmErrorRule(TrainingRule):
     def killed_host(self) -> str:
         return self.node
 
-    def concerns(self, job: TrainingJob) -> bool:
+    def concerns(self, job: Job) -> bool:
         """A node that isn't there can't fail."""
         return int(self.node.partition("-")[2]) <= job.instance_count
 
@@ -245,7 +247,7 @@ class SpotInterruptionRule(TrainingRule):
     def most_strikes(self) -> int:
         return self.times
 
-    def concerns(self, job: TrainingJob) -> bool:
+    def concerns(self, job: Job) -> bool:
         """Instances that are not spot are not taken away."""
         return job.is_spot
 

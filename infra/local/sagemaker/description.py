@@ -1,4 +1,4 @@
-"""A request as DescribeTrainingJob gives it back,
+"""A request as DescribeTrainingJob and DescribeProcessingJob give it back,
 with what the service fills in where it is unset.
 """
 
@@ -21,6 +21,8 @@ _OUTPUT = {"KmsKeyId": ""}
 _ALGORITHM = {"EnableSageMakerMetricsTimeSeries": False}
 _CHANNEL = {"CompressionType": "None", "RecordWrapperType": "None"}
 _S3_SOURCE = {"S3DataDistributionType": "FullyReplicated"}
+_S3_INPUT = {**_S3_SOURCE, "S3InputMode": "File", "S3CompressionType": "None"}
+_NOT_APP_MANAGED = {"AppManaged": False}
 
 
 def described_request(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -29,7 +31,7 @@ def described_request(request: Mapping[str, Any]) -> dict[str, Any]:
     Clients index what the service always returns (the SDK's `attach` reads
     OutputDataConfig.KmsKeyId), so it is there.
     """
-    answer = {name: request[name] for name in _echoed_members() if name in request}
+    answer = echoed(request, "TrainingJob")
     answer["OutputDataConfig"] = {**_OUTPUT, **request["OutputDataConfig"]}
     answer["AlgorithmSpecification"] = {**_ALGORITHM, **request["AlgorithmSpecification"]}
     answer["StoppingCondition"] = {
@@ -50,10 +52,38 @@ def _described_channel(channel: Mapping[str, Any]) -> dict[str, Any]:
     return {**_CHANNEL, **channel, "DataSource": source}
 
 
+def described_processing_request(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The members of a CreateProcessingJob request that DescribeProcessingJob answers with."""
+    answer = echoed(request, "ProcessingJob")
+    answer["StoppingCondition"] = {
+        "MaxRuntimeInSeconds": DEFAULT_MAX_RUNTIME_SECONDS,
+        **request.get("StoppingCondition", {}),
+    }
+    if "ProcessingInputs" in answer:
+        answer["ProcessingInputs"] = [_described_input(one) for one in request["ProcessingInputs"]]
+    if "ProcessingOutputConfig" in answer:
+        config = request["ProcessingOutputConfig"]
+        outputs = [{**_NOT_APP_MANAGED, **one} for one in config["Outputs"]]
+        answer["ProcessingOutputConfig"] = {**config, "Outputs": outputs}
+    return answer
+
+
+def _described_input(one: Mapping[str, Any]) -> dict[str, Any]:
+    answer = {**_NOT_APP_MANAGED, **one}
+    if "S3Input" in one:
+        answer["S3Input"] = {**_S3_INPUT, **one["S3Input"]}
+    return answer
+
+
+def echoed(request: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """The members of a Create… request that the kind's Describe… answers with."""
+    return {name: request[name] for name in _echoed_members(kind) if name in request}
+
+
 @functools.cache
-def _echoed_members() -> Sequence[str]:
+def _echoed_members(kind: str) -> Sequence[str]:
     """After botocore's model: what is in the request and in the answer."""
-    asked = service_model("sagemaker").operation_model("CreateTrainingJob").input_shape
-    answered = service_model("sagemaker").operation_model("DescribeTrainingJob").output_shape
+    asked = service_model("sagemaker").operation_model(f"Create{kind}").input_shape
+    answered = service_model("sagemaker").operation_model(f"Describe{kind}").output_shape
     assert asked is not None and answered is not None
     return [name for name in asked.members if name in answered.members]

@@ -15,10 +15,15 @@ from infra.local.api.protocol import ACCOUNT_ID, SIMULATED_ACCOUNT_ID
 from infra.local.builds.ecr_registry import Registry
 from infra.local.engine.errors import EngineError
 from infra.local.interfaces import Engine, ImageStore, Room
+from infra.local.jobs.execution import ExecutionServices
+from infra.local.processing.runner import (
+    EngineProcessingRunner,
+    NoProcessing,
+    ProcessingRunner,
+)
 from infra.local.sagemaker.metric_series import MetricSeries
 from infra.local.server.contract import ServerConfig, ServerStartError
 from infra.local.settings import SettingsError
-from infra.local.training.execution import ExecutionServices
 from infra.local.training.runner import EngineRunner, JobRunner
 
 
@@ -28,6 +33,7 @@ class Backend:
 
     images: ImageStore
     make_runner: Callable[[ClientFactory], JobRunner]
+    make_processing_runner: Callable[[ClientFactory], ProcessingRunner]
     account_id: str = ACCOUNT_ID
     room: Room | None = None
     """Of an engine that runs several jobs at once; None: one at a time."""
@@ -62,19 +68,24 @@ def with_real_nodes(
 
     series = MetricSeries()
 
-    def make_runner(clients: ClientFactory) -> EngineRunner:
-        return EngineRunner(
-            ExecutionServices(
-                engine,
-                images,
-                clients,
-                config.cold_start_seconds,
-                file_systems=config.file_systems,
-                series=series,
-            )
+    def services(clients: ClientFactory) -> ExecutionServices:
+        return ExecutionServices(
+            engine,
+            images,
+            clients,
+            config.cold_start_seconds,
+            file_systems=config.file_systems,
+            series=series,
         )
 
-    return Backend(images, make_runner, room=room, registry=registry, series=series)
+    return Backend(
+        images,
+        lambda clients: EngineRunner(services(clients)),
+        lambda clients: EngineProcessingRunner(services(clients)),
+        room=room,
+        registry=registry,
+        series=series,
+    )
 
 
 def _process(config: ServerConfig, endpoint_url: str) -> Backend:
@@ -110,6 +121,7 @@ def _simulated(config: ServerConfig, endpoint_url: str) -> Backend:
         lambda clients: SimulatedRunner(
             model, images, clients, config.cold_start_seconds, config.time_scale
         ),
+        lambda clients: NoProcessing(),
         account_id=SIMULATED_ACCOUNT_ID,
         is_simulated=True,
     )

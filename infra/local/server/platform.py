@@ -1,10 +1,11 @@
-"""The platform's parts put together: moto, the front, training jobs,
+"""The platform's parts put together: moto, the front, training and Processing jobs,
 builds and what keeps their state.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from functools import partial
 from typing import Any
 
@@ -22,7 +23,10 @@ from infra.local.builds.ecr_registry import EcrRegistry
 from infra.local.builds.service import Builds
 from infra.local.faults.injector import FaultInjector
 from infra.local.faults.plan import FaultPlan, read_fault_plan
+from infra.local.jobs.queue import OneJob
+from infra.local.processing.manager import ProcessingJobs
 from infra.local.sagemaker.metric_series import metrics_service
+from infra.local.sagemaker.service import sagemaker_service
 from infra.local.server.backends import Backend
 from infra.local.server.contract import (
     CREDENTIALS_FILE,
@@ -35,7 +39,6 @@ from infra.local.state.ecr_snapshot import EcrSnapshot
 from infra.local.state.files import RecordStore
 from infra.local.state.s3_snapshot import S3Snapshot
 from infra.local.training.manager import TrainingJobs
-from infra.local.training.service import training_service
 
 
 class Platform:
@@ -71,15 +74,24 @@ class Platform:
         self._ecr = EcrSnapshot(state_dir / "ecr.json", clients, self._ledger)
         self._settings = config.described()
         self._runner = backend.make_runner(clients)
-        jobs, builds = (
-            RecordStore(state_dir / name, self._ledger) for name in ("training_jobs", "builds")
+        jobs, processing, builds = (
+            RecordStore(state_dir / name, self._ledger)
+            for name in ("training_jobs", "processing_jobs", "builds")
         )
-        self._jobs = TrainingJobs(self._runner, jobs, config.quotas, faults, room=backend.room)
+        room = backend.room or OneJob()  # for jobs of both kinds together
+        self._jobs = TrainingJobs(self._runner, jobs, config.quotas, faults, room=room)
+        self._processing = ProcessingJobs(
+            backend.make_processing_runner(clients), processing, config.quotas, faults, room=room
+        )
         self._closing = False
         self._builds = Builds(self._images, clients, builds, self._account_id)
         metrics = metrics_service(backend.series, clients)
         self.front.add_services(
-            [training_service(self._jobs, clients), metrics, self._builds.service()]
+            [
+                sagemaker_service(self._jobs, self._processing, clients),
+                metrics,
+                self._builds.service(),
+            ]
         )
 
     def start(self) -> None:
@@ -88,17 +100,26 @@ class Platform:
         reset_state()
         if not self._is_simulated:  # that takes roles by name
             make_training_role(self._account_id)
-        take_part_in_tagging(self._account_id, self._jobs)
+        take_part_in_tagging(
+            self._account_id,
+            {"training-job": self._jobs, "processing-job": self._processing},
+        )
         self._s3.restore()
         self._ecr.restore(self._images.images())
         for snapshot in (self._s3, self._ecr):
             self.front.add_observer(snapshot.observe)
         self._builds.load()
         self._jobs.start()
+        self._processing.start()
 
     def close(self, deadline_seconds: float = JOBS_STOP_DEADLINE_SECONDS) -> None:
         self._closing = True
-        self._jobs.close(deadline_seconds)
+        deadline = time.monotonic() + deadline_seconds
+        books = self._jobs, self._processing
+        for book in books:
+            book.ask_all_to_stop()
+        for book in books:
+            book.close(max(0.0, deadline - time.monotonic()))
         self._builds.close()
         self._s3.close()
         self._ecr.close()
@@ -115,7 +136,7 @@ class Platform:
             "endpoint": self._endpoint_url,
             "pid": os.getpid(),
             "account_id": self._account_id,
-            "jobs_in_progress": self._jobs.in_progress(),
+            "jobs_in_progress": [*self._jobs.in_progress(), *self._processing.in_progress()],
             "builds_in_progress": self._builds.in_progress(),
             "not_kept": self._ledger.not_kept(),
             "isolation": self._runner.isolation(),

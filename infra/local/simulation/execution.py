@@ -25,20 +25,15 @@ from infra.local.api.in_process import ClientFactory
 from infra.local.api.protocol import SIMULATED_ACCOUNT_ID
 from infra.local.faults.injector import JobFaults
 from infra.local.interfaces import ImageStore
+from infra.local.jobs.endings import Ending, WaitEnded, internal_error
+from infra.local.jobs.execution import missing_image
+from infra.local.jobs.job import Change
 from infra.local.log_streams import LogStreams
 from infra.local.s3_objects import S3Location
 from infra.local.simulation.model import PerformanceModel, model_of_job, plan_workload
 from infra.local.simulation.program import VALIDATIONS, log_lines, metrics
-from infra.local.training.execution import LOG_GROUP, Change, missing_image
-from infra.local.training.metrics import MetricMatcher, PublishedMetrics
-from infra.local.training.record import (
-    PENDING_TOO_LONG,
-    Ending,
-    Retries,
-    TrainingJob,
-    WaitEnded,
-    internal_error,
-)
+from infra.local.training.metrics import NAMESPACE, MetricMatcher, PublishedMetrics
+from infra.local.training.record import PENDING_TOO_LONG, Retries, TrainingJob
 
 _LOG_HOST = "algo-1"
 
@@ -74,7 +69,11 @@ class SimulatedRunner:
         return "Simulated: nothing runs, every time is computed from a performance model."
 
     def run(
-        self, job: TrainingJob, change: Change, faults: JobFaults, stop: threading.Event
+        self,
+        job: TrainingJob,
+        change: Change[TrainingJob],
+        faults: JobFaults,
+        stop: threading.Event,
     ) -> None:
         SimulatedExecution(job, change, self, faults, stop).run()
 
@@ -90,7 +89,7 @@ class SimulatedExecution:
     def __init__(
         self,
         job: TrainingJob,
-        change: Change,
+        change: Change[TrainingJob],
         runner: SimulatedRunner,
         faults: JobFaults,
         stop: threading.Event,
@@ -258,7 +257,7 @@ class SimulatedExecution:
         final = matcher.final()
         self._record(lambda job, now: setattr(job, "final_metrics", final))
         try:
-            with LogStreams(self._runner.clients("logs", self._job.region), LOG_GROUP) as streams:
+            with LogStreams(self._runner.clients("logs", self._job.region), NAMESPACE) as streams:
                 streams.open(_LOG_HOST, f"{self._job.name}/{_LOG_HOST}-{lines[0][0]}")
                 for unix_milliseconds, line in lines:
                     streams.write(_LOG_HOST, line, unix_milliseconds)

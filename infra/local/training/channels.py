@@ -1,64 +1,28 @@
-"""Fills the nodes' input/data/<channel> folders from S3: which object goes to which node,
-and under which name.
-"""
+"""A training job's channels of S3: what fills the nodes' input/data/<channel> folders."""
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from botocore.exceptions import ClientError
 
 from infra.local.interfaces import Node
-from infra.local.s3_objects import S3Location, download, error_code, error_message, list_keys
-
-_PARALLEL_DOWNLOADS = 8
-
-
-class DataDownloadError(Exception):
-    """A channel can't be filled; the text is FailureReason's, after "ClientError: "."""
-
-
-class DownloadInterrupted(Exception):
-    """The stop event was set before every channel was filled."""
-
-
-@dataclass(frozen=True)
-class ChannelObject:
-    """One object of a channel and its path below input/data/<channel>."""
-
-    location: S3Location
-    relative_path: str
+from infra.local.jobs.downloads import Download, fill_folders
+from infra.local.s3_objects import S3Location, error_message, list_keys
 
 
 def fill_channels(
     s3: Any, channels: Sequence[Mapping[str, Any]], nodes: Sequence[Node], stop: threading.Event
 ) -> None:
-    """Download every channel of S3. An object is downloaded once;
-    further nodes get a hard link to its first copy.
-    """
-    work = [
-        (item, [node.opt_ml / "input" / "data" / channel["ChannelName"] for node in takers])
+    """Download every channel of S3."""
+    downloads = [
+        Download(channel["DataSource"]["S3DataSource"], f"input/data/{channel['ChannelName']}")
         for channel in channels
         if "S3DataSource" in channel["DataSource"]
-        for item, takers in _shares(s3, channel, nodes)
     ]
-
-    def place(job: tuple[ChannelObject, list[Path]]) -> None:
-        if stop.is_set():
-            raise DownloadInterrupted
-        _place(s3, *job)
-
-    with ThreadPoolExecutor(_PARALLEL_DOWNLOADS, "channel-download") as pool:
-        for _ in pool.map(place, work):
-            pass
+    fill_folders(s3, downloads, nodes, stop)
 
 
 def channel_is_empty(s3: Any, channel: Mapping[str, Any]) -> str | None:
@@ -71,115 +35,3 @@ def channel_is_empty(s3: Any, channel: Mapping[str, Any]) -> str | None:
     except ClientError as error:
         return error_message(error)
     return None if found is not None else ""
-
-
-def _shares(
-    s3: Any, channel: Mapping[str, Any], nodes: Sequence[Node]
-) -> Iterator[tuple[ChannelObject, list[Node]]]:
-    """Each object with the nodes that get it: all of them, or with ShardedByS3Key one,
-    in turn by sorted key.
-    """
-    source = channel["DataSource"]["S3DataSource"]
-    objects = _objects(s3, source)
-    if not objects:
-        raise DataDownloadError(
-            f"Data download failed:S3 key: {source['S3Uri']} matched no files on s3"
-        )
-    _refuse_collisions(objects)
-    sharded = source.get("S3DataDistributionType") == "ShardedByS3Key"
-    for index, item in enumerate(objects):
-        yield item, [nodes[index % len(nodes)]] if sharded else list(nodes)
-
-
-def _refuse_collisions(objects: Sequence[ChannelObject]) -> None:
-    """Keys are text, files are not: "data//a" and "data/a" are two objects
-    and would be one file.
-    """
-    taken: dict[PurePosixPath, S3Location] = {}
-    for item in objects:
-        other = taken.setdefault(PurePosixPath(item.relative_path), item.location)
-        if other != item.location:
-            raise DataDownloadError(
-                f"Data download failed:{other} and {item.location} would be the same file"
-                f" {item.relative_path!r} of the channel; rename one of them"
-            )
-
-
-def _objects(s3: Any, source: Mapping[str, Any]) -> list[ChannelObject]:
-    location = S3Location.parse(source["S3Uri"])
-    try:
-        if source["S3DataType"] == "ManifestFile":
-            return _manifest_objects(s3, location)
-        return [
-            ChannelObject(S3Location(location.bucket, key), _path_below_prefix(location.key, key))
-            for key in list_keys(s3, location)
-        ]
-    except ClientError as error:
-        raise _download_error(location, error) from error
-
-
-def _path_below_prefix(prefix: str, key: str) -> str:
-    """The prefix "data/train" holds "data/train/a.csv" as a.csv,
-    and "data/train.csv" as train.csv.
-    """
-    folder = prefix if prefix.endswith("/") or not prefix else f"{prefix}/"
-    if key.startswith(folder):
-        # "data//a.csv" is a key like any other, and no absolute path
-        return key.removeprefix(folder).lstrip("/")
-    return key.removeprefix(prefix.rpartition("/")[0]).lstrip("/")
-
-
-def _manifest_objects(s3: Any, manifest: S3Location) -> list[ChannelObject]:
-    """A manifest is [{"prefix": "s3://bucket/path/"}, "relative/key", …]."""
-    try:
-        entries = json.load(s3.get_object(Bucket=manifest.bucket, Key=manifest.key)["Body"])
-        prefix = S3Location.parse(entries[0]["prefix"])
-        relative = [str(entry) for entry in entries[1:]]
-    except (ValueError, LookupError, TypeError) as error:
-        raise DataDownloadError(
-            f"Data download failed:Unable to parse manifest at {manifest}: expected "
-            f'[{{"prefix": "s3://…"}}, "key", …] ({error})'
-        ) from error
-    return [
-        ChannelObject(S3Location(prefix.bucket, prefix.key + entry), entry.lstrip("/"))
-        for entry in sorted(set(relative))
-    ]
-
-
-def _place(s3: Any, item: ChannelObject, folders: Sequence[Path]) -> None:
-    first = folders[0] / item.relative_path
-    if ".." in PurePosixPath(item.relative_path).parts or not first.resolve().is_relative_to(
-        folders[0].resolve()
-    ):
-        raise DataDownloadError(
-            f"Data download failed:Key {item.location} leaves its channel's folder: it would be"
-            f" {item.relative_path!r} in it; rename the object"
-        )
-    try:
-        download(s3, item.location, first)
-        for folder in folders[1:]:
-            _link(first, folder / item.relative_path)
-    except ClientError as error:
-        raise _download_error(item.location, error) from error
-    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
-        raise DataDownloadError(
-            f"Data download failed:{item.location} is a file and a folder at once below its prefix"
-            f" ({error.strerror})"
-        ) from error
-
-
-def _link(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(source, target)
-    except FileExistsError:
-        raise
-    except OSError:  # another file system, or one without hard links
-        shutil.copyfile(source, target)
-
-
-def _download_error(location: S3Location, error: ClientError) -> DataDownloadError:
-    return DataDownloadError(
-        f"Data download failed:Unable to download object {location} ({error_code(error)}:"
-        f" {error_message(error)})"
-    )

@@ -9,128 +9,54 @@ from __future__ import annotations
 import logging
 import tempfile
 import threading
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 
-from infra.local.api.in_process import ClientFactory
 from infra.local.faults.injector import JobFaults
-from infra.local.faults.training_watch import TimesStruck, TrainingWatch
-from infra.local.interfaces import Engine, ImageStore, Node, RunResult
-from infra.local.log_streams import LogStreams
-from infra.local.sagemaker.metric_series import MetricSeries, Point
-from infra.local.training.artifacts import ArtifactUploadError, upload_model, upload_output
-from infra.local.training.channels import DataDownloadError, DownloadInterrupted, fill_channels
+from infra.local.faults.training_watch import TrainingWatch
+from infra.local.interfaces import Node, RunResult
+from infra.local.jobs.artifacts import ArtifactUploadError, upload_model, upload_output
+from infra.local.jobs.downloads import DownloadInterrupted
+from infra.local.jobs.endings import Ending
+from infra.local.jobs.execution import ExecutionServices, JobExecution
+from infra.local.jobs.folder_sync import FolderSync
+from infra.local.jobs.job import Change
+from infra.local.sagemaker.metric_series import Point
+from infra.local.training.channels import fill_channels
+from infra.local.training.checkpoints import synced_folders
 from infra.local.training.file_systems import mount_channels
-from infra.local.training.folder_sync import FolderSync, RestoreError, synced_folders
-from infra.local.training.metrics import MetricMatcher, PublishedMetrics
-from infra.local.training.record import (
-    Ending,
-    Retries,
-    TrainingJob,
-    WaitEnded,
-    internal_error,
-)
-from infra.local.training.utilisation import NodeMetrics
+from infra.local.training.metrics import NAMESPACE, MetricMatcher, PublishedMetrics
+from infra.local.training.record import Retries, TrainingJob
 
-LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 WAITING_FOR_MACHINE = "Training job waiting for capacity: another training job runs on this machine"
 
 logger = logging.getLogger(__name__)
 
-Change = Callable[[Callable[[TrainingJob], None]], None]
-"""Applies a change to the job under the manager's lock and writes the record down."""
 
+class TrainingExecution(JobExecution[TrainingJob]):
+    """Runs one training job to its end in the calling thread."""
 
-class ImageNotFoundError(Exception):
-    """The job's image isn't here; the text is FailureReason's, after "ClientError: "."""
-
-
-@dataclass(frozen=True)
-class ExecutionServices:
-    """What jobs are run with."""
-
-    engine: Engine
-    images: ImageStore
-    clients: ClientFactory
-    cold_start_seconds: float = 0.0
-    clock: Callable[[], float] = time.time
-    file_systems: Mapping[str, Path] = field(default_factory=dict)
-    """Id -> the folder of this machine that stands for it."""
-    series: MetricSeries = field(default_factory=MetricSeries)
-
-
-class JobExecution:
-    """Runs one job to its end in the calling thread. Every outcome ends up in the job's record;
-    nothing is raised.
-    """
+    group = NAMESPACE
 
     def __init__(
         self,
         job: TrainingJob,
-        change: Change,
+        change: Change[TrainingJob],
         services: ExecutionServices,
         faults: JobFaults,
         stop: threading.Event,
     ) -> None:
-        self._job = job
-        self._change = change
-        self._services = services
-        self._engine = services.engine
-        self._clock = services.clock
-        self._stop = stop
-        # All clients now: making one takes a tenth of a second, which would be Training's.
-        self._s3, self._logs, self._cloudwatch = (
-            services.clients(service, job.region) for service in ("s3", "logs", "cloudwatch")
-        )
+        super().__init__(job, change, services, faults, stop)
         algorithm = job.request["AlgorithmSpecification"]
         self._published = PublishedMetrics(self._cloudwatch, job.name)
         self._has_series = bool(algorithm.get("EnableSageMakerMetricsTimeSeries"))
         self._metrics = MetricMatcher(algorithm.get("MetricDefinitions", []), self._keep_value)
-        self._rules = [rule for rule in faults.training if rule.concerns(job)]
-        self._times_struck: TimesStruck = Counter()
         self._retries = Retries(job.retry_attempts)
-        self._trained_seconds = 0.0
-        self._start_seconds = 0.0 if job.reused_pool_of else services.cold_start_seconds
-
-    def run(self) -> None:
-        try:
-            ending = self._segment()
-            while self._goes_on(ending):
-                self._clean_up()
-                ending = self._segment()
-            self._finish(ending)
-        finally:
-            self._clean_up()
-
-    def _segment(self) -> Ending:
-        try:
-            return self._run_phases()
-        except (DataDownloadError, ImageNotFoundError, ArtifactUploadError, RestoreError) as error:
-            return Ending("Failed", f"ClientError: {error}")
-        except DownloadInterrupted:
-            return Ending("Stopped")
-        except WaitEnded as wait:
-            return wait.ending
-        except Exception as error:
-            logger.exception("Job %s: the platform failed", self._job.name)
-            return Ending("Failed", internal_error(error))
-        finally:
-            self._end_instances()
-
-    def _run_phases(self) -> Ending:
-        self._find_image()
-        self._wait_for_instances()
-        with self._turn():
-            return self._run_in_turn()
+        if job.reused_pool_of:
+            self._start_seconds = 0.0
 
     def _run_in_turn(self) -> Ending:
-        nodes = self._engine.prepare(self._job.spec())
-        now = self._clock()
-        self._change(lambda job: job.begin_segment(now))
+        nodes = self._prepare()
         sync = FolderSync(self._s3, synced_folders(self._job.request), nodes)
         sync.restore()
         channels = self._job.request.get("InputDataConfig", [])
@@ -138,81 +64,29 @@ class JobExecution:
         fill_channels(self._s3, channels, nodes, self._stop)
         if self._stop.is_set():
             raise DownloadInterrupted
-        watch = TrainingWatch(
-            self._rules,
-            self._times_struck,
-            self._stop,
-            lambda host: self._engine.kill_node(self._job.spec(), host),
-        )
+        watch = self._watch()
         result = self._train(nodes, sync, watch)
         if watch.struck is not None and result.stopped and not self._stop.is_set():
             return watch.struck.ending()
         return self._upload(nodes, result)
 
-    def _find_image(self) -> None:
-        if problem := missing_image(self._services.images, self._job):
-            raise ImageNotFoundError(problem)
-
-    def _wait_for_instances(self) -> None:
-        """Let the modelled start-up of instances pass. Raises WaitEnded for a stop, and for a wait
-        that is too long.
-        """
-        now = self._clock()
-        deadline, ending = self._job.wait_deadline, Ending("MaxWaitTimeExceeded")
+    def _wait_limit(self, now: float) -> tuple[float, Ending]:
         if self._job.secondary_status == "Pending":
-            deadline, ending = self._job.longest_wait(now)
-        seconds = min(self._start_seconds, deadline - now)
-        if seconds > 0 and self._stop.wait(seconds):
-            raise WaitEnded(Ending("Stopped"))
-        if self._clock() >= deadline:
-            raise WaitEnded(ending)
-
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """Hold this machine for the segment. Raises WaitEnded where the job ends
-        before it is its turn.
-
-        While another platform's job has the machine this one is Pending, as if AWS had no instances
-        for it: that time is neither Training nor billable, and MaxRuntimeInSeconds does not pass.
-        """
-        now = self._clock()
-        ends_at, ending = self._job.longest_wait(now)
-        deadline = time.monotonic() + ends_at - now
-        with self._engine.turn(self._job.spec(), self._stop, deadline, self._note_wait) as is_held:
-            if not is_held:
-                raise WaitEnded(Ending("Stopped") if self._stop.is_set() else ending)
-            yield
+            return super()._wait_limit(now)
+        return self._job.wait_deadline, Ending("MaxWaitTimeExceeded")
 
     def _note_wait(self) -> None:
+        """While another platform's job has the machine this one is Pending."""
         if self._job.secondary_status != "Pending" and not self._stop.is_set():
             self._enter("Pending", WAITING_FOR_MACHINE)
 
     def _train(self, nodes: Sequence[Node], sync: FolderSync, watch: TrainingWatch) -> RunResult:
         self._enter("Training")
-        spec, clients = self._job.spec(), self._services.clients
-        metrics = NodeMetrics(
-            clients("cloudwatch", self._job.region),
-            self._job.name,
-            lambda: self._engine.usage(spec),
-        )
-        logs = LogStreams(clients("logs", self._job.region), LOG_GROUP)
-        with logs as streams, sync, metrics, self._published, watch:
-            opened_milliseconds = int(self._clock() * 1000)
-            for node in nodes:
-                streams.open(node.host, f"{self._job.name}/{node.host}-{opened_milliseconds}")
-
-            def on_line(host: str, line: str, unix_milliseconds: int) -> None:
-                streams.write(host, line, unix_milliseconds)
-                self._metrics.feed(line, unix_milliseconds)
-                watch.feed(line)
-
-            left_seconds = max(
-                0.0, min(self._runtime_left_seconds(), self._job.wait_deadline - self._clock())
+        with sync, self._published:
+            left_seconds = min(
+                self._runtime_left_seconds(), self._job.wait_deadline - self._clock()
             )
-            began = time.monotonic()
-            result = self._engine.run(spec, nodes, on_line, watch.halt, left_seconds)
-            self._trained_seconds += time.monotonic() - began
-            metrics.put_attainment(result.attainment)
+            result = self._run_nodes(nodes, watch, left_seconds, self._metrics.feed)
         final = self._metrics.final()
         self._change(lambda job: setattr(job, "final_metrics", final))
         return result
@@ -227,7 +101,7 @@ class JobExecution:
 
     def _runtime_left_seconds(self) -> float:
         """MaxRuntimeInSeconds is for all segments together."""
-        return self._job.max_runtime_seconds - self._trained_seconds
+        return self._job.max_runtime_seconds - self._ran_seconds
 
     def _upload(self, nodes: Sequence[Node], result: RunResult) -> Ending:
         """Upload and end. A failed job's instances end when the failure is seen;
@@ -285,35 +159,6 @@ class JobExecution:
 
     # -- changes of the record ---------------------------------------------------------------------
 
-    def _end_instances(self) -> None:
-        now = self._clock()
-        self._change(lambda job: job.end_segment(now))
-
     def _enter(self, secondary_status: str, message: str | None = None) -> None:
         now = self._clock()
         self._change(lambda job: job.enter(secondary_status, now, message))
-
-    def _finish(self, ending: Ending) -> None:
-        now = self._clock()
-        self._change(lambda job: job.end(ending, now))
-
-    def _clean_up(self) -> None:
-        """What can't be removed is reported: the job's outcome is decided,
-        and folders must not change it.
-        """
-        try:
-            self._engine.clean_up(self._job.spec())
-        except Exception:
-            logger.exception("Job %s: its nodes' folders could not be removed", self._job.name)
-
-
-def missing_image(images: ImageStore, job: TrainingJob) -> str | None:
-    """Why the job's image can't be had, in AWS's words, or None."""
-    uri = job.request["AlgorithmSpecification"]["TrainingImage"]
-    if images.resolve(uri) is not None:
-        return None
-    return (
-        f"Cannot find the requested image {uri}. Please check if your ECR repository and image"
-        f" exist and role {job.request['RoleArn']} has proper pull permissions for SageMaker:"
-        " ecr:BatchCheckLayerAvailability, ecr:BatchGetImage, ecr:GetDownloadUrlForLayer"
-    )

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from infra.local.interfaces import Node
-from infra.local.training.channels import DataDownloadError
+from infra.local.jobs.downloads import DataDownloadError
 
 
 def source_of(channel: Mapping[str, Any]) -> Mapping[str, str] | None:

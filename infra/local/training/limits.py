@@ -11,10 +11,10 @@ from typing import Any
 
 import re2
 
-from infra.local.api.protocol import ApiError, validation_error
+from infra.local.api.protocol import validation_error
 from infra.local.api.validation import null_violation, raise_violations, violation
 from infra.local.sagemaker.description import DEFAULT_MAX_RUNTIME_SECONDS
-from infra.local.training.folder_sync import synced_folders
+from infra.local.training.checkpoints import synced_folders
 from infra.local.training.metrics import compile_expression
 
 LOCAL_INSTANCE_TYPES = ("ml.local.small", "ml.local.medium", "ml.local.large")
@@ -39,7 +39,7 @@ def check_runnable(request: Mapping[str, Any]) -> None:
     and can't be had on this machine.
     """
     pipe_mode = "Pipe mode (FastFile, which is read as File here, streams too)"
-    _refuse_unmodelled((_uses_pipe_mode(request), pipe_mode))
+    refuse_unmodelled((_uses_pipe_mode(request), pipe_mode))
     try:
         synced_folders(request)
     except ValueError as error:
@@ -54,24 +54,6 @@ def usage_quota(instance_type: str, is_spot: bool) -> str:
 def warm_pool_quota(instance_type: str) -> str:
     """The name of the quota that a job with a keep-alive period counts against as well."""
     return f"{instance_type} for training warm pool usage"
-
-
-def check_quota(quotas: Mapping[str, int], name: str, in_use: int, asked: int) -> None:
-    """Raise ResourceLimitExceeded in AWS's words; what has no configured quota has none.
-
-    A quota given by instance type alone is the one for (on-demand) training job usage.
-    """
-    by_type = (
-        quotas.get(name.partition(" ")[0]) if name.endswith(" for training job usage") else None
-    )
-    quota = quotas.get(name, by_type)
-    if quota is not None and in_use + asked > quota:
-        raise ApiError(
-            "ResourceLimitExceeded",
-            f"The account-level service limit '{name}' is {quota} Instances, with "
-            f"current utilization of {in_use} Instances and a request delta of {asked} Instances. "
-            "Please use AWS Service Quotas to request an increase for this quota.",
-        )
 
 
 def _missing_members(request: dict[str, Any]) -> Iterator[str]:
@@ -103,7 +85,7 @@ def _missing_members(request: dict[str, Any]) -> Iterator[str]:
 def _check_modelled(request: dict[str, Any]) -> None:
     """Refuse, rather than quietly ignore, what would change how the job runs."""
     algorithm, resources = request["AlgorithmSpecification"], request["ResourceConfig"]
-    _refuse_unmodelled(
+    refuse_unmodelled(
         (algorithm.get("AlgorithmName"), "AlgorithmSpecification.AlgorithmName"),
         (resources.get("InstanceGroups"), "ResourceConfig.InstanceGroups"),
         (resources.get("InstancePreferences"), "ResourceConfig.InstancePreferences"),
@@ -115,7 +97,7 @@ def _check_modelled(request: dict[str, Any]) -> None:
         )
 
 
-def _refuse_unmodelled(*fields: tuple[Any, str]) -> None:
+def refuse_unmodelled(*fields: tuple[Any, str]) -> None:
     """The first of the fields, (value, name), that has a value."""
     for value, name in fields:
         if value:

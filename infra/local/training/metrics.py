@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import re2
 
+from infra.local.jobs.utilisation import put_values
 from infra.local.periodic import PeriodicThread
 
 NAMESPACE = "/aws/sagemaker/TrainingJobs"
@@ -22,8 +23,6 @@ NAMESPACE = "/aws/sagemaker/TrainingJobs"
 those of its nodes Host.
 """
 _PUBLISH_SECONDS = 1.0
-_MAX_DATA_PER_CALL = 1000
-"""Of PutMetricData."""
 
 logger = logging.getLogger(__name__)
 
@@ -32,14 +31,6 @@ OnValue = Callable[[str, float, int], None]
 
 _NO_MESSAGES = re2.Options()
 _NO_MESSAGES.log_errors = False  # RE2 would write them to stderr, beside the exception
-
-
-def put_values(cloudwatch: Any, data: Sequence[dict[str, Any]]) -> None:
-    """Put them among the metrics of training jobs, in as many calls as they need."""
-    for start in range(0, len(data), _MAX_DATA_PER_CALL):
-        cloudwatch.put_metric_data(
-            Namespace=NAMESPACE, MetricData=data[start : start + _MAX_DATA_PER_CALL]
-        )
 
 
 def compile_expression(regex: str) -> Any:
@@ -141,7 +132,7 @@ class PublishedMetrics:
         with self._lock:
             waiting, self._waiting = self._waiting, []
         try:
-            put_values(self._cloudwatch, waiting)
+            put_values(self._cloudwatch, NAMESPACE, waiting)
         except Exception:
             logger.exception(
                 "%s: %d metric values could not be written", self._job_name, len(waiting)

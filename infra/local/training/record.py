@@ -12,6 +12,12 @@ from typing import Any
 
 from infra.local.api.protocol import ACCOUNT_ID
 from infra.local.interfaces import JobSpec
+from infra.local.jobs.endings import (
+    FAILURE_REASON_MAX_CHARACTERS,
+    IN_PROGRESS,
+    INTERNAL_ERROR,
+    Ending,
+)
 from infra.local.sagemaker.description import DEFAULT_MAX_RUNTIME_SECONDS, described_request
 from infra.local.training.warm_pool import WarmPool, is_kept
 
@@ -19,9 +25,6 @@ SPOT_BILLABLE_SHARE = 0.3
 """Of a managed spot job's training time: a model,
 a saving of 70 % where AWS advertises up to 90 %.
 """
-FAILURE_REASON_MAX_CHARACTERS = 1024
-INTERNAL_ERROR = "InternalServerError: We encountered an internal error. Please try again."
-IN_PROGRESS = ("InProgress", "Stopping")
 _MESSAGES = {
     "Pending": "Training job waiting for capacity",
     "Interrupted": "Training job interrupted: its spot instances were taken away",
@@ -51,29 +54,10 @@ _ACCELERATED = re.compile(r"ml\.(p|g|trn)\d")
 _BETWEEN_SEGMENTS = ("Interrupted", "Restarting", "Pending", "Starting")
 
 
-@dataclass(frozen=True)
-class Ending:
-    """How a segment ended: a final secondary status (with the reason of a failure, or of a stop
-    that nobody asked for), or Interrupted.
-    """
-
-    status: str
-    reason: str | None = None
-    restart_after_seconds: float = 0.0
-
-
 PENDING_TOO_LONG = Ending(
     "Stopped", "Training job pending time exceeded MaxPendingTimeInSeconds provided"
 )
 """Ours: SageMaker's own words, and whether it has a secondary status for it, were not seen."""
-
-
-def internal_error(error: Exception) -> str:
-    """FailureReason of a fault of the platform's own, without this machine's paths:
-    its log has the whole of it.
-    """
-    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return f"{INTERNAL_ERROR} ({type(error).__name__}: {text})"
 
 
 @dataclass
@@ -102,14 +86,6 @@ class Retries:
             f"Preparing the instances for training: retry {self.made} of {self.most} after an"
             " InternalServerError"
         )
-
-
-class WaitEnded(Exception):
-    """A wait for instances came to an end of the job."""
-
-    def __init__(self, ending: Ending) -> None:
-        super().__init__(ending.status)
-        self.ending = ending
 
 
 @dataclass
@@ -148,6 +124,14 @@ class TrainingJob:
     @property
     def arn(self) -> str:
         return f"arn:aws:sagemaker:{self.region}:{self.account_id}:training-job/{self.name}"
+
+    @property
+    def run_name(self) -> str:
+        return self.name
+
+    @property
+    def image_uri(self) -> str:
+        return str(self.request["AlgorithmSpecification"]["TrainingImage"])
 
     @property
     def secondary_status(self) -> str:
@@ -254,6 +238,15 @@ class TrainingJob:
         else:
             self.enter(ending.status, now, ending.reason)
 
+    def note_wait(self, now: float) -> None:
+        """It waits for capacity from now on."""
+        self.enter("Pending", now)
+
+    def begin_stop(self, now: float) -> None:
+        """A stop is asked for; nothing where that was so before."""
+        if self.status == "InProgress":
+            self.enter("Stopping", now)
+
     def complete(self, now: float) -> None:
         """End a job whose work is done; a stop that was asked for since then came too late,
         and leaves no trace.
@@ -307,7 +300,7 @@ class TrainingJob:
             job_name=self.name,
             job_arn=self.arn,
             region=self.region,
-            image_uri=algorithm["TrainingImage"],
+            image_uri=self.image_uri,
             instance_type=self.instance_type,
             instance_count=self.instance_count,
             hyperparameters=self.request.get("HyperParameters", {}),
@@ -375,8 +368,3 @@ class TrainingJob:
     def from_record(cls, record: Mapping[str, Any]) -> TrainingJob:
         pool = record["warm_pool"]
         return cls(**{**record, "warm_pool": WarmPool(**pool) if pool else None})
-
-
-def job_key(region: str, name: str) -> tuple[str, str]:
-    """Names are unique per region; SageMaker compares them without regard to case."""
-    return region, name.lower()

@@ -10,13 +10,16 @@ from typing import Any, Protocol
 
 from infra.local.api.protocol import ACCOUNT_ID, validation_error
 from infra.local.faults.injector import JobFaults
-from infra.local.training.execution import Change, ExecutionServices, JobExecution
+from infra.local.jobs.book import Runner
+from infra.local.jobs.execution import ExecutionServices
+from infra.local.jobs.job import Change
+from infra.local.training.execution import TrainingExecution
 from infra.local.training.launch_path import launch_path_note
 from infra.local.training.limits import check_runnable
 from infra.local.training.record import TrainingJob
 
 
-class JobRunner(Protocol):
+class JobRunner(Runner[TrainingJob], Protocol):
     """Runs one job at a time. `account_id` is in the ARNs of its jobs."""
 
     @property
@@ -41,14 +44,6 @@ class JobRunner(Protocol):
     def starting_text(self, job: TrainingJob) -> str:
         """What is said of the nodes when a job starts: "Emulated nodes: …" or "Simulated: …"."""
 
-    def run(
-        self, job: TrainingJob, change: Change, faults: JobFaults, stop: threading.Event
-    ) -> None:
-        """Bring the job to its end in the calling thread."""
-
-    def clean_up(self, job: TrainingJob) -> None:
-        """Remove what a job left that a killed server ran."""
-
 
 class EngineRunner:
     """Runs jobs with an engine: their nodes are real."""
@@ -65,7 +60,7 @@ class EngineRunner:
         algorithm = request["AlgorithmSpecification"]
         command = algorithm.get("ContainerEntrypoint", ()), algorithm.get("ContainerArguments", ())
         if problem := self._services.engine.command_problem(*command):
-            raise validation_error(problem)
+            raise validation_error(f"AlgorithmSpecification.{problem}")
 
     def capacity_problem(self, job: TrainingJob) -> str | None:
         return self._services.engine.capacity_problem(job.instance_type, job.instance_count)
@@ -79,9 +74,13 @@ class EngineRunner:
         return f"{note} {emulated}" if note else emulated
 
     def run(
-        self, job: TrainingJob, change: Change, faults: JobFaults, stop: threading.Event
+        self,
+        job: TrainingJob,
+        change: Change[TrainingJob],
+        faults: JobFaults,
+        stop: threading.Event,
     ) -> None:
-        JobExecution(job, change, self._services, faults, stop).run()
+        TrainingExecution(job, change, self._services, faults, stop).run()
 
     def clean_up(self, job: TrainingJob) -> None:
         self._services.engine.clean_up(job.spec())

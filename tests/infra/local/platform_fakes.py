@@ -50,7 +50,7 @@ def endless_program(
 
 class FakeEngine:
     """Keeps the protocol of `infra.local.interfaces.Engine`; the program is chosen by
-    hyperparameter "program".
+    hyperparameter "program", or of a Processing job by its variable PROGRAM.
     """
 
     def __init__(self, state_dir: Path, programs: Mapping[str, Program] | None = None) -> None:
@@ -73,6 +73,9 @@ class FakeEngine:
     def command_problem(self, entrypoint: Sequence[str], arguments: Sequence[str]) -> str | None:
         return f"no {entrypoint[0]} here" if "absent" in entrypoint else None
 
+    def image_command_problem(self) -> str | None:
+        return None
+
     def isolation(self, instance_type: str) -> str:
         return "not isolated (fake engine)"
 
@@ -80,8 +83,9 @@ class FakeEngine:
         nodes = []
         for number in range(1, job.instance_count + 1):
             opt_ml = self._state_dir / job.job_name / f"algo-{number}"
-            for folder in ("model", "output/data", "input/config", "checkpoints"):
-                (opt_ml / folder).mkdir(parents=True)
+            own = job.processing.folders if job.processing else ()
+            for folder in ("model", "output/data", "input/config", "checkpoints", *own):
+                (opt_ml / folder).mkdir(parents=True, exist_ok=True)
             for channel in job.input_data_config:
                 (opt_ml / "input" / "data" / channel["ChannelName"]).mkdir(parents=True)
             nodes.append(Node(f"algo-{number}", f"127.0.1.{number}", opt_ml))
@@ -117,7 +121,8 @@ class FakeEngine:
 
         def train(node: Node) -> None:
             try:
-                program = self.programs[job.hyperparameters.get("program", "quick")]
+                named = job.hyperparameters.get("program") or job.environment.get("PROGRAM")
+                program = self.programs[named or "quick"]
                 program(
                     job, node, lambda line: on_line(node.host, line, int(time.time() * 1000)), over
                 )

@@ -15,10 +15,10 @@ import pytest
 
 from infra.local.engine.run.node_files import failure_text
 from infra.local.interfaces import Node
+from infra.local.jobs.artifacts import upload_model, upload_output
+from infra.local.jobs.folder_sync import FolderSync, SyncedFolder
 from infra.local.node_tree import file_names, open_file
 from infra.local.s3_objects import S3Location
-from infra.local.training.artifacts import upload_model, upload_output
-from infra.local.training.folder_sync import FolderSync, SyncedFolder
 
 SECRET = "root:s3cr3t"
 

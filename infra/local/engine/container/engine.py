@@ -229,7 +229,7 @@ class ContainerEngine(ExclusiveEngine):
             name=name,
             options=options,
             image=job.image_uri,
-            command=container_command(job, image.entrypoint),
+            command=container_command(job, image.entrypoint, image.command),
             folder=node.opt_ml.parent,
         )
 

@@ -32,6 +32,7 @@ class ImageConfig:
 
     entrypoint: tuple[str, ...]
     environment: Mapping[str, str]
+    command: tuple[str, ...] = ()
 
 
 class ContainerImageStore:
@@ -142,7 +143,9 @@ class ContainerImageStore:
             raise ImageNotFoundError(f"image {image_uri} can't be pulled: {error}") from error
         pairs = (entry.partition("=") for entry in config.get("Env") or [])
         return ImageConfig(
-            tuple(config.get("Entrypoint") or ()), {name: value for name, _, value in pairs}
+            tuple(config.get("Entrypoint") or ()),
+            {name: value for name, _, value in pairs},
+            tuple(config.get("Cmd") or ()),
         )
 
     def _is_local(self, image_uri: str) -> bool:

@@ -58,18 +58,25 @@ class ProcessEngine(ExclusiveEngine):
         problem = self._containment.opt_ml_problem
         if entrypoint and problem:
             return (
-                "AlgorithmSpecification.ContainerEntrypoint: what it starts finds its files at "
+                "ContainerEntrypoint: what it starts finds its files at "
                 "/opt/ml, and nodes that are processes get no /opt/ml of their own here "
                 f"({problem}). Start the local platform as root, allow user namespaces to your "
                 "user, or start it with --engine container."
             )
         if arguments and not entrypoint:
             return (
-                "AlgorithmSpecification.ContainerArguments: nodes that are processes have no entry "
-                "point of an image to hand them to. Name ContainerEntrypoint too, or start the "
-                "local platform with --engine container."
+                "ContainerArguments: nodes that are processes have no entry point of an image to "
+                "hand them to. Name ContainerEntrypoint too, or start the local platform with "
+                "--engine container."
             )
         return None
+
+    def image_command_problem(self) -> str | None:
+        """Of an image, processes have an environment, and no entry point but `train`."""
+        return (
+            "ContainerEntrypoint: nodes that are processes have no entry point of an image. Name "
+            "ContainerEntrypoint, or start the local platform with --engine container."
+        )
 
     def isolation(self, instance_type: str) -> str:
         """ "0.2 vCPU per node by cgroup v1 quota", or "… by duty cycle (reason)" where that can't

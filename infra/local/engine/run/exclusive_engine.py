@@ -59,6 +59,10 @@ class ExclusiveEngine(ABC):
         """Why nodes can't be started with a request's own entry point and arguments, or None."""
         return None
 
+    def image_command_problem(self) -> str | None:
+        """Why nodes can't be started with their image's own entry point, or None."""
+        return None
+
     def run(
         self,
         job: JobSpec,

@@ -128,9 +128,12 @@ def _platform_environment(
 
 
 def _job_environment(job: JobSpec, endpoint_url: str, access_key: AccessKey) -> dict[str, str]:
+    kind, name = "TRAINING", job.job_name
+    if job.processing is not None:
+        kind, name = "PROCESSING", job.job_arn.rpartition("/")[2]
     return {
-        "TRAINING_JOB_NAME": job.job_name,
-        "TRAINING_JOB_ARN": job.job_arn,
+        f"{kind}_JOB_NAME": name,
+        f"{kind}_JOB_ARN": job.job_arn,
         "AWS_REGION": job.region,
         "AWS_DEFAULT_REGION": job.region,
         "AWS_ENDPOINT_URL": endpoint_url,
@@ -160,14 +163,19 @@ def node_command(job: JobSpec, node: Node, image: Path) -> list[str]:
     return container_command(job, ()) if job.has_own_command else [str(python), str(train)]
 
 
-def container_command(job: JobSpec, image_entrypoint: Sequence[str]) -> list[str]:
-    """What SageMaker starts a container with: `docker run [--entrypoint …] image train`.
+def container_command(
+    job: JobSpec, image_entrypoint: Sequence[str], image_command: Sequence[str] = ()
+) -> list[str]:
+    """What SageMaker starts a container with: `docker run [--entrypoint …] image train`, for a
+    Processing job with the image's own command instead of `train`.
 
     The request's arguments take the place of `train`. As with docker, an entry point of the
     request's own is given the request's arguments only.
     """
     if job.container_entrypoint:
         return [*job.container_entrypoint, *job.container_arguments]
+    if job.processing is not None:
+        return [*image_entrypoint, *(job.container_arguments or image_command)]
     return [*image_entrypoint, *(job.container_arguments or ("train",))]
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.local.engine.host.containment import hosts_text
-from infra.local.interfaces import JobSpec, Node
+from infra.local.interfaces import JobSpec, Node, ProcessingFiles
 from infra.local.node_tree import open_file
 from infra.local.state.files import write_atomically
 
@@ -105,7 +105,8 @@ def make_nodes(state_dir: Path, job: JobSpec, host_names: bool, image: Path) -> 
             interface=NETWORK_INTERFACE,
             opt_ml=in_node("/opt/ml", node),
         )
-        shutil.copytree(image / "code", node.opt_ml / "code", dirs_exist_ok=True)
+        if job.processing is None:
+            shutil.copytree(image / "code", node.opt_ml / "code", dirs_exist_ok=True)
         if (image / "files").is_dir():
             shutil.copytree(image / "files", node_folder(node) / "files")
     write_atomically(
@@ -133,16 +134,20 @@ def _make_tree(
     job: JobSpec, node: Node, nodes: Sequence[Node], host_names: bool, interface: str, opt_ml: str
 ) -> None:
     """`opt_ml`: where the node's program finds its tree."""
+    for name in ("home", "boot"):
+        (node_folder(node) / name).mkdir(parents=True)
+    resources = _resource_config(job, node, nodes, host_names, interface)
+    if job.processing is not None:
+        _make_processing_tree(job.processing, node, resources)
+        return
     for name in _FOLDERS:
         (node.opt_ml / name).mkdir(parents=True)
-    for name in ("home", "boot"):
-        (node_folder(node) / name).mkdir()
     for channel in job.input_data_config:
         (node.opt_ml / "input" / "data" / channel["ChannelName"]).mkdir(exist_ok=True)
     config = node.opt_ml / "input" / "config"
     files: dict[str, Mapping[str, Any]] = {
         "hyperparameters.json": dict(job.hyperparameters),
-        "resourceconfig.json": _resource_config(job, node, nodes, host_names, interface),
+        "resourceconfig.json": resources,
         "inputdataconfig.json": {
             channel["ChannelName"]: _channel_config(channel) for channel in job.input_data_config
         },
@@ -155,8 +160,21 @@ def _make_tree(
                 f"{opt_ml}{path.removeprefix('/opt/ml')}" if _is_below_opt_ml(path) else path
             ),
         }
+    _write_config(config, files)
+
+
+def _make_processing_tree(
+    processing: ProcessingFiles, node: Node, resources: Mapping[str, Any]
+) -> None:
+    for name in ("config", "output", "processing", *processing.folders):
+        (node.opt_ml / name).mkdir(parents=True, exist_ok=True)
+    files = {"resourceconfig.json": resources, "processingjobconfig.json": processing.config}
+    _write_config(node.opt_ml / "config", files)
+
+
+def _write_config(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
     for file_name, content in files.items():
-        write_atomically(config / file_name, json.dumps(content, indent=1), READABLE)
+        write_atomically(folder / file_name, json.dumps(content, indent=1), READABLE)
 
 
 def _resource_config(

@@ -47,6 +47,9 @@ class OneImage:
     def resolve(self, image_uri: str) -> Path | None:
         return None if "missing" in image_uri else self.folder
 
+    def images(self) -> list[tuple[str, str, str]]:
+        return []
+
 
 @dataclass
 class Bench:
@@ -100,3 +103,11 @@ def write_image(folder: Path, **environment: str) -> Path:
     (folder / "code" / "train.py").write_text("print('trained')\n")
     (folder / "image.json").write_text(json.dumps({"environment": environment}))
     return folder
+
+
+def add_environment(image: Path) -> None:
+    """A virtual environment with nothing in it, for jobs with an entry point of their own."""
+    venv = image / "venv"
+    (venv / "lib" / f"python3.{sys.version_info.minor}" / "site-packages").mkdir(parents=True)
+    (venv / "pyvenv.cfg").write_text(f"home = {Path(sys.base_prefix) / 'bin'}\n")
+    (venv / "bin" / "python").symlink_to(Path(sys.executable).resolve())

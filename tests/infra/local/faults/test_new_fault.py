@@ -15,8 +15,8 @@ from botocore.exceptions import ClientError
 from infra.local.api.protocol import ApiError
 from infra.local.faults import plan
 from infra.local.faults.rules import ApiRule, JobRule, TrainingRule
+from infra.local.jobs.endings import Ending
 from infra.local.settings import SettingsError
-from infra.local.training.record import Ending
 from tests.infra.local.platform_client import (
     job_request,
     phases,

@@ -15,7 +15,7 @@ from botocore.model import ListShape, MapShape, Shape, StructureShape
 from infra.local.api.validation import service_model
 from infra.local.builds.service import Builds
 from infra.local.sagemaker.metric_series import MetricSeries, metrics_service
-from infra.local.training.service import training_service
+from infra.local.sagemaker.service import sagemaker_service
 from tests.infra.local.platform_client import (
     ServedPlatform,
     client,
@@ -23,6 +23,8 @@ from tests.infra.local.platform_client import (
     run_job,
     wait_until,
 )
+from tests.infra.local.processing.processing_requests import processing_request
+from tests.infra.local.processing.processing_requests import run_job as run_processing_job
 
 Call = Callable[[Any, SimpleNamespace], Any]
 NAME = "described"
@@ -45,6 +47,19 @@ CALLS: dict[tuple[str, str], Call] = {
     ),
     ("sagemaker", "ListTrainingJobs"): lambda c, p: c.list_training_jobs(),
     ("sagemaker", "Search"): lambda c, p: c.search(Resource="TrainingJob"),
+    ("sagemaker", "CreateProcessingJob"): lambda c, p: c.create_processing_job(
+        **processing_request("created")
+    ),
+    ("sagemaker", "DescribeProcessingJob"): lambda c, p: c.describe_processing_job(
+        ProcessingJobName=NAME
+    ),
+    ("sagemaker", "StopProcessingJob"): lambda c, p: c.stop_processing_job(
+        ProcessingJobName=p.endless_processing()
+    ),
+    ("sagemaker", "DeleteProcessingJob"): lambda c, p: c.delete_processing_job(
+        ProcessingJobName=p.processed("over")
+    ),
+    ("sagemaker", "ListProcessingJobs"): lambda c, p: c.list_processing_jobs(),
     ("sagemaker", "AddTags"): lambda c, p: c.add_tags(ResourceArn=ARN, Tags=TAGS),
     ("sagemaker", "DeleteTags"): lambda c, p: c.delete_tags(ResourceArn=ARN, TagKeys=["other"]),
     ("sagemaker", "ListTags"): lambda c, p: c.list_tags(ResourceArn=ARN),
@@ -96,6 +111,14 @@ ALWAYS: dict[tuple[str, str], Any] = {
         "BillableTimeInSeconds": ...,
         "ProfilingStatus": ...,
     },
+    ("sagemaker", "DescribeProcessingJob"): {
+        "ProcessingJobName": NAME,
+        "RoleArn": "arn:aws:iam::000000000000:role/SageMakerRole",
+        "StoppingCondition": {"MaxRuntimeInSeconds": 60},
+        "ProcessingStartTime": ...,
+        "ProcessingEndTime": ...,
+        "LastModifiedTime": ...,
+    },
     ("sagemaker", "ListTags"): {"Tags": ...},
     ("sagemaker", "AddTags"): {"Tags": TAGS},
     ("sagemaker", "Search"): {"Results": ..., "TotalHits": {"Relation": "EqualTo"}},
@@ -124,6 +147,7 @@ def world(platform: SimpleNamespace) -> SimpleNamespace:
         "KeepAlivePeriodInSeconds": 600,
     }
     run_job(platform, "kept", ResourceConfig=kept)
+    processed(platform, NAME)
     platform.s3.put_object(Bucket="results", Key="context/Dockerfile", Body=b"WAIT")
     variables = [{"name": "IMAGE_REPO_NAME", "value": "made"}, {"name": "IMAGE_TAG", "value": "v1"}]
     build = {
@@ -135,6 +159,10 @@ def world(platform: SimpleNamespace) -> SimpleNamespace:
 
     def endless() -> str:
         platform.sagemaker.create_training_job(**job_request("endless", "endless"))
+        return "endless"
+
+    def endless_processing() -> str:
+        platform.sagemaker.create_processing_job(**processing_request("endless", "endless"))
         return "endless"
 
     def over() -> str:
@@ -149,14 +177,27 @@ def world(platform: SimpleNamespace) -> SimpleNamespace:
         )
 
     return ServedPlatform(
-        **vars(platform), kept="kept", endless=endless, over=over, build=build, build_id=build_id
+        **vars(platform),
+        kept="kept",
+        endless=endless,
+        endless_processing=endless_processing,
+        over=over,
+        processed=lambda name: processed(platform, name),
+        build=build,
+        build_id=build_id,
     )
+
+
+def processed(platform: SimpleNamespace, name: str) -> str:
+    """The name of a Processing job that is over."""
+    run_processing_job(platform, name)
+    return name
 
 
 def test_there_is_a_call_for_every_operation_that_is_modelled() -> None:
     nothing: Any = None
     services = {
-        "sagemaker": training_service(nothing, nothing),
+        "sagemaker": sagemaker_service(nothing, nothing, nothing),
         "sagemaker-metrics": metrics_service(MetricSeries(), nothing),
         "codebuild": Builds(nothing, nothing, nothing).service(),
     }

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from infra.local.interfaces import JobSpec, Node
-from infra.local.s3_objects import S3Location
-from infra.local.training.channels import (
-    ChannelObject,
+from infra.local.jobs.downloads import (
     DataDownloadError,
+    FolderObject,
     _path_below_prefix,
     _place,
 )
+from infra.local.s3_objects import S3Location
 from tests.infra.local.platform_client import job_request, resources, wait_for_end, wait_for_phase
 
 Seen = dict[str, dict[str, str]]
@@ -169,7 +169,7 @@ def test_key_listed_twice_in_a_manifest_is_one_file(data: SimpleNamespace) -> No
 def test_object_that_would_leave_its_channel_by_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "channel").mkdir()
     (tmp_path / "channel" / "link").symlink_to(tmp_path)
-    item = ChannelObject(S3Location("inputs", "link/x"), "link/x")
+    item = FolderObject(S3Location("inputs", "link/x"), "link/x")
     with pytest.raises(DataDownloadError, match="leaves its channel's folder"):
         _place(None, item, [tmp_path / "channel"])
 

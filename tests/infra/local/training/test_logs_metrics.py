@@ -11,9 +11,10 @@ import pytest
 from botocore.exceptions import ClientError
 
 from infra.local.api.front import _use_path_style
+from infra.local.jobs.utilisation import put_values
 from infra.local.log_streams import EVENT_MAX_BYTES, LogStreams, _batches
 from infra.local.process_identity import start_ticks
-from infra.local.training.metrics import NAMESPACE, MetricMatcher, put_values
+from infra.local.training.metrics import NAMESPACE, MetricMatcher
 from tests.infra.local.platform_client import run_job
 
 
@@ -141,7 +142,7 @@ def test_more_values_than_a_call_takes_are_put_in_several():
             calls.append(call)
 
     data = [{"Value": number} for number in range(2_500)]
-    put_values(CloudWatch(), data)
+    put_values(CloudWatch(), NAMESPACE, data)
     assert [len(call["MetricData"]) for call in calls] == [1_000, 1_000, 500]
     assert [datum for call in calls for datum in call["MetricData"]] == data
     assert {call["Namespace"] for call in calls} == {NAMESPACE}

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from infra.local.faults.injector import JobFaults
+from infra.local.jobs.execution import ExecutionServices
 from infra.local.state.files import RecordStore
 from infra.local.state.kept import Ledger
-from infra.local.training.execution import ExecutionServices, JobExecution
+from infra.local.training.execution import TrainingExecution
 from infra.local.training.manager import TrainingJobs
 from infra.local.training.record import TrainingJob
 from infra.local.training.runner import EngineRunner
@@ -85,7 +86,9 @@ def test_a_job_that_waits_for_another_platforms_is_stopped(tmp_path: Path) -> No
     job = TrainingJob(REGION, request("waits", GPU, 1), creation_time=0.0)
     job.enter("Starting", 0.0, "Preparing the instances for training.")
     never = threading.Event()
-    execution = JobExecution(job, lambda apply: apply(job), services(tmp_path), JobFaults(), never)
+    execution = TrainingExecution(
+        job, lambda apply: apply(job), services(tmp_path), JobFaults(), never
+    )
     execution.run()
     assert phases({"SecondaryStatusTransitions": job.transitions}) == [
         "Starting",

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from infra.local.interfaces import NodeAttainment, NodeUsage
-from infra.local.training import utilisation
-from infra.local.training.metrics import NAMESPACE
-from infra.local.training.utilisation import (
+from infra.local.jobs import utilisation
+from infra.local.jobs.utilisation import (
     NodeMetrics,
     attained_per_cent,
     cpu_per_cent,
     machine_memory_bytes,
 )
+from infra.local.training.metrics import NAMESPACE
 from tasks.jobs.utilisation import EMULATED_METRICS, read_utilisation, running_time
 from tests.infra.local.platform_client import (
     job_request,
@@ -123,6 +123,6 @@ def test_samples_that_fail_do_not_end_the_job(caplog: pytest.LogCaptureFixture) 
     def broken() -> dict[str, Any]:
         raise OSError("no /proc")
 
-    with NodeMetrics(None, "job", broken, sample_seconds=0.01) as metrics:
+    with NodeMetrics(None, NAMESPACE, "job", broken, sample_seconds=0.01) as metrics:
         wait_until(lambda: "its nodes' metrics could not be written" in caplog.text)
     assert metrics._samples.is_over and not metrics._samples._thread.is_alive()

@@ -13,11 +13,12 @@ import pytest
 from infra.local.engine.container import engine as container_engine
 from infra.local.engine.container.engine import ContainerEngine, launched_over_ssh
 from infra.local.engine.container.images import ImageConfig
-from infra.local.engine.container.nodes import environment_script
+from infra.local.engine.container.nodes import NODE_FOLDER, environment_script
 from infra.local.engine.container.quota import YieldingQuotas
 from infra.local.engine.errors import EngineError
 from infra.local.engine.host.port_lock import SharedSlot, training_slot
 from infra.local.engine.host.room import Room
+from infra.local.interfaces import ProcessingFiles
 
 
 class RecordingCli:
@@ -89,6 +90,24 @@ def test_own_command_replaces_the_images_as_docker_does(
         == command
     )
     assert engine.command_problem(entrypoint, arguments) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [([], ["python3", "app.py", "--all"]), (["--some"], ["python3", "app.py", "--some"])],
+)
+def test_a_processing_job_runs_its_images_own_command(engine, job, arguments, command):
+    files = ProcessingFiles({"ProcessingJobName": "p"}, ["processing/in", "processing/out"])
+    job = replace(job, processing=files, container_arguments=arguments)
+    nodes = engine.prepare(job)
+    image = ImageConfig(("python3", "app.py"), {}, ("--all",))
+    plan = engine._plan(job, nodes[0], nodes, image, 0)
+    assert plan.command == command
+    mounts = [option for option in plan.options if option.startswith("--volume=")]
+    inside = {option.rpartition(":")[2] for option in mounts} - {NODE_FOLDER}
+    assert inside == {"/opt/ml/config", "/opt/ml/output", "/opt/ml/processing"}
+    assert (nodes[0].opt_ml / "processing" / "out").is_dir()
+    assert engine.image_command_problem() is None
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,13 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from infra.local.engine.host import containment
 from infra.local.engine.host.containment import Containment
-from tests.infra.local.engine.engine_bench import Bench, once
+from tests.infra.local.engine.engine_bench import Bench, add_environment, once
 
 SHELL = ("/bin/bash", "-c")
 USER = 65534
@@ -32,10 +31,7 @@ def own(bench: Bench) -> Bench:
     """A bench whose image has an environment, skipped where /opt/ml can't be a node's own."""
     if bench.engine._containment.opt_ml_problem:
         pytest.skip(bench.engine._containment.opt_ml_problem)
-    venv = bench.image / "venv"
-    (venv / "lib" / f"python3.{sys.version_info.minor}" / "site-packages").mkdir(parents=True)
-    (venv / "pyvenv.cfg").write_text(f"home = {Path(sys.base_prefix) / 'bin'}\n")
-    (venv / "bin" / "python").symlink_to(Path(sys.executable).resolve())
+    add_environment(bench.image)
     return bench
 
 
@@ -129,7 +125,7 @@ def test_without_namespaces_an_entry_point_is_refused_with_the_reason_and_the_wa
     bench.engine._containment = Containment((), "unshare: unshare failed: Operation not permitted")
     problem = bench.engine.command_problem(SHELL, ("true",))
     assert problem is not None
-    assert problem.startswith("AlgorithmSpecification.ContainerEntrypoint: ")
+    assert problem.startswith("ContainerEntrypoint: ")
     assert "(unshare: unshare failed: Operation not permitted)" in problem
     assert "--engine container" in problem
     assert bench.engine.command_problem((), ()) is None
@@ -138,7 +134,7 @@ def test_without_namespaces_an_entry_point_is_refused_with_the_reason_and_the_wa
 @once
 def test_arguments_alone_have_no_entry_point_to_go_to(bench):
     problem = bench.engine.command_problem((), ("--verbose",))
-    assert problem is not None and problem.startswith("AlgorithmSpecification.ContainerArguments: ")
+    assert problem is not None and problem.startswith("ContainerArguments: ")
     assert "Name ContainerEntrypoint too" in problem
 
 

@@ -1,5 +1,5 @@
-"""Collects what the nodes left in model/ and output/data/ and uploads it,
-as SageMaker does after training.
+"""Collects what the nodes left in their folders and uploads it, as SageMaker does when they have
+ended.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import BotoCoreError, ClientError
 
 from infra.local.interfaces import Node
+from infra.local.jobs.endings import ClientFault
 from infra.local.node_tree import file_names, open_file
 from infra.local.s3_objects import S3Location
 
@@ -23,19 +24,23 @@ _GZIP_LEVEL = 1
 _TRANSFER = TransferConfig(use_threads=False)
 
 
-class ArtifactUploadError(Exception):
-    """An artifact can't be uploaded; the text is FailureReason's, after "ClientError: "."""
+class ArtifactUploadError(ClientFault):
+    """An artifact can't be uploaded."""
 
 
 def upload_model(s3: Any, nodes: Sequence[Node], model_uri: str, scratch: Path) -> None:
     """model.tar.gz of every node's model folder; one object per file where the URI is a folder."""
-    files = _merged(nodes, "model")
     if model_uri.endswith("/"):
-        for name, node in files.items():
-            with _opened(node, "model", name) as file:
-                _upload(s3, file, S3Location.parse(model_uri + name))
-    elif files:
+        upload_folder(s3, nodes, "model", model_uri)
+    elif files := _merged(nodes, "model"):
         _upload_archive(s3, files, "model", S3Location.parse(model_uri), scratch)
+
+
+def upload_folder(s3: Any, nodes: Sequence[Node], folder: str, prefix_uri: str) -> None:
+    """Every file of every node's folder (a path below /opt/ml) as an object below the prefix."""
+    for name, node in _merged(nodes, folder).items():
+        with _opened(node, folder, name) as file:
+            _upload(s3, file, S3Location.parse(f"{prefix_uri.rstrip('/')}/{name}"))
 
 
 def upload_output(s3: Any, nodes: Sequence[Node], output_prefix: str, scratch: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -17,15 +17,24 @@ from typing import Any, Self
 
 from infra.local.interfaces import NodeAttainment, NodeUsage
 from infra.local.periodic import PeriodicThread
-from infra.local.training.metrics import put_values
 
 SAMPLE_SECONDS = 5.0
 """AWS has a value a minute; jobs are shorter here.
 A sample of 8 nodes takes about 4 ms of CPU time.
 """
 _FIRST_SAMPLE_SECONDS = 0.5
+_MAX_DATA_PER_CALL = 1000
+"""Of PutMetricData."""
 
 logger = logging.getLogger(__name__)
+
+
+def put_values(cloudwatch: Any, namespace: str, data: Sequence[dict[str, Any]]) -> None:
+    """Put them among a namespace's metrics, in as many calls as they need."""
+    for start in range(0, len(data), _MAX_DATA_PER_CALL):
+        cloudwatch.put_metric_data(
+            Namespace=namespace, MetricData=data[start : start + _MAX_DATA_PER_CALL]
+        )
 
 
 class NodeMetrics:
@@ -39,11 +48,13 @@ class NodeMetrics:
     def __init__(
         self,
         cloudwatch: Any,
+        namespace: str,
         job_name: str,
         usage: Callable[[], Mapping[str, NodeUsage]],
         sample_seconds: float = SAMPLE_SECONDS,
     ) -> None:
         self._cloudwatch = cloudwatch
+        self._namespace = namespace
         self._job_name = job_name
         self._usage = usage
         self._memory_bytes = machine_memory_bytes()
@@ -90,7 +101,7 @@ class NodeMetrics:
     def _put(self, make: Callable[[], list[dict[str, Any]]]) -> None:
         """What can't be had or written is reported and left out: metrics must not stop the job."""
         try:
-            put_values(self._cloudwatch, make())
+            put_values(self._cloudwatch, self._namespace, make())
         except Exception:
             logger.exception("%s: its nodes' metrics could not be written", self._job_name)
 

@@ -1,5 +1,5 @@
-"""Copies what the nodes write to a folder (checkpoints, TensorBoard logs) to S3 while they train,
-and back before.
+"""Copies what the nodes write to a folder (checkpoints, TensorBoard logs, continuous outputs) to S3
+while they run, and back before.
 
 One S3 prefix for all nodes, as on AWS: a file of the same name in several nodes' folders is
 algo-1's. What a node removes stays in S3. A file that changes while it is read is uploaded again in
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path, PurePosixPath
@@ -22,20 +22,19 @@ from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import BotoCoreError, ClientError
 
 from infra.local.interfaces import Node
+from infra.local.jobs.endings import ClientFault
 from infra.local.node_tree import file_names, open_file
 from infra.local.periodic import PeriodicThread
 from infra.local.s3_objects import S3Location, download, error_code, error_message, list_keys
 
 SYNC_SECONDS = 2.0
-CHECKPOINTS_PATH = "/opt/ml/checkpoints"
-TENSORBOARD_PATH = "/opt/ml/output/tensorboard"
 _TRANSFER = TransferConfig(use_threads=False)
 
 logger = logging.getLogger(__name__)
 
 
-class RestoreError(Exception):
-    """Checkpoints can't be brought back; the text is FailureReason's, after "ClientError: "."""
+class RestoreError(ClientFault):
+    """Checkpoints can't be brought back."""
 
 
 @dataclass(frozen=True)
@@ -49,27 +48,6 @@ class SyncedFolder:
 
     def on(self, node: Node) -> Path:
         return node.opt_ml / self.path
-
-
-def synced_folders(request: Mapping[str, Any]) -> list[SyncedFolder]:
-    """Of a request: CheckpointConfig's, and TensorBoardOutputConfig's (under
-    <prefix>/<job>/tensorboard-output).
-    """
-    folders = []
-    if checkpoints := request.get("CheckpointConfig"):
-        path = below_opt_ml(checkpoints.get("LocalPath") or CHECKPOINTS_PATH)
-        folders.append(
-            SyncedFolder(
-                path, S3Location.parse(checkpoints["S3Uri"].rstrip("/") + "/"), restored=True
-            )
-        )
-    if board := request.get("TensorBoardOutputConfig"):
-        path = below_opt_ml(board.get("LocalPath") or TENSORBOARD_PATH)
-        uri = (
-            f"{board['S3OutputPath'].rstrip('/')}/{request['TrainingJobName']}/tensorboard-output/"
-        )
-        folders.append(SyncedFolder(path, S3Location.parse(uri), restored=False))
-    return folders
 
 
 def below_opt_ml(local_path: str) -> str:

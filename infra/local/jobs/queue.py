@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Generic
 
 from infra.local.faults.injector import JobFaults
 from infra.local.interfaces import Room
-from infra.local.training.record import PENDING_TOO_LONG, Ending, TrainingJob
+from infra.local.jobs.endings import Ending
+from infra.local.jobs.job import J
 
 
 @dataclass
-class Waiting:
+class Waiting(Generic[J]):
     """A job that waits. Times are Unix seconds."""
 
-    job: TrainingJob
+    job: J
     not_before: float
     faults: JobFaults
     is_virtual: bool = False
@@ -30,7 +32,7 @@ class Waiting:
     def overdue(self, now: float) -> tuple[float, Ending]:
         """When it ends unbegun, and how: no capacity came, or it has waited for too long."""
         if self.is_virtual:
-            return math.inf, PENDING_TOO_LONG
+            return math.inf, Ending("Stopped")
         waited = self.job.longest_wait(now)
         if self.faults.capacity_error is None:
             return waited
@@ -60,33 +62,33 @@ class OneJob:
             self._holder = None
 
 
-class JobQueue:
+class JobQueue(Generic[J]):
     """Jobs in the order they came. One that waits for capacity lets those after it pass; one that
     waits for room does not, since a large job would wait for ever. Not locked: its owner is.
     """
 
     def __init__(self, room: Room) -> None:
         self.room = room
-        self._waiting: list[Waiting] = []
+        self._waiting: list[Waiting[J]] = []
         self._is_full = False
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def __iter__(self) -> Iterator[Waiting]:
+    def __iter__(self) -> Iterator[Waiting[J]]:
         return iter(list(self._waiting))
 
-    def append(self, waiting: Waiting) -> None:
+    def append(self, waiting: Waiting[J]) -> None:
         self._waiting.append(waiting)
 
-    def remove(self, job: TrainingJob) -> bool:
+    def remove(self, job: J) -> bool:
         """Take a job out; False where it doesn't wait."""
         kept = [waiting for waiting in self._waiting if waiting.job is not job]
         removed = len(kept) < len(self._waiting)
         self._waiting = kept
         return removed
 
-    def take_overdue(self, now: float) -> list[tuple[Waiting, Ending]]:
+    def take_overdue(self, now: float) -> list[tuple[Waiting[J], Ending]]:
         """Jobs that end unbegun, and how."""
         ends = [(waiting, *waiting.overdue(now)) for waiting in self]
         ended = [(waiting, ending) for waiting, moment, ending in ends if moment <= now]
@@ -94,7 +96,7 @@ class JobQueue:
             self.remove(waiting.job)
         return ended
 
-    def take_ready(self, now: float) -> Waiting | None:
+    def take_ready(self, now: float) -> Waiting[J] | None:
         """The first job that may begin, with room taken for it;
         None where none may, or there is no room for it.
         """
@@ -110,7 +112,7 @@ class JobQueue:
             self._is_full = False
             return None
         job = first.job
-        self._is_full = not self.room.take(job.name, job.instance_type, job.instance_count)
+        self._is_full = not self.room.take(job.run_name, job.instance_type, job.instance_count)
         if self._is_full:
             return None
         self.remove(job)

@@ -1,0 +1,227 @@
+"""The way of one job of any kind with an engine: its image, its turn on the machine, its nodes with
+their log, and how a segment of it ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Generic
+
+from infra.local.api.in_process import ClientFactory
+from infra.local.faults.injector import JobFaults
+from infra.local.faults.training_watch import TimesStruck, TrainingWatch
+from infra.local.interfaces import Engine, ImageStore, Node, RunResult
+from infra.local.jobs.downloads import DownloadInterrupted
+from infra.local.jobs.endings import (
+    ClientFault,
+    Ending,
+    ImageNotFoundError,
+    WaitEnded,
+    internal_error,
+)
+from infra.local.jobs.job import Change, J, Job
+from infra.local.jobs.utilisation import NodeMetrics
+from infra.local.log_streams import LogStreams
+from infra.local.sagemaker.metric_series import MetricSeries
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ExecutionServices:
+    """What jobs are run with."""
+
+    engine: Engine
+    images: ImageStore
+    clients: ClientFactory
+    cold_start_seconds: float = 0.0
+    clock: Callable[[], float] = time.time
+    file_systems: Mapping[str, Path] = field(default_factory=dict)
+    """Id -> the folder of this machine that stands for it."""
+    series: MetricSeries = field(default_factory=MetricSeries)
+
+
+class JobExecution(ABC, Generic[J]):
+    """Runs one job to its end in the calling thread. Every outcome ends up in the job's record;
+    nothing is raised.
+    """
+
+    group: ClassVar[str]
+    """The log group of its streams, and the namespace of its nodes' metrics."""
+
+    def __init__(
+        self,
+        job: J,
+        change: Change[J],
+        services: ExecutionServices,
+        faults: JobFaults,
+        stop: threading.Event,
+    ) -> None:
+        self._job = job
+        self._change = change
+        self._services = services
+        self._engine = services.engine
+        self._clock = services.clock
+        self._stop = stop
+        # All clients now: making one takes a tenth of a second, which would be the job's.
+        self._s3, self._logs, self._cloudwatch = (
+            services.clients(service, job.region) for service in ("s3", "logs", "cloudwatch")
+        )
+        self._rules = [rule for rule in faults.training if rule.concerns(job)]
+        self._times_struck: TimesStruck = Counter()
+        self._ran_seconds = 0.0
+        self._start_seconds = services.cold_start_seconds
+
+    @abstractmethod
+    def _run_in_turn(self) -> Ending:
+        """One segment, on a machine that is held for it."""
+
+    def _goes_on(self, ending: Ending) -> bool:
+        """Whether another segment follows; if so, the job is brought to where that begins."""
+        return False
+
+    def _wait_limit(self, now: float) -> tuple[float, Ending]:
+        """When the modelled start-up of instances has taken too long, and how the job then ends."""
+        return self._job.longest_wait(now)
+
+    def _note_wait(self) -> None:
+        """Another platform's job has the machine."""
+
+    def run(self) -> None:
+        try:
+            ending = self._segment()
+            while self._goes_on(ending):
+                self._clean_up()
+                ending = self._segment()
+            self._finish(ending)
+        finally:
+            self._clean_up()
+
+    def _segment(self) -> Ending:
+        try:
+            if problem := missing_image(self._services.images, self._job):
+                raise ImageNotFoundError(problem)
+            self._wait_for_instances()
+            with self._turn():
+                return self._run_in_turn()
+        except ClientFault as error:
+            return Ending("Failed", f"ClientError: {error}")
+        except DownloadInterrupted:
+            return Ending("Stopped")
+        except WaitEnded as wait:
+            return wait.ending
+        except Exception as error:
+            logger.exception("Job %s: the platform failed", self._job.name)
+            return Ending("Failed", internal_error(error))
+        finally:
+            self._end_instances()
+
+    def _wait_for_instances(self) -> None:
+        """Let the modelled start-up of instances pass. Raises WaitEnded for a stop, and for a wait
+        that is too long.
+        """
+        now = self._clock()
+        deadline, ending = self._wait_limit(now)
+        seconds = min(self._start_seconds, deadline - now)
+        if seconds > 0 and self._stop.wait(seconds):
+            raise WaitEnded(Ending("Stopped"))
+        if self._clock() >= deadline:
+            raise WaitEnded(ending)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Hold this machine for the segment. Raises WaitEnded where the job ends
+        before it is its turn.
+
+        While another platform's job has the machine this one waits, as if AWS had no instances for
+        it: that time is not billable, and MaxRuntimeInSeconds does not pass.
+        """
+        now = self._clock()
+        ends_at, ending = self._job.longest_wait(now)
+        deadline = time.monotonic() + ends_at - now
+        with self._engine.turn(self._job.spec(), self._stop, deadline, self._note_wait) as is_held:
+            if not is_held:
+                raise WaitEnded(Ending("Stopped") if self._stop.is_set() else ending)
+            yield
+
+    def _prepare(self) -> Sequence[Node]:
+        """The nodes, with which the segment begins."""
+        nodes = self._engine.prepare(self._job.spec())
+        now = self._clock()
+        self._change(lambda job: job.begin_segment(now))
+        return nodes
+
+    def _watch(self) -> TrainingWatch:
+        """For the faults that are due while the nodes run."""
+        return TrainingWatch(
+            self._rules,
+            self._times_struck,
+            self._stop,
+            lambda host: self._engine.kill_node(self._job.spec(), host),
+        )
+
+    def _run_nodes(
+        self,
+        nodes: Sequence[Node],
+        watch: TrainingWatch,
+        left_seconds: float,
+        on_line: Callable[[str, int], None] = lambda line, unix_milliseconds: None,
+    ) -> RunResult:
+        """Run the nodes to their end, with their log, their metrics and the faults that strike."""
+        spec = self._job.spec()
+        metrics = NodeMetrics(
+            self._cloudwatch, self.group, self._job.name, lambda: self._engine.usage(spec)
+        )
+        with LogStreams(self._logs, self.group) as streams, metrics, watch:
+            opened_milliseconds = int(self._clock() * 1000)
+            for node in nodes:
+                streams.open(node.host, f"{self._job.name}/{node.host}-{opened_milliseconds}")
+
+            def take(host: str, line: str, unix_milliseconds: int) -> None:
+                streams.write(host, line, unix_milliseconds)
+                on_line(line, unix_milliseconds)
+                watch.feed(line)
+
+            began = time.monotonic()
+            result = self._engine.run(spec, nodes, take, watch.halt, max(0.0, left_seconds))
+            self._ran_seconds += time.monotonic() - began
+            metrics.put_attainment(result.attainment)
+        return result
+
+    # -- changes of the record ---------------------------------------------------------------------
+
+    def _end_instances(self) -> None:
+        now = self._clock()
+        self._change(lambda job: job.end_segment(now))
+
+    def _finish(self, ending: Ending) -> None:
+        now = self._clock()
+        self._change(lambda job: job.end(ending, now))
+
+    def _clean_up(self) -> None:
+        """What can't be removed is reported: the job's outcome is decided,
+        and folders must not change it.
+        """
+        try:
+            self._engine.clean_up(self._job.spec())
+        except Exception:
+            logger.exception("Job %s: its nodes' folders could not be removed", self._job.name)
+
+
+def missing_image(images: ImageStore, job: Job) -> str | None:
+    """Why the job's image can't be had, in AWS's words, or None."""
+    if images.resolve(job.image_uri) is not None:
+        return None
+    return (
+        f"Cannot find the requested image {job.image_uri}. Please check if your ECR repository and"
+        f" image exist and role {job.request['RoleArn']} has proper pull permissions for SageMaker:"
+        " ecr:BatchCheckLayerAvailability, ecr:BatchGetImage, ecr:GetDownloadUrlForLayer"
+    )

@@ -1,0 +1,22 @@
+"""Where what a job makes is to go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from infra.local.api.protocol import validation_error
+from infra.local.s3_objects import S3Location
+
+
+def refuse_missing_bucket(s3: Any, uri: str, member: str, role_arn: str, region: str) -> None:
+    """What a job makes must have a place to go, or its time is lost. Raises ValidationException."""
+    bucket = S3Location.parse(uri).bucket
+    try:
+        s3.head_bucket(Bucket=bucket)
+    except (ClientError, BotoCoreError) as error:
+        raise validation_error(
+            f'The S3 bucket "{bucket}" given in {member} "{uri}" does not exist or can not be'
+            f' accessed with the role "{role_arn}" in region {region}.'
+        ) from error

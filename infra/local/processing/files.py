@@ -1,0 +1,51 @@
+"""The inputs and outputs of a Processing job: which folder of its nodes is which place in S3."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from infra.local.jobs.downloads import Download
+
+_ROOT = ("/", "opt", "ml", "processing")
+
+
+@dataclass(frozen=True)
+class Output:
+    """A folder, below /opt/ml, and the S3 prefix that its files go to."""
+
+    folder: str
+    uri: str
+    is_continuous: bool
+
+
+def input_folders(request: Mapping[str, Any]) -> list[Download]:
+    """Of the inputs that the platform downloads. Raises ValueError for a LocalPath elsewhere."""
+    inputs = [one["S3Input"] for one in request.get("ProcessingInputs", []) if _is_ours(one)]
+    return [Download(one, _folder(one)) for one in inputs]
+
+
+def output_folders(request: Mapping[str, Any]) -> list[Output]:
+    """Of the outputs that the platform uploads. Raises ValueError for a LocalPath elsewhere."""
+    outputs = request.get("ProcessingOutputConfig", {}).get("Outputs", [])
+    return [
+        Output(_folder(one), one["S3Uri"], one["S3UploadMode"] == "Continuous")
+        for one in (output["S3Output"] for output in outputs if _is_ours(output))
+    ]
+
+
+def _is_ours(one: Mapping[str, Any]) -> bool:
+    """Whether the platform moves the data, and not the application."""
+    return not one.get("AppManaged")
+
+
+def _folder(place: Mapping[str, Any]) -> str:
+    path = place.get("LocalPath")
+    if path is None:
+        raise ValueError("LocalPath must be given, unless AppManaged is true")
+    parts = PurePosixPath(path).parts
+    if parts[:4] != _ROOT or len(parts) < 5 or ".." in parts:
+        raise ValueError(f"LocalPath {path} must begin with /opt/ml/processing/")
+    return "/".join(parts[3:])

@@ -1,0 +1,57 @@
+"""Keeps every Processing job of the platform, and their quotas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from infra.local.jobs.book import JobBook
+from infra.local.jobs.queue import Waiting
+from infra.local.jobs.quotas import check_quota
+from infra.local.processing.limits import usage_quota
+from infra.local.processing.record import ProcessingJob
+from infra.local.processing.runner import ProcessingRunner
+
+
+class ProcessingJobs(JobBook[ProcessingJob]):
+    """The Processing jobs."""
+
+    kind = "processing"
+    not_found = "Could not find requested job with name: {name}"
+    name_taken = (
+        "Job name must be unique within an AWS account and region, and a job with this name"
+        " already exists ({arn})"
+    )
+    _runner: ProcessingRunner
+
+    def _read(self, record: Mapping[str, Any]) -> ProcessingJob:
+        return ProcessingJob.from_record(record)
+
+    def create(self, region: str, request: dict[str, Any]) -> ProcessingJob:
+        """Accept a valid request. Raises ResourceInUse, ResourceLimitExceeded, NotKept;
+        capacity is no API error.
+        """
+        self._runner.check(request)
+        now = self._clock()
+        job = ProcessingJob(
+            region=region,
+            request=request,
+            creation_time=now,
+            last_modified_time=now,
+            tags=request.get("Tags", []),
+            account_id=self._runner.account_id,
+        )
+        problem = self._runner.capacity_problem(job)
+        with self._changed:
+            self._refuse_while_closing()
+            self._refuse_taken_name(job)
+            of_type = [
+                other for other in self._jobs.values() if other.instance_type == job.instance_type
+            ]
+            in_use = self._instances_in_use(of_type)
+            quota = usage_quota(job.instance_type)
+            check_quota(self._quotas, quota, in_use, job.instance_count)
+            faults = self._faults.job_faults(job.name, request.get("Environment", {}))
+            self._save_new(job)
+            self._accept(Waiting(job, now + faults.pending_seconds, faults), problem)
+        return job

@@ -1,0 +1,95 @@
+"""What runs a Processing job: an engine with this machine's processes, or nothing in a
+simulation.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from infra.local.api.protocol import ACCOUNT_ID, SIMULATED_ACCOUNT_ID, validation_error
+from infra.local.faults.injector import JobFaults
+from infra.local.jobs.book import Runner
+from infra.local.jobs.execution import ExecutionServices
+from infra.local.jobs.job import Change
+from infra.local.processing.execution import ProcessingExecution
+from infra.local.processing.record import ProcessingJob
+
+
+class ProcessingRunner(Runner[ProcessingJob], Protocol):
+    """Runs Processing jobs. `account_id` is in the ARNs of its jobs."""
+
+    @property
+    def account_id(self) -> str:
+        """Twelve digits that no AWS account has."""
+
+    def check(self, request: Mapping[str, Any]) -> None:
+        """Raise ValidationException for a request that the job can't be run of."""
+
+    def capacity_problem(self, job: ProcessingJob) -> str | None:
+        """Why there is no room for the job at all (the text after "CapacityError: "), or None."""
+
+
+class EngineProcessingRunner:
+    """Runs jobs with an engine: their nodes are real."""
+
+    account_id = ACCOUNT_ID
+
+    def __init__(self, services: ExecutionServices) -> None:
+        self._services = services
+
+    def check(self, request: Mapping[str, Any]) -> None:
+        """Raise ValidationException for what this machine's nodes can't be started with."""
+        app, engine = request["AppSpecification"], self._services.engine
+        entrypoint, arguments = app.get("ContainerEntrypoint"), app.get("ContainerArguments", ())
+        problem = (
+            engine.command_problem(entrypoint, arguments)
+            if entrypoint
+            else engine.image_command_problem()
+        )
+        if problem:
+            raise validation_error(f"AppSpecification.{problem}")
+
+    def capacity_problem(self, job: ProcessingJob) -> str | None:
+        return self._services.engine.capacity_problem(job.instance_type, job.instance_count)
+
+    def run(
+        self,
+        job: ProcessingJob,
+        change: Change[ProcessingJob],
+        faults: JobFaults,
+        stop: threading.Event,
+    ) -> None:
+        ProcessingExecution(job, change, self._services, faults, stop).run()
+
+    def clean_up(self, job: ProcessingJob) -> None:
+        self._services.engine.clean_up(job.spec())
+
+
+class NoProcessing:
+    """A simulation's: a program that doesn't run has no outputs, and no model could tell them."""
+
+    account_id = SIMULATED_ACCOUNT_ID
+
+    def check(self, request: Mapping[str, Any]) -> None:
+        """Refuse every request."""
+        raise validation_error(
+            "A simulation runs no program, so a Processing job would have no outputs: start the"
+            " local platform with --engine process or container."
+        )
+
+    def capacity_problem(self, job: ProcessingJob) -> str | None:
+        return None
+
+    def run(
+        self,
+        job: ProcessingJob,
+        change: Change[ProcessingJob],
+        faults: JobFaults,
+        stop: threading.Event,
+    ) -> None:
+        """It has no jobs."""
+
+    def clean_up(self, job: ProcessingJob) -> None:
+        """It has no jobs."""

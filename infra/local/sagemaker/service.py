@@ -1,0 +1,90 @@
+"""SageMaker as the front dispatches to it: the actions of training jobs and of Processing jobs, and
+the tags of both.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from infra.local.api.in_process import ClientFactory
+from infra.local.api.protocol import JsonService
+from infra.local.api.validation import RequestValidator
+from infra.local.processing.manager import ProcessingJobs
+from infra.local.processing.service import ProcessingApi
+from infra.local.sagemaker.tags import check_new_tags
+from infra.local.training.limits import LOCAL_INSTANCE_TYPES
+from infra.local.training.manager import TrainingJobs
+from infra.local.training.service import TrainingApi
+
+_REFUSED = frozenset({"ListTrainingJobsForHyperParameterTuningJob"})
+"""moto would answer it from its own training jobs, which don't know ours."""
+_KINDS = (":training-job/", ":processing-job/")
+
+
+class Tagged(Protocol):
+    """Jobs of one kind, as far as their tags go."""
+
+    def tags(self, region: str, arn: str) -> list[dict[str, str]]: ...
+
+    def add_tags(
+        self, region: str, arn: str, tags: list[dict[str, str]]
+    ) -> list[dict[str, str]]: ...
+
+    def delete_tags(self, region: str, arn: str, keys: list[str]) -> None: ...
+
+
+def sagemaker_service(
+    training: TrainingJobs, processing: ProcessingJobs, clients: ClientFactory
+) -> JsonService:
+    tags = TagsApi(training, processing)
+    widened = {
+        "TrainingInstanceType": LOCAL_INSTANCE_TYPES,
+        "ProcessingInstanceType": LOCAL_INSTANCE_TYPES,
+    }
+    return JsonService(
+        target_prefix="SageMaker",
+        signing_name="sagemaker",
+        actions={
+            **TrainingApi(training, clients).actions(),
+            **ProcessingApi(processing, clients).actions(),
+            "AddTags": tags.add,
+            "DeleteTags": tags.delete,
+            "ListTags": tags.list,
+        },
+        refused=_REFUSED,
+        check=RequestValidator("sagemaker", widened).check,
+        claims=_is_about_jobs,
+    )
+
+
+class TagsApi:
+    """Tags of jobs, whose ARN says of which kind they are.
+    Methods take (region, request) and return the answer.
+    """
+
+    def __init__(self, training: Tagged, processing: Tagged) -> None:
+        self._jobs = dict(zip(_KINDS, (training, processing), strict=True))
+
+    def add(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        check_new_tags(request["Tags"])
+        arn = request["ResourceArn"]
+        return {"Tags": self._of(arn).add_tags(region, arn, request["Tags"])}
+
+    def delete(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        arn = request["ResourceArn"]
+        self._of(arn).delete_tags(region, arn, request["TagKeys"])
+        return {}
+
+    def list(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        arn = request["ResourceArn"]
+        return {"Tags": self._of(arn).tags(region, arn)}
+
+    def _of(self, arn: str) -> Tagged:
+        return next(jobs for kind, jobs in self._jobs.items() if kind in arn)
+
+
+def _is_about_jobs(action: str, request: dict[str, Any]) -> bool:
+    """Tags and Search serve many kinds of resource; those that aren't our jobs are moto's."""
+    if action == "Search":
+        return request.get("Resource") == "TrainingJob"
+    return "Tags" not in action or any(kind in str(request.get("ResourceArn")) for kind in _KINDS)
