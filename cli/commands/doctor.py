@@ -132,7 +132,7 @@ def check_packages(config: BenchmarkConfig) -> Finding:
 
 
 def check_control_groups(config: BenchmarkConfig) -> Finding:
-    command = [sys.executable, "-P", "-m", "infra.local.engine.host.cgroups"]
+    command = [sys.executable, "-P", "-m", "infra.local.engine.host.scope"]
     looked = subprocess.run(
         command, capture_output=True, text=True, timeout=_CALL_SECONDS, check=False
     )

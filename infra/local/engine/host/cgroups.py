@@ -147,6 +147,11 @@ def look_for_quotas(
     return False, "cgroups not writable" if parents else "no cgroup cpu controller"
 
 
+def v1_quotas_look_writable() -> bool:
+    """Whether quotas can be had without a group of systemd's, which are cgroup v2's."""
+    return look_for_quotas(found for found in _candidate_parents() if found[0] == 1)[0]
+
+
 def enclosing_groups() -> list[Path]:
     """This process's groups and all above them, as far as they are mounted here."""
     return list(
@@ -201,7 +206,8 @@ def _step_down(folder: Path) -> None:
     """Make room in a group that this process has to itself, as in a scope of its own
     (infra/local/engine/host/scope.py): it goes into a group below.
     """
-    if _read_lines(folder / "cgroup.procs") == [str(os.getpid())]:
+    available = _first_line(folder / "cgroup.controllers").split()
+    if "cpu" in available and _read_lines(folder / "cgroup.procs") == [str(os.getpid())]:
         below = folder / "platform"
         below.mkdir(exist_ok=True)
         (below / "cgroup.procs").write_text(str(os.getpid()))

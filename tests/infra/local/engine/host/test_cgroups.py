@@ -120,15 +120,21 @@ def test_a_look_for_quotas_changes_nothing(v2_parent, tmp_path):
     assert cgroups.look_for_quotas(iter([])) == (False, "no cgroup cpu controller")
 
 
-@pytest.mark.parametrize("beside", [[], [1]])
-def test_a_group_that_the_platform_has_to_itself_is_left_for_one_below(v2_parent, beside):
+@pytest.mark.parametrize(
+    ("beside", "controllers", "moves"),
+    [([], "cpu memory", True), ([1], "cpu memory", False), ([], "memory", False)],
+)
+def test_a_group_that_the_platform_has_to_itself_is_left_for_one_below(
+    v2_parent, beside, controllers, moves
+):
     """The kernel gives no controller to the children of a group that has processes."""
     (v2_parent / "cgroup.subtree_control").write_text("")
+    (v2_parent / "cgroup.controllers").write_text(controllers)
     procs = "".join(f"{pid}\n" for pid in [os.getpid(), *beside])
     (v2_parent / "cgroup.procs").write_text(procs)
     (v2_parent / "platform").mkdir()
     CpuQuotas(2, v2_parent / "nodes").create("job.algo-1")
     moved = v2_parent / "platform" / "cgroup.procs"
-    assert moved.exists() is not bool(beside)
-    assert beside or moved.read_text() == str(os.getpid())
+    assert moved.exists() is moves
+    assert not moves or moved.read_text() == str(os.getpid())
     assert (v2_parent / "cgroup.subtree_control").read_text() == "+cpu"

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.engine.host import scope
+from infra.local.engine.host import cgroups, scope
 from infra.local.engine.host.scope import scope_command
 
 
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Of a user who may write no quota, with a `systemd-run` that runs what it is given."""
-    monkeypatch.setattr(scope, "look_for_quotas", lambda: (False, "cgroups not writable"))
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setattr(cgroups, "_candidate_parents", lambda: iter([(2, tmp_path)]))
     place(
         tmp_path, f'echo "$@" > {tmp_path}/asked; while [ "$1" != -- ]; do shift; done; shift; "$@"'
     )
@@ -52,7 +53,19 @@ def test_none_is_asked_for_where_there_is_no_systemd(environment):
     assert scope_command({"PATH": "/nowhere"}) == []
 
 
-def test_none_is_asked_for_where_quotas_can_be_written(environment, tmp_path, monkeypatch):
-    monkeypatch.setattr(scope, "look_for_quotas", lambda: (True, "cgroup v1"))
+@pytest.mark.parametrize(("user", "version"), [(0, 2), (1000, 1)])
+def test_none_is_asked_for_where_quotas_can_be_written(
+    environment, tmp_path, monkeypatch, user, version
+):
+    """The folder is writable; where it is cgroup v2's, that is no reason (as other tests show)."""
+    monkeypatch.setattr("os.geteuid", lambda: user)
+    monkeypatch.setattr(cgroups, "_candidate_parents", lambda: iter([(version, tmp_path)]))
     assert scope_command(environment) == []
     assert not (tmp_path / "asked").exists()
+
+
+def test_what_a_server_will_find_is_looked_for_where_it_will_be(environment, tmp_path, monkeypatch):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert scope.main() in (0, 1)
+    assert (tmp_path / "asked").read_text().endswith("infra.local.engine.host.cgroups\n")
