@@ -36,8 +36,9 @@ from flows.stages.form import (
     log_to_run,
 )
 from flows.stages.preflight import preflight
-from flows.stages.prepare import changes_since, check_same_objects, prepare_inputs
+from flows.stages.prepare import changes_since, prepare_inputs
 from flows.stages.regression import alarm_on_regression
+from flows.stages.remote_data import check_same_objects, with_changes
 from flows.stages.signals import ended_once
 from flows.stages.sweep import run_sweep, say_plan
 from scaling import names
@@ -227,7 +228,8 @@ def _run_benchmark(
     if stopped and not outcomes:
         raise _stopped(inputs.sweep_id, missing)
     with stage("report"):
-        report, folder = make_report(config, inputs, plan, outcomes, provenance)
+        made_of = with_changes(config, inputs.sweep_id, provenance)
+        report, folder = make_report(config, inputs, plan, outcomes, made_of)
     if stopped:
         raise _stopped(inputs.sweep_id, missing)
     return SweepResult(inputs.sweep_id, report, folder, len(asked), missing, run.given_up)
@@ -354,7 +356,7 @@ def _continue_sweep(
     _tell_name(config, sweep)
     record = read_sweep_record(config.platform, sweep)
     _check_config(config, sweep)
-    check_same_objects(config, record["provenance"]["dataset_digest"])
+    check_same_objects(config, sweep, record["provenance"]["dataset_digest"])
     inputs = recorded_inputs(sweep, record)
     changes = changes_since(config, inputs, record["provenance"])
     if changes and not as_started:
