@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 CALLS_AT_ONCE = 16
-_CLASSES = ("09", "AZ", "az")
+_CLASSES = (("0", "9"), ("A", "Z"), ("a", "z"))
 _LAST_CUT = "\x7f"
 """Cuts are made below it: keys beyond ASCII are listed as one range."""
 

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moto.s3.models import FakeBucket, FakeKey, S3Backend
+from moto.s3.models import FakeKey, S3Backend
 
 import infra.local.api.moto_backend  # noqa: F401  (sets moto's listing up)
 from infra.local.api.moto_listing import SortedKeyStore
@@ -30,12 +31,11 @@ def by_theirs(keys: list[str], prefix: str, delimiter: str | None, after: str) -
 
 
 def a_bucket(keys: list[str]) -> tuple[S3Backend, Any]:
-    """A bucket with those keys, of no account's list of names."""
+    """A bucket with those keys; moto keeps a list of all names, so its own is used once."""
     backend = S3Backend("us-east-1", "123456789012")
-    bucket = FakeBucket("data", "123456789012", "us-east-1")
-    backend.buckets["data"] = bucket
+    bucket = backend.create_bucket(f"listed-{uuid4()}", "us-east-1")
     for key in keys:
-        backend.put_object("data", key, b"")
+        backend.put_object(bucket.name, key, b"")
     return backend, bucket
 
 
