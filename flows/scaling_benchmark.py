@@ -37,8 +37,9 @@ from flows.stages.form import (
 )
 from flows.stages.graph import in_stage
 from flows.stages.preflight import preflight
-from flows.stages.prepare import changes_since, check_same_objects, prepare_inputs
+from flows.stages.prepare import changes_since, prepare_inputs
 from flows.stages.regression import alarm_on_regression
+from flows.stages.remote_data import check_same_objects, with_changes
 from flows.stages.signals import ended_once
 from flows.stages.sweep import run_sweep, say_plan
 from scaling import names
@@ -230,9 +231,12 @@ def _run_benchmark(
     stopped = bool(missing) and is_sweep_stopped(config.platform, inputs.sweep_id, earlier_mark)
     if stopped and not outcomes:
         raise _stopped(inputs.sweep_id, missing)
-    report, folder = in_stage(
-        "report", lambda: make_report(config, inputs, plan, outcomes, provenance)
-    )
+
+    def make() -> tuple[ScalingReport, Path]:
+        made_of = with_changes(config, inputs.sweep_id, provenance)
+        return make_report(config, inputs, plan, outcomes, made_of)
+
+    report, folder = in_stage("report", make)
     if stopped:
         raise _stopped(inputs.sweep_id, missing)
     return SweepResult(inputs.sweep_id, report, folder, len(asked), missing, run.given_up)
@@ -356,7 +360,7 @@ def _continue_sweep(
     _tell_name(config, sweep)
     record = read_sweep_record(config.platform, sweep)
     _check_config(config, sweep)
-    check_same_objects(config, record["provenance"]["dataset_digest"])
+    check_same_objects(config, sweep, record["provenance"]["dataset_digest"])
     inputs = recorded_inputs(sweep, record)
     changes = changes_since(config, inputs, record["provenance"])
     if changes and not as_started:

@@ -25,7 +25,8 @@ from scaling.planning.plan import POLICY_LABELS, SweepPlan
 from scaling.planning.request import ResolvedInputs, build_request
 from scaling.rules.rule import Facts
 from scaling.secrets import hide_secrets
-from tasks.dataset.files import channel_folders, scan_directory, split_uri
+from tasks.dataset.files import channel_folders, scan_directory
+from tasks.dataset.remote.objects import split_uri
 from tasks.image.find import read_context
 from tasks.jobs.request import shape_problems
 from tasks.jobs.source import code_uri

@@ -21,19 +21,16 @@ from configs.catalogue import load_catalogue
 from configs.dataset import DatasetConfig
 from configs.models import BenchmarkConfig, ImageConfig
 from flows.stages.graph import in_stage
+from flows.stages.remote_data import check_unchanged
 from scaling import names
 from scaling.planning.request import ResolvedInputs
 from scaling.report.sources import at_start_text
 from scaling.rules.rule import Requirements
-from tasks.dataset.files import (
-    channel_folders,
-    describe_remote_dataset,
-    download_remote_dataset,
-    scan_directory,
-    split_uri,
-    upload_dataset,
-)
+from tasks.dataset.files import channel_folders, scan_directory, upload_dataset
+from tasks.dataset.remote.objects import RemoteDataset, describe_remote_dataset
+from tasks.dataset.remote.validation import validate_remote
 from tasks.dataset.validation import check_age, keep_data_docs, validate_files
+from tasks.dataset.validation_report import ValidationReport
 from tasks.errors import DatasetMissing, ImageBuildFailed, PreflightRefused
 from tasks.events import about
 from tasks.image.bases import pin_base_images, pin_container, with_container
@@ -51,12 +48,13 @@ _OF_DATASET, _OF_IMAGE = about("message", stage="dataset"), about("message", sta
 @dataclass(frozen=True)
 class _SentDataset:
     """Where the jobs find the dataset; `folders` are those that become channels. Nothing of it
-    where there is none.
+    where there is none. `used_there` is what was validated of one that lay in S3.
     """
 
     uri: str | None
     digest: str | None
     folders: tuple[str, ...]
+    used_there: RemoteDataset | None = None
 
 
 def prepare_inputs(config: BenchmarkConfig, sweep: str) -> tuple[ResolvedInputs, dict[str, Any]]:
@@ -80,10 +78,10 @@ def _prepare(
     context = None if existing else _read_context(config)
     found = context and find_image.submit(config.platform, config.image, context)
     of_image = copy_context()
-    with tempfile.TemporaryDirectory(prefix="nodesweep-") as scratch, ExitStack() as stack:
+    with ExitStack() as stack:
 
         def bring_dataset() -> tuple[_SentDataset, str | None, Image | PrefectFuture[Image] | None]:
-            send = _validated_dataset(config, sweep, Path(scratch))
+            send = _validated_dataset(config, sweep)
             image: Image | PrefectFuture[Image] | None = found.result() if found else None
             if context and image is None:
                 image = building = of_image.run(_start_build, config, context)
@@ -101,6 +99,8 @@ def _prepare(
         image = _with_packages(config, made_of["image_base_uri"], layer)
     elif packages is not None:
         made_of["requirements_at_start"] = str(packages.at_start)
+    if dataset.used_there is not None:
+        check_unchanged(config, dataset.used_there)
     built = "built" if image.built else "not built"
     logger.info("image %s (%s)", image.uri, built, extra=_OF_IMAGE)
     inputs = ResolvedInputs(sweep, image.uri, dataset.uri, source_uri, dataset.folders)
@@ -125,22 +125,6 @@ def changes_since(
         )
         if text
     ]
-
-
-def check_same_objects(config: BenchmarkConfig, recorded_digest: str | None) -> None:
-    """Nothing brings back objects that were used where they lie in S3: raises PreflightRefused
-    where they changed.
-    """
-    section = config.dataset
-    if section is None or not section.is_remote:
-        return
-    digest, _ = describe_remote_dataset(config.platform, section)
-    if digest != recorded_digest:
-        raise PreflightRefused(
-            f"dataset.source: the objects under {section.source} are no longer those the sweep"
-            f" began with (digest {digest}, recorded {recorded_digest});"
-            " restore them, or start a new sweep"
-        )
 
 
 def _code_change(
@@ -212,9 +196,7 @@ def _packages_change(config: BenchmarkConfig, inputs: ResolvedInputs, base_uri: 
     return f"training.source_dir: {REQUIREMENTS_FILE} in {config.training.source_dir} has changed"
 
 
-def _validated_dataset(
-    config: BenchmarkConfig, sweep: str, scratch: Path
-) -> Callable[[], _SentDataset]:
+def _validated_dataset(config: BenchmarkConfig, sweep: str) -> Callable[[], _SentDataset]:
     """Check the dataset; returns the call that brings it to S3
     (for a remote one there is nothing to bring).
     """
@@ -222,7 +204,7 @@ def _validated_dataset(
     if section is None:
         return lambda: _SentDataset(None, None, ())
     if section.is_remote:
-        return _remote_dataset(config, section, sweep, scratch)
+        return _remote_dataset(config, section, sweep)
     dataset = scan_directory(section)
     folders = channel_folders(section, [file.name for file in dataset.files])
     logger.info(
@@ -230,7 +212,8 @@ def _validated_dataset(
         extra=_OF_DATASET,
     )  # fmt: skip
     if section.is_table:
-        _validate(config, section, sweep, [file.path for file in dataset.files])
+        report = validate_files(section, [file.path for file in dataset.files])
+        _keep(config, sweep, report)
     else:
         check_age(section, {file.name: file.path.stat().st_mtime for file in dataset.files})
 
@@ -245,31 +228,23 @@ def _validated_dataset(
 
 
 def _remote_dataset(
-    config: BenchmarkConfig, section: DatasetConfig, sweep: str, scratch: Path
+    config: BenchmarkConfig, section: DatasetConfig, sweep: str
 ) -> Callable[[], _SentDataset]:
-    digest, objects = describe_remote_dataset(config.platform, section)
-    bucket, prefix = split_uri(section.source)
-    folders = channel_folders(section, [key.removeprefix(prefix) for key in objects])
+    found = describe_remote_dataset(config.platform, section)
+    folders = channel_folders(section, map(found.name_of, found.objects))
     logger.info(
-        "dataset %s: %d objects, used where they are", section.source, len(objects),
-        extra=_OF_DATASET,
+        "dataset %s: %d objects, %d bytes, used where they are", section.source,
+        len(found.objects), found.size_bytes, extra=_OF_DATASET,
     )  # fmt: skip
     if section.is_table:
-        _validate(
-            config,
-            section,
-            sweep,
-            download_remote_dataset(config.platform, section, objects, scratch),
-        )
+        _keep(config, sweep, validate_remote(config.platform, section, found))
     else:
-        check_age(section, {key: modified.timestamp() for key, modified in objects.items()})
-    return lambda: _SentDataset(f"s3://{bucket}/{prefix}", digest, folders)
+        check_age(section, {item.key: item.modified.timestamp() for item in found.objects})
+    return lambda: _SentDataset(found.uri, found.digest, folders, found)
 
 
-def _validate(
-    config: BenchmarkConfig, section: DatasetConfig, sweep: str, paths: list[Path]
-) -> None:
-    report = validate_files(section, paths)
+def _keep(config: BenchmarkConfig, sweep: str, report: ValidationReport) -> None:
+    """The verdict's page, whatever it is. Raises ValidationFailed."""
     folder = Path(config.report.directory) / sweep
     keep_data_docs(
         config.platform, names.report_key(config.platform.prefix, sweep, ""), report, folder

@@ -44,7 +44,7 @@ from scaling.report.model import (
     SteadyWindow,
     SweepCosts,
 )
-from scaling.report.sources import at_start_text, is_phase
+from scaling.report.sources import at_start_text, changed_dataset_text, is_phase
 from scaling.report.unmatched import find_unmatched
 from scaling.secrets import hide_in_config, hide_secrets
 
@@ -139,6 +139,7 @@ def analyse(
         *projected_notes(config, rows, check, progress),
         *find_caveats(Evidence(report, planned, rules.parity.tolerance)),
         *_installed_at_start(provenance),
+        *_changed_dataset(provenance),
     )
     return report.model_copy(update={"caveats": caveats})
 
@@ -149,6 +150,12 @@ def _installed_at_start(provenance: Mapping[str, Any]) -> Sequence[str]:
     """
     reason = _text(provenance.get("requirements_at_start"))
     return [] if reason is None else [f"{at_start_text(reason)}."]
+
+
+def _changed_dataset(provenance: Mapping[str, Any]) -> Sequence[str]:
+    """A caveat where a dataset that jobs read in S3 has changed while the sweep ran."""
+    change = _text(provenance.get("dataset_change"))
+    return [] if change is None else [changed_dataset_text(change)]
 
 
 def _platform(outcomes: Sequence[JobOutcome]) -> PlatformFacts:

@@ -47,6 +47,14 @@ def at_start_text(reason: str) -> str:
     )
 
 
+def changed_dataset_text(change: str) -> str:
+    """What a change of the dataset while jobs read it means for the numbers."""
+    return (
+        "The dataset changed in S3 while the sweep ran, so its jobs need not have trained on the"
+        f" same data: {change}."
+    )
+
+
 def source_text(clock: TrainClock | None) -> str:
     return UNKNOWN if clock is None else SOURCES.get(clock, UNKNOWN)
 

@@ -8,35 +8,26 @@ against its SHA-256 (tasks/dataset/sending.py).
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
-
-from boto3.s3.transfer import TransferConfig
 
 from configs.dataset import DatasetConfig
 from configs.job import CHANNEL_NAME, MAX_EXTRA_CHANNELS
 from configs.models import PlatformConfig
 from scaling import names
 from tasks.dataset.hashing import hash_files
-from tasks.dataset.sending import CONNECTIONS, PART_BYTES, DataFile, send_file
+from tasks.dataset.sending import CONNECTIONS, DataFile, send_file
 from tasks.errors import DatasetMissing, DatasetRefused, UploadFailed
 from tasks.events import Meter
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.storage import get_bytes, list_objects
 from tasks.task import task
 
-logger = logging.getLogger("nodesweep.dataset")
-_TRANSFER = TransferConfig(
-    multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=4
-)
 _PARALLEL_FILES = CONNECTIONS
 MAX_CHANNELS = MAX_EXTRA_CHANNELS + 1
 
@@ -67,7 +58,7 @@ def scan_directory(config: DatasetConfig) -> Dataset:
     """Every file of the format below a local source, sorted by name; a file that is as it was when
     it was last hashed is not read (tasks/dataset/hashing.py).
 
-    Raises DatasetMissing where there is none.
+    Raises DatasetMissing where there is none, and DatasetRefused for a name that can be no key.
     """
     source = Path(config.source)
     if not source.is_dir():
@@ -78,12 +69,27 @@ def scan_directory(config: DatasetConfig) -> Dataset:
     paths = sorted(path for path in source.rglob(config.pattern) if path.is_file())
     if not paths:
         raise DatasetMissing(f"dataset.source: no {_only(config)}file under {source}")
+    if odd := next((path for path in paths if _is_no_text(path.relative_to(source))), None):
+        raise DatasetRefused(
+            f"dataset.source: the name of {os.fsencode(odd)!r} is not UTF-8, which a key in S3 must"
+            " be; rename the file"
+        )
     files = tuple(
-        DataFile(path.relative_to(source).as_posix(), hashed.size_bytes, hashed.sha256, path)
+        DataFile(
+            path.relative_to(source).as_posix(), hashed.size_bytes, hashed.sha256, path, hashed.mark
+        )
         for path, hashed in zip(paths, hash_files(config, paths), strict=True)
     )
     digest = names.canonical_digest([[file.name, file.size_bytes, file.sha256] for file in files])
     return Dataset(files, digest)
+
+
+def _is_no_text(path: Path) -> bool:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def upload(
@@ -162,31 +168,6 @@ def channel_folders(config: DatasetConfig, file_names: Iterable[str]) -> tuple[s
     return tuple(folders)
 
 
-def describe_remote(s3: Any, config: DatasetConfig) -> tuple[str, Mapping[str, datetime]]:
-    """(digest over keys, sizes and ETags, {key: last modified}) of an s3:// source that is used
-    where it lies.
-    """
-    bucket, prefix = split_uri(config.source)
-    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
-    objects = (
-        item for page in pages for item in page.get("Contents", ()) if not item["Key"].endswith("/")
-    )
-    items = [item for item in objects if fnmatchcase(item["Key"], config.pattern)]
-    if not items:
-        raise DatasetMissing(f"dataset.source: no {_only(config)}object under {config.source}")
-    digest = names.canonical_digest(
-        sorted([item["Key"], item["Size"], item["ETag"]] for item in items)
-    )
-    return digest, {item["Key"]: item["LastModified"] for item in items}
-
-
-def split_uri(uri: str) -> tuple[str, str]:
-    """(bucket, key or prefix ending in '/') of an s3:// URI that names a prefix."""
-    # urlparse() ends a key at its first ? or #
-    bucket, _, prefix = uri.removeprefix("s3://").partition("/")
-    return bucket, prefix if not prefix or prefix.endswith("/") else prefix + "/"
-
-
 def _only(config: DatasetConfig) -> str:
     return f"{config.pattern} " if config.is_table else ""
 
@@ -196,60 +177,9 @@ def _has_manifest(s3: Any, bucket: str, key: str, digest: str) -> bool:
     return body is not None and json.loads(body).get("digest") == digest
 
 
-def download_remote(
-    s3: Any, source: str, objects: Mapping[str, datetime], directory: Path
-) -> list[Path]:
-    """Fetch an s3:// source's files for validation;
-    names and modification times stay those of the origin.
-
-    Raises DatasetRefused, before anything is fetched, for a key that names no file below
-    `directory`.
-    """
-    bucket, prefix = split_uri(source)
-    paths = [directory / _relative_path(bucket, prefix, key) for key in objects]
-    meter = Meter("download for validation", len(paths), "files", "dataset")
-    for path, (key, modified) in zip(paths, objects.items(), strict=True):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        s3.download_file(bucket, key, str(path), Config=_TRANSFER)
-        os.utime(path, (modified.timestamp(), modified.timestamp()))
-        meter.add()
-    return paths
-
-
-def _relative_path(bucket: str, prefix: str, key: str) -> str:
-    """The key below the prefix, as the path SageMaker would give the file in its channel."""
-    relative = key.removeprefix(prefix)
-    if not {"", ".", ".."}.isdisjoint(relative.split("/")):
-        raise DatasetRefused(
-            f"dataset.source: s3://{bucket}/{key} is no path of a file below"
-            f" s3://{bucket}/{prefix}: a part of it is empty, '.' or '..';"
-            " rename or remove the object"
-        )
-    return relative
-
-
 @task(name="upload-dataset", **TASK_OPTIONS)
 def upload_dataset(
     platform: PlatformConfig, config: DatasetConfig, dataset: Dataset
 ) -> UploadResult:
     """S3: the dataset under its content-addressed prefix."""
     return upload(aws_client("s3", platform), dataset, config, platform)
-
-
-@task(name="describe-remote-dataset", **TASK_OPTIONS)
-def describe_remote_dataset(
-    platform: PlatformConfig, config: DatasetConfig
-) -> tuple[str, Mapping[str, datetime]]:
-    """S3: digest and objects of a dataset that is already there."""
-    return describe_remote(aws_client("s3", platform), config)
-
-
-@task(name="download-remote-dataset", **TASK_OPTIONS)
-def download_remote_dataset(
-    platform: PlatformConfig,
-    config: DatasetConfig,
-    objects: Mapping[str, datetime],
-    directory: Path,
-) -> list[Path]:
-    """S3: a remote dataset's files, for validation."""
-    return download_remote(aws_client("s3", platform), config.source, objects, directory)

@@ -58,10 +58,13 @@ class Mark:
 
 @dataclass(frozen=True)
 class Hashed:
-    """A file's size and SHA-256 (hex)."""
+    """A file's size and SHA-256 (hex). `mark` is that of the file with these bytes, None where a
+    change could leave it as it is.
+    """
 
     size_bytes: int
     sha256: str
+    mark: Mark | None = None
 
 
 def cache_file(config: DatasetConfig) -> Path:
@@ -116,7 +119,10 @@ def hash_files(
     }
     if kept != known:
         _keep(cache, kept)
-    return [Hashed(found[name][0].size_bytes, found[name][1]) for name in names]
+    return [
+        Hashed(found[name][0].size_bytes, found[name][1], kept[name][0] if name in kept else None)
+        for name in names
+    ]
 
 
 def _hash(path: Path, passed: Callable[[int], None]) -> tuple[Mark, str, bool]:

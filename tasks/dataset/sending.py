@@ -1,7 +1,8 @@
 """One file into its object: one call where it is small, and never other bytes than were hashed.
 
-A small file is compared with its SHA-256 and sent with that as its checksum, which S3 compares with
-what arrives (PutObject, S3 API reference): no look before or after is needed. A large one goes in
+A small file is sent with its SHA-256 as the checksum, which S3 compares with what arrives
+(PutObject, S3 API reference): no look before or after is needed. The file is hashed again first
+only where its size, times and inode do not say that it is what was hashed. A large one goes in
 parts and is looked at once it is there.
 
 Memory is bounded whatever the files' size: what goes in one call is streamed from the file above
@@ -14,14 +15,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import logging
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import ClientError
 
+from tasks.dataset.hashing import Mark
 from tasks.errors import UploadFailed, error_code
 from tasks.storage import is_missing
 
@@ -44,14 +47,16 @@ _OTHER_BYTES = frozenset({"BadDigest", "XAmzContentChecksumMismatch", "XAmzConte
 
 @dataclass(frozen=True)
 class DataFile:
-    """One file: its name below the dataset, size and SHA-256 (hex);
-    `path` is where it lies on this machine.
+    """One file: its name below the dataset, size and SHA-256 (hex); `path` is where it lies on this
+    machine, `mark` that of the file with these bytes (tasks/dataset/hashing.py), where one is
+    known.
     """
 
     name: str
     size_bytes: int
     sha256: str
     path: Path
+    mark: Mark | None = field(default=None, compare=False)
 
     @property
     def is_large(self) -> bool:
@@ -88,11 +93,11 @@ def send_file(
 
 def _send_whole(s3: Any, bucket: str, key: str, file: DataFile) -> None:
     with file.path.open("rb") as stream:
-        if hashlib.file_digest(stream, "sha256").hexdigest() != file.sha256:
-            raise UploadFailed(
-                f"{file.path} has changed since it was hashed; run again to send what it is now"
-            )
-        stream.seek(0)
+        begun = Mark.of(os.fstat(stream.fileno()))
+        if begun != file.mark:
+            if hashlib.file_digest(stream, "sha256").hexdigest() != file.sha256:
+                raise _changed(file)
+            stream.seek(0)
         try:
             s3.put_object(
                 Bucket=bucket,
@@ -106,6 +111,14 @@ def _send_whole(s3: Any, bucket: str, key: str, file: DataFile) -> None:
             if error_code(error) in _OTHER_BYTES:
                 raise _arrived_otherwise(bucket, key, file) from error
             raise
+        if Mark.of(os.fstat(stream.fileno())) != begun:
+            raise _changed(file)
+
+
+def _changed(file: DataFile) -> UploadFailed:
+    return UploadFailed(
+        f"{file.path} has changed since it was hashed; run again to send what it is now"
+    )
 
 
 def _send_parts(

@@ -14,8 +14,7 @@ can't be judged counts as failed.
 from __future__ import annotations
 
 import difflib
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,14 @@ from configs.models import PlatformConfig
 from scaling import names
 from tasks.dataset.data_docs import render_data_docs
 from tasks.dataset.judging.columns import OF_THE_SCHEMA, needed_columns
-from tasks.dataset.judging.tables import ColumnTypes, Table, Unreadable, read_tables
+from tasks.dataset.judging.tables import (
+    ColumnTypes,
+    Table,
+    TableFile,
+    Unreadable,
+    local_files,
+    read_tables,
+)
 from tasks.dataset.validation_messages import MAX_EXAMPLES, describe
 from tasks.dataset.validation_report import (
     Failure,
@@ -62,25 +68,30 @@ def validate_dataset(
     """Check local `files`; broken data is reported, not raised.
     Raises InvalidExpectations or NoFiles.
 
-    Freshness goes by the files' modification times: who downloads them has to keep the times of the
-    origin.
+    Freshness goes by the files' modification times.
     """
     if not files:
         raise NoFiles(
             f"dataset {dataset.name!r}: no {dataset.pattern} files under {dataset.source};"
             " check the source"
         )
+    return validate_tables(local_files(files), dataset, now=now)
+
+
+def validate_tables(
+    tables_at: Iterable[TableFile], dataset: DatasetConfig, *, now: datetime
+) -> ValidationReport:
+    """Check at least one file, here or in S3. Raises InvalidExpectations."""
     suite = _build_expectations(dataset.expectations)  # refused before the first file is read
-    root = Path(os.path.commonpath([path.parent for path in files]))
+    files = list(tables_at)
     reports, keys = [], []
     meter = Meter(f"validation of {dataset.name}", len(files), "files", "dataset")
     tables = read_tables(files, dataset.format == "parquet", suite)
     types = ColumnTypes()
-    for path, table in zip(files, tables, strict=True):
-        name = path.relative_to(root).as_posix()
+    for file, table in zip(files, tables, strict=True):
         if not isinstance(table, Unreadable):
-            types.add(name, table)
-        report, key = _check_file(table, name, dataset)
+            types.add(file.name, table)
+        report, key = _check_file(table, file.name, dataset)
         reports.append(report)
         keys.append(key)
         meter.add()
@@ -95,7 +106,7 @@ def validate_dataset(
         for column, message in types.changed.items()
     ]
     over_all += _uniqueness_failures(dataset, [key for key in keys if key is not None])
-    over_all += _age_failures(dataset, {path.name: path.stat().st_mtime for path in files}, now)
+    over_all += _age_failures(dataset, {file.name: file.modified for file in files}, now)
     return ValidationReport(
         dataset=dataset.name,
         validated_at=now,

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import pydoc
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pytest
 
 from cli.commands.plan import plan_of, requests_of
 from configs.models import BenchmarkConfig
-from flows.scaling_benchmark import scaling_benchmark
+from flows.scaling_benchmark import SweepResult, scaling_benchmark
 from scaling import names
 from tasks.errors import DatasetRefused, PreflightRefused
 from tests.flows.simulated_sweep import measure
@@ -113,5 +115,43 @@ def test_resume_over_changed_objects_is_refused_with_both_digests(
     served.s3.upload_file(str(tmp_path / "data" / "a.parquet"), "moving-bucket", "tables/b.parquet")
     with pytest.raises(
         PreflightRefused, match=rf"digest [0-9a-f]{{64}}, recorded {recorded}\); restore them"
-    ):
+    ) as refused:
         scaling_benchmark(config, sweep_id=first.sweep_id)
+    assert "s3://moving-bucket/tables/b.parquet was written on" in str(refused.value)
+
+
+def test_object_that_is_replaced_after_its_validation_starts_no_job_and_one_later_is_a_caveat(
+    served: SimpleNamespace,
+    pipeline_config: Configs,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    served.s3.create_bucket(Bucket="changing")
+    table = tmp_path / "data" / "a.parquet"
+
+    def replace(body: bytes) -> None:
+        served.s3.put_object(Bucket="changing", Key="tables/a.parquet", Body=body)
+
+    def run_replacing_after(name: str, body: bytes) -> SweepResult:
+        call = pydoc.locate(name)
+
+        def called(*asked: Any) -> Any:
+            result = call(*asked)
+            replace(body)
+            return result
+
+        replace(table.read_bytes())
+        with monkeypatch.context() as patched:
+            patched.setattr(name, called)
+            return scaling_benchmark(config)
+
+    config = pipeline_config(
+        "scaling", dataset={"source": "s3://changing/tables/"}, sweep={"node_counts": [1]}
+    )
+    jobs_before = served.sagemaker.list_training_jobs()["TrainingJobSummaries"]
+    with pytest.raises(DatasetRefused, match=r"s3://changing/tables/a\.parquet was replaced"):
+        run_replacing_after("flows.stages.prepare.validate_remote", b"other")
+    assert served.sagemaker.list_training_jobs()["TrainingJobSummaries"] == jobs_before
+    report = run_replacing_after("flows.scaling_benchmark.run_sweep", b"third").report
+    [said] = [text for text in report.caveats if "changed in S3 while the sweep ran" in text]
+    assert "s3://changing/tables/a.parquet was written on" in said

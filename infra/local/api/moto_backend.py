@@ -1,5 +1,5 @@
 """moto's server application, set up as the platform uses it;
-what is added to its services is in moto_additions.
+what is added to its services is in moto_additions, how buckets are listed in moto_listing.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from moto.s3.models import s3_backends
 from moto.sts.models import sts_backends
 
 from infra.local.api.moto_additions import add_to_moto
+from infra.local.api.moto_listing import list_by_page
 from infra.local.interfaces import AccessKey
 
 TRAINING_ROLE = "nodesweep-training"
@@ -39,6 +40,7 @@ _TRUST = {
 _ALL = {"Effect": "Allow", "Action": "*", "Resource": "*"}
 
 add_to_moto()
+list_by_page()
 
 
 @functools.cache

@@ -17,7 +17,6 @@ import datetime
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -231,12 +230,13 @@ class Seen:
     proven: frozenset[int]
 
 
-def look_at(path: Path, suite: Sequence[Expectation]) -> Seen:
+def look_at(source: Any, suite: Sequence[Expectation]) -> Seen:
     """Read the columns that `suite` asks for; says which of its expectations hold for certain.
+    `source` is a path or an open file.
 
     Raises OSError, ValueError or pyarrow.ArrowException where the file can't be read.
     """
-    with pq.ParquetFile(path, buffer_size=READ_BUFFER_BYTES) as file:
+    with pq.ParquetFile(source, buffer_size=READ_BUFFER_BYTES) as file:
         schema, rows = file.schema_arrow, file.metadata.num_rows
         columns = schema.empty_table().to_pandas()
         names = list(columns.columns)

@@ -1,13 +1,18 @@
 """A dataset's files as tables of which no more is read than is asked for.
 
 tables = read_tables(files, True, suite)  # in the order of the files, several at a time
+
+A file lies on this machine or in S3 (tasks/dataset/remote/reading.py); what it is opened as is
+either its path or a file object that reads it where it lies.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,6 +21,31 @@ if TYPE_CHECKING:
     from great_expectations.expectations.expectation import Expectation
 
     from tasks.dataset.judging.proof import Seen
+
+
+REMOTE_FILES_AT_ONCE = 8
+"""Reading them is waiting; each holds READ_BUFFER_BYTES of a column (judging/proof.py)."""
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A file to be read as a table. `modified` is in unix seconds; each call of `open` gives its
+    path, or a new file object.
+    """
+
+    name: str
+    modified: float
+    open: Callable[[], Any]
+    is_remote: bool = False
+
+
+def local_files(paths: Sequence[Path]) -> Iterator[TableFile]:
+    """Files of this machine, named below the folder that they have in common."""
+    root = Path(os.path.commonpath([path.parent for path in paths]))
+    for path in paths:
+        # a Path made of a path is that path
+        opened = partial(Path, path)
+        yield TableFile(path.relative_to(root).as_posix(), path.stat().st_mtime, opened)
 
 
 class Unreadable(Exception):
@@ -45,10 +75,10 @@ class Table(Protocol):
 class CsvTable:
     """A CSV file, all of it in memory: the types of its columns are known at its end."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, file: TableFile) -> None:
         import pandas as pd
 
-        self._frame = _reading(pd.read_csv, path)
+        self._frame = _reading(pd.read_csv, file.open())
         self.rows = len(self._frame)
         self.columns = list(self._frame.columns)
         self.proven: frozenset[int] = frozenset()
@@ -65,8 +95,8 @@ class CsvTable:
 class ParquetTable:
     """A Parquet file after one pass that looked for what certainly holds."""
 
-    def __init__(self, path: Path, seen: Seen) -> None:
-        self._path = path
+    def __init__(self, file: TableFile, seen: Seen) -> None:
+        self._file = file
         self.without_rows = seen.columns
         self.rows = seen.rows
         self.columns = list(seen.columns.columns)
@@ -76,32 +106,35 @@ class ParquetTable:
     def read(self, columns: Sequence[str]) -> pd.DataFrame:
         import pandas as pd
 
-        return _reading(pd.read_parquet, self._path, columns=list(columns))
+        return _reading(pd.read_parquet, self._file.open(), columns=list(columns))
 
 
 def read_tables(
-    files: Sequence[Path], is_parquet: bool, suite: Sequence[Expectation]
+    files: Sequence[TableFile], is_parquet: bool, suite: Sequence[Expectation]
 ) -> Iterator[Table | Unreadable]:
     """Each file's table, or why it can't be read. Parquet files are looked at side by side, as many
-    as this machine has processors; CSV files one after another.
+    as this machine has processors, of those in S3 REMOTE_FILES_AT_ONCE; CSV files one after
+    another.
     """
     if not is_parquet:
-        for path in files:
+        for file in files:
             try:
-                yield CsvTable(path)
+                yield CsvTable(file)
             except Unreadable as error:
                 yield error
         return
 
     from tasks.dataset.judging.proof import look_at
 
-    def look(path: Path) -> Table | Unreadable:
+    def look(file: TableFile) -> Table | Unreadable:
         try:
-            return ParquetTable(path, _reading(look_at, path, suite))
+            return ParquetTable(file, _reading(look_at, file.open(), suite))
         except Unreadable as error:
             return error
 
-    with ThreadPoolExecutor(min(len(files), os.cpu_count() or 1)) as pool:
+    is_remote = any(file.is_remote for file in files)
+    at_once = REMOTE_FILES_AT_ONCE if is_remote else os.cpu_count() or 1
+    with ThreadPoolExecutor(min(len(files), at_once)) as pool:
         yield from pool.map(look, files)
 
 

@@ -239,7 +239,9 @@ def _anything(action: str) -> Need:
 
 _NEEDED: dict[str, Need] = {
     "s3:GetBucketLocation": _bucket("s3:GetBucketLocation"),
+    "s3:GetBucketVersioning": _bucket("s3:GetBucketVersioning"),
     "s3:ListObjectsV2": _bucket("s3:ListBucket"),
+    "s3:ListObjectVersions": _bucket("s3:ListBucketVersions"),
     "s3:GetBucketPolicy": _bucket("s3:GetBucketPolicy"),
     "s3:HeadObject": _object("s3:GetObject"),
     "s3:GetObject": _object("s3:GetObject"),

@@ -27,7 +27,8 @@ from infra.local.interfaces import ImageBuildError
 from infra.local.simulation.images import SimulatedImageStore
 from scaling.planning.plan import plan_sweep
 from scaling.planning.request import ResolvedInputs, build_request
-from tasks.dataset.files import describe_remote, download_remote
+from tasks.dataset.remote.objects import describe_remote
+from tasks.dataset.remote.validation import remote_tables
 from tasks.errors import ImageBuildFailed
 from tasks.image.codebuild import start, wait
 from tasks.image.find import find_repository, read_context
@@ -457,15 +458,14 @@ def test_options_extend_the_pipelines_role(platform: SimpleNamespace, tmp_path: 
         platform.endpoint, "optional", Encryption="SSE-KMS", DatasetBucketName="elsewhere", **names
     )
     platform.s3.create_bucket(Bucket="elsewhere")
-    platform.s3.put_object(Bucket="elsewhere", Key="tables/a.parquet", Body=b"")
+    platform.s3.put_object(Bucket="elsewhere", Key="tables/a.parquet", Body=b"rows")
     config = config_of(platform, "optional", tmp_path)
     with recorded({"iam:SimulatePrincipalPolicy": denied}) as made:
         check_online(read_facts(config))
         s3 = aws_client("s3", config.platform)
-        _, objects = describe_remote(
-            s3, config.dataset.model_copy(update={"source": "s3://elsewhere/tables"})
-        )
-        download_remote(s3, "s3://elsewhere/tables", objects, tmp_path)
+        dataset = config.dataset.model_copy(update={"source": "s3://elsewhere/tables"})
+        [table] = remote_tables(s3, describe_remote(s3, dataset), dataset)
+        assert table.open().read() == b"rows"
     assert "kms:DescribeKey" in {call.name for call in made}
     policies = policies_of(platform.endpoint, stack.resources["PipelineRole"])
     assert refused(policies, [access for call in made for access in needed(call, ACCOUNT)]) == []

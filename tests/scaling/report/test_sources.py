@@ -239,6 +239,14 @@ def test_step_times_of_the_log_stand_with_the_run(make_outcome, make_report):
     assert cells(attempts_table(report), "step") == ["250 ms"]
 
 
+def test_a_dataset_that_changed_while_the_sweep_ran_is_a_caveat(make_report, make_outcomes):
+    change = "s3://bucket/raw/a was written on 2026-11-24 00:00:00 UTC"
+    report = make_report(make_outcomes({1: 8.0, 2: 4.0}), provenance={"dataset_change": change})
+    [said] = caveats(report, "changed in S3")
+    assert said.endswith(f"need not have trained on the same data: {change}.")
+    assert not caveats(make_report(make_outcomes({1: 8.0, 2: 4.0})), "changed in S3")
+
+
 def test_packages_that_every_node_installs_at_every_start_are_a_caveat_with_the_reason(
     make_report, make_outcomes
 ):

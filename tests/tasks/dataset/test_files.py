@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,11 @@ from configs.dataset import DatasetConfig
 from configs.models import BenchmarkConfig
 from scaling import names
 from tasks.dataset import files as dataset
-from tasks.dataset import sending
+from tasks.dataset import hashing, sending
 from tasks.dataset.files import (
     Dataset,
     channel_folders,
-    describe_remote,
-    download_remote,
     scan_directory,
-    split_uri,
     upload,
 )
 from tasks.dataset.sending import PART_BYTES
@@ -199,6 +197,40 @@ def test_a_file_that_changed_after_it_was_hashed_is_refused_and_not_sent(
     assert not [key for key in counting.sent if key.endswith("a.parquet")]
 
 
+def test_a_file_that_is_as_it_was_hashed_is_not_hashed_again(
+    s3: Any, files: Dataset, benchmark_config: BenchmarkConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hashing, "SETTLED_SECONDS", -60.0)
+    settled = scan_directory(dataset_at(files.files[0].path.parent))
+    hashed: list[Any] = []
+    monkeypatch.setattr(sending.hashlib, "file_digest", lambda *asked: hashed.append(asked))
+    config, platform = benchmark_config.dataset, benchmark_config.platform
+    assert upload(s3, settled, config, platform).sent_files == 2
+    assert hashed == []
+
+
+def test_a_file_that_changes_while_it_is_sent_is_refused(
+    s3: Any, files: Dataset, benchmark_config: BenchmarkConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_object = s3.put_object
+
+    def change(**request: Any) -> Any:
+        files.files[0].path.write_bytes(b"changed")
+        return put_object(**request)
+
+    monkeypatch.setattr(s3, "put_object", change)
+    with pytest.raises(UploadFailed, match=r"a\.parquet has changed since it was hashed"):
+        upload(s3, files, benchmark_config.dataset, benchmark_config.platform)
+
+
+def test_a_local_name_that_is_not_utf_8_is_refused_before_anything_is_hashed(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / os.fsdecode(b"caf\xe9.parquet")).write_bytes(b"1")
+    with pytest.raises(DatasetRefused, match=r"caf\\xe9\.parquet' is not UTF-8.*rename the file"):
+        scan_directory(dataset_at(tmp_path))
+
+
 def test_a_file_that_arrives_otherwise_is_refused(
     s3: Any, files: Dataset, benchmark_config: BenchmarkConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,81 +261,16 @@ def test_multipart_upload_is_verified(
     assert upload(s3, big, config, platform).sent_bytes == 0
 
 
-def test_remote_dataset_is_described_and_fetched_with_its_times(s3: Any, tmp_path: Path) -> None:
-    s3.put_object(Bucket="bench-bucket", Key="raw/x/a.parquet", Body=b"1")
-    s3.put_object(Bucket="bench-bucket", Key="raw/x/readme.md", Body=b"2")
-    digest, objects = describe_remote(s3, dataset_at("s3://bench-bucket/raw"))
-    paths = download_remote(s3, "s3://bench-bucket/raw", objects, tmp_path)
-    assert list(objects) == ["raw/x/a.parquet"] and len(digest) == 64
-    assert paths == [tmp_path / "x" / "a.parquet"]
-    assert paths[0].stat().st_mtime == pytest.approx(objects["raw/x/a.parquet"].timestamp())
-
-
-def test_remote_dataset_without_objects_is_refused(s3: Any) -> None:
-    with pytest.raises(DatasetRefused, match="no \\*\\.csv object under s3://bench-bucket/raw"):
-        describe_remote(s3, dataset_at("s3://bench-bucket/raw", "csv"))
-
-
-@pytest.mark.parametrize(
-    "name", ["../../escaped.parquet", "sub/../b.parquet", "/absolute.parquet", "sub//b.parquet"]
-)
-def test_remote_key_that_is_no_path_below_the_source_is_refused(
-    s3: Any, tmp_path: Path, name: str
-) -> None:
-    s3.put_object(Bucket="bench-bucket", Key="raw/a.parquet", Body=b"1")
-    s3.put_object(Bucket="bench-bucket", Key=f"raw/{name}", Body=b"2")
-    _, objects = describe_remote(s3, dataset_at("s3://bench-bucket/raw/"))
-    with pytest.raises(
-        DatasetRefused, match=r"s3://bench-bucket/raw/.* a part of it is empty, '\.' or '\.\.'"
-    ):
-        download_remote(s3, "s3://bench-bucket/raw/", objects, tmp_path / "scratch")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_format_files_takes_whatever_lies_there(s3: Any, tmp_path: Path, files: Dataset) -> None:
+def test_format_files_takes_whatever_lies_there(tmp_path: Path, files: Dataset) -> None:
     there = scan_directory(dataset_at(tmp_path / "data", "files"))
     assert [file.name for file in there.files] == ["a.parquet", "note.txt", "sub/b.parquet"]
-    # as the console makes folders
-    s3.put_object(Bucket="bench-bucket", Key="raw/folder/", Body=b"")
-    s3.put_object(Bucket="bench-bucket", Key="raw/x.npz", Body=b"1")
-    assert list(describe_remote(s3, dataset_at("s3://bench-bucket/raw", "files"))[1]) == [
-        "raw/x.npz"
-    ]
     with pytest.raises(DatasetRefused, match="no file under"):
         scan_directory(dataset_at(mkdir(tmp_path / "empty"), "files"))
-    with pytest.raises(DatasetRefused, match="no object under s3://bench-bucket/none"):
-        describe_remote(s3, dataset_at("s3://bench-bucket/none", "files"))
 
 
 def mkdir(path: Path) -> Path:
     path.mkdir()
     return path
-
-
-@pytest.mark.parametrize(
-    ("uri", "bucket", "prefix"),
-    [
-        ("s3://bucket", "bucket", ""),
-        ("s3://bucket/", "bucket", ""),
-        ("s3://bucket/raw", "bucket", "raw/"),
-        ("s3://bucket/what?/#1/a;b%20c/", "bucket", "what?/#1/a;b%20c/"),
-        ("s3://bucket//raw", "bucket", "/raw/"),
-    ],
-)
-def test_a_prefix_is_everything_behind_the_bucket(uri: str, bucket: str, prefix: str) -> None:
-    """A key may hold what ends the path of other URLs."""
-    assert split_uri(uri) == (bucket, prefix)
-
-
-def test_a_source_whose_prefix_holds_a_question_mark_and_a_hash_is_read(
-    s3: Any, tmp_path: Path
-) -> None:
-    for key in ("raw/other.parquet", "raw?v=1#x/a.parquet"):
-        s3.put_object(Bucket="bench-bucket", Key=key, Body=b"A" * 10)
-    source = "s3://bench-bucket/raw?v=1#x"
-    _, objects = describe_remote(s3, dataset_at(source))
-    assert list(objects) == ["raw?v=1#x/a.parquet"]
-    assert download_remote(s3, source, objects, tmp_path) == [tmp_path / "a.parquet"]
 
 
 def test_folders_become_channels() -> None:

@@ -1,0 +1,289 @@
+"""How long the upload of a dataset takes beside `aws s3 cp --recursive`, on a local platform that
+it starts.
+
+    .venv/bin/python -m benchmarks.upload [--repeats 5] [--aws aws] [--crt AWS_CLI_2]
+        [--output FILE.json]
+
+Two datasets of random bytes: 10 files of 49 MB, 2,000 of 6 kB. In each repeat the ways take turns,
+each into a bucket of its own, and who begins changes. `ours` is what a run does, scan_directory()
+and upload() with all hashing, after the imports of the process; of `aws` the time that it takes for
+an empty folder is taken off. `again` is ours a second time. `crt` is the AWS CLI 2 named by --crt
+with its CRT client.
+
+The platform's server works on the same cores, so its CPU seconds stand beside the client's. The
+exit code is 1 where ours is not GOAL_RATIO times as fast by the median of the repeats, or a second
+run sends a byte or opens a file of the dataset.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from configs.dataset import DatasetConfig
+from configs.models import PlatformConfig
+from scaling.names import pretty_json
+from tasks.local_status import own_status, read_key
+
+GOAL_RATIO = 1.2
+CASES = {"10 x 49 MB": (10, 49_000_000), "2,000 x 6 kB": (2000, 6000)}
+_SETTLE_SECONDS = 3.0
+"""Until a new file is old enough for its hash to be remembered (tasks/dataset/hashing.py)."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A served platform, and the commands that are measured on it."""
+
+    endpoint: str
+    state_dir: Path
+    aws: str
+    crt: str | None
+
+    def platform_config(self, bucket: str) -> PlatformConfig:
+        return PlatformConfig(
+            region="us-east-1",
+            bucket=bucket,
+            role_arn="arn:aws:iam::000000000000:role/nodesweep-training",
+            endpoint_url=self.endpoint,
+            credentials="platform",
+            state_directory=str(self.state_dir),
+        )
+
+    def server_cpu_seconds(self) -> float:
+        pid = own_status(self.endpoint, read_key(self.state_dir), 10)["pid"]
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def write_data(folder: Path, files: int, size: int) -> None:
+    folder.mkdir(parents=True)
+    for number in range(files):
+        (folder / f"part-{number:05}.bin").write_bytes(os.urandom(size))
+
+
+def upload_ours(bench: Bench, folder: Path, bucket: str) -> dict[str, Any]:
+    """In this process: what a run does. `opened` counts how often a file of the dataset was."""
+    from tasks.dataset.files import scan_directory, upload
+    from tasks.platform import aws_client
+
+    opened: list[str] = []
+
+    def note(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and str(arguments[0]).startswith(f"{folder}/"):
+            opened.append(str(arguments[0]))
+
+    sys.addaudithook(note)
+    config = DatasetConfig(name="bench", source=str(folder), format="files")
+    at = bench.platform_config(bucket)
+    s3 = aws_client("s3", at)
+    s3.list_buckets()  # the first call reads botocore's models
+    wall, cpu = time.perf_counter(), time.process_time()
+    result = upload(s3, scan_directory(config), config, at)
+    return {
+        "wall_seconds": round(time.perf_counter() - wall, 3),
+        "cpu_seconds": round(time.process_time() - cpu, 3),
+        "sent_bytes": result.sent_bytes,
+        "opened": len(opened),
+    }
+
+
+def _ours(bench: Bench, folder: Path, bucket: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.upload", "--measure"]
+    arguments = [bench.endpoint, str(bench.state_dir), str(folder), bucket]
+    done = subprocess.run(
+        [*command, *arguments], check=True, capture_output=True, text=True, timeout=1800
+    )
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def _aws(bench: Bench, folder: Path, bucket: str, is_crt: bool = False) -> dict[str, Any]:
+    """`aws s3 cp --recursive`: wall and CPU seconds of the process."""
+    client = "crt" if is_crt else "classic"
+    settings = bench.state_dir / f"aws-{client}.ini"
+    settings.write_text(
+        f"[default]\nregion = us-east-1\ns3 =\n  preferred_transfer_client = {client}\n"
+    )
+    keys = bench.state_dir / "aws-credentials"
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(bench.state_dir),
+        "AWS_CONFIG_FILE": str(settings),
+        "AWS_SHARED_CREDENTIALS_FILE": str(keys),
+    }
+    command = [str(bench.crt) if is_crt else bench.aws, "s3", "cp", "--recursive"]
+    command += [
+        "--only-show-errors",
+        "--endpoint-url",
+        bench.endpoint,
+        str(folder),
+        f"s3://{bucket}/",
+    ]
+    wall, before = time.perf_counter(), os.times()
+    subprocess.run(command, check=True, env=environment, capture_output=True, timeout=1800)
+    after = os.times()
+    used = after.children_user + after.children_system
+    used -= before.children_user + before.children_system
+    return {"wall_seconds": round(time.perf_counter() - wall, 3), "cpu_seconds": round(used, 3)}
+
+
+def measure(bench: Bench, way: str, folder: Path, bucket: str) -> dict[str, Any]:
+    """One upload, with what the server used for it."""
+    server = bench.server_cpu_seconds()
+    if way in ("ours", "again"):
+        found = _ours(bench, folder, bucket)
+    else:
+        found = _aws(bench, folder, bucket, is_crt=way.startswith("crt"))
+    found["server_cpu_seconds"] = round(bench.server_cpu_seconds() - server, 2)
+    print(f"{folder.name:14} {way:10} {found}", flush=True)
+    return found
+
+
+def empty_bucket(s3: Any, bucket: str) -> None:
+    """Remove it with all that lies in it: the platform keeps objects in memory and on the disk."""
+    while found := s3.list_objects_v2(Bucket=bucket).get("Contents"):
+        keys = [{"Key": item["Key"]} for item in found]
+        s3.delete_objects(Bucket=bucket, Delete={"Objects": keys})
+    s3.delete_bucket(Bucket=bucket)
+
+
+def compare(
+    bench: Bench, scratch: Path, cases: Mapping[str, tuple[int, int]], repeats: int
+) -> dict[str, Any]:
+    """Every case's runs, medians and ratios."""
+    from tasks.platform import aws_client
+
+    s3 = aws_client("s3", bench.platform_config("unused"))
+    s3.create_bucket(Bucket="empty")
+    (scratch / "empty").mkdir()
+    starts = {"aws": [measure(bench, "aws", scratch / "empty", "empty") for _ in range(repeats)]}
+    ways = ["ours", "aws"]
+    if bench.crt:
+        ways.append("crt")
+        starts["crt"] = [measure(bench, "crt", scratch / "empty", "empty") for _ in range(repeats)]
+    result = {}
+    for case, (files, size) in cases.items():
+        folder = scratch / case.replace(" ", "").replace(",", "")
+        write_data(folder, files, size)
+        time.sleep(_SETTLE_SECONDS)
+        runs: dict[str, list[dict[str, Any]]] = {way: [] for way in [*ways, "again"]}
+        for repeat in range(repeats):
+            for way in ways if repeat % 2 == 0 else reversed(ways):
+                bucket = f"bench-{way}"
+                s3.create_bucket(Bucket=bucket)
+                if way == "ours":  # what it remembers is another folder's each time
+                    os.environ["XDG_CACHE_HOME"] = str(scratch / f"cache-{folder.name}-{repeat}")
+                runs[way].append(measure(bench, way, folder, bucket))
+                if way == "ours":
+                    runs["again"].append(measure(bench, "again", folder, bucket))
+                empty_bucket(s3, bucket)
+        shutil.rmtree(folder)
+        result[case] = {"runs": runs, **summarise(runs, starts)}
+    return {"starts": starts, "cases": result}
+
+
+def summarise(
+    runs: Mapping[str, list[dict[str, Any]]], starts: Mapping[str, list[dict[str, Any]]]
+) -> dict[str, Any]:
+    """Medians of each way, and how many times as fast ours is: the median of the repeats' ratios.
+    Of the others their start is taken off; `with_start` is without that.
+    """
+    keys = ("wall_seconds", "cpu_seconds", "server_cpu_seconds")
+    middle = {
+        way: {key: median(run[key] for run in some) for key in keys} for way, some in runs.items()
+    }
+    ratios: dict[str, Any] = {}
+    for way, started in starts.items():
+        off = median(run["wall_seconds"] for run in started)
+        pairs = list(zip(runs[way], runs["ours"], strict=True))
+        ratios[way] = {
+            "times_as_fast": round(
+                median((a["wall_seconds"] - off) / b["wall_seconds"] for a, b in pairs), 2
+            ),
+            "with_start": round(median(a["wall_seconds"] / b["wall_seconds"] for a, b in pairs), 2),
+        }
+    return {"median": middle, "ratio": ratios}
+
+
+@contextmanager
+def served(state_dir: Path) -> Iterator[str]:
+    """A local platform in a process of its own, as its endpoint."""
+    command = [sys.executable, "-m", "infra.local"]
+    place = ["--state-dir", str(state_dir)]
+    owner = ["--owner-pid", str(os.getpid())]
+    start = [*command, "start", "--port", "4571", "--or-free-port", *place, *owner]
+    subprocess.run(start, check=True, capture_output=True, timeout=120)
+    try:
+        yield str(json.loads((state_dir / "server.json").read_text())["endpoint"])
+    finally:
+        subprocess.run([*command, "stop", *place], check=True, capture_output=True, timeout=120)
+
+
+def problems(cases: Mapping[str, Any]) -> list[str]:
+    """What the goal is missed by, one line each."""
+    found = []
+    for case, its in cases.items():
+        times = its["ratio"]["aws"]["times_as_fast"]
+        if times < GOAL_RATIO:
+            found.append(f"{case}: {times} times as fast as aws s3 cp, the goal is {GOAL_RATIO}")
+        if any(run["sent_bytes"] or run["opened"] for run in its["runs"]["again"]):
+            found.append(f"{case}: a second run sent bytes or opened files")
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--aws", default=str(Path(sys.executable).parent / "aws"))
+    parser.add_argument("--crt", metavar="AWS_CLI_2")
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--measure", nargs=4, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure:
+        endpoint, state_dir, folder, bucket = options.measure
+        bench = Bench(endpoint, Path(state_dir), options.aws, options.crt)
+        print(json.dumps(upload_ours(bench, Path(folder), bucket)))
+        return 0
+    with tempfile.TemporaryDirectory(prefix="nodesweep-upload-") as scratch:
+        state_dir = Path(scratch) / "platform"
+        with served(state_dir) as endpoint:
+            bench = Bench(endpoint, state_dir, options.aws, options.crt)
+            found = compare(bench, Path(scratch), CASES, options.repeats)
+    aws_version = subprocess.run([options.aws, "--version"], capture_output=True, text=True)
+    result = {
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": {"cpus": os.cpu_count(), "python": platform.python_version()},
+        "load_at_end": [round(value, 1) for value in os.getloadavg()],
+        "versions": {
+            "aws": aws_version.stdout.split()[0],
+            **{name: version(name) for name in ("boto3", "moto")},
+        },
+        **found,
+    }
+    for case, its in result["cases"].items():
+        print(case, json.dumps({key: its[key] for key in ("median", "ratio")}))
+    if options.output:
+        options.output.write_bytes(pretty_json(result))
+    missed = problems(result["cases"])
+    print("\n".join(missed))
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

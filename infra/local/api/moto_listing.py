@@ -1,0 +1,167 @@
+"""Lists a bucket of moto's without looking at all of its objects for every page.
+
+moto's ListObjectsV2 sorts the whole bucket for each page of 1,000 keys, and ListObjectVersions
+copies it: a bucket of 100,000 objects takes minutes. Here a bucket keeps its names sorted, and a
+page looks at its own keys alone. Behind a KeyMarker come, as on AWS, the keys after it; moto leaves
+out the first of them.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+from moto.s3 import models
+from moto.s3.models import FakeKey, S3Backend
+from moto.s3.utils import _VersionedKeyStore
+
+_LAST = "\U0010ffff"
+_NAMES_AT_ONCE = 1000
+_lock = threading.Lock()
+"""Of every store's names: the server answers from many threads."""
+
+
+class SortedKeyStore(_VersionedKeyStore):
+    """moto's store of a bucket's objects, {key: versions}, that also keeps the keys sorted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sorted: list[str] = []
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._note(key)
+        super().__setitem__(key, value)
+
+    def setlist(self, key: str, list_: Any) -> None:
+        self._note(key)
+        super().setlist(key, list_)
+
+    def pop(self, key: str) -> None:
+        super().pop(key)
+        with _lock:
+            place = bisect_left(self._sorted, key)
+            if self._sorted[place : place + 1] == [key]:
+                del self._sorted[place]
+
+    def _note(self, key: str) -> None:
+        with _lock:
+            if key not in self:
+                place = bisect_left(self._sorted, key)
+                if self._sorted[place : place + 1] != [key]:
+                    insort(self._sorted, key)
+
+    def names(self, after: str, is_included: bool = False) -> Iterator[str]:
+        """The keys behind that text, and that text itself where it is a key and asked for."""
+        seek = bisect_left if is_included else bisect_right
+        while True:
+            with _lock:
+                place = seek(self._sorted, after)
+                some = self._sorted[place : place + _NAMES_AT_ONCE]
+            yield from some
+            if len(some) < _NAMES_AT_ONCE:
+                return
+            after, seek = some[-1], bisect_right
+
+
+def _entries(
+    store: SortedKeyStore, prefix: str, delimiter: str, after: str
+) -> Iterator[FakeKey | str]:
+    """Objects, and what they have in common up to a delimiter, behind `after` and in order."""
+    behind, is_included = max(after, prefix), after < prefix
+    goes_on = True
+    while goes_on:
+        goes_on = False
+        for name in store.names(behind, is_included):
+            if not name.startswith(prefix):
+                return
+            key = store.get(name)
+            if not isinstance(key, FakeKey):  # a delete marker
+                continue
+            rest = name[len(prefix) :]
+            if delimiter and delimiter in rest:
+                common = prefix + rest.partition(delimiter)[0] + delimiter
+                if common > after:
+                    yield common
+                behind, is_included, goes_on = common + _LAST, False, True
+                break
+            yield key
+
+
+def _listing_by_page(theirs: Callable[..., Any]) -> Callable[..., Any]:
+    def list_objects_v2(
+        self: Any,
+        bucket: Any,
+        prefix: str | None,
+        delimiter: str | None,
+        continuation_token: str | None,
+        start_after: str | None,
+        max_keys: int,
+    ) -> Any:
+        token = continuation_token and self._pagination_tokens.get(continuation_token)
+        if not isinstance(bucket.keys, SortedKeyStore) or (continuation_token and token is None):
+            return theirs(
+                self, bucket, prefix, delimiter, continuation_token, start_after, max_keys
+            )
+        entries = _entries(bucket.keys, prefix or "", delimiter or "", token or start_after or "")
+        return self._truncate_result(list(islice(entries, max_keys + 1)), max_keys)
+
+    return list_objects_v2
+
+
+def _versions(
+    store: SortedKeyStore, prefix: str, key_marker: str, version_id_marker: str | None
+) -> Iterator[Any]:
+    """Versions and delete markers, of each key the newest first, from behind the markers on."""
+    is_included = key_marker < prefix or bool(version_id_marker)
+    for name in store.names(max(key_marker, prefix), is_included):
+        if not name.startswith(prefix):
+            return
+        versions = list(reversed(store.getlist(name, [])))
+        for place, version in enumerate(versions):
+            version.is_latest = place == 0
+        ids = [version.version_id for version in versions]
+        if name == key_marker and version_id_marker in ids:
+            versions = versions[ids.index(version_id_marker) + 1 :]
+        yield from versions
+
+
+def _versions_by_page(theirs: Callable[..., Any]) -> Callable[..., Any]:
+    def list_object_versions(
+        self: Any,
+        bucket_name: str,
+        delimiter: str | None = None,
+        key_marker: str | None = None,
+        max_keys: int | None = 1000,
+        prefix: str = "",
+        version_id_marker: str | None = None,
+    ) -> Any:
+        keys = self.get_bucket(bucket_name).keys
+        if not isinstance(keys, SortedKeyStore) or delimiter or not max_keys:
+            return theirs(
+                self, bucket_name, delimiter, key_marker, max_keys, prefix, version_id_marker
+            )
+        found = list(
+            islice(_versions(keys, prefix, key_marker or "", version_id_marker), max_keys + 1)
+        )
+        page, is_truncated = found[:max_keys], len(found) > max_keys
+        return (
+            [version for version in page if isinstance(version, FakeKey)],
+            [],
+            [version for version in page if not isinstance(version, FakeKey)],
+            page[-1].name if is_truncated else None,
+            page[-1].version_id if is_truncated else None,
+        )
+
+    return list_object_versions
+
+
+def list_by_page() -> None:
+    """Once per process, before its first bucket."""
+    setattr(models, "_VersionedKeyStore", SortedKeyStore)  # noqa: B010 (mypy: no other type)
+    setattr(S3Backend, "list_objects_v2", _listing_by_page(S3Backend.list_objects_v2))  # noqa: B010
+    setattr(  # noqa: B010
+        S3Backend, "list_object_versions", _versions_by_page(S3Backend.list_object_versions)
+    )

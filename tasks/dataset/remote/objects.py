@@ -1,0 +1,184 @@
+"""A dataset that lies in S3 and is used there: its objects, its name, and whether it is still what
+it was.
+
+    before = describe_remote(s3, config)
+    find_changes(before, describe_remote(s3, config))  # ["s3://bucket/raw/a.parquet was deleted"]
+
+It is named by its objects' keys, sizes and ETags, and by their versions where the bucket keeps
+versions and they may be listed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from fnmatch import fnmatchcase
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from configs.dataset import DatasetConfig
+from configs.models import PlatformConfig
+from scaling import names
+from tasks.dataset.remote.listing import list_in_parallel, pages_of_objects, pages_of_versions
+from tasks.errors import DatasetMissing, DatasetRefused, error_code
+from tasks.platform import TASK_OPTIONS, aws_client
+from tasks.task import task
+
+CHANGES_SHOWN = 20
+_NOT_ALLOWED = frozenset({"403", "AccessDenied", "AllAccessDisabled"})
+_NO_VERSIONS = _NOT_ALLOWED | {"MethodNotAllowed", "NotImplemented"}
+_REPLACEMENT = "\ufffd"
+"""What bytes that are not UTF-8 become on their way from a service to here."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteObject:
+    """One object as a listing has it; `version` is None where versions are not known."""
+
+    key: str
+    size_bytes: int
+    etag: str
+    version: str | None
+    modified: datetime
+
+
+class RemoteDataset:
+    """The objects, sorted by key, of a prefix that ends in '/' (or is '').
+
+    No dataclass: Prefect looks through those for futures, and there may be 100,000 objects.
+    """
+
+    def __init__(self, bucket: str, prefix: str, objects: Sequence[RemoteObject]) -> None:
+        self.bucket, self.prefix, self.objects = bucket, prefix, tuple(objects)
+
+    @property
+    def uri(self) -> str:
+        return f"s3://{self.bucket}/{self.prefix}"
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(it.size_bytes for it in self.objects)
+
+    def name_of(self, item: RemoteObject) -> str:
+        """The key below the prefix: the file's path in a channel."""
+        return item.key.removeprefix(self.prefix)
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Over keys, sizes, ETags and the versions that are known."""
+        return names.canonical_digest(
+            [
+                [it.key, it.size_bytes, it.etag, *([it.version] if it.version else [])]
+                for it in self.objects
+            ]
+        )
+
+    def is_named(self, digest: str | None) -> bool:
+        """Whether that is its digest, or what its digest was to who may not list versions."""
+        without = names.canonical_digest([[it.key, it.size_bytes, it.etag] for it in self.objects])
+        return digest in (self.digest, without)
+
+
+def describe_remote(s3: Any, config: DatasetConfig) -> RemoteDataset:
+    """The objects of the dataset's format below its s3:// source.
+
+    Raises DatasetMissing where there is none, and DatasetRefused where they may not be listed or a
+    key can be no file's name.
+    """
+    bucket, prefix = split_uri(config.source)
+    try:
+        items = _list(s3, bucket, prefix)
+    except ClientError as error:
+        code = error_code(error)
+        if code == "NoSuchBucket":
+            raise DatasetMissing(f"dataset.source: there is no bucket {bucket}") from error
+        if code in _NOT_ALLOWED:
+            raise DatasetRefused(
+                f"dataset.source: s3://{bucket}/{prefix} may not be listed ({error}); allow"
+                " s3:ListBucket on the bucket to whoever runs this"
+            ) from error
+        raise
+    objects = [
+        RemoteObject(
+            item["Key"], item["Size"], item["ETag"], item.get("VersionId"), item["LastModified"]
+        )
+        for item in items
+        if fnmatchcase(item["Key"], config.pattern) and not item["Key"].endswith("/")
+    ]
+    if not objects:
+        only = f"{config.pattern} " if config.is_table else ""
+        raise DatasetMissing(f"dataset.source: no {only}object under {config.source}")
+    found = RemoteDataset(bucket, prefix, objects)
+    for item in objects:
+        _check_key(found, item.key, config.is_table)
+    return found
+
+
+def _list(s3: Any, bucket: str, prefix: str) -> list[Mapping[str, Any]]:
+    """With versions where the bucket keeps them and they may be listed."""
+    try:
+        if s3.get_bucket_versioning(Bucket=bucket).get("Status"):
+            return list_in_parallel(pages_of_versions(s3, bucket, prefix))
+    except ClientError as error:
+        if error_code(error) not in _NO_VERSIONS:
+            raise
+    return list_in_parallel(pages_of_objects(s3, bucket, prefix))
+
+
+def _check_key(dataset: RemoteDataset, key: str, is_table: bool) -> None:
+    """Whether a table can have the key below the prefix as its path, as SageMaker gives it one."""
+    where = f"dataset.source: s3://{dataset.bucket}/{key}"
+    if _REPLACEMENT in key:
+        raise DatasetRefused(f"{where} is not UTF-8, which keys must be; rename or remove it")
+    if is_table and not {"", ".", ".."}.isdisjoint(key.removeprefix(dataset.prefix).split("/")):
+        raise DatasetRefused(
+            f"{where} is no path of a file below {dataset.uri}: a part of it is empty, '.' or '..';"
+            " rename or remove the object"
+        )
+
+
+def split_uri(uri: str) -> tuple[str, str]:
+    """(bucket, key or prefix ending in '/') of an s3:// URI that names a prefix."""
+    # urlparse() ends a key at its first ? or #
+    bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+    return bucket, prefix if not prefix or prefix.endswith("/") else prefix + "/"
+
+
+def find_changes(before: RemoteDataset, now: RemoteDataset) -> list[str]:
+    """What has become of objects, each in words that name it."""
+    old = {it.key: (it.size_bytes, it.etag, it.version) for it in before.objects}
+    new = {it.key: (it.size_bytes, it.etag, it.version) for it in now.objects}
+    words = [f"s3://{now.bucket}/{key} was deleted" for key in old.keys() - new.keys()]
+    words += [f"s3://{now.bucket}/{key} is new" for key in new.keys() - old.keys()]
+    words += [
+        f"s3://{now.bucket}/{key} was replaced"
+        for key in old.keys() & new.keys()
+        if old[key] != new[key]
+    ]
+    return sorted(words)
+
+
+def modified_since(dataset: RemoteDataset, moment: datetime) -> list[str]:
+    """The objects that were written after that moment, in words."""
+    return [
+        f"s3://{dataset.bucket}/{it.key} was written on {it.modified:%Y-%m-%d %H:%M:%S} UTC"
+        for it in dataset.objects
+        if it.modified > moment
+    ]
+
+
+def shown(changes: Sequence[str]) -> str:
+    """A line for each of the first, and how many more there are."""
+    lines = [f"\n  - {change}" for change in changes[:CHANGES_SHOWN]]
+    if further := len(changes) - len(lines):
+        lines.append(f"\n  - and {further} more")
+    return "".join(lines)
+
+
+@task(name="describe-remote-dataset", **TASK_OPTIONS)
+def describe_remote_dataset(platform: PlatformConfig, config: DatasetConfig) -> RemoteDataset:
+    """S3: the objects of a dataset that is already there."""
+    return describe_remote(aws_client("s3", platform), config)

@@ -1,0 +1,116 @@
+"""An object of S3 as a file that is read where it lies, a range of bytes at a time.
+
+    with pq.ParquetFile(RemoteFile(s3, "bucket", item)) as table: ...
+
+Memory is bounded whatever the object's size: an object of up to WHOLE_BYTES is one call and held,
+of a larger one no more than what is asked for. Nothing is written to the disk. Every call asks for
+the ETag of the listing, so no reader is given bytes of two objects.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from tasks.dataset.remote.objects import RemoteObject
+from tasks.errors import EXPIRED_CODES, DatasetRefused, error_code, is_transient
+from tasks.platform import patient
+from tasks.storage import is_missing
+
+WHOLE_BYTES = 4 * 1024 * 1024
+READ_AHEAD_BYTES = 8 * 1024 * 1024
+
+
+class RemoteFile(io.RawIOBase):
+    """Raises DatasetRefused, which names the key, where the object was replaced or deleted since
+    it was listed, or may not be read.
+    """
+
+    def __init__(self, s3: Any, bucket: str, item: RemoteObject) -> None:
+        super().__init__()
+        self._s3, self._bucket, self._item = s3, bucket, item
+        self._place = 0
+        self._whole: bytes | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._place
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._item.size_bytes}
+        self._place = max(0, begin[whence] + offset)
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def readall(self) -> bytes:
+        return self.read(self._item.size_bytes)
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = max(0, self._item.size_bytes - self._place)
+        count = left if size is None or size < 0 else min(size, left)
+        if count == 0:
+            return b""
+        begin = self._place
+        if self._item.size_bytes <= WHOLE_BYTES:
+            if self._whole is None:
+                self._whole = self._get(0, self._item.size_bytes)
+            data = self._whole[begin : begin + count]
+        else:
+            data = self._get(begin, count)
+        self._place += len(data)
+        return data
+
+    def _get(self, begin: int, count: int) -> bytes:
+        try:
+            return read_remote_range(
+                self._s3, self._bucket, self._item, f"bytes={begin}-{begin + count - 1}"
+            )
+        except ClientError as error:
+            if is_transient(error) or error_code(error) in EXPIRED_CODES:
+                raise
+            raise self._refusal(error) from error
+
+    def _refusal(self, error: ClientError) -> DatasetRefused:
+        key = self._item.key
+        where = f"dataset.source: s3://{self._bucket}/{key}"
+        if error_code(error) in ("412", "PreconditionFailed"):
+            return DatasetRefused(f"{where} was replaced while the dataset was read; run again")
+        if is_missing(self._s3, self._bucket, key, error):
+            return DatasetRefused(
+                f"{where} was deleted while the dataset was read; restore it, or run again without"
+            )
+        return DatasetRefused(
+            f"{where} can't be read ({error}); allow s3:GetObject on it to whoever runs this, and"
+            " the use of its key where it is encrypted"
+        )
+
+
+@patient
+def read_remote_range(s3: Any, bucket: str, item: RemoteObject, range_of_bytes: str) -> bytes:
+    """A connection that breaks off while the body is read is no failure of boto3's own retries."""
+    answer = s3.get_object(Bucket=bucket, Key=item.key, Range=range_of_bytes, IfMatch=item.etag)
+    return bytes(answer["Body"].read())
+
+
+def opener(s3: Any, bucket: str, item: RemoteObject, in_order: bool) -> Callable[[], Any]:
+    """A call that opens the object anew; `in_order` reads ahead, for who reads it from its begin to
+    its end in small pieces.
+    """
+
+    def open_object() -> Any:
+        file = RemoteFile(s3, bucket, item)
+        return io.BufferedReader(file, READ_AHEAD_BYTES) if in_order else file
+
+    return open_object

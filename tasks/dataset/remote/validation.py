@@ -1,0 +1,40 @@
+"""Validates a dataset that lies in S3 without a copy of it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from prefect.cache_policies import NO_CACHE
+
+from configs.dataset import DatasetConfig
+from configs.models import PlatformConfig
+from tasks.dataset.judging.tables import TableFile
+from tasks.dataset.remote.objects import RemoteDataset
+from tasks.dataset.remote.reading import opener
+from tasks.dataset.validation import validate_tables
+from tasks.dataset.validation_report import ValidationReport
+from tasks.platform import aws_client
+from tasks.task import task
+
+
+def remote_tables(s3: Any, dataset: RemoteDataset, config: DatasetConfig) -> list[TableFile]:
+    """The objects as files to be read as tables, with their names and times."""
+    return [
+        TableFile(
+            dataset.name_of(item),
+            item.modified.timestamp(),
+            opener(s3, dataset.bucket, item, in_order=config.format == "csv"),
+            is_remote=True,
+        )
+        for item in dataset.objects
+    ]
+
+
+@task(name="validate-remote-dataset", cache_policy=NO_CACHE)
+def validate_remote(
+    platform: PlatformConfig, config: DatasetConfig, dataset: RemoteDataset
+) -> ValidationReport:
+    """S3: the dataset's objects against its expectations, read where they lie."""
+    tables = remote_tables(aws_client("s3", platform), dataset, config)
+    return validate_tables(tables, config, now=datetime.now(UTC))

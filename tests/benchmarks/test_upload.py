@@ -1,0 +1,72 @@
+"""The benchmarks of uploads and listings: what they count, and what they would not let pass."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import upload
+from benchmarks.s3 import listing
+from benchmarks.upload import Bench, empty_bucket, problems, summarise, upload_ours, write_data
+from tests.infra.local.platform_client import serve_platform
+
+
+def run(wall_seconds: float, **more: int) -> dict[str, Any]:
+    return {"wall_seconds": wall_seconds, "cpu_seconds": 1.0, "server_cpu_seconds": 1.0, **more}
+
+
+RUNS = {
+    "ours": [run(1.0), run(2.0), run(1.0)],
+    "aws": [run(2.0), run(3.0), run(4.0)],
+    "again": [run(0.1, sent_bytes=0, opened=0)],
+}
+
+
+def test_ratios_are_of_pairs_and_without_the_others_start() -> None:
+    found = summarise(RUNS, {"aws": [run(0.5)]})
+    assert found["ratio"] == {"aws": {"times_as_fast": 1.5, "with_start": 2.0}}
+    assert found["median"]["aws"]["wall_seconds"] == 3.0
+
+
+def test_a_missed_goal_and_a_second_run_that_reads_are_problems() -> None:
+    case = {"runs": RUNS, **summarise(RUNS, {"aws": [run(0.5)]})}
+    assert problems({"few": case}) == []
+    slow = copy.deepcopy(case)
+    slow["ratio"]["aws"]["times_as_fast"] = 1.19
+    slow["runs"]["again"][0]["opened"] = 1
+    assert problems({"few": slow}) == [
+        "few: 1.19 times as fast as aws s3 cp, the goal is 1.2",
+        "few: a second run sent bytes or opened files",
+    ]
+
+
+def test_ours_sends_all_and_the_second_time_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("tasks.dataset.hashing.SETTLED_SECONDS", -60.0)
+    write_data(tmp_path / "data", 3, 100)
+    for served in serve_platform(tmp_path / "platform"):
+        bench = Bench(served.endpoint, served.state_dir, "aws", None)
+        served.s3.create_bucket(Bucket="data")
+        first = upload_ours(bench, tmp_path / "data", "data")
+        again = upload_ours(bench, tmp_path / "data", "data")
+        assert (first["sent_bytes"], again["sent_bytes"], again["opened"]) == (300, 0, 0)
+        assert first["opened"] >= 6  # to hash, and to send
+        assert bench.server_cpu_seconds() > 0
+        empty_bucket(served.s3, "data")
+        assert served.s3.list_buckets()["Buckets"] == []
+
+
+@pytest.mark.slow
+def test_listings_find_every_object() -> None:
+    found = listing.compare(objects=1500, delay_seconds=0.0, repeats=1)
+    assert {run["objects"] for some in found["runs"].values() for run in some} == {1500}
+    assert set(found["median_wall_seconds"]) == {"ours", "versions", "in_order"}
+
+
+def test_the_goal_is_the_issues() -> None:
+    assert upload.CASES == {"10 x 49 MB": (10, 49_000_000), "2,000 x 6 kB": (2000, 6000)}
