@@ -29,7 +29,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.upload import Bench
+from benchmarks.s3.upload import Bench
 from configs.dataset import DatasetConfig
 from scaling.names import pretty_json
 

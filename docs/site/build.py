@@ -27,6 +27,7 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "examples/README.md": "examples.md",
     "infra/image/README.md": "image.md",
+    "infra/image_spark/README.md": "image-spark.md",
     "infra/local/README.md": "platform.md",
 }
 """Documents outside docs/ that the site has, too, and what they are called there."""

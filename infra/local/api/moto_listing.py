@@ -103,7 +103,13 @@ def _listing_by_page(theirs: Callable[..., Any]) -> Callable[..., Any]:
         token = continuation_token and self._pagination_tokens.get(continuation_token)
         if not isinstance(bucket.keys, SortedKeyStore) or (continuation_token and token is None):
             return theirs(
-                self, bucket, prefix, delimiter, continuation_token, start_after, max_keys
+                self,
+                bucket,
+                prefix,
+                delimiter,
+                continuation_token,
+                start_after=start_after,
+                max_keys=max_keys,
             )
         entries = _entries(bucket.keys, prefix or "", delimiter or "", token or start_after or "")
         return self._truncate_result(list(islice(entries, max_keys + 1)), max_keys)
@@ -141,7 +147,13 @@ def _versions_by_page(theirs: Callable[..., Any]) -> Callable[..., Any]:
         keys = self.get_bucket(bucket_name).keys
         if not isinstance(keys, SortedKeyStore) or delimiter or not max_keys:
             return theirs(
-                self, bucket_name, delimiter, key_marker, max_keys, prefix, version_id_marker
+                self,
+                bucket_name,
+                delimiter,
+                key_marker,
+                max_keys,
+                prefix=prefix,
+                version_id_marker=version_id_marker,
             )
         found = list(
             islice(_versions(keys, prefix, key_marker or "", version_id_marker), max_keys + 1)

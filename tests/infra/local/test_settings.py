@@ -149,6 +149,7 @@ def served(config: ServerConfig, monkeypatch: pytest.MonkeyPatch) -> ServerConfi
     """What the process that `start` would start for these settings serves."""
     configs: list[ServerConfig] = []
     monkeypatch.setattr(serving, "serve", configs.append)
+    monkeypatch.setattr(daemon, "scope_command", lambda environment: [])
     monkeypatch.setattr(
         daemon.subprocess,
         "Popen",

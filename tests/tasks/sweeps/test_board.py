@@ -25,7 +25,9 @@ def outcome(nodes: int, status: str = "Completed", **more: Any) -> JobOutcome:
     )  # fmt: skip
 
 
-def board_of(points: int, monotonic: Callable[[], float] = lambda: 0.0, **plan: Any) -> SweepBoard:
+def board_of(
+    points: int, monotonic: Callable[[], float] = lambda: 0.0, repeats: int = 1, **plan: Any
+) -> SweepBoard:
     """One point for each node count from 1 on, all at once."""
     planned = [
         PlannedPoint(nodes, 1, nodes - 1, 0, nodes, *[None] * 4) for nodes in range(1, points + 1)
@@ -34,7 +36,11 @@ def board_of(points: int, monotonic: Callable[[], float] = lambda: 0.0, **plan: 
     return SweepBoard(
         "s",
         SweepPlan(tuple(planned), 1, **facts),
-        SweepConfig(node_counts=list(range(1, points + 1)), repeats=1, max_parallel_jobs=points),
+        SweepConfig(
+            node_counts=list(range(1, points // repeats + 1)),
+            repeats=repeats,
+            max_parallel_jobs=points,
+        ),
         monotonic,
     )
 
@@ -144,7 +150,7 @@ def test_a_thousand_points_are_few_artifacts(calls: list[tuple[str, Any]]) -> No
     artifacts.
     """
     now = iter(0.15 * place for place in range(1002))
-    board = board_of(1000, lambda: next(now))
+    board = board_of(1000, lambda: next(now), repeats=2)
     rows = [outcome(nodes) for nodes in range(1, 1001)]
     for count in range(1, 1001):
         board.show(rows[:count])

@@ -50,7 +50,7 @@ def make_venv(venv: Path, content: Content, folder: Path, run: BuildRun, lock_fd
         run.command("MAKE virtual environment", command, environment, folder, lock_fd)
     fetched = Fetched(run.on_line)
     hearing = replace(run, on_line=fetched.hear)
-    place = Place(venv, environment, folder, hearing, lock_fd, _uv())
+    place = Place(venv, environment, folder, hearing, lock_fd, uv=_uv())
     for install in content.installs:
         _install(install, place)
     run.on_line(fetched.words("the image"))

@@ -1,12 +1,12 @@
 """What each design of a sweep costs on this machine: the same training, swept as full, sequential
 and probe, by `nodesweep run` on the local platform.
 
-    .venv/bin/python -m benchmarks.designs_local [--repeats 3] [--batch 16384] [--epochs 10]
-        [--precision 0.02] [--designs full sequential probe] [--state-directory FOLDER]
+    .venv/bin/python -m benchmarks.local_platform.designs [--repeats 3] [--batch 16384]
+        [--epochs 10] [--precision 0.02] [--designs full sequential probe] [--state-directory FOLDER]
         [--output FILE.json]
 
 The program and its nodes are those of configs/local.yaml, with smaller batches and more epochs:
-its own 28 steps are fewer than a probe needs to know their time. Node-seconds are nodes x billed
+its own 16 steps are fewer than a probe needs to know their time. Node-seconds are nodes x billed
 seconds, over all jobs of a sweep, start-up included; their share is of the full design's. Trained
 are nodes x seconds on the train clock, without start-up. Nothing else should run meanwhile: nodes
 that did not get their CPU are named by the report, and here.

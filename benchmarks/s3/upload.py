@@ -1,7 +1,7 @@
 """How long the upload of a dataset takes beside `aws s3 cp --recursive`, on a local platform that
 it starts.
 
-    .venv/bin/python -m benchmarks.upload [--repeats 5] [--aws aws] [--crt AWS_CLI_2]
+    .venv/bin/python -m benchmarks.s3.upload [--repeats 5] [--aws aws] [--crt AWS_CLI_2]
         [--output FILE.json]
 
 Two datasets of random bytes: 10 files of 49 MB, 2,000 of 6 kB. In each repeat the ways take turns,
@@ -104,7 +104,7 @@ def upload_ours(bench: Bench, folder: Path, bucket: str) -> dict[str, Any]:
 
 
 def _ours(bench: Bench, folder: Path, bucket: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.upload", "--measure"]
+    command = [sys.executable, "-m", "benchmarks.s3.upload", "--measure"]
     arguments = [bench.endpoint, str(bench.state_dir), str(folder), bucket]
     done = subprocess.run(
         [*command, *arguments], check=True, capture_output=True, text=True, timeout=1800

@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from benchmarks.designs_local import CONFIG, failures, line, node_seconds, settings_of, summarise
+from benchmarks.local_platform.designs import (
+    CONFIG,
+    failures,
+    line,
+    node_seconds,
+    settings_of,
+    summarise,
+)
 from configs.load import load_config
 
 OPTIONS = Namespace(batch=8192, epochs=4, repeats=3, precision=0.02)

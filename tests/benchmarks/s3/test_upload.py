@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks import upload
-from benchmarks.s3 import listing
-from benchmarks.upload import Bench, empty_bucket, problems, summarise, upload_ours, write_data
+from benchmarks.s3 import listing, upload
+from benchmarks.s3.upload import Bench, empty_bucket, problems, summarise, upload_ours, write_data
 from tests.infra.local.platform_client import serve_platform
 
 
