@@ -2,8 +2,8 @@
 and probe, by `nodesweep run` on the local platform.
 
     .venv/bin/python -m benchmarks.local_platform.designs [--repeats 3] [--batch 16384]
-        [--epochs 10] [--precision 0.02] [--designs full sequential probe] [--state-directory FOLDER]
-        [--output FILE.json]
+        [--epochs 10] [--precision 0.02] [--designs full sequential probe]
+        [--state-directory FOLDER] [--output FILE.json]
 
 The program and its nodes are those of configs/local.yaml, with smaller batches and more epochs:
 its own 16 steps are fewer than a probe needs to know their time. Node-seconds are nodes x billed
