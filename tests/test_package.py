@@ -28,7 +28,7 @@ LEFT_OUT = "infra/worker/"  # and infra/setup.sh: what makes and serves a checko
 RECORDER = """
 import json, sys
 def record(event, arguments):
-    if event == "import" and arguments[0] in ("runpy", "cli"):
+    if event == "import" and arguments[0] in ("runpy", "cli", "uvicorn"):
         with open(RECORD, "a") as file:
             file.write(json.dumps({"command": sys.orig_argv, "path": sys.path}) + "\\n")
 sys.addaudithook(record)
@@ -184,7 +184,8 @@ def test_a_run_reaches_its_report_and_keeps_to_its_folder(
 
     children = [json.loads(line) for line in record.read_text().splitlines()]
     commands = [" ".join(child["command"]) for child in children]
-    for child in ("nodesweep run local", "-m infra.local start", "infra.local serve", "-m uvicorn"):
+    prefect = "cli/ephemeral_prefect.py"
+    for child in ("nodesweep run local", "-m infra.local start", "infra.local serve", prefect):
         assert any(child in command for command in commands), (child, commands)
     for child in children:
         assert not {"", str(work)} & set(child["path"]), child

@@ -98,6 +98,7 @@ def test_a_short_sweep_is_measured(tmp_path: Path) -> None:
     assert result["calls"]["sagemaker:CreateTrainingJob"] == 20
     assert result["calls"]["s3:PUT claims"] == 20
     assert 100 < result["peak_rss_mb"] < 1000 and result["wall_seconds"] > 1.0
-    assert 0.0 < result["database_mb_per_job"] < 0.06, (
-        "one task run a job, and what a sweep has beside them"
+    assert 0.0 < result["database_mb_per_job"] < 0.09, (
+        "one task run a job, and what a sweep has beside them: a report with its pictures, of which"
+        " Prefect keeps three copies"
     )

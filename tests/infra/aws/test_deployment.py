@@ -122,6 +122,8 @@ def run_own_code_on_own_data(
     """A dataset below DataPrefix, a source_dir, a warm pool, and a point whose program fails."""
     uri = platform.stack.outputs["DataUri"]
     bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+    # The template's VersioningConfiguration, which moto's CloudFormation leaves out.
+    platform.s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
     for path in (CONFIGS / "data" / "digits").glob("*.parquet"):
         platform.s3.upload_file(str(path), bucket, f"{prefix}digits/{path.name}")
     (folder / "code").mkdir()
