@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from functools import lru_cache
 
-from jinja2 import Environment, StrictUndefined, Template
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from configs.dataset import ExpectationConfig
 from tasks.dataset.validation_report import ValidationReport
@@ -28,19 +28,23 @@ _PAGE = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Data Docs: {{ report.dataset }}</title>
 <style>
-  body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; \
-padding: 0 1rem; color: #1b1f24; }
-  h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-  table { border-collapse: collapse; width: 100%; } th { text-align: left; }
-  th, td { border-bottom: 1px solid #d8dee4; padding: .3rem .6rem; vertical-align: top; }
-  td.number { text-align: right; font-variant-numeric: tabular-nums; }
-  code { font-size: .9em; overflow-wrap: anywhere; } code.name { white-space: nowrap; }
-  .good { color: #116329; } .bad { color: #a40e26; font-weight: 600; } .mild { color: #7d4e00; }
+{% include "report.css" %}
+
+:root { --good: #116329; --mild: #7d4e00; }
+@media (prefers-color-scheme: dark) { :root { --good: #7ee29a; --mild: #f0b35a; } }
+@media print { :root { --good: #116329; --mild: #7d4e00; } }
+th, td { text-align: left; white-space: normal; vertical-align: top; }
+td.number { text-align: right; }
+code { font-size: .9em; overflow-wrap: anywhere; } code.name { white-space: nowrap; }
+.good { color: var(--good); } .bad { color: var(--bad); font-weight: 600; }
+.mild { color: var(--mild); }
 </style>
+<main>
+<p class="eyebrow">Data Docs · Great Expectations</p>
 <h1>Data Docs: {{ report.dataset }}
   <span class="{{ 'good' if report.success else 'bad' }}">
     {{- 'valid' if report.success else 'not valid' }}</span></h1>
-<p>{{ report.files | length }} files, {{ report.rows }} rows, \
+<p class="meta">{{ report.files | length }} files, {{ report.rows }} rows, \
 {{ report.suite | length }} expectations per file.
 Checked {{ report.validated_at.isoformat(timespec="seconds") }}.</p>
 {% for title, style, failures in [
@@ -50,6 +54,7 @@ Checked {{ report.validated_at.isoformat(timespec="seconds") }}.</p>
 <ul>{% for failure in failures %}<li>{{ failure.message }}</li>{% endfor %}</ul>{% endif %}
 {% endfor %}
 <h2>Expectations</h2>
+<div class="scroll" role="region" aria-label="Expectations" tabindex="0">
 <table><tr><th>Result</th><th>Expectation</th><th>Arguments</th><th>Severity</th>\
 <th>Files that broke it</th></tr>
 {% for spec, broken in suite %}<tr>
@@ -59,8 +64,9 @@ Checked {{ report.validated_at.isoformat(timespec="seconds") }}.</p>
   <td>{% for key, value in spec.kwargs.items() -%}
     <code>{{ key }}={{ value | string | truncate(200) }}</code> {% endfor %}</td>
   <td>{{ spec.severity }}</td><td>{{ broken | join(", ") }}</td></tr>
-{% endfor %}</table>
+{% endfor %}</table></div>
 <h2>Files</h2>
+<div class="scroll" role="region" aria-label="Files" tabindex="0">
 <table><tr><th>File</th><th>Result</th><th>Rows</th><th>Expectations evaluated</th>\
 <th>Failures</th></tr>
 {% for file in files %}<tr>
@@ -70,8 +76,9 @@ Checked {{ report.validated_at.isoformat(timespec="seconds") }}.</p>
   <td class="number">{{ 'unreadable' if file.rows is none else file.rows }}</td>
   <td class="number">{{ file.expectations }}</td>\
 <td class="number">{{ file.failures | length }}</td></tr>
-{% endfor %}</table>
+{% endfor %}</table></div>
 {% if hidden %}<p>{{ hidden }} more valid files.</p>{% endif %}
+</main>
 </html>
 """
 
@@ -92,9 +99,12 @@ def render_data_docs(report: ValidationReport) -> str:
 @lru_cache(maxsize=1)
 def _page() -> Template:
     """The page's template; to compile it takes a tenth of a second."""
-    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True).from_string(
-        _PAGE
-    )
+    return Environment(
+        loader=PackageLoader("scaling", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+    ).from_string(_PAGE)
 
 
 def _suite_results(report: ValidationReport) -> list[tuple[ExpectationConfig, list[str]]]:

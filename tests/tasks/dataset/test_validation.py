@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import shutil
 from datetime import UTC, datetime, timedelta
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -339,6 +340,8 @@ def test_data_docs_say_it_all_and_load_nothing(tmp_path: Path) -> None:
         " 'unsafe-inline'\">"
     )
     assert page.index(policy) < page.index("<title>"), "before anything that it could allow"
+    style = files("scaling.templates").joinpath("report.css").read_text().strip()
+    assert style in page, "it looks as the report does"
 
 
 @mock_aws
