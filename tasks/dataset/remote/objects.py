@@ -162,11 +162,11 @@ def find_changes(before: RemoteDataset, now: RemoteDataset) -> list[str]:
 
 
 def modified_since(dataset: RemoteDataset, moment: datetime) -> list[str]:
-    """The objects that were written after that moment, in words."""
+    """The objects that were written at that second or later, in words: S3 tells whole ones."""
     return [
         f"s3://{dataset.bucket}/{it.key} was written on {it.modified:%Y-%m-%d %H:%M:%S} UTC"
         for it in dataset.objects
-        if it.modified > moment
+        if it.modified >= moment
     ]
 
 
