@@ -8,6 +8,7 @@ import re
 import urllib.request
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from prefect import flow, task
@@ -91,10 +92,15 @@ def test_artifacts_task_names_and_links(
     assert {"train-1n-r1", "train-2n-r1"} <= {run["name"] for run in kept.task_runs}
     [flow_run] = kept.flow_runs
     assert flow_run["name"] == f"scaling-{result.sweep_id}"
-    with get_client(sync_client=True) as client:
-        path = {"id": flow_run["id"]}
-        graph = client.request("GET", "/flow_runs/{id}/graph-v2", path_params=path).json()
-    nodes = dict(graph["nodes"])
+    path = {"id": flow_run["id"]}
+
+    def graph() -> dict[str, Any] | None:  # once the server has heard of the last stage's task
+        with get_client(sync_client=True) as client:
+            answer = client.request("GET", "/flow_runs/{id}/graph-v2", path_params=path).json()
+        nodes = dict(answer["nodes"])
+        return nodes if "report" in {node["label"] for node in nodes.values()} else None
+
+    nodes = wait_until(graph, 30.0)
     top = [node["label"] for node in nodes.values() if not node["encapsulating"]]
     assert sorted(top) == sorted(STAGES), "the graph is the five stages, the rest is inside them"
     [inside] = next(
