@@ -97,9 +97,6 @@ def main():
     result = trainer.train()
     if trainer.is_world_process_zero():
         print(f"stopwatch: {result.metrics['train_runtime']:.4f} s", flush=True)
-    if torch.distributed.is_initialized():
-        # Trainer leaves it open, and a process that ends with it may be aborted by gloo's threads.
-        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
