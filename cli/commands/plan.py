@@ -92,32 +92,39 @@ def _designs(config: BenchmarkConfig, plan: SweepPlan) -> list[str]:
     sequential = sequential_cost(sweep.node_counts, goals, repeats)
     full = full_cost(sweep.node_counts, own)
     shown = {
-        f"full, {own} repeats": DesignCost(full, full, full),
+        f"full, {_repeats(own)}": DesignCost(full, full, full),
         f"sequential, up to {repeats}": sequential,
     }
     if config.probe_problem is None:
         ends = sweep.probe_ends
-        shown[f"probe, {own} repeats"] = probe_cost(
+        shown[f"probe, {_repeats(own)}"] = probe_cost(
             sweep.node_counts, goals, own, ends.precision, ends.max_steps
         )
     usd = plan.usd_per_hour
-    head = f"{'design':<24} {'least':>8} {'expected':>9} {'most':>8}  node-hours"
-    lines = ["", f"{head}{'' if usd is None else ', and USD expected'}"]
+    times = ", ".join(f"{minutes:g}" for minutes in REFERENCE_MINUTES.values())
+    lines = [
+        "",
+        f"Designs, if the job took {times} min on {join_words(REFERENCE_MINUTES)} nodes (the",
+        (
+            f"reference's, not yours) at {format_percent(NOISE)} noise; more noise, or a limit"
+            " nearby, takes more:"
+        ),
+        (
+            f"{'design':<24} {'least':>8} {'expected':>9} {'most':>8}  node-hours"
+            f"{'' if usd is None else ', and USD expected'}"
+        ),
+    ]
     for name, cost in shown.items():
         price = "" if usd is None else f"  {cost.expected * usd:.2f}"
         lines.append(
             f"{name:<24} {cost.least:>8.1f} {cost.expected:>9.1f} {cost.most:>8.1f}{price}"
         )
-    times = ", ".join(f"{minutes:g}" for minutes in REFERENCE_MINUTES.values())
-    return [
-        *lines,
-        (
-            f"if the job took the reference's {times} min on {join_words(REFERENCE_MINUTES)} nodes"
-            f" at {format_percent(NOISE)} noise; a curve near a limit, or more noise, takes more."
-            f" Probes: {REFERENCE_STEPS:,} steps, each {format_percent(STEP_NOISE)} apart;"
-            " start-up is not in it"
-        ),
-    ]
+    of_probes = f"probes: {REFERENCE_STEPS:,} steps, each {format_percent(STEP_NOISE)} apart; "
+    return [*lines, f"({of_probes if config.probe_problem is None else ''}start-up is not in it)"]
+
+
+def _repeats(count: int) -> str:
+    return f"{count} repeat{'' if count == 1 else 's'}"
 
 
 def _packages(facts: Facts) -> list[str]:
