@@ -22,7 +22,8 @@ from flows.stages.outcomes import (
     say_outcome,
     with_warm_pool,
 )
-from scaling.design.sequential import Progress
+from scaling.design.probe import kind_of_job
+from scaling.design.sequential import CountAnswer, Progress
 from scaling.formats import counted
 from scaling.outcome.outcome import TERMINAL, JobOutcome
 from scaling.planning.plan import PlannedPoint, SweepPlan
@@ -75,7 +76,7 @@ def say_plan(config: BenchmarkConfig, plan: SweepPlan, sweep: str) -> None:
     """One line on what will run; a view gets the points too, and what they can cost."""
     most = config.sweep.most_jobs
     is_full = config.sweep.design == "full"
-    points = _facts(plan.points) if is_full else []  # told as they are decided
+    points = _facts(config, plan.points) if is_full else []  # told as they are decided
     logger.info(
         "sweep %s: %s",
         sweep,
@@ -84,6 +85,8 @@ def say_plan(config: BenchmarkConfig, plan: SweepPlan, sweep: str) -> None:
             "sweep-planned",
             stage="sweep",
             sweep=sweep,
+            design=config.sweep.design,
+            most_jobs=most,
             points=points,
             max_parallel_jobs=config.sweep.max_parallel_jobs,
             usd_per_hour=plan.usd_per_hour,
@@ -93,9 +96,14 @@ def say_plan(config: BenchmarkConfig, plan: SweepPlan, sweep: str) -> None:
     )
 
 
-def _facts(points: Sequence[PlannedPoint]) -> list[dict[str, int | None]]:
+def _facts(config: BenchmarkConfig, points: Sequence[PlannedPoint]) -> list[dict[str, Any]]:
     return [
-        {"nodes": point.nodes, "repeat": point.repeat, "batch": point.global_batch_size}
+        {
+            "nodes": point.nodes,
+            "repeat": point.repeat,
+            "batch": point.global_batch_size,
+            "kind": kind_of_job(config, point.repeat),
+        }
         for point in points
     ]
 
@@ -158,6 +166,7 @@ class _Sweep:
         self._is_budget_told = False
         self._quota_pauses: dict[str, Iterator[float]] = {}
         self._told: Progress | None = None
+        self._answered: list[CountAnswer] = []
 
     def run(self) -> None:
         """Until every point has its outcome, or none is left to try."""
@@ -199,6 +208,11 @@ class _Sweep:
         if progress is None or progress == self._told:
             return
         self._told = progress
+        for each in progress.answers:
+            if each not in self._answered and each.text not in progress.reason:
+                self._answered.append(each)
+                extra = about("count-answered", stage="sweep", count=each.nodes, answer=each.answer)
+                logger.info("%s", each.text, extra=extra)
         next_ = set(progress.next_points)
         points = [point for point in self.plan.points if (point.nodes, point.repeat) in next_]
         logger.info(
@@ -208,10 +222,15 @@ class _Sweep:
             extra=about(
                 "sweep-decided",
                 stage="sweep",
-                points=_facts(points),
+                points=_facts(self.config, points),
                 reason=progress.reason,
                 answers=[
-                    {"nodes": each.nodes, "answer": each.answer, "text": each.text}
+                    {
+                        "nodes": each.nodes,
+                        "answer": each.answer,
+                        "brief": each.brief,
+                        "text": each.text,
+                    }
                     for each in progress.answers
                 ],
             ),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from statistics import fmean, stdev
+from typing import Literal
 
 from pydantic import Field
 from scipy.special import stdtrit
@@ -25,6 +26,8 @@ from scaling.formats import format_seconds, join_words, nodes_text
 from scaling.outcome.projection import Projection
 from scaling.parts import Part
 
+JobKind = Literal["run", "probe", "check"]
+"""A whole run; of a probe sweep a part of one, or the whole one that checks the answer."""
 _ROUNDING = 1e-9  # relative: sums of the same steps differ by so much
 
 
@@ -68,6 +71,13 @@ def check_repeat(config: BenchmarkConfig) -> int:
 def is_check(config: BenchmarkConfig, repeat: int) -> bool:
     """Whether a job of this repeat is the sweep's check."""
     return config.sweep.design == "probe" and repeat == check_repeat(config)
+
+
+def kind_of_job(config: BenchmarkConfig, repeat: int) -> JobKind:
+    """What a job of this repeat is."""
+    if config.sweep.design != "probe":
+        return "run"
+    return "check" if is_check(config, repeat) else "probe"
 
 
 def probe_progress(

@@ -109,10 +109,14 @@ class CountAnswer:
     @property
     def text(self) -> str:
         """8 nodes undecided: efficiency 76 % (71 %–82 %) for at least 75 %."""
-        words = {"pass": "pass", "fail": "fail", "on_the_limit": "on the limit"}
-        what = f"{nodes_text(self.nodes)} {words.get(self.answer, 'undecided')}"
         why = [each.text for each in self.limits if each.answer == self.answer]
-        return f"{what}: {', '.join(why)}" if why else what
+        return f"{self.brief}: {', '.join(why)}" if why else self.brief
+
+    @property
+    def brief(self) -> str:
+        """8 nodes undecided."""
+        words = {"pass": "pass", "fail": "fail", "on_the_limit": "on the limit"}
+        return f"{nodes_text(self.nodes)} {words.get(self.answer, 'undecided')}"
 
 
 @dataclass(frozen=True)
