@@ -17,6 +17,7 @@ probe or check of a probe sweep), none of a design that decides on them later; `
 | sweep-decided | of a sequential or probe sweep: `points` that come next, as in sweep-planned, \
 none where it is done; `reason`; `answers`: `nodes`, `answer`, `brief` and `text` of each count \
 that was looked at |
+| sweep-kept | `points` of an earlier run that the design asks for no more |
 | count-answered | of a sequential sweep, once it is done with a count: `count`, `answer` |
 | job-submitted | |
 | job-state | `state`, `wait_until`: Unix seconds at which a job that has not begun to train is \

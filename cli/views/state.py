@@ -131,15 +131,22 @@ class RunState:
         self.on_cancel = facts["on_cancel"]
 
     def _on_sweep_decided(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
-        known = {(point.nodes, point.repeat) for point in self.points}
-        asked = [PointState(**point) for point in facts["points"]]
-        self.points += [point for point in asked if (point.nodes, point.repeat) not in known]
+        asked = self._add(facts)
         known_so_far = "; ".join(each["brief"] for each in facts["answers"])
         self.decision = event.text + (f". So far: {known_so_far}" if known_so_far else "")
         for check in asked:
             if check.kind == "check":  # its program tells no number of steps, its probes have
                 of = (each.steps for each in self.points if each.nodes == check.nodes)
                 check.steps = next(filter(None, of), None)
+
+    def _on_sweep_kept(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
+        self._add(facts)
+
+    def _add(self, facts: Mapping[str, Any]) -> list[PointState]:
+        known = {(point.nodes, point.repeat) for point in self.points}
+        points = [PointState(**point) for point in facts["points"]]
+        self.points += [point for point in points if (point.nodes, point.repeat) not in known]
+        return points
 
     def _on_job_submitted(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
         point = self._point(event)

@@ -24,7 +24,7 @@ from flows.stages.outcomes import (
 )
 from scaling.design.probe import kind_of_job
 from scaling.design.sequential import CountAnswer, Progress
-from scaling.formats import counted
+from scaling.formats import counted, join_words, nodes_text
 from scaling.outcome.outcome import TERMINAL, JobOutcome
 from scaling.planning.plan import PlannedPoint, SweepPlan
 from scaling.planning.queue import Attempt, Done, Refuse, Submit, SweepQueue, Wait
@@ -167,6 +167,7 @@ class _Sweep:
         self._quota_pauses: dict[str, Iterator[float]] = {}
         self._told: Progress | None = None
         self._answered: list[CountAnswer] = []
+        self._kept_told = 0
 
     def run(self) -> None:
         """Until every point has its outcome, or none is left to try."""
@@ -182,7 +183,7 @@ class _Sweep:
     def _count_earlier(self) -> None:
         earlier = list_training_jobs(self.config.platform, self.inputs.sweep_id)
         descriptions: list[dict[str, Any]] = []
-        if earlier and self.config.sweep.budget_usd is not None:
+        if earlier and self.queue.asks_of_earlier:
             descriptions = describe_training_jobs(self.config.platform, sorted(earlier))
         self.queue.count_earlier(earlier, descriptions)
 
@@ -204,6 +205,7 @@ class _Sweep:
         """What a sequential or probe sweep knows so far, and why the next jobs are the next; each
         once.
         """
+        self._say_kept()
         progress = self.queue.progress
         if progress is None or progress == self._told:
             return
@@ -235,6 +237,18 @@ class _Sweep:
                 ],
             ),
         )
+
+    def _say_kept(self) -> None:
+        new, self._kept_told = self.queue.kept[self._kept_told :], len(self.queue.kept)
+        points = [point for point in self.plan.points if (point.nodes, point.repeat) in new]
+        if points:
+            logger.info(
+                "%s of an earlier run stay in the report, though the design asks for them no more:"
+                " %s",
+                counted(len(points), "point"),
+                join_words(f"{nodes_text(each.nodes)}, repeat {each.repeat}" for each in points),
+                extra=about("sweep-kept", stage="sweep", points=_facts(self.config, points)),
+            )
 
     def _claim_and_submit(self, order: Submit) -> Wait | Refuse | None:
         """The job is claimed before it is sent. None: what comes next is the queue's to say."""

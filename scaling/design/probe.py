@@ -23,6 +23,7 @@ from scaling.analysis.rows import SummaryRow
 from scaling.analysis.speedup import Run
 from scaling.design.sequential import Point, Progress
 from scaling.formats import format_seconds, join_words, nodes_text
+from scaling.outcome.outcome import JobOutcome
 from scaling.outcome.projection import Projection
 from scaling.parts import Part
 
@@ -115,16 +116,26 @@ def _checked_count(config: BenchmarkConfig, rows: Sequence[SummaryRow]) -> tuple
     return nodes, f"projected: {known}; {why}"
 
 
-def find_check(config: BenchmarkConfig | None, runs: Sequence[Run]) -> Check | None:
-    """The latest completed whole run that checks the projection of its count; None without one."""
-    checks = [
-        run.outcome
-        for run in runs
-        if config is not None and is_check(config, run.outcome.repeat) and run.outcome.completed
-    ]
-    if not checks:
-        return None
-    check = max(checks, key=lambda outcome: outcome.created_at or "")
+def find_checks(
+    config: BenchmarkConfig | None, runs: Sequence[Run], progress: Progress | None
+) -> tuple[Check | None, tuple[Check, ...]]:
+    """(the completed whole run at the count that the design checks, those at other counts): the
+    answer may have moved since these were made. Of several at one count it is the latest.
+    """
+    if config is None or progress is None:
+        return None, ()
+    latest: dict[int, JobOutcome] = {}
+    for outcome in sorted((run.outcome for run in runs), key=lambda each: each.created_at or ""):
+        if is_check(config, outcome.repeat) and outcome.completed:
+            latest[outcome.nodes] = outcome
+    asked = [nodes for nodes, repeat in progress.points if is_check(config, repeat)]
+    found = [check for _, each in sorted(latest.items()) if (check := _compare(each, runs))]
+    others = tuple(check for check in found if check.nodes not in asked)
+    return next((check for check in found if check.nodes in asked), None), others
+
+
+def _compare(check: JobOutcome, runs: Sequence[Run]) -> Check | None:
+    """A whole run beside what is projected at its count; None where one of both is not known."""
     measured = check.train_seconds_by.get("program", check.train_seconds_by.get("logged"))
     projections = [
         run.outcome.projection
@@ -171,8 +182,11 @@ def projected_notes(
     rows: Sequence[SummaryRow],
     check: Check | None,
     progress: Progress | None,
+    others: Sequence[Check] = (),
 ) -> Iterator[str]:
-    """Caveats: what of the report is projected, from what, and whether a whole run bears it out."""
+    """Caveats: what of the report is projected, from what, and whether a whole run bears it out;
+    `others` are checks of other counts than the one that is checked now.
+    """
     if config is None or progress is None or config.sweep.design != "probe":
         return
     if not any(row.n_projected for row in rows):
@@ -195,13 +209,18 @@ def projected_notes(
         " Nothing is said of how well a model is trained."
     )
     if check is not None:
-        between = (
-            "" if check.probes >= MIN_REPEATS else "; how runs differ from each other is not in it"
-        )
-        error = "" if check.error_seconds is None else between
-        yield f"Check: a whole run on {check.text}{error}."
+        yield f"Check: a whole run on {_check_text(check)}."
     else:
-        yield f"No whole run has checked what is projected: {_why_unchecked(config, progress)}."
+        checked = " at the count that is to be checked" if others else ""
+        why = _why_unchecked(config, progress)
+        yield f"No whole run has checked what is projected{checked}: {why}."
+    for other in others:
+        yield f"Check of another count, made before the answer moved: {_check_text(other)}."
+
+
+def _check_text(check: Check) -> str:
+    is_narrow = check.error_seconds is not None and check.probes < MIN_REPEATS
+    return check.text + ("; how runs differ from each other is not in it" if is_narrow else "")
 
 
 def _why_unchecked(config: BenchmarkConfig, progress: Progress) -> str:

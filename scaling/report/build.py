@@ -22,7 +22,7 @@ from scaling.analysis.speedup import (
 )
 from scaling.design.advice import spared
 from scaling.design.of_sweep import progress_of
-from scaling.design.probe import find_check, projected_notes
+from scaling.design.probe import find_checks, kind_of_job, projected_notes
 from scaling.fits.assumption import assumption
 from scaling.fits.extrapolation import EXTRAPOLATION_FACTOR
 from scaling.fits.fit import fit_laws
@@ -93,12 +93,12 @@ def analyse(
     )
     clock = choose_train_clock(outcomes)
     runs.sort(key=attrgetter("outcome.nodes", "outcome.repeat", "outcome.attempt"))
-    points = _list_points(runs)
+    points = _list_points(runs, config)
     baseline = baseline_of(rows)
     conditions = _conditions(platform, clock, outcomes, points, provenance, config)
     is_sequential = config is not None and config.sweep.design == "sequential"
     recommendation = recommend(rows, rules.recommendation, progress if is_sequential else None)
-    check = find_check(config, runs)
+    check, other_checks = find_checks(config, runs, progress)
     report = ScalingReport(
         sweep_id=sweep_id,
         title=(rules.title or config.name) if config is not None else sweep_id,
@@ -112,6 +112,7 @@ def analyse(
             clock,
             policy=conditions.batch_policy,
             check=check,
+            other_checks=other_checks,
         ),
         platform=platform,
         policy=conditions.batch_policy,
@@ -127,6 +128,7 @@ def analyse(
         pareto=pareto_front(rows),
         recommendation=recommendation,
         check=check,
+        other_checks=other_checks,
         fits=_fits(rows, points, conditions),
         caveats=(),
         config=hide_in_config(config) if config is not None else None,
@@ -136,7 +138,7 @@ def analyse(
         *filter(None, [given_up_caveat(planned, outcomes)]),
         *find_unmatched(outcomes),
         *spared(config, progress),
-        *projected_notes(config, rows, check, progress),
+        *projected_notes(config, rows, check, progress, other_checks),
         *find_caveats(Evidence(report, planned, rules.parity.tolerance)),
         *_installed_at_start(provenance),
         *_changed_dataset(provenance),
@@ -265,17 +267,18 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _list_points(runs: Sequence[Run]) -> tuple[Point, ...]:
+def _list_points(runs: Sequence[Run], config: BenchmarkConfig | None) -> tuple[Point, ...]:
     """Each attempt as the report keeps it, in the order of the runs."""
     reused = {run.outcome.reused_by_job for run in runs}
-    return tuple(_point(run, reused) for run in runs)
+    return tuple(_point(run, reused, config) for run in runs)
 
 
-def _point(run: Run, reused: Collection[str | None]) -> Point:
+def _point(run: Run, reused: Collection[str | None], config: BenchmarkConfig | None) -> Point:
     """`reused` holds the names of the jobs that started in a pool which another one kept."""
     outcome = run.outcome
     own = {
         "used": run.used,
+        "kind": "run" if config is None else kind_of_job(config, outcome.repeat),
         "log_tail": () if outcome.completed else outcome.log_tail,
         "start": _started(outcome, reused),
         "interruptions": _whole(outcome, "interruptions"),

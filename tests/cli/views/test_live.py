@@ -297,6 +297,12 @@ def test_the_steps_of_the_check_tell_its_end_of_those_that_its_probes_foretold()
     assert "250/500" in screen(state, 105, (80, 24))
 
 
+def test_points_of_an_earlier_run_that_are_kept_are_shown() -> None:
+    kept = [{"nodes": 1, "repeat": 2, "kind": "check"}]
+    state = state_of([*probing(), event(61, "sweep-kept", "1 point", stage="sweep", points=kept)])
+    assert "1   check  waiting" in screen(state, 62, (80, 24))
+
+
 def test_programs_that_never_end_early_are_followed_by_no_check() -> None:
     events = [*probing()]
     at = events.index(probed(58, 1, 40.0, 220.0))

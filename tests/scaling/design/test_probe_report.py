@@ -74,6 +74,52 @@ def test_without_a_check_the_headline_says_that(make_report, probe_config, probe
     )
 
 
+@pytest.fixture
+def moved(make_report, probe_config, probes, whole):
+    """2 nodes were checked, then the answer moved to 4."""
+    made_first = whole(2, 41.2, created_at="2026-01-01T00:00:00+00:00")
+    outcomes = [*probes(PROBES), made_first, whole(4, 21.3)]
+    return make_report(outcomes, config=probe_config(), price=PRICE)
+
+
+def test_a_check_of_another_count_stays_in_every_form_of_the_report(moved):
+    assert [point.kind for point in moved.points] == ["probe", "probe", "check", "probe", "check"]
+    assert [check.nodes for check in moved.other_checks] == [2]
+    caveat = (
+        "Check of another count, made before the answer moved: 2 nodes took 41.2 s, 0.5 % more than"
+        " the 41.0 s ± 500 ms projected, within that error; how runs differ from each other is not"
+        " in it."
+    )
+    assert caveat in moved.caveats
+    assert not any("without a readable train time" in each for each in moved.caveats)
+    page = render_html(moved)
+    assert "metrics.json 41.2 s, a check of its own count" in page
+    assert "metrics.json 21.3 s, the check" in page
+    assert page.count("Completed, check") == 2
+    assert "made before the answer moved" in render_markdown(moved)
+    assert "made before the answer moved" in terminal(moved)
+    written = json.loads(json.dumps(moved.to_dict()))
+    assert [check["nodes"] for check in written["other_checks"]] == [2]
+    assert type(moved).model_validate(written) == moved
+    rows = list(csv.DictReader(io.StringIO(render_csv(moved))))
+    assert [row["kind"] for row in rows] == ["probe", "probe", "check", "probe", "check"]
+
+
+def test_until_the_new_answer_is_checked_the_earlier_check_is_no_check_of_it(
+    make_report, probe_config, probes, whole
+):
+    report = make_report([*probes(PROBES), whole(2, 41.2)], config=probe_config())
+    assert report.check is None
+    assert (
+        "; projected from probes, not checked there; whole runs elsewhere: 2 nodes took 41.2 s,"
+        in report.headline
+    )
+    assert (
+        "No whole run has checked what is projected at the count that is to be checked: the check"
+        " was not made; go on with --resume." in report.caveats
+    )
+
+
 def test_a_check_without_a_time_is_said(make_report, probe_config, probes, make_outcome):
     report = make_report([*probes(PROBES), make_outcome(4, None, 2)], config=probe_config())
     assert (
@@ -173,5 +219,6 @@ def test_what_compares_and_what_gathers_sweeps_says_projected(
 def test_other_designs_have_no_word_of_it(make_report, make_outcomes):
     report = make_report(make_outcomes({1: 80.0, 2: 41.0}))
     assert "projected" not in render_markdown(report)
-    assert "projection" not in render_csv(report)
+    assert "projection" not in render_csv(report) and ",kind" not in render_csv(report)
+    assert "other_checks" not in report.to_dict()
     assert "projection" not in json.dumps(report.to_dict())
