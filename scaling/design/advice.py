@@ -84,6 +84,13 @@ def spared(config: BenchmarkConfig | None, progress: Progress | None) -> Iterato
         f" ({config.sweep.max_repeats} of each node count); counts with fewer than 3 have no"
         " interval."
     )
+    undecided = [each.nodes for each in progress.answers if each.answer == "undecided"]
+    if undecided and not progress.next_points:
+        yield (
+            f"Undecided after sweep.max_repeats, {config.sweep.max_repeats} runs of each:"
+            f" {join_words(map(nodes_text, undecided))}. Raise it and go on with --resume where"
+            " the answer is worth more runs."
+        )
     if progress.next_points:
         yield (
             f"The sequential design is not at its end: {len(progress.next_points)} of its runs have"

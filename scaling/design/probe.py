@@ -22,7 +22,7 @@ from scaling.analysis.recommend import recommend
 from scaling.analysis.rows import SummaryRow
 from scaling.analysis.speedup import Run
 from scaling.design.sequential import Point, Progress
-from scaling.formats import format_seconds, join_words, nodes_text
+from scaling.formats import counted, format_seconds, join_words, nodes_text
 from scaling.outcome.outcome import JobOutcome
 from scaling.outcome.projection import Projection
 from scaling.parts import Part
@@ -216,6 +216,20 @@ def projected_notes(
         yield f"No whole run has checked what is projected{checked}: {why}."
     for other in others:
         yield f"Check of another count, made before the answer moved: {_check_text(other)}."
+
+
+def unprojected_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
+    """Caveats: which probes give no time to train, and what to do."""
+    by_reason: dict[str, list[int]] = {}
+    for outcome in outcomes:
+        if outcome.unprojected is not None:
+            by_reason.setdefault(outcome.unprojected, []).append(outcome.nodes)
+    for reason, counts in by_reason.items():
+        at = join_words(map(nodes_text, sorted(set(counts))))
+        yield (
+            f"No time to train from {counted(len(counts), 'probe')} at {at}: {reason}"
+            " (docs/probe.md)."
+        )
 
 
 def _check_text(check: Check) -> str:

@@ -22,14 +22,19 @@ from scaling.analysis.speedup import (
 )
 from scaling.design.advice import spared
 from scaling.design.of_sweep import progress_of
-from scaling.design.probe import find_checks, kind_of_job, projected_notes
+from scaling.design.probe import (
+    find_checks,
+    kind_of_job,
+    projected_notes,
+    unprojected_notes,
+)
 from scaling.fits.assumption import assumption
 from scaling.fits.extrapolation import EXTRAPOLATION_FACTOR
 from scaling.fits.fit import fit_laws
 from scaling.fits.models import Fits
 from scaling.outcome.outcome import JobOutcome, PlatformKind, TrainClock
 from scaling.planning.fail_fast import given_up_caveat
-from scaling.planning.plan import POLICY_LABELS, SweepPlan, repeats_share_seeds
+from scaling.planning.plan import POLICY_LABELS, SweepPlan, pairs_repeats, repeats_share_seeds
 from scaling.report.caveats import find_caveats
 from scaling.report.evidence import Evidence
 from scaling.report.headline import write_headline
@@ -82,7 +87,7 @@ def analyse(
     platform = _platform(outcomes)
     price = price or unknown_price(platform.instance_type, "none was given")
     # By the order that was planned, before any time is seen (docs/statistics.md).
-    paired = config is not None and config.sweep.order == "shuffled"
+    paired = config is not None and pairs_repeats(config)
     rows, runs = summarise_runs(
         outcomes,
         price,
@@ -138,6 +143,7 @@ def analyse(
         *filter(None, [given_up_caveat(planned, outcomes)]),
         *find_unmatched(outcomes),
         *spared(config, progress),
+        *unprojected_notes(outcomes),
         *projected_notes(config, rows, check, progress, other_checks),
         *find_caveats(Evidence(report, planned, rules.parity.tolerance)),
         *_installed_at_start(provenance),
