@@ -243,9 +243,7 @@ class _Sweep:
         points = [point for point in self.plan.points if (point.nodes, point.repeat) in new]
         if points:
             logger.info(
-                "%s of an earlier run stay in the report, though the design asks for them no more:"
-                " %s",
-                counted(len(points), "point"),
+                "of an earlier run, no longer asked for by the design, and kept in the report: %s",
                 join_words(f"{nodes_text(each.nodes)}, repeat {each.repeat}" for each in points),
                 extra=about("sweep-kept", stage="sweep", points=_facts(self.config, points)),
             )

@@ -108,7 +108,7 @@ def _only_sweep(served: SimpleNamespace, config: BenchmarkConfig) -> str:
 
 
 def test_a_resume_that_moves_the_answer_keeps_the_check_that_was_made(
-    simulated: Callable[..., Any], sweep_config: Configs
+    simulated: Callable[..., Any], sweep_config: Configs, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The probe at 4 nodes fails, so that 2 are checked; the resume makes it, and checks 4."""
     fault = {"fault": "internal_error", "after_seconds": 1, "jobs": "*-n4-r1-a1-*"}
@@ -124,5 +124,4 @@ def test_a_resume_that_moves_the_answer_keeps_the_check_that_was_made(
     assert before.check is not None and before.check.nodes == 4
     assert [check.nodes for check in before.other_checks] == [2]
     assert again.points == before.points and again.other_checks == before.other_checks
-    first_cost, cost = first.report.costs.spent_usd, before.costs.spent_usd
-    assert first_cost is not None and cost is not None and cost > first_cost
+    assert not [record for record in caplog.records if "invalid value" in record.getMessage()]

@@ -91,6 +91,13 @@ def test_the_progress_counts_points_and_the_table_holds_every_attempt(
     ]
 
 
+def test_points_that_the_design_asks_for_no_more_are_no_more_than_all(
+    calls: list[tuple[str, Any]],
+) -> None:
+    board_of(2).show([outcome(1), outcome(2), outcome(4)])
+    assert calls[0] == ("new", 100.0)
+
+
 def test_projected_times_are_called_so(calls: list[tuple[str, Any]]) -> None:
     probed = [outcome(1, projection=projection(80.0)), outcome(2)]
     board_of(4).show(probed)
