@@ -231,3 +231,13 @@ def test_a_check_that_was_only_claimed_is_never_started(make_config):
         assert submit(queue).job_name == order.job_name
         finish_earlier(queue, order)
     assert submit(queue).attempt.identity == CHECK
+
+
+def test_a_crash_after_any_job_ends_with_the_jobs_of_an_undisturbed_sweep(make_config):
+    undisturbed = to_the_end(probing(make_config, repeats=2))
+    for by_then in range(len(undisturbed)):
+        before = undisturbed[:by_then]
+        _, new = resumed(make_config, before, repeats=2)
+        assert [order.job_name for order in [*before, *new]] == [
+            order.job_name for order in undisturbed
+        ]

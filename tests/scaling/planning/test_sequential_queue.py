@@ -211,3 +211,22 @@ def test_a_stop_collects_nothing_more(make_config):
     assert isinstance(queue.next(), Submit)
     queue.stop()
     assert queue.next() == Done() and queue.kept == ()
+
+
+def test_a_crash_after_any_job_ends_with_the_jobs_of_an_undisturbed_sweep(make_config):
+    undisturbed = to_the_end(sequential(make_config), noise=0.08)
+    assert len(undisturbed) > 6
+    for by_then in range(len(undisturbed)):
+        before = undisturbed[:by_then]
+        queue, new = sequential(make_config), []
+        queue.count_earlier([each.job_name for each in before], [described(o) for o in before])
+        while isinstance(order := queue.next(), Submit):
+            queue.confirm(order, frozenset({order.job_name}))
+            if order.job_name in {each.job_name for each in before}:
+                queue.settle_earlier(described(order), completed(order, 0.08))
+            else:
+                finish(queue, order, 0.08)
+                new.append(order)
+        assert sorted(each.job_name for each in [*before, *new]) == sorted(
+            each.job_name for each in undisturbed
+        )
