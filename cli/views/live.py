@@ -184,7 +184,6 @@ def _points(state: RunState, now: float, room: int) -> list[RenderableType]:
         table.add_column(heading, justify="right", no_wrap=True)
     baseline = _baseline(state)
     for point in shown:
-        speedup = baseline / point.train_seconds if baseline and point.train_seconds else None
         table.add_row(
             _MARKS.get(point.state, "▸"),
             str(point.nodes),
@@ -192,10 +191,17 @@ def _points(state: RunState, now: float, room: int) -> list[RenderableType]:
             escape_control_characters(point.state),
             _progress(point, now),
             f"{format_seconds(point.train_seconds)}{' projected' if point.is_projected else ''}",
-            format_speedup(speedup),
+            format_speedup(_speedup(point, baseline)),
         )
     left_out = len(points) - len(shown)
     return [table, *([Text(f"… {left_out} more points", "dim")] if left_out else [])]
+
+
+def _speedup(point: PointState, baseline: float | None) -> float | None:
+    """Of a check none: it is a whole run, and what it would be compared with is projected."""
+    if point.kind == "check" or not baseline or not point.train_seconds:
+        return None
+    return baseline / point.train_seconds
 
 
 def _urgency(point: PointState) -> int:
@@ -209,7 +215,7 @@ def _baseline(state: RunState) -> float | None:
         (
             point.train_seconds
             for point in state.points
-            if point.nodes == smallest and point.train_seconds
+            if point.nodes == smallest and point.train_seconds and point.kind != "check"
         ),
         None,
     )

@@ -112,6 +112,11 @@ def _checked_count(config: BenchmarkConfig, rows: Sequence[SummaryRow]) -> tuple
     known = ", ".join(
         f"{format_seconds(row.train.seconds)} on {nodes_text(row.nodes)}" for row in timed
     )
+    if not any(row.n_projected for row in timed if row.nodes == nodes):
+        return None, (
+            f"what is recommended, {nodes_text(nodes)}, is measured already, since its probes made"
+            f" all their steps ({known})"
+        )
     why = f"that recommends {nodes_text(nodes)}, and one whole job there checks it"
     return nodes, f"projected: {known}; {why}"
 

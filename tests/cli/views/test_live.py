@@ -303,6 +303,15 @@ def test_points_of_an_earlier_run_that_are_kept_are_shown() -> None:
     assert "1   check  waiting" in screen(state, 62, (80, 24))
 
 
+def test_a_check_has_no_speedup_over_what_is_projected() -> None:
+    state = state_of([*probing(), probed(90, 2, 30.0, 120.0)])
+    state.show(decided(91, "1 job next", [{"nodes": 2, "repeat": 2, "kind": "check"}]))
+    end = done(200, 2, 6.0, 110.0)
+    state.show(replace(end, job=job(2, 2)))
+    [row] = [row for row in screen(state, 201, (80, 24)).splitlines() if " check " in row]
+    assert row.split()[-3:] == ["6.0", "s", "–"]
+
+
 def test_programs_that_never_end_early_are_followed_by_no_check() -> None:
     events = [*probing()]
     at = events.index(probed(58, 1, 40.0, 220.0))

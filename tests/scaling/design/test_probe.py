@@ -51,6 +51,24 @@ def test_nothing_to_check_where_no_time_is_projected(probe_config, whole):
     assert progress.reason == "no time is projected, so that there is nothing to check"
 
 
+def test_a_count_whose_probes_made_all_their_steps_needs_no_check(
+    probe_config, probes, whole, make_report
+):
+    """At 4 nodes there were too few steps to tell, so that its time is that of a whole run."""
+    made_all = whole(4, 21.0, 1, train_seconds_by={"program": 21.0, "projected": 21.0})
+    outcomes = [*probes(PROBES[:2]), made_all]
+    progress = progress_of(probe_config(), outcomes)
+    assert progress.next_points == ()
+    assert progress.reason == (
+        "what is recommended, 4 nodes, is measured already, since its probes made all their steps"
+        " (1 min 20 s on 1 node, 41.0 s on 2 nodes, 21.0 s on 4 nodes)"
+    )
+    report = make_report(outcomes, config=probe_config())
+    assert report.train_clock == "projected" and report.recommendation.chosen.nodes == 4
+    assert any(each.startswith("No whole run has checked what is proj") for each in report.caveats)
+    assert is_complete(probe_config(), report)
+
+
 def test_one_count_alone_is_checked_too(probe_config, probes):
     progress = progress_of(probe_config(node_counts=[2]), probes([(2, 1)]))
     assert progress.next_points == ((2, 2),)
