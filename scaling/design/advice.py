@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from configs.models import BenchmarkConfig, RecommendationConfig
 from scaling.analysis.advice import (
@@ -25,8 +25,8 @@ from scaling.analysis.verdicts import (
     judged_count,
     runs_needed,
 )
-from scaling.design.sequential import ERROR, ZONE, CountAnswer, Judged, Progress
-from scaling.formats import format_percent, format_ratio, join_words, nodes_text
+from scaling.design.sequential import ERROR, ZONE, CountAnswer, Judged, Point, Progress
+from scaling.formats import counted, format_percent, format_ratio, join_words, nodes_text
 
 PROMISE = f"the sequential design's answers are wrong in at most {format_percent(ERROR)} of sweeps"
 
@@ -74,8 +74,12 @@ def recommend_sequential(
     )
 
 
-def spared(config: BenchmarkConfig | None, progress: Progress | None) -> Iterator[str]:
-    """A caveat: what the design did not run, and what follows from that."""
+def spared(
+    config: BenchmarkConfig | None, progress: Progress | None, made: Collection[Point] = ()
+) -> Iterator[str]:
+    """Caveats: what the design did not run, and what follows from that. `made` are the points that
+    were run, also those of an earlier try that the design asks for no more.
+    """
     if config is None or progress is None or config.sweep.design != "sequential":
         return
     most = len(config.sweep.node_counts) * config.sweep.max_repeats
@@ -84,6 +88,12 @@ def spared(config: BenchmarkConfig | None, progress: Progress | None) -> Iterato
         f" ({config.sweep.max_repeats} of each node count); counts with fewer than 3 have no"
         " interval."
     )
+    if kept := set(made) - set(progress.points):
+        yield (
+            f"{counted(len(kept), 'run')} of an earlier try, at"
+            f" {join_words(nodes_text(nodes) for nodes in sorted({n for n, _ in kept}))}, that the"
+            " design asks for no more: in the times and the cost, and deciding nothing."
+        )
     undecided = [each.nodes for each in progress.answers if each.answer == "undecided"]
     if undecided and not progress.next_points:
         yield (

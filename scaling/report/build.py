@@ -142,7 +142,7 @@ def analyse(
     caveats = (
         *filter(None, [given_up_caveat(planned, outcomes)]),
         *find_unmatched(outcomes),
-        *spared(config, progress),
+        *spared(config, progress, {(each.nodes, each.repeat) for each in outcomes}),
         *unprojected_notes(outcomes),
         *projected_notes(config, rows, check, progress, other_checks),
         *find_caveats(Evidence(report, planned, rules.parity.tolerance)),

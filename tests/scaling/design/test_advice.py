@@ -154,3 +154,12 @@ def test_two_runs_that_are_exactly_alike_are_odd_where_they_decide(report_of, ma
     assert "No variance at 1, 4 and 8 nodes" in said
     plain = report_of(REFERENCE, runs(n1=2, n4=2, n8=2), noise=0.0, with_config=None)
     assert not any("No variance" in each for each in plain.caveats)
+
+
+def test_runs_that_the_design_asks_for_no_more_are_named(report_of):
+    report = report_of(REFERENCE, [*runs(n1=2, n4=2, n8=2), (1, 3), (2, 2)])
+    assert (
+        "2 runs of an earlier try, at 1 node and 2 nodes, that the design asks for no more: in the"
+        " times and the cost, and deciding nothing." in report.caveats
+    )
+    assert {row.nodes: row.n for row in report.summary} == {1: 3, 2: 2, 4: 2, 8: 2}

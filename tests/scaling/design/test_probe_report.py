@@ -14,6 +14,7 @@ from scaling.analysis.cost import Price
 from scaling.outcome.projection import ProjectedPart
 from scaling.report.points_csv import render_csv
 from scaling.report.render import render_html, render_markdown
+from scaling.report.share import for_sharing
 from scaling.report.terminal import render_terminal
 from scaling.trend.compare import IncomparableError, compare
 from scaling.trend.compare_render import comparison_title
@@ -211,7 +212,8 @@ def test_programs_that_never_ended_early_are_named(make_report, probe_config, wh
 
 def test_every_form_of_the_report_says_projected(report):
     markdown, page, text = render_markdown(report), render_html(report), terminal(report)
-    for rendered in (markdown, page, text):
+    shared = render_html(for_sharing(report))
+    for rendered in (markdown, page, text, shared):
         assert "T projected)" in rendered
         assert "projected from probes" in rendered
     assert "± 500 ms" in markdown
