@@ -94,8 +94,18 @@ def spared(
             f" {join_words(nodes_text(nodes) for nodes in sorted({n for n, _ in kept}))}, that the"
             " design asks for no more: in the times and the cost, and deciding nothing."
         )
-    undecided = [each.nodes for each in progress.answers if each.answer == "undecided"]
-    if undecided and not progress.next_points:
+    open_ = [each.nodes for each in progress.answers if each.answer == "undecided"]
+    most_of = {nodes: repeat for nodes, repeat in sorted(progress.points)}
+    is_over = not progress.next_points
+    undecided = [nodes for nodes in open_ if is_over and most_of[nodes] >= config.sweep.max_repeats]
+    lost = [nodes for nodes in open_ if is_over and nodes not in undecided]
+    if lost:
+        yield (
+            "Undecided, since the last runs made for it gave no time:"
+            f" {join_words(map(nodes_text, lost))}. Mend what the program says of its time,"
+            " and go on with --resume."
+        )
+    if undecided:
         yield (
             f"Undecided after sweep.max_repeats, {config.sweep.max_repeats} runs of each:"
             f" {join_words(map(nodes_text, undecided))}. Raise it and go on with --resume where"

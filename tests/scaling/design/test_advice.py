@@ -163,3 +163,17 @@ def test_runs_that_the_design_asks_for_no_more_are_named(report_of):
         " times and the cost, and deciding nothing." in report.caveats
     )
     assert {row.nodes: row.n for row in report.summary} == {1: 3, 2: 2, 4: 2, 8: 2}
+
+
+def test_a_count_whose_last_runs_gave_no_time_is_undecided_for_that(
+    config, make_outcome, make_report
+):
+    outcomes = [
+        make_outcome(nodes, REFERENCE[nodes] if repeat == 1 else None, repeat)
+        for nodes, repeat in runs(n1=3, n2=3, n4=2, n8=2)
+    ]
+    report = make_report(outcomes, config=config)
+    (said,) = [each for each in report.caveats if each.startswith("Undecided")]
+    assert said.startswith(
+        "Undecided, since the last runs made for it gave no time: 8 nodes, 4 nodes and 2 nodes."
+    )
