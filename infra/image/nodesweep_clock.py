@@ -91,8 +91,11 @@ class Probe:
 
     def ends(self, steps, steady_seconds, agree):
         """Whether the run ends after that many steps. `steady_seconds` gives the times of the
-        steady ones, `agree` makes rank 0's answer that of every process.
+        steady ones, `agree` makes rank 0's answer that of every process. Once it does it stays so:
+        a program may leave one loop with it and come to the next.
         """
+        if self.ended != "complete":
+            return True
         if steps >= self.max_steps:
             self.ended = "max_steps"
             return True

@@ -160,6 +160,14 @@ def repeats_share_seeds(config: BenchmarkConfig) -> bool:
     return any("{seed}" in str(value) for value in config.training.hyperparameters.values())
 
 
+def pairs_repeats(config: BenchmarkConfig) -> bool:
+    """Whether each repeat is one pass over all node counts in a new order, so that what slowed all
+    of it cancels in the ratios of its times. A sequential sweep repeats some counts only, each when
+    the design asks for it.
+    """
+    return config.sweep.order == "shuffled" and config.sweep.design != "sequential"
+
+
 def _point_order(config: BenchmarkConfig) -> list[tuple[int, int]]:
     """(nodes, repeat) pairs; each repeat is a pass over all node counts,
     shuffled with the recorded seed.

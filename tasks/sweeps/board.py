@@ -82,7 +82,8 @@ class SweepBoard:
         now = self._monotonic()
         self._begun = {name: self._begun.get(name, now) for name in running}
         done = {(outcome.nodes, outcome.repeat) for outcome in outcomes if outcome.completed}
-        share = 100.0 * len(done) / self._config.most_jobs
+        # more than all where an earlier run made points that the design asks for no more
+        share = min(100.0, 100.0 * len(done) / self._config.most_jobs)
         if self._progress is None:
             self._progress = create_progress_artifact(
                 progress=share,
@@ -101,7 +102,9 @@ class SweepBoard:
         if outcomes and len(outcomes) != self._drawn_rows and (last or due):
             self._drawn_at, self._drawn_rows = now, len(outcomes)
             create_table_artifact(
-                table=_rows(outcomes, min(point.nodes for point in self._plan.points)),
+                table=_rows(
+                    outcomes, min(point.nodes for point in self._plan.points), self._config
+                ),
                 key="sweep-points",
                 description=f"Runs of {self._sweep} so far ({_kind(outcomes)})",
             )
@@ -150,10 +153,13 @@ class SweepBoard:
         return time_left(ended, to_come, self._config.max_parallel_jobs)
 
 
-def _rows(outcomes: Sequence[JobOutcome], smallest: int) -> list[dict[str, Any]]:
+def _rows(
+    outcomes: Sequence[JobOutcome], smallest: int, config: SweepConfig
+) -> list[dict[str, Any]]:
     """Every attempt; the speedup is over the first completed run of the smallest node count.
 
-    Where a time is projected, each row says whether its own is.
+    Where a time is projected, each row says whether its own is. The check of a probe sweep is a
+    whole run, and has no speedup: what it would be compared with is projected.
     """
     ordered = sorted(outcomes, key=lambda each: (each.nodes, each.repeat, each.attempt))
     baseline = next(
@@ -168,6 +174,8 @@ def _rows(outcomes: Sequence[JobOutcome], smallest: int) -> list[dict[str, Any]]
     if any(outcome.projection is not None for outcome in ordered):
         for row, outcome in zip(rows, ordered, strict=True):
             row["train time"] = "measured" if outcome.projection is None else "projected"
+            if config.design == "probe" and outcome.repeat > config.repeats:
+                row["train time"], row["speedup"] = "measured, the check", None
     return rows
 
 
