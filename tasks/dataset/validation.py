@@ -16,6 +16,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ from tasks.dataset.judging.tables import (
     local_files,
     read_tables,
 )
-from tasks.dataset.validation_messages import MAX_EXAMPLES, describe
+from tasks.dataset.validation_messages import describe
 from tasks.dataset.validation_report import (
     Failure,
     FileReport,
@@ -54,12 +55,13 @@ if TYPE_CHECKING:
     from great_expectations.core import ExpectationValidationResult
     from great_expectations.expectations.expectation import Expectation
 
+    from tasks.dataset.judging.repeats import RepeatedRows
+
 SECONDS_PER_DAY = 86_400.0
 MAX_FRAME_BYTES = 1 << 30
-"""Bytes of a file's columns that are in memory for Great Expectations at a time, by an estimate of
-8 for each value; above, each expectation has its own columns alone.
+"""Bytes of a file's columns that are in memory for Great Expectations at a time, but those of one
+expectation at least. Of all files' columns that have to be unique four times less are.
 """
-_BYTES_PER_VALUE = 8
 
 
 def validate_dataset(
@@ -84,16 +86,17 @@ def validate_tables(
     """Check at least one file, here or in S3. Raises InvalidExpectations."""
     suite = _build_expectations(dataset.expectations)  # refused before the first file is read
     files = list(tables_at)
-    reports, keys = [], []
+    reports = []
+    key = _key_of(dataset)
     meter = Meter(f"validation of {dataset.name}", len(files), "files", "dataset")
-    tables = read_tables(files, dataset.format == "parquet", suite)
+    tables = read_tables(files, dataset.format == "parquet", suite, MAX_FRAME_BYTES)
     types = ColumnTypes()
     for file, table in zip(files, tables, strict=True):
         if not isinstance(table, Unreadable):
             types.add(file.name, table)
-        report, key = _check_file(table, file.name, dataset)
-        reports.append(report)
-        keys.append(key)
+        reports.append(_check_file(table, file.name, dataset, key))
+        if not isinstance(table, Unreadable):
+            table.forget_rows()
         meter.add()
     rows = sum(report.rows or 0 for report in reports)
     over_all = (
@@ -105,7 +108,7 @@ def validate_tables(
         _failure("column_types", None, message, column=column)
         for column, message in types.changed.items()
     ]
-    over_all += _uniqueness_failures(dataset, [key for key in keys if key is not None])
+    over_all += _uniqueness_failures(dataset, key)
     over_all += _age_failures(dataset, {file.name: file.modified for file in files}, now)
     return ValidationReport(
         dataset=dataset.name,
@@ -175,23 +178,30 @@ def _explain_arguments(error: Exception) -> str:
     return "; ".join(lines) or str(error)
 
 
+def _key_of(dataset: DatasetConfig) -> RepeatedRows | None:
+    """What the rows of all files are looked for repeats with; None where nothing has to be
+    unique.
+    """
+    from tasks.dataset.judging.repeats import RepeatedRows
+
+    columns = dataset.unique_columns
+    return RepeatedRows(columns, MAX_FRAME_BYTES) if columns else None
+
+
 def _check_file(
-    table: Table | Unreadable, name: str, dataset: DatasetConfig
-) -> tuple[FileReport, pd.DataFrame | None]:
-    """The file's report and its key columns, which the check across files needs."""
+    table: Table | Unreadable, name: str, dataset: DatasetConfig, key: RepeatedRows | None
+) -> FileReport:
+    """The file's report; its key columns are added to `key`."""
     try:
         if isinstance(table, Unreadable):
             raise table
         results = _judge(table, dataset)
         missing = [column for column in dataset.unique_columns if column not in table.columns]
-        has_key = bool(dataset.unique_columns) and not missing
-        key = table.read(dataset.unique_columns) if has_key else None
+        if key is not None and not missing:
+            key.add(name, partial(table.read, dataset.unique_columns))
     except Unreadable as error:
         failure = _failure("readable", name, f"{name} can't be read as {dataset.format}: {error}")
-        return (
-            FileReport(file=name, rows=None, success=False, expectations=0, failures=(failure,)),
-            None,
-        )
+        return FileReport(file=name, rows=None, success=False, expectations=0, failures=(failure,))
     failures = [
         _from_result(result, dataset.expectations[index], index, name, table.rows)
         for index, result in sorted(results.items())
@@ -209,14 +219,13 @@ def _check_file(
             f" {_columns_of(table.columns)}"
         )
         failures.append(_failure("unique_columns", name, message, column=", ".join(missing)))
-    report = FileReport(
+    return FileReport(
         file=name,
         rows=table.rows,
         success=all(failure.severity != "critical" for failure in failures),
         expectations=len(judged),
         failures=tuple(failures),
     )
-    return report, None if key is None else key.assign(**{_FILE: name})
 
 
 def _judge(table: Table, dataset: DatasetConfig) -> dict[int, ExpectationValidationResult]:
@@ -232,13 +241,20 @@ def _judge(table: Table, dataset: DatasetConfig) -> dict[int, ExpectationValidat
 
 
 def _groups(table: Table, specs: Sequence[ExpectationConfig], chosen: list[int]) -> list[list[int]]:
-    """Positions that are judged on one frame: all of them, or one at a time where the columns of
-    all would take more than MAX_FRAME_BYTES.
+    """Positions that are judged on one frame: as many as have their columns within
+    MAX_FRAME_BYTES, but one at least.
     """
-    if not chosen:
-        return []
-    size = table.rows * len(_needed(table, specs, chosen)) * _BYTES_PER_VALUE
-    return [chosen] if size <= MAX_FRAME_BYTES else [[index] for index in chosen]
+    groups: list[list[int]] = []
+    for index in chosen:
+        if groups and _frame_bytes(table, specs, [*groups[-1], index]) <= MAX_FRAME_BYTES:
+            groups[-1].append(index)
+        else:
+            groups.append([index])
+    return groups
+
+
+def _frame_bytes(table: Table, specs: Sequence[ExpectationConfig], chosen: list[int]) -> int:
+    return table.frame_bytes(_needed(table, specs, chosen))
 
 
 def _needed(table: Table, specs: Sequence[ExpectationConfig], chosen: Sequence[int]) -> list[str]:
@@ -255,12 +271,6 @@ def _run_some(
         return {}
     results = _run_expectations(frame, [specs[index] for index in chosen])
     return {chosen[index]: result for index, result in results.items()}
-
-
-_FILE = "nodesweep file name"
-"""Column that carries each row's file through the check across files;
-spaces keep it apart from real columns.
-"""
 
 
 def _run_expectations(
@@ -365,32 +375,31 @@ def _row_total_failures(dataset: DatasetConfig, rows: int) -> list[Failure]:
     return failures
 
 
-def _uniqueness_failures(dataset: DatasetConfig, keys: Sequence[pd.DataFrame]) -> list[Failure]:
+def _uniqueness_failures(dataset: DatasetConfig, key: RepeatedRows | None) -> list[Failure]:
     """Rows whose key occurs more than once over all files."""
-    import pandas as pd
-
-    if not keys:
+    if key is None:
         return []
     columns = list(dataset.unique_columns)
-    rows = pd.concat(keys, ignore_index=True)
-    repeated = rows[rows.duplicated(subset=columns, keep=False)]
-    if repeated.empty:
+    try:
+        found = key.find()
+    except Unreadable as error:
+        message = f"unique_columns: a file could not be read a second time: {error}"
+        return [_failure("unique_columns", None, message, column=", ".join(columns))]
+    except TypeError as error:
+        message = f"unique_columns: their values can't be compared: {error}"
+        return [_failure("unique_columns", None, message, column=", ".join(columns))]
+    if found is None:
         return []
-    surplus = int(rows.duplicated(subset=columns).sum())
-    examples = tuple(
-        ", ".join(str(value) for value in key)[:80]
-        for key in repeated[columns].drop_duplicates().to_numpy()[:MAX_EXAMPLES]
-    )
+    examples = tuple(", ".join(map(str, values))[:80] for values in found.examples)
     shown = ", ".join(columns[:3]) + (f" and {len(columns) - 3} more" if len(columns) > 3 else "")
-    where = ", ".join(sorted(repeated[_FILE].unique())[:MAX_EXAMPLES])
     message = (
-        f"unique_columns ({shown}): {surplus} of {len(rows)} rows repeat another row's values, e.g."
-        f" {'; '.join(examples)} (in {where})"
+        f"unique_columns ({shown}): {found.surplus} of {found.rows} rows repeat another row's"
+        f" values, e.g. {'; '.join(examples)} (in {', '.join(found.files)})"
     )
     failure = _failure("unique_columns", None, message, column=", ".join(columns))
     update = {
-        "unexpected_count": surplus,
-        "unexpected_percent": 100 * surplus / len(rows),
+        "unexpected_count": found.surplus,
+        "unexpected_percent": 100 * found.surplus / found.rows,
         "examples": examples,
     }
     return [failure.model_copy(update=update)]

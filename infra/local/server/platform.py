@@ -19,6 +19,7 @@ from infra.local.api.moto_backend import (
     reset_state,
     take_part_in_tagging,
 )
+from infra.local.api.moto_objects import stored_object
 from infra.local.builds.ecr_registry import EcrRegistry
 from infra.local.builds.service import Builds
 from infra.local.faults.injector import FaultInjector
@@ -72,7 +73,13 @@ class Platform:
             registry.rules = ecr_registry
         self._registry = registry
         self._ledger = kept.Ledger()
-        self._s3 = S3Snapshot(state_dir / "s3", clients, self._ledger, self._account_id)
+        self._s3 = S3Snapshot(
+            state_dir / "s3",
+            clients,
+            self._ledger,
+            self._account_id,
+            partial(stored_object, self._account_id),
+        )
         self._ecr = EcrSnapshot(state_dir / "ecr.json", clients, self._ledger)
         self._settings = config.described()
         self._runner = backend.make_runner(clients)
