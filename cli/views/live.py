@@ -295,25 +295,24 @@ def _total(state: RunState, now: float, width: int) -> Table:
     share = over / len(state.points)
     if left is not None:
         share = elapsed / (elapsed + left.seconds) if elapsed + left.seconds else 1.0
-    words = [_over_words(state, over), _left_words(left)]
+    planned = len(state.points) + _awaits_check(state)
+    words = [f"{over}/{planned} points", _left_words(left)]
     cost = state.cost_so_far_usd(now)
     if cost is not None:
         most = f" of at most {format_usd(state.cost_bound_usd)}" if state.cost_bound_usd else ""
         words.append(f"{format_usd(cost)}{most}")
     text = "  ".join(words)
+    if state.design == "sequential":  # only what it has asked for so far is known
+        most = f", at most {state.most_jobs}"
+        text = (
+            text.replace(" points", f" points{most}", 1) if len(text + most) + 12 < width else text
+        )
     table = Table.grid(padding=(0, 2))
     table.add_column()
     table.add_column(no_wrap=True, overflow="ellipsis")
     bar = ProgressBar(total=1.0, completed=share, width=max(8, min(60, width - len(text) - 4)))
     table.add_row(bar, text)
     return table
-
-
-def _over_words(state: RunState, over: int) -> str:
-    """Of a sequential sweep only what it has asked for so far is known."""
-    if state.design == "sequential":
-        return f"{over}/{len(state.points)} points, at most {state.most_jobs}"
-    return f"{over}/{len(state.points) + _awaits_check(state)} points"
 
 
 def _left_words(left: TimeLeft | None) -> str:

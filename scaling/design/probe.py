@@ -246,7 +246,7 @@ def _why_unchecked(config: BenchmarkConfig, progress: Progress) -> str:
     if progress.next_points:
         return "the check was not made; go on with --resume"
     if any(is_check(config, repeat) for _, repeat in progress.points):
-        return "the check gave no train time"
+        return "the check did not complete, or gave no train time"
     return progress.reason
 
 

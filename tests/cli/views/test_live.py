@@ -203,7 +203,12 @@ def test_80_columns_hold_why_the_next_jobs_are_the_next_and_what_is_known_so_far
     state = state_of([*begin(), planned(17, "sequential", 20), why, *train(31, 1)])
     drawn = screen(state, 40, (80, 24))
     assert f"3 jobs next: {WHY}. So far: 8 nodes fail; 4 nodes undecided" in " ".join(drawn.split())
-    assert "0/3 points, at most 20" in drawn
+    assert "0/3 points, at most 20  time left" in drawn
+    state.usd_per_hour, state.cost_bound_usd = 12.0, 40.0
+    for one in (done(60, 1, 40.0, 50.0), *train(61, 2)):
+        state.show(one if one.job is None else replace(one, job=job(one.nodes or 1, 2)))
+    assert "1/3 points  " in screen(state, 70, (80, 24)) and "$" in screen(state, 70, (80, 24))
+    assert screen(state, 70, (80, 24)).splitlines()[-1].endswith(" of at most $40.00")
     assert max(map(len, drawn.splitlines())) <= 80 and len(drawn.splitlines()) < 24
     state.show(ended(60, "sweep", 43.0))
     assert "3 jobs next" not in screen(state, 61, (80, 24)), "it decides nothing any more"
