@@ -234,6 +234,7 @@ CASES: dict[str, Case] = {
                 s=pa.array(["q", "w", "x"]),
             ),
             "no-key.parquet": parquet(None, a=[3]),
+            "once.parquet": parquet(None, a=[1], b=[0.5], s=["other"]),
         },
         ONE_CHECK,
         unique_columns=("a", "b", "s"),

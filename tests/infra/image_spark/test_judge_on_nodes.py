@@ -77,6 +77,6 @@ def test_two_nodes_give_the_verdict_of_one_machine(platform: SimpleNamespace) ->
         theirs = validate_tables(remote_tables(s3, dataset, config), config, now=NOW)
         ours = report_of(verdicts[prefix], config, dataset, NOW)
         assert ours.model_dump() == theirs.model_dump(), prefix
-    # what holds in 2 files of 45 expectations: what can be proven is
-    assert verdicts["types"]["spark"]["proven"] >= 40
+    # in 2 files; a verdict in which Spark proves nothing would be the same
+    assert verdicts["types"]["spark"]["proven"] >= 30
     assert verdicts["types"]["spark"]["tasks_at_once"] == 4
