@@ -9,7 +9,7 @@ either its path or a file object that reads it where it lies.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -258,8 +258,9 @@ class ColumnTypes:
         self.changed: dict[str, str] = {}
         """Of each column that changes, a sentence that names both files."""
 
-    def add(self, file: str, table: Table) -> None:
-        for column, (what, name) in table.types.items():
+    def add(self, file: str, types: Mapping[str, tuple[str, str]]) -> None:
+        """Take in a file's (Table.types)."""
+        for column, (what, name) in types.items():
             before, its_name, its_file = self._first.setdefault(column, (what, name, file))
             if before != what and column not in self.changed:
                 self.changed[column] = (
