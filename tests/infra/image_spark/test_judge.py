@@ -1,0 +1,65 @@
+"""One verdict: a Spark job's report is that of pandas on the same data, field by field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from configs.dataset import DatasetConfig
+from infra.image_spark.nodesweep_judge import judge, reading
+from infra.image_spark.nodesweep_judge.request import read_request
+from tasks.dataset.remote.objects import RemoteDataset, describe_remote
+from tasks.dataset.remote.validation import remote_tables
+from tasks.dataset.spark.contract import report_of, request_document
+from tasks.dataset.validation import validate_tables
+from tests.infra.image_spark.judged_data import BUCKET, CASES, Case
+
+NOW = datetime(2026, 11, 29, tzinfo=UTC)
+
+
+@pytest.fixture
+def s3(aws: Callable[[str], Any]) -> Any:
+    reading._client.cache_clear()
+    client = aws("s3")
+    client.create_bucket(Bucket=BUCKET)
+    return client
+
+
+def put(s3: Any, case: Case, prefix: str = "raw") -> tuple[DatasetConfig, RemoteDataset]:
+    for name, body in case.files.items():
+        s3.put_object(Bucket=BUCKET, Key=f"{prefix}/{name}", Body=body)
+    config = case.config(prefix)
+    return config, describe_remote(s3, config)
+
+
+def pandas_alone() -> Any:
+    """Runs what executors run; asked to prove something it says no."""
+
+    def parallelize(tasks: list[Any], parts: int) -> Any:
+        assert 0 < parts <= len(tasks)
+        mapped = lambda function: SimpleNamespace(collect=lambda: [function(it) for it in tasks])  # noqa: E731
+        return SimpleNamespace(map=mapped)
+
+    context = SimpleNamespace(defaultParallelism=2, parallelize=parallelize)
+    return SimpleNamespace(sparkContext=context, version="none")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_spark_does_not_prove_is_judged_as_on_one_machine(
+    s3: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(
+        judge, "prove", lambda _spark, _source, files, *_: {item: set() for item in files}
+    )
+    config, dataset = put(s3, CASES[name])
+    config = config.model_copy(update={"unique_columns": ()})  # counted by Spark alone
+    request = read_request(json.loads(json.dumps(request_document(config, dataset))))
+    verdict = json.loads(json.dumps(judge.answer(pandas_alone(), request)))
+    ours = report_of(verdict, config, dataset, NOW)
+    theirs = validate_tables(remote_tables(s3, dataset, config), config, now=NOW)
+    assert ours.model_dump() == theirs.model_dump()
