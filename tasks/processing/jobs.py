@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any
 
 from configs.models import PlatformConfig
@@ -104,8 +105,10 @@ def watch(
             if description["ProcessingJobStatus"] in TERMINAL:
                 progress.note(description["ProcessingJobStatus"], extra=_about(description, None))
                 return description
-            wait_until = description["CreationTime"].timestamp() + queue_seconds
-            if progress.note(_state(description), extra=_about(description, wait_until)):
+            given_up = description["CreationTime"] + timedelta(seconds=queue_seconds)
+            state = _state(description)
+            details = f"given up at {given_up:%Y-%m-%d %H:%M:%S} UTC" if state == WAITING else ""
+            if progress.note(state, details, _about(description, given_up.timestamp())):
                 pauses = intervals(poll_seconds, 4 * poll_seconds)
         if stopped_at is None:
             problem = _why_stop(description, clock, queue_seconds, run_seconds, is_stopped)

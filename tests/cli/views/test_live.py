@@ -10,6 +10,7 @@ import io
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -169,6 +170,25 @@ def test_points_that_a_sequential_sweep_decides_on_are_added_with_the_reason() -
     assert (state.points[-1].nodes, state.points[-1].repeat) == (8, 2)
     assert len(state.points) == planned + 1
     assert "8 nodes undecided" in state.stages["sweep"].note
+
+
+def test_the_processing_job_of_a_validation_is_shown_and_named_by_ctrl_c() -> None:
+    state = state_of(begin())
+    name = "bench-20261125000000-0123abcd-v1-0123abcd"
+
+    def show(words: str) -> None:
+        text = f"{name}: {words}"
+        one = event(30, "job-state", text, stage="dataset", state=words, wait_until=None)
+        state.show(replace(one, job=name))
+
+    show("Waiting for instances")
+    assert state.stages["dataset"].note == f"Spark: {name}: Waiting for instances"
+    words = state.ending_words("nodesweep run my.yaml")
+    assert words.startswith(f"ending; stopping the Processing job {name}")
+    assert "--resume" not in words, "its sweep has no record yet"
+    show("Completed")
+    assert state.stages["dataset"].note == ""
+    assert "Processing job" not in state.ending_words("nodesweep run my.yaml")
 
 
 def test_a_projected_time_is_called_so() -> None:
