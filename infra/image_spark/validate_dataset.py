@@ -1,9 +1,10 @@
 """The program of a Spark job that judges a dataset in S3.
 
-    smspark-submit /opt/nodesweep/validate_dataset.py [--request FILE] [--verdict FILE]
+    smspark-submit /opt/nodesweep/validate_dataset.py [--judge REQUEST VERDICT]…
 
-It reads the input `request` and writes the output `verdict`. What is wrong with the data, or keeps
-it from being read, is in the verdict, and the exit code is 0; any other failure is the job's.
+It reads the input `request` and writes the output `verdict`, or each of the pairs of files that it
+is given. What is wrong with the data, or keeps it from being read, is in the verdict, and the exit
+code is 0; any other failure is the job's.
 """
 
 from __future__ import annotations
@@ -25,24 +26,26 @@ sys.path.insert(0, str(HERE))
 from nodesweep_judge.judge import answer  # noqa: E402
 from nodesweep_judge.request import JudgeError, read_request  # noqa: E402
 
-PROCESSING = Path("/opt/ml/processing")
+REQUEST = Path("/opt/ml/processing/input/request/request.json")
+VERDICT = Path("/opt/ml/processing/output/verdict/verdict.json")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--request", type=Path, default=PROCESSING / "input/request/request.json")
-    parser.add_argument("--verdict", type=Path, default=PROCESSING / "output/verdict/verdict.json")
+    parser.add_argument(
+        "--judge", nargs=2, action="append", type=Path, metavar=("REQUEST", "VERDICT")
+    )
     options = parser.parse_args()
     # Spark reads a time of Python without a zone as one of this machine's
     os.environ["TZ"] = "UTC"
     time.tzset()
-    document = json.loads(options.request.read_text())
-    try:
-        request = read_request(document)
-    except JudgeError as error:
-        sys.exit(f"nodesweep: {error}")
     spark = start_session()
-    write(options.verdict, json.dumps(answer(spark, request)))
+    for request_file, verdict_file in options.judge or [(REQUEST, VERDICT)]:
+        try:
+            request = read_request(json.loads(request_file.read_text()))
+        except JudgeError as error:
+            sys.exit(f"nodesweep: {error}")
+        write(verdict_file, json.dumps(answer(spark, request)))
     spark.stop()
 
 

@@ -60,7 +60,7 @@ class _Judge:
         self._source = Source.of_this_process(request.bucket)
         self._tasks_at_once = spark.sparkContext.defaultParallelism
         self._seconds: dict[str, float] = {}
-        self._judged_files = 0
+        self._proven = self._judged_files = 0
 
     def run(self) -> dict[str, Any]:
         expectations = build(self._request.checks)
@@ -145,6 +145,7 @@ class _Judge:
             held = prove(self._spark, self._source, files, proofs, self._tasks_at_once)
             for item, indices in held.items():
                 proven[item] = {it for it in indices if _says(checks[it], files[item])}
+                self._proven += len(proven[item])
         for item, found in surveyed.items():
             proven[item] |= {check.index for check in checks if row_count_holds(check, found.rows)}
         return proven
@@ -219,6 +220,7 @@ class _Judge:
             "spark": {
                 "version": self._spark.version,
                 "tasks_at_once": self._tasks_at_once,
+                "proven": self._proven,
                 "judged_files": self._judged_files,
                 "seconds": self._seconds,
             },

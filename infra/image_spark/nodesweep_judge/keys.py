@@ -116,8 +116,9 @@ def find_repeats(
         if not surplus:
             return None
         firsts = repeated.orderBy("first").limit(MAX_EXAMPLES).select("first.*").collect()
-        same = [frame[name].eqNullSafe(repeated[name]) for name in names]
-        matched = frame.join(repeated, on=same, how="left_semi")
+        again = repeated.select(*(F.col(name).alias(f"again_{name}") for name in names))
+        same = [F.col(name).eqNullSafe(F.col(f"again_{name}")) for name in names]
+        matched = frame.join(again, on=same, how="left_semi")
         indices = {row[0] for row in matched.select("file").distinct().collect()}
     finally:
         repeated.unpersist()
@@ -137,7 +138,7 @@ def _check_hashable(files: Mapping[S3Object, Surveyed], columns: Sequence[str]) 
             kind = schema.field(column).type
             if types.is_nested(kind):
                 raise JudgeError(
-                    "other", f"unique_columns: column {column!r} holds {kind}, which has no order"
+                    "other", f"unique_columns: {column!r} is {kind}, whose values can't be keys"
                 )
 
 
@@ -208,7 +209,8 @@ def _csv_texts(values: pd.Series) -> pa.Array:
 
 
 def _exact(value: Any) -> str:
-    return str(int(value)) if value == int(value) else repr(float(value))
+    number = float(value)
+    return str(int(value)) if number.is_integer() else repr(number)
 
 
 def _shown(
