@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field, StringConstraints, field_serializer
+from pydantic import Field, field_serializer
 
-from configs.locations import ImageReference
+from configs.locations import BuildArguments, ImageReference
 from configs.section import Section, hide_values
 
 SPARK_CONTEXT = Path(__file__).resolve().parents[1] / "infra" / "image_spark"
@@ -36,9 +36,7 @@ class SparkImageConfig(Section):
             " Dockerfile in infra/image_spark, in us-east-1."
         ),
     )
-    build_args: dict[
-        Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str
-    ] = Field(
+    build_args: BuildArguments = Field(
         default_factory=dict,
         repr=False,
         description=(
