@@ -132,9 +132,8 @@ def find_repeats(
 
 
 def _check_hashable(files: Mapping[S3Object, Surveyed], columns: Sequence[str]) -> None:
-    for arrow in {found.arrow for found in files.values()}:
-        schema = None if arrow is None else read_schema(arrow)
-        for column in columns if schema is not None else ():
+    for schema in _schemas(files.values()):
+        for column in columns:
             kind = schema.field(column).type
             if types.is_nested(kind):
                 raise JudgeError(
@@ -142,8 +141,13 @@ def _check_hashable(files: Mapping[S3Object, Surveyed], columns: Sequence[str]) 
                 )
 
 
+def _schemas(files: Iterable[Surveyed]) -> list[pa.Schema]:
+    """Each once; none of CSV files."""
+    return [read_schema(arrow) for arrow in {found.arrow for found in files} if arrow]
+
+
 def _key_types(files: Iterable[Surveyed], columns: Sequence[str]) -> list[KeyType]:
-    schemas = [read_schema(arrow) for arrow in {found.arrow for found in files} if arrow]
+    schemas = _schemas(files)
     if not schemas:  # CSV: what pandas reads is known when it is read
         return [KeyType("string", None) for _ in columns]
     return [common_type(schema.field(column).type for schema in schemas) for column in columns]

@@ -68,7 +68,7 @@ def proof_of(check: Check, expectation: Any, schema: pa.Schema) -> Proof | None:
     if form is None or not set(check.kwargs) <= form:
         return None
     mostly = check.kwargs.get("mostly", 1)
-    column = check.kwargs.get("column")
+    column = str(check.kwargs.get("column"))
     if not isinstance(mostly, int | float) or len(schema.get_all_field_indices(column)) != 1:
         return None
     place = schema.get_field_index(column)

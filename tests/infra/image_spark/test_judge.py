@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from infra.image_spark.nodesweep_judge import judge, reading
+from infra.image_spark.nodesweep_judge import judge
 from infra.image_spark.nodesweep_judge.request import read_request
 from tasks.dataset.remote.objects import describe_remote
 from tasks.dataset.remote.validation import remote_tables
 from tasks.dataset.spark.contract import report_of, request_document
 from tasks.dataset.validation import validate_tables
-from tests.infra.image_spark.judged_data import BUCKET, CASES
+from tests.infra.image_spark.judged_data import CASES
 
 QUICK = sorted(set(CASES) - {"types", "faults", "no values"})
 """Those of few expectations; the others are judged by Spark itself, in test_judge_on_nodes.py."""
 NOW = datetime(2026, 11, 29, tzinfo=UTC)
-
-
-@pytest.fixture
-def s3(aws: Callable[[str], Any]) -> Any:
-    reading._client.cache_clear()
-    client = aws("s3")
-    client.create_bucket(Bucket=BUCKET)
-    return client
 
 
 def pandas_alone() -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import io
-from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
@@ -165,14 +164,6 @@ def test_keys_that_have_nothing_in_common_are_never_equal() -> None:
     found = common_type([pa.int64(), pa.string()])
     assert found.convert(pa.array([7])).to_pylist() == ["int64 7"]
     assert found.convert(pa.array(["7", None])).to_pylist() == ["string '7'", None]
-
-
-@pytest.fixture
-def s3(aws: Callable[[str], Any]) -> Any:
-    reading._client.cache_clear()
-    client = aws("s3")
-    client.create_bucket(Bucket=BUCKET)
-    return client
 
 
 def put(s3: Any, body: bytes) -> S3Object:
