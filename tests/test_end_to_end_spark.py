@@ -49,7 +49,7 @@ def test_nodesweep_run_of_a_dataset_that_spark_validates(
     s3.create_bucket(Bucket=BUCKET)
     for path in sorted(DIGITS.glob("*.parquet")):
         s3.upload_file(str(path), BUCKET, f"digits/{path.name}")
-    done = nodesweep(site, "run", str(on_spark(site)))
+    done = nodesweep(site, "run", str(on_spark(site)), timeout=900)
     assert done.returncode == 0, done.stderr + done.stdout
     report = latest_report(site)
     recorded = report["provenance"]["dataset_validation"]
