@@ -42,7 +42,7 @@ from benchmarks.validation import checks, write_data
 from configs.dataset import DatasetConfig
 from configs.models import PlatformConfig
 from infra.local.engine.process.image_store import ProcessImageStore
-from scaling.names import pretty_json
+from scaling.names import canonical_digest, pretty_json
 from tasks.dataset.remote.objects import RemoteDataset, describe_remote
 from tasks.dataset.remote.validation import remote_tables
 from tasks.dataset.spark.contract import report_of, request_document
@@ -51,7 +51,8 @@ from tasks.platform import aws_client
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BUCKET = "rows"
-IMAGE = "000000000000.dkr.ecr.us-east-1.amazonaws.com/spark:benchmark"
+CONTEXT = REPOSITORY / "infra" / "image_spark"
+REGISTRY = "000000000000.dkr.ecr.us-east-1.amazonaws.com"
 ROLE_ARN = "arn:aws:iam::000000000000:role/nodesweep-training"
 PLACE = "/opt/ml/processing"
 ROWS_PER_FILE = 500_000
@@ -63,10 +64,11 @@ _JOB_SECONDS = 1800
 
 @dataclass(frozen=True)
 class Bench:
-    """A served platform."""
+    """A served platform, and the Spark image in its store."""
 
     endpoint: str
     state_dir: Path
+    image_uri: str = ""
 
     def client(self, service: str) -> Any:
         config = PlatformConfig(
@@ -78,6 +80,17 @@ class Bench:
             state_directory=str(self.state_dir),
         )
         return aws_client(service, config)
+
+
+def build_image(store: Path) -> str:
+    """The Spark image into a store that is kept; its tag is made of its sources."""
+    files = sorted(path for path in CONTEXT.rglob("*") if path.suffix in ("", ".py", ".txt"))
+    content = [path.read_bytes().hex() for path in files if path.is_file()]
+    tag = canonical_digest(content)[:16]
+    arguments = {"REQUIREMENTS": "requirements-emulated.txt"}
+    images = ProcessImageStore(store)
+    images.build(CONTEXT, "spark", tag, arguments, lambda line: None, threading.Event(), 900)
+    return f"{REGISTRY}/spark:{tag}"
 
 
 def section(rows: int, faults: bool) -> DatasetConfig:
@@ -171,7 +184,7 @@ def judge_on_nodes(
         ProcessingJobName=name,
         RoleArn=ROLE_ARN,
         AppSpecification={
-            "ImageUri": IMAGE,
+            "ImageUri": bench.image_uri,
             "ContainerEntrypoint": ["smspark-submit", "/opt/nodesweep/validate_dataset.py"],
             "ContainerArguments": arguments,
         },
@@ -276,18 +289,14 @@ def main(argv: Sequence[str]) -> int:
         found = judge_here(Bench(endpoint, Path(state_dir)), int(rows), options.faults)
         print(json.dumps(found))
         return 0
-    arguments = {"REQUIREMENTS": "requirements-emulated.txt"}
-    context, stop = REPOSITORY / "infra" / "image_spark", threading.Event()
-    ProcessImageStore(options.store).build(
-        context, "spark", "benchmark", arguments, lambda line: None, stop, 900
-    )
+    image_uri = build_image(options.store)
     with tempfile.TemporaryDirectory(prefix="nodesweep-spark-") as scratch:
         state_dir = Path(scratch) / "platform"
         state_dir.mkdir()
         for name in ("images", "venvs"):
             (state_dir / name).symlink_to(options.store.resolve() / name)
         with served(state_dir) as endpoint:
-            found = compare(Bench(endpoint, state_dir), options, Path(scratch))
+            found = compare(Bench(endpoint, state_dir, image_uri), options, Path(scratch))
     result = {
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": {"cpus": os.cpu_count(), "python": platform.python_version()},

@@ -1,4 +1,4 @@
-"""Runs Great Expectations, on Spark for a yes or no, and on pandas for what is to be reported."""
+"""Asks Great Expectations: on Spark for a yes or no, on pandas for what is to be reported."""
 
 from __future__ import annotations
 
@@ -40,46 +40,6 @@ def build(checks: Sequence[Check]) -> list[Any]:
     return built
 
 
-def _run(add_source: str, frame: Any, checks: Sequence[Check], result_format: Any) -> list[Any]:
-    """Each result with its check's place in `checks`."""
-    import great_expectations as gx
-    from great_expectations.data_context.types.base import (
-        DataContextConfig,
-        InMemoryStoreBackendDefaults,
-        ProgressBarsConfig,
-    )
-
-    quiet = DataContextConfig(
-        store_backend_defaults=InMemoryStoreBackendDefaults(init_temp_docs_sites=False),
-        progress_bars=ProgressBarsConfig(globally=False),
-    )
-    context = gx.get_context(mode="ephemeral", project_config=quiet)
-    more = {"persist": False} if add_source == "add_spark" else {}
-    asset = getattr(context.data_sources, add_source)("files", **more).add_dataframe_asset("file")
-    definition = gx.ValidationDefinition(
-        name="file",
-        data=asset.add_batch_definition_whole_dataframe("all"),
-        suite=context.suites.add(gx.ExpectationSuite(name="checks", expectations=build(checks))),
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        outcome = context.validation_definitions.add(definition).run(
-            batch_parameters={"dataframe": frame}, result_format=result_format
-        )
-    configured = [(result.expectation_config, result) for result in outcome.results]
-    return [
-        (config.meta["place"], result)
-        for config, result in configured
-        if config is not None and config.meta
-    ]
-
-
-def hold_on_spark(frame: Any, checks: Sequence[Check]) -> set[int]:
-    """The places of the `checks` that hold in all rows of a DataFrame of Spark."""
-    results = _run("add_spark", frame, checks, "BOOLEAN_ONLY")
-    return {place for place, result in results if result.success}
-
-
 def broken_by_file(frame: Any, file: str, checks: Sequence[Check]) -> dict[int, set[int]]:
     """Of each value of the column `file`, the places of the `checks` about single values that some
     row breaks: Great Expectations' own conditions, in one aggregation.
@@ -116,14 +76,47 @@ def broken_by_file(frame: Any, file: str, checks: Sequence[Check]) -> dict[int, 
     }
 
 
+def _run_on_pandas(frame: Any, checks: Sequence[Check]) -> list[tuple[int, Any]]:
+    """Each result after its check's place in `checks`."""
+    import great_expectations as gx
+    from great_expectations.data_context.types.base import (
+        DataContextConfig,
+        InMemoryStoreBackendDefaults,
+        ProgressBarsConfig,
+    )
+
+    quiet = DataContextConfig(
+        store_backend_defaults=InMemoryStoreBackendDefaults(init_temp_docs_sites=False),
+        progress_bars=ProgressBarsConfig(globally=False),
+    )
+    context = gx.get_context(mode="ephemeral", project_config=quiet)
+    asset = context.data_sources.add_pandas("files").add_dataframe_asset("file")
+    definition = gx.ValidationDefinition(
+        name="file",
+        data=asset.add_batch_definition_whole_dataframe("all"),
+        suite=context.suites.add(gx.ExpectationSuite(name="checks", expectations=build(checks))),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        outcome = context.validation_definitions.add(definition).run(
+            batch_parameters={"dataframe": frame},
+            result_format={"result_format": "SUMMARY", "partial_unexpected_count": 100},
+        )
+    configured = [(result.expectation_config, result) for result in outcome.results]
+    return [
+        (config.meta["place"], result)
+        for config, result in configured
+        if config is not None and config.meta
+    ]
+
+
 def judge_on_pandas(frame: Any, checks: Sequence[Check]) -> dict[int, dict[str, Any] | None]:
     """For each check that got a result, by its index: what there is to report; None where it
     holds.
     """
-    asked = {"result_format": "SUMMARY", "partial_unexpected_count": 100}
     return {
         checks[place].index: None if result.success else _reported(result)
-        for place, result in _run("add_pandas", frame, checks, asked)
+        for place, result in _run_on_pandas(frame, checks)
     }
 
 

@@ -3,8 +3,7 @@
     verdict = judge(spark, request)  # JSON, read by tasks/dataset/spark/contract.py
 
 1. Executors read every file's footer.
-2. Great Expectations' Spark engine says which expectations hold in all rows of the files of each
-   schema (proving.py).
+2. Great Expectations' Spark engine says which expectations hold in which files (proving.py).
 3. What is left is judged file by file on pandas, in executors (judging.py): expectations that
    failed, for their counts and examples, and those that are about each file, such as a mean.
 4. Keys that repeat over all files are counted by Spark (keys.py).

@@ -24,6 +24,7 @@ from .survey import Surveyed, read_columns, read_schema
 
 MAX_EXAMPLES = 5
 MAX_EXAMPLE_CHARACTERS = 80
+KEYS_PER_PARTITION = 1_000_000
 _UNITS = ("s", "ms", "us", "ns")
 
 
@@ -106,6 +107,10 @@ def find_repeats(
     from pyspark.sql import functions as F
 
     _check_hashable(files, columns)
+    rows = sum(found.rows for found in files.values())
+    # Spark makes 200 of a result that is kept, be it ever so small
+    parts = max(2 * tasks_at_once, rows // KEYS_PER_PARTITION)
+    spark.conf.set("spark.sql.shuffle.partitions", str(parts))
     frame = _frame(spark, source, request, files, tasks_at_once)
     names = [f"k{place}" for place in range(len(columns))]
     first = F.min(F.struct("file", "row")).alias("first")
@@ -125,7 +130,7 @@ def find_repeats(
     places = [(row["file"], row["row"]) for row in firsts]
     return {
         "surplus": int(surplus),
-        "rows": sum(found.rows for found in files.values()),
+        "rows": rows,
         "examples": _shown(source, request, files, places),
         "files": sorted(request.objects[index].name for index in indices)[:MAX_EXAMPLES],
     }

@@ -1,9 +1,12 @@
-"""Has Spark prove, in one pass over the files of a schema, which expectations hold in all of them.
+"""Has Spark prove, in one pass over the files of a schema, which expectations hold in each of them.
 
-Executors read ranges of row groups where they lie and hand them to Spark as Arrow; Great
-Expectations' Spark engine, asked for a yes or no only, puts all checks into a few stages. One more
-column is asked about: it has a value where a file could not be read to its end, and then nothing is
-proven of the file, so that pandas reports it.
+Executors read ranges of row groups where they lie and hand them to Spark as Arrow. Great
+Expectations' Spark engine makes a condition on a row of each expectation; one aggregation by file
+answers all of them. (Its own validation of such checks, asked for a yes or no only, read all data
+six times: each round of its metrics is a pass of its own.)
+
+One more column is asked about: it has a value where a file could not be read to its end, and then
+nothing is proven of the file, so that pandas reports it.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .expectations import broken_by_file, hold_on_spark
+from .expectations import broken_by_file
 from .reading import ReadError, Source, open_object
 from .request import Check, S3Object
 from .rules import Proof, Transport
@@ -91,35 +94,22 @@ def prove(
     proofs: Sequence[Proof],
     tasks_at_once: int,
 ) -> dict[S3Object, set[int]]:
-    """Of each of these files, which have one schema, the indices of the checks that hold in it.
-
-    Only where some do not hold in all files does a second pass find the files that break them.
-    """
+    """Of each of these files, which have one schema, the indices of the checks that hold in it."""
     if not proofs:
         return {item: set() for item in files}
     slices = [one for item, found in files.items() for one in slices_of(item, found)]
-
-    def frame_of(some: Sequence[Proof]) -> Any:
-        sent = {proof.transport.name: (proof.column, proof.transport) for proof in some}
-        schema = ", ".join(f"{name} {each.sql_type}" for name, (_, each) in sent.items())
-        return as_rows(spark, slices, tasks_at_once).mapInArrow(
-            _reader(source, list(sent.values())), f"{schema}, {SPOILED} boolean, {FILE} int"
-        )
-
-    held = hold_on_spark(frame_of(proofs), [*(proof.asked for proof in proofs), _UNSPOILED])
-    left = [proof for place, proof in enumerate(proofs) if place not in held]
-    if is_spoiled := len(proofs) not in held:
-        left = list(proofs)  # the column that can't be read may be any
-    broken: Mapping[int, set[int]] = {}
-    if left:
-        asked = [*(proof.asked for proof in left), _UNSPOILED]
-        broken = broken_by_file(frame_of(left), FILE, asked)
+    sent = {proof.transport.name: (proof.column, proof.transport) for proof in proofs}
+    schema = ", ".join(f"{name} {each.sql_type}" for name, (_, each) in sent.items())
+    frame = as_rows(spark, slices, tasks_at_once).mapInArrow(
+        _reader(source, list(sent.values())), f"{schema}, {SPOILED} boolean, {FILE} int"
+    )
+    broken = broken_by_file(frame, FILE, [*(proof.asked for proof in proofs), _UNSPOILED])
+    everything = {proof.check.index for proof in proofs}
     proven = {}
     for item in files:
-        places = broken.get(item.index, set())
-        spoiled = is_spoiled and len(left) in places
-        breaks = {left[place].check.index for place in places if place < len(left)}
-        proven[item] = set() if spoiled else {proof.check.index for proof in proofs} - breaks
+        places = broken[item.index]
+        breaks = {proof.check.index for place, proof in enumerate(proofs) if place in places}
+        proven[item] = set() if len(proofs) in places else everything - breaks
     return proven
 
 

@@ -1,5 +1,5 @@
-"""Which expectations Spark may prove: those that hold in every file, as pandas would find, where
-Great Expectations on Spark finds that they hold in all rows of all files of one schema.
+"""Which expectations Spark may prove: those that pandas finds to hold in a file where Great
+Expectations' condition on Spark finds no row that breaks them.
 
 That is so for expectations about each value by itself, without exception (`mostly` is asked as 1),
 on types whose values are the same in Spark as in pandas. NaN is sent to Spark as the null that it
