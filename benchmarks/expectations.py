@@ -118,7 +118,8 @@ def cases() -> list[tuple[str, dict[str, Any]]]:
 
 def _seconds(frame: pd.DataFrame, spec: ExpectationConfig) -> tuple[float, bool]:
     """CPU seconds of one expectation alone, and whether it could be evaluated."""
-    from tasks.dataset.validation import _raised_message, _run_expectations
+    from tasks.dataset.findings import _raised_message
+    from tasks.dataset.validation import _run_expectations
 
     began = time.process_time()
     try:

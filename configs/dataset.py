@@ -8,7 +8,8 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from configs.job import ChannelName, InputMode
 from configs.locations import DatasetSource
-from configs.section import Section, is_finite
+from configs.section import NOT_MEASURED, Section, is_finite
+from configs.validation import ValidationConfig
 
 Slug = Annotated[
     str, StringConstraints(pattern=r"^[a-z0-9](-?[a-z0-9])*$", min_length=1, max_length=20)
@@ -101,6 +102,14 @@ class DatasetConfig(Section):
         le=36_500,
         description="Oldest allowed modification of the newest file, in days; null: not checked.",
     )
+    validation: Annotated[ValidationConfig | None, NOT_MEASURED] = Field(
+        default=None,
+        # Sweeps without it keep their records as they are.
+        exclude_if=lambda validation: validation is None,
+        description=(
+            "Where the data is checked: null: on the machine that runs the flow, whatever its size."
+        ),
+    )
 
     @model_validator(mode="after")
     def _some_count_of_rows_fits(self) -> Self:
@@ -114,6 +123,33 @@ class DatasetConfig(Section):
                 " no dataset has such rows"
             )
         return self
+
+    @model_validator(mode="after")
+    def _spark_reads_tables_in_s3(self) -> Self:
+        if self.validation is None or self.validation.engine != "spark":
+            return self
+        if not self.is_remote:
+            raise ValueError(
+                f"validation.engine is spark, and source is {self.source!r}: Spark reads data where"
+                " it lies in S3; upload it and name it (source: s3://BUCKET/PREFIX), or use"
+                " engine: pandas"
+            )
+        if not self.is_table:
+            raise ValueError(
+                f"validation.engine is spark, and format is {self.format}, which is not read; leave"
+                " validation out, or use format: parquet or csv"
+            )
+        return self
+
+    @property
+    def may_use_spark(self) -> bool:
+        """Whether a Processing job checks the data, or does so where it is large enough."""
+        return (
+            self.validation is not None
+            and self.validation.engine != "pandas"
+            and self.is_remote
+            and self.is_table
+        )
 
     @property
     def is_remote(self) -> bool:

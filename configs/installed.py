@@ -7,6 +7,7 @@ tests/configs/test_installed.py holds both against what the packages themselves 
 from __future__ import annotations
 
 import difflib
+import gzip
 import json
 import re
 from collections.abc import Collection
@@ -60,6 +61,24 @@ def arguments_problem(kind: str, arguments: Collection[str]) -> str | None:
         if problems
         else None
     )
+
+
+def processing_type_problem(instance_type: str) -> str | None:
+    """Why no Processing job runs on an instance type, or None. By botocore's model of SageMaker."""
+    known = _processing_types()
+    if instance_type in known:
+        return None
+    return (
+        f"SageMaker Processing has no {instance_type!r}; nearest: {_nearest(instance_type, known)}."
+        " For a newer one update boto3"
+    )
+
+
+@lru_cache(maxsize=1)
+def _processing_types() -> frozenset[str]:
+    [model] = (_folder("botocore") / "data" / "sagemaker").glob("*/service-2.json.gz")
+    shapes = json.loads(gzip.decompress(model.read_bytes()))["shapes"]
+    return frozenset(shapes["ProcessingInstanceType"]["enum"])
 
 
 @lru_cache(maxsize=1)

@@ -15,7 +15,12 @@ import yaml
 from pydantic import ValidationError
 
 from configs.catalogue import UnknownInstanceType, load_catalogue
-from configs.installed import arguments_problem, expectation_problem, region_problem
+from configs.installed import (
+    arguments_problem,
+    expectation_problem,
+    processing_type_problem,
+    region_problem,
+)
 from configs.models import REGION, BenchmarkConfig
 from configs.section import cut
 from configs.strict_yaml import MAX_CHARACTERS, MAX_DEPTH, parse_yaml
@@ -127,14 +132,22 @@ def _expectation_problems(raw: Any) -> list[str]:
 
 
 def _instance_problems(raw: Any) -> list[str]:
-    instance_type = _in(raw, "training", "instance_type")
-    if not isinstance(instance_type, str):
-        return []
-    try:
-        load_catalogue().get(instance_type)
-    except UnknownInstanceType as error:
-        return [f"  training.instance_type: {error}"]
-    return []
+    problems = []
+    for sections in (("training",), ("dataset", "validation")):
+        instance_type = _in(raw, *sections, "instance_type")
+        if not isinstance(instance_type, str):
+            continue
+        field, problem = f"  {'.'.join(sections)}.instance_type", None
+        try:
+            emulated = load_catalogue().get(instance_type).emulated
+        except UnknownInstanceType as error:
+            problem = str(error)
+        else:
+            if sections[0] == "dataset" and not emulated:
+                problem = processing_type_problem(instance_type)
+        if problem is not None:
+            problems.append(f"{field}: {problem}")
+    return problems
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

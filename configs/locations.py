@@ -66,6 +66,7 @@ def _check_image(reference: str) -> str:
 
 LocalDirectory = Annotated[str, StringConstraints(min_length=1), AfterValidator(_check_directory)]
 DatasetSource = Annotated[str, StringConstraints(min_length=1), AfterValidator(_check_source)]
+BuildArguments = dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str]
 ImageReference = Annotated[
     str, StringConstraints(min_length=1, max_length=255), AfterValidator(_check_image)
 ]

@@ -13,14 +13,19 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     BeforeValidator,
     Field,
-    StringConstraints,
     field_serializer,
     field_validator,
     model_validator,
 )
 
 from configs.dataset import DatasetConfig, Slug
-from configs.locations import ImageReference, LocalDirectory, is_loopback_with_port, url_problem
+from configs.locations import (
+    BuildArguments,
+    ImageReference,
+    LocalDirectory,
+    is_loopback_with_port,
+    url_problem,
+)
 from configs.section import NOT_MEASURED, Section, hide_values
 from configs.sweep import SweepConfig
 from configs.training import TrainingConfig
@@ -90,9 +95,7 @@ class ImageConfig(Section):
             " for platform.region; under kind smp_v2 the SMP container."
         ),
     )
-    build_args: dict[
-        Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str
-    ] = Field(
+    build_args: BuildArguments = Field(
         default_factory=dict,
         repr=False,
         description="Further build arguments. They enter the image's identity; no secrets here.",

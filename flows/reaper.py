@@ -1,4 +1,4 @@
-"""Stops training jobs whose sweep nobody runs any more:
+"""Stops the jobs of sweeps that nobody runs any more:
 a killed orchestrator must not cost the night.
 """
 
@@ -11,8 +11,8 @@ from prefect import flow
 from pydantic import Field
 
 from flows.stages.form import EMPTY, Preset, Settings, config_of_run, log_to_run
-from tasks.sweeps.orphans import find_orphans
-from tasks.sweeps.stopping import stop_training_jobs
+from tasks.sweeps.orphans import find_orphans, find_validation_orphans
+from tasks.sweeps.stopping import stop_processing_jobs, stop_training_jobs
 
 logger = logging.getLogger("nodesweep.reaper")
 
@@ -39,10 +39,14 @@ def reaper(
     log_to_run()
     platform = config_of_run({"preset": preset, "settings": settings}).platform
     orphans = find_orphans(platform, grace_minutes * 60)
-    for name in orphans:
+    of_validation = find_validation_orphans(platform, grace_minutes * 60)
+    for name in [*orphans, *of_validation]:
         logger.warning(
             "%s: its sweep has no owner%s",
             name,
             "; dry run, left alone" if dry_run else ", stopping it",
         )
-    return orphans if dry_run else stop_training_jobs(platform, orphans)
+    if dry_run:
+        return [*orphans, *of_validation]
+    stopped = stop_training_jobs(platform, orphans)
+    return [*stopped, *(stop_processing_jobs(platform, of_validation) if of_validation else ())]

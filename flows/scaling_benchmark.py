@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -47,6 +47,7 @@ from scaling.design.of_sweep import asked_points
 from scaling.outcome.outcome import JobOutcome
 from scaling.planning.plan import SweepPlan
 from scaling.planning.request import ResolvedInputs
+from scaling.planning.validation import validation_usd
 from scaling.report import ScalingReport
 from scaling.report.failures import failure_lines
 from scaling.secrets import hide_in_config
@@ -207,6 +208,7 @@ def _run_benchmark(
             _check_config(config, sweep)
         plan, recorded = in_stage("preflight", begin)
         inputs, provenance = recorded or start_sweep(config, sweep)
+        plan = replace(plan, spent_usd=validation_usd(provenance) or 0.0)
     except BaseException as error:
         is_ours = sweep is not None and names.sweep_matches(sweep, config)  # an id may be mistyped
         if (

@@ -40,7 +40,7 @@ def stop_sweep(
     ):
         mark_sweep_stopped(platform, sweep_id)
     with best_effort(f"whether sweep {sweep_id} has begun is not known"):
-        if not sweep_exists(platform, sweep_id):
+        if not running and not sweep_exists(platform, sweep_id):
             logger.warning(
                 "no sweep %s has begun; is the id right? One that begins submits no job", sweep_id
             )

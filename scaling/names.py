@@ -71,10 +71,11 @@ def config_digest(config: BenchmarkConfig) -> str:
 
 
 def _leave_out(asked: dict[str, Any], path: Sequence[str]) -> None:
+    """What is not there, as a dataset's fields where there is no dataset, is left out already."""
     *sections, name = path
     for section in sections:
-        asked = asked[section]
-    del asked[name]
+        asked = asked[section] or {}
+    asked.pop(name, None)
 
 
 def sweep_id(config: BenchmarkConfig, started: datetime) -> str:
@@ -126,6 +127,43 @@ def job_name(sweep: str, nodes: int, repeat: int, attempt: int, request_digest: 
     44 + "-n512-r50-a10-" + 4 hex of the request digest.
     """
     return f"{job_prefix(sweep)}{nodes}-r{repeat}-a{attempt}-{request_digest[:4]}"
+
+
+def validation_job_prefix(sweep: str) -> str:
+    """What the names of a sweep's Processing jobs begin with."""
+    return f"{sweep}-v"
+
+
+def validation_job_name(sweep: str, attempt: int, request_digest: str) -> str:
+    """The Processing job that validates the sweep's dataset. At most 63 characters, SageMaker's
+    limit: 44 + "-v10-" + 8 hex of what is asked.
+    """
+    return f"{validation_job_prefix(sweep)}{attempt}-{request_digest[:8]}"
+
+
+def sweep_of_validation_job(name: str) -> str | None:
+    """The sweep of a Processing job of ours, None for any other name."""
+    match = _VALIDATION_JOB.match(name)
+    return match["sweep"] if match and is_sweep_id(match["sweep"]) else None
+
+
+def validation_request_key(prefix: str, sweep: str, job: str) -> str:
+    """What the Processing job is asked: its one input. It is written before the job is sent, so
+    that whoever stops the sweep knows every such job there may be.
+    """
+    return f"{sweep_output_prefix(prefix, sweep)}/{job}/request/request.json"
+
+
+def validation_verdict_key(prefix: str, sweep: str, job: str) -> str:
+    """Where SageMaker puts what the Processing job found."""
+    return f"{sweep_output_prefix(prefix, sweep)}/{job}/verdict/verdict.json"
+
+
+def validation_claims_prefix(prefix: str, sweep: str) -> str:
+    """Below it a folder for each Processing job that was ever asked for, named by the rest of the
+    job's name.
+    """
+    return f"{sweep_output_prefix(prefix, sweep)}/{validation_job_prefix(sweep)}"
 
 
 def request_digest(request: Mapping[str, Any]) -> str:
@@ -276,6 +314,9 @@ _LOG_FILE = re.compile(
 _JOB_NAME = re.compile(
     r"^(?P<sweep>.+)-n(?P<nodes>\d+)-r(?P<repeat>\d+)-a(?P<attempt>\d+)-[0-9a-f]{4}$"
 )
+
+
+_VALIDATION_JOB = re.compile(r"^(?P<sweep>.+)-v\d+-[0-9a-f]{8}$")
 
 
 def parse_job_name(name: str) -> tuple[int, int, int] | None:

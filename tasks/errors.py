@@ -9,6 +9,7 @@ NodesweepError
 └── RunFailed             something was started and did not end well (exit code 1)
     ├── DatasetRefused    an expectation failed
     │   └── DatasetMissing    nothing lies at dataset.source (exit code 2)
+    ├── ValidationJobFailed  the Spark job that was to validate the dataset gave no verdict
     ├── UploadFailed      an object in S3 is not what was sent
     ├── ImageBuildFailed  the build failed, hung or was stopped
     ├── JobRefused        SageMaker did not take a training job
@@ -127,6 +128,12 @@ class DatasetRefused(RunFailed):
 
 class DatasetMissing(DatasetRefused):
     """There is no file of the format at dataset.source: the config's mistake, not the data's."""
+
+
+class ValidationJobFailed(RunFailed):
+    """The Processing job that was to validate the dataset failed, was stopped or got no
+    instances.
+    """
 
 
 class UploadFailed(RunFailed):

@@ -23,6 +23,7 @@ from scaling.design.probe import is_check
 from scaling.formats import format_percent, join_words
 from scaling.planning.plan import POLICY_LABELS, SweepPlan
 from scaling.planning.request import ResolvedInputs, build_request
+from scaling.planning.validation import describe_engine
 from scaling.rules.rule import Facts
 from scaling.secrets import hide_secrets
 from tasks.dataset.files import channel_folders, scan_directory
@@ -71,6 +72,8 @@ def describe_plan(checked: Checked) -> str:
         lines.append(f"{sweep.most_jobs:>4} one whole job at the node count that these recommend")
     bound = "unknown" if plan.cost_bound_usd is None else f"{plan.cost_bound_usd:.2f} USD"
     lines += ["", f"cost bound: {bound} ({plan.cost_bound_reason})", *_designs(config, plan)]
+    if config.dataset is not None and (engine := describe_engine(config.dataset)):
+        lines.append(f"validation of the dataset: {engine}")
     lines += (
         []
         if checked.findings.problems

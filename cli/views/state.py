@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 RECENT_LINES = 100
 CTRL_C_AGAIN = ". Ctrl-C again ends at once and leaves the jobs"
+_ENDED = ("Completed", "Failed", "Stopped")
 _STATES_OF_ENDED = {"Completed": "done", "Stopped": "stopped"}
 
 
@@ -81,6 +82,8 @@ class RunState:
     cost_bound_usd: float | None = None
     on_cancel: str = "stop"
     ended_usd: float = 0.0
+    validation: str | None = None
+    """The Processing job that validates the dataset, while it runs."""
     recent: deque[str] = field(default_factory=lambda: deque(maxlen=RECENT_LINES))
     log_path: str | None = None
     note: str = ""
@@ -157,6 +160,11 @@ class RunState:
             point.is_projected = False
 
     def _on_job_state(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
+        if event.stage == "dataset":
+            is_over = facts["state"] in _ENDED
+            self.validation = None if is_over else event.job
+            self.stages["dataset"].note = "" if is_over else f"Spark: {event.text}"
+            return
         point = self._point(event)
         if point is None or (not point.runs and point.job == event.job):
             return
@@ -221,7 +229,9 @@ class RunState:
         running = [short_name(point.job) for point in list(self.points) if point.runs]
         done = sum(point.state == "done" for point in list(self.points))
         jobs = f"{len(running)} job(s) ({', '.join(running[:8])})"
-        if not running:
+        if self.validation is not None:
+            words = f"ending; stopping the Processing job {self.validation}"
+        elif not running:
             words = "ending; no job runs"
         elif self.on_cancel == "leave":
             words = f"ending; {jobs} run on, as sweep.on_cancel says"
@@ -229,6 +239,6 @@ class RunState:
             words = f"ending; stopping {jobs}"
         if self.points:
             words += f"; {done} of {len(self.points)} points are done and kept"
-        if self.sweep is not None and go_on is not None:
+        if self.sweep is not None and go_on is not None and self.validation is None:
             words += f". Go on: {go_on} --resume {self.sweep}"
         return words

@@ -17,6 +17,7 @@ from typing import Any
 from configs.catalogue import InstanceType
 from configs.models import BenchmarkConfig, PlatformConfig
 from scaling import names
+from scaling.analysis.cost import Price, price_of
 from scaling.planning.budget import budget_problem
 from scaling.planning.plan import SweepPlan, plan_sweep
 from scaling.planning.request import ResolvedInputs, build_request
@@ -27,7 +28,12 @@ from tasks.imports import begin_imports
 from tasks.jobs.request import MODULE, request_problems, shape_problems
 from tasks.preflight.ask import ask_platform, check_online
 from tasks.preflight.facts import read_facts
-from tasks.report.pricing import current_price, look_up_price
+from tasks.report.pricing import (
+    current_price,
+    current_processing_price,
+    look_up_price,
+    look_up_processing_price,
+)
 from tasks.report.publish import announce_budget
 
 logger = logging.getLogger("nodesweep.preflight")
@@ -60,7 +66,7 @@ def preflight(config: BenchmarkConfig, goes_on: bool = False) -> SweepPlan:
     _announce_and_refuse(checked)
     validates = config.dataset is not None and config.dataset.is_table
     begin_imports(*(_FOR_A_REPORT if goes_on else (MODULE, *(_FOR_A_DATASET if validates else ()))))
-    checked = check_account(checked, look_up_price, ask_platform)
+    checked = check_account(checked, look_up_price, ask_platform, look_up_processing_price)
     for notice in checked.findings.notices:
         logger.info("notice: %s", notice)
     _announce_and_refuse(check_requests(checked, shape_problems if goes_on else request_problems))
@@ -106,12 +112,19 @@ def check_account(
     checked: Checked,
     price: Callable[[PlatformConfig, InstanceType], Priced] = current_price,
     ask: Callable[[Facts], Findings] = check_online,
+    processing_price: Callable[[PlatformConfig, InstanceType], Priced] = current_processing_price,
 ) -> Checked:
-    """The sweep at the current price, with what the platform's answers show."""
+    """The sweep at the current prices, with what the platform's answers show."""
     facts = checked.facts
-    instance, unpriced = price(facts.config.platform, facts.instance)
+    platform = facts.config.platform
+    instance, unpriced = price(platform, facts.instance)
+    validation_price: Price | None = None
+    if facts.validation_instance is not None:
+        priced, more = processing_price(platform, facts.validation_instance)
+        validation_price, unpriced = price_of(priced, platform.region), (*unpriced, *more)
     found = ask(facts)
-    at_price = replace(facts, instance=instance, plan=plan_sweep(facts.config, instance))
+    plan = plan_sweep(facts.config, instance, validation_price)
+    at_price = replace(facts, instance=instance, plan=plan)
     return _checked(at_price, (*found.notices, *unpriced), found.problems)
 
 

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from contextvars import Context, copy_context
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,41 +19,41 @@ from prefect.futures import PrefectFuture
 from configs.catalogue import load_catalogue
 from configs.dataset import DatasetConfig
 from configs.models import BenchmarkConfig, ImageConfig
+from flows.stages.building import ended_with_this, start_build
 from flows.stages.graph import in_stage
 from flows.stages.remote_data import check_unchanged
+from flows.stages.validation import say_engine, validate_tables_in_s3
 from scaling import names
 from scaling.planning.request import ResolvedInputs
 from scaling.report.sources import at_start_text
 from scaling.rules.rule import Requirements
 from tasks.dataset.files import channel_folders, scan_directory, upload_dataset
 from tasks.dataset.remote.objects import RemoteDataset, describe_remote_dataset
-from tasks.dataset.remote.validation import validate_remote
 from tasks.dataset.validation import check_age, keep_data_docs, validate_files
 from tasks.dataset.validation_report import ValidationReport
 from tasks.errors import DatasetMissing, ImageBuildFailed, PreflightRefused
 from tasks.events import about
 from tasks.image.bases import pin_base_images, pin_container, with_container
-from tasks.image.build import start_image_build, wait_for_image_build
 from tasks.image.find import BuildContext, Image, build_arguments, find_image, read_context
 from tasks.image.packages import REQUIREMENTS_FILE, find_why_no_push, read_requirements, write_layer
 from tasks.jobs.source import code_uri, upload_source
-from tasks.polling import STOP
 
 logger = logging.getLogger("nodesweep.prepare")
-_STOP_BUILD_SECONDS = 30
 _OF_DATASET, _OF_IMAGE = about("message", stage="dataset"), about("message", stage="image")
 
 
 @dataclass(frozen=True)
 class _SentDataset:
     """Where the jobs find the dataset; `folders` are those that become channels. Nothing of it
-    where there is none. `used_there` is what was validated of one that lay in S3.
+    where there is none. `used_there` is what was validated of one that lay in S3; `validation` what
+    is recorded of how, None where the config says nothing of it.
     """
 
     uri: str | None
     digest: str | None
     folders: tuple[str, ...]
     used_there: RemoteDataset | None = None
+    validation: Mapping[str, Any] | None = None
 
 
 def prepare_inputs(config: BenchmarkConfig, sweep: str) -> tuple[ResolvedInputs, dict[str, Any]]:
@@ -84,8 +83,8 @@ def _prepare(
             send = _validated_dataset(config, sweep)
             image: Image | PrefectFuture[Image] | None = found.result() if found else None
             if context and image is None:
-                image = building = of_image.run(_start_build, config, context)
-                stack.enter_context(_ended_with_this(building))
+                image = building = of_image.run(start_build, config.platform, config.image, context)
+                stack.enter_context(ended_with_this(building))
             dataset = send()
             code = upload_source(config, layer is None) if config.training.source_dir else None
             return dataset, code, image
@@ -93,7 +92,9 @@ def _prepare(
         dataset, source_uri, made = of_flow.run(in_stage, "dataset", bring_dataset)
         image = made.result() if isinstance(made, PrefectFuture) else made
         image = image or Image(str(existing), None, built=False)
-    made_of: dict[str, str] = {}
+    made_of: dict[str, Any] = {}
+    if dataset.validation is not None:
+        made_of["dataset_validation"] = dataset.validation
     if layer is not None:
         made_of["image_base_uri"] = pin_container(config.platform, image.uri)
         image = _with_packages(config, made_of["image_base_uri"], layer)
@@ -212,9 +213,11 @@ def _validated_dataset(config: BenchmarkConfig, sweep: str) -> Callable[[], _Sen
         extra=_OF_DATASET,
     )  # fmt: skip
     if section.is_table:
+        validation = say_engine(section, dataset.size_bytes)
         report = validate_files(section, [file.path for file in dataset.files])
         _keep(config, sweep, report)
     else:
+        validation = None
         check_age(section, {file.name: file.path.stat().st_mtime for file in dataset.files})
 
     def send() -> _SentDataset:
@@ -222,7 +225,7 @@ def _validated_dataset(config: BenchmarkConfig, sweep: str) -> Callable[[], _Sen
         logger.info(
             "dataset in %s: %d bytes sent", result.uri, result.sent_bytes, extra=_OF_DATASET
         )
-        return _SentDataset(result.uri, result.digest, folders)
+        return _SentDataset(result.uri, result.digest, folders, validation=validation)
 
     return send
 
@@ -236,11 +239,13 @@ def _remote_dataset(
         "dataset %s: %d objects, %d bytes, used where they are", section.source,
         len(found.objects), found.size_bytes, extra=_OF_DATASET,
     )  # fmt: skip
+    validation = None
     if section.is_table:
-        _keep(config, sweep, validate_remote(config.platform, section, found))
+        report, validation = validate_tables_in_s3(config, section, found, sweep)
+        _keep(config, sweep, report)
     else:
         check_age(section, {item.key: item.modified.timestamp() for item in found.objects})
-    return lambda: _SentDataset(found.uri, found.digest, folders, found)
+    return lambda: _SentDataset(found.uri, found.digest, folders, found, validation)
 
 
 def _keep(config: BenchmarkConfig, sweep: str, report: ValidationReport) -> None:
@@ -312,9 +317,9 @@ def _with_packages(config: BenchmarkConfig, base_uri: str, packages: Requirement
             "the packages of %s become a layer on %s, built once for both", packages.path, base_uri,
             extra=_OF_IMAGE,
         )  # fmt: skip
-        building = _start_build(config, context)
+        building = start_build(config.platform, config.image, context)
         try:
-            with _ended_with_this(building):
+            with ended_with_this(building):
                 return building.result()
         except ImageBuildFailed as error:
             raise ImageBuildFailed(
@@ -326,33 +331,6 @@ def _read_layer(
     config: BenchmarkConfig, base_uri: str, packages: Requirements, folder: Path
 ) -> BuildContext:
     return read_context(write_layer(packages, base_uri, config.image, folder))
-
-
-def _start_build(config: BenchmarkConfig, context: BuildContext) -> PrefectFuture[Image]:
-    token = f"{context.tag}-{datetime.now(UTC):%Y%m%d%H%M%S%f}"
-    started = start_image_build(config.platform, config.image, context, token)
-    logger.info(
-        "image %s:%s is not in ECR; building it (%s)",
-        config.image.repository,
-        context.tag,
-        started.id,
-        extra=_OF_IMAGE,
-    )
-    return wait_for_image_build.submit(config.platform, config.image, context, started)
-
-
-@contextmanager
-def _ended_with_this(building: PrefectFuture[Image] | None) -> Iterator[None]:
-    """What ends the code inside by an exception ends the build, too,
-    and is raised once the build has stopped.
-    """
-    try:
-        yield
-    except BaseException:
-        STOP.set()
-        if building is not None:
-            building.wait(_STOP_BUILD_SECONDS)
-        raise
 
 
 def _provenance(

@@ -224,7 +224,12 @@ class JobOutcome:
         """Whether another attempt could end differently:
         lack of capacity or an internal error of the platform.
         """
-        return self.status == "Failed" and (self.reason or "").startswith(_TRANSIENT_FAILURES)
+        return may_pass(self.status, self.reason)
+
+
+def may_pass(status: str, reason: str | None) -> bool:
+    """Whether a job that ended so may end differently when it is tried again."""
+    return status == "Failed" and (reason or "").startswith(_TRANSIENT_FAILURES)
 
 
 def read_outcome(

@@ -90,13 +90,14 @@ def budget_problem(config: BenchmarkConfig, bound_usd: float | None, reason: str
 @dataclass
 class Allowance:
     """What a sweep may still start. `node_seconds` has each of its jobs by name: what it was, or
-    can still be, billed.
+    can still be, billed; `spent_usd` what the sweep has cost before them.
 
     A budget without a price is preflight's to refuse, and is not looked at here.
     """
 
     config: BenchmarkConfig
     usd_per_hour: float | None
+    spent_usd: float = 0.0
     node_seconds: dict[str, float] = field(default_factory=dict)
 
     def count(self, job_name: str) -> None:
@@ -134,7 +135,7 @@ class Allowance:
         if budget is None or self.usd_per_hour is None:
             return None
         usd = self.usd_per_hour / _SECONDS_PER_HOUR
-        spent = sum(self.node_seconds.values()) * usd
+        spent = self.spent_usd + sum(self.node_seconds.values()) * usd
         bound = self._most_node_seconds(job_name) * usd
         if spent + bound <= budget * (1 + _ROUNDING):
             return None

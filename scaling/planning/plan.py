@@ -13,8 +13,9 @@ from typing import Any
 from configs.catalogue import InstanceType
 from configs.models import BenchmarkConfig
 from configs.training import BatchConfig, LearningRateConfig, Scalar, TrainingConfig
-from scaling.analysis.cost import price_of
+from scaling.analysis.cost import Price, price_of
 from scaling.planning.budget import cost_bound
+from scaling.planning.validation import with_validation
 from scaling.rules import distribution
 
 POLICY_LABELS = {
@@ -51,11 +52,18 @@ class SweepPlan:
     cost_bound_usd: float | None
     cost_bound_reason: str
     usd_per_hour: float | None
+    spent_usd: float = 0.0
+    """What the sweep has cost before its first job: the validation of its dataset."""
 
 
-def plan_sweep(config: BenchmarkConfig, instance: InstanceType) -> SweepPlan:
+def plan_sweep(
+    config: BenchmarkConfig, instance: InstanceType, validation_price: Price | None = None
+) -> SweepPlan:
     """Lay out every node count x repeat, whether the rules allow it or not
     (scaling/rules/offline.py).
+
+    `validation_price`: of an instance of the Processing job that may validate the dataset; None:
+    it was not asked for.
     """
     processes = processes_per_node(config, instance)
     shared = distribution.ranks_per_replica(config.training.distribution)
@@ -75,7 +83,7 @@ def plan_sweep(config: BenchmarkConfig, instance: InstanceType) -> SweepPlan:
         )
         for index, (nodes, repeat) in enumerate(_point_order(config))
     ]
-    bound, reason = cost_bound(config, instance)
+    bound, reason = with_validation(config, cost_bound(config, instance), validation_price)
     usd_per_hour = price_of(instance, config.platform.region).usd_per_hour
     return SweepPlan(tuple(points), processes, bound, reason, usd_per_hour)
 

@@ -112,7 +112,7 @@ class SweepQueue:
         self._never_sent: set[str] = set()
         self._quota_deadlines: dict[str, float] = {}
         self._ended: list[JobOutcome] = []
-        self._allowance = Allowance(config, plan.usd_per_hour)
+        self._allowance = Allowance(config, plan.usd_per_hour, plan.spent_usd)
         self._ask()
         self._has_limit = (
             config.sweep.budget_usd is not None or config.sweep.max_retries is not None

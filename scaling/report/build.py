@@ -35,6 +35,7 @@ from scaling.fits.models import Fits
 from scaling.outcome.outcome import JobOutcome, PlatformKind, TrainClock
 from scaling.planning.fail_fast import given_up_caveat
 from scaling.planning.plan import POLICY_LABELS, SweepPlan, pairs_repeats, repeats_share_seeds
+from scaling.planning.validation import validation_usd
 from scaling.report.caveats import find_caveats
 from scaling.report.evidence import Evidence
 from scaling.report.headline import write_headline
@@ -128,7 +129,7 @@ def analyse(
         summary=rows,
         points=points,
         price=price,
-        costs=_sweep_costs(points),
+        costs=_sweep_costs(points, provenance),
         conditions=conditions,
         pareto=pareto_front(rows),
         recommendation=recommendation,
@@ -213,13 +214,14 @@ def _start(points: Sequence[Point]) -> Start | None:
     return "mixed" if len(starts) > 1 else starts.pop()
 
 
-def _sweep_costs(points: Sequence[Point]) -> SweepCosts:
+def _sweep_costs(points: Sequence[Point], provenance: Mapping[str, Any]) -> SweepCosts:
     costs = [point.costs for point in points]
     pools = [each.warm_pool_usd for each in costs if each.warm_pool_usd is not None]
     known = [each.run_usd for each in costs if each.run_usd is not None]
     return SweepCosts(
         spent_usd=sum(known) if known else None,
         warm_pool_usd=sum(pools) if pools else None,
+        validation_usd=validation_usd(provenance),
         attempts_without_cost=len(points) - len(known),
         attempts_with_given_cost=sum(point.cost_is_given for point in points),
     )

@@ -101,8 +101,13 @@ def provenance_facts(report: ScalingReport) -> list[tuple[str, str]]:
 def costs_text(report: ScalingReport) -> str | None:
     """What the whole sweep cost; None where nothing of it is known."""
     costs = report.costs
+    validation = (
+        ""
+        if costs.validation_usd is None
+        else f"{format_usd(costs.validation_usd)} for the validation of its dataset on Spark"
+    )
     if costs.spent_usd is None:
-        return None
+        return f"The sweep cost {validation}; its jobs' cost is not known." if validation else None
     text = (
         f"The whole sweep cost {format_usd(costs.spent_usd)},"
         f"{' measured,' if report.train_clock == 'projected' else ''}"
@@ -110,6 +115,8 @@ def costs_text(report: ScalingReport) -> str | None:
     )
     if costs.warm_pool_usd is not None:
         text += f", and {format_usd(costs.warm_pool_usd)} for warm pools"
+    if validation:
+        text += f", and {validation}"
     if costs.attempts_without_cost:
         text += f"; the cost of {counted(costs.attempts_without_cost, 'job')} is not known"
     return f"{text}."

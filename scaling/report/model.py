@@ -70,6 +70,14 @@ class SweepCosts(Part):
     warm_pool_usd: float | None = Field(
         description="Warm pools kept after jobs, on top; null: none was reported."
     )
+    validation_usd: float | None = Field(
+        default=None,
+        exclude_if=lambda usd: usd is None,
+        description=(
+            "The Spark job that validated the dataset, on top. Not there: none did, or its price"
+            " is not known."
+        ),
+    )
     attempts_without_cost: int = Field(
         description="Attempts whose billed time or price is not known."
     )

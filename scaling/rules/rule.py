@@ -11,7 +11,7 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from configs.catalogue import InstanceType
+from configs.catalogue import InstanceType, load_catalogue
 from configs.distribution import DistributionConfig
 from configs.models import BenchmarkConfig
 from configs.training import TrainingConfig
@@ -103,6 +103,14 @@ class Facts:
     @property
     def distribution(self) -> DistributionConfig:
         return self.config.training.distribution
+
+    @property
+    def validation_instance(self) -> InstanceType | None:
+        """Of the Processing job that may validate the dataset; None where there is none."""
+        dataset = self.config.dataset
+        if dataset is None or dataset.validation is None or not dataset.may_use_spark:
+            return None
+        return load_catalogue().get(dataset.validation.instance_type)
 
     @property
     def node_counts(self) -> tuple[int, ...]:

@@ -1,13 +1,18 @@
-"""What is asked of single training jobs: describe one, stop some."""
+"""What is asked of single jobs: describe a training job, stop some, read a job's tags."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from scaling import names
 from tasks.errors import JobRefused, error_code
+from tasks.polling import Clock, intervals
+
+KNOWN_SECONDS = 60.0
+"""How long the description and the tags of a job that was just made may be unknown."""
 
 
 def describe(sagemaker: Any, job_name: str) -> dict[str, Any] | None:
@@ -41,3 +46,30 @@ def stop(sagemaker: Any, job_names: Iterable[str]) -> list[str]:
             "these jobs could not be stopped, stop them in the console:\n" + "\n".join(failures)
         )
     return asked
+
+
+def tagged_digest(sagemaker: Any, arn: str) -> str | None:
+    """The digest of the request that a job was made with, None where its tags are not known yet or
+    say none.
+    """
+    try:
+        tags = sagemaker.list_tags(ResourceArn=arn)["Tags"]
+    except sagemaker.exceptions.ClientError as error:
+        if error_code(error) in ("ValidationException", "ResourceNotFound"):
+            # the job is there, its tags are not yet
+            return None
+        raise
+    return {tag["Key"]: tag["Value"] for tag in tags}.get(names.TAG_REQUEST_DIGEST)
+
+
+def once_known(ask: Callable[[], Any], clock: Clock) -> Any:
+    """What `ask` answers of something that was just made; None where it is not known after
+    KNOWN_SECONDS either.
+    """
+    deadline = clock.monotonic() + KNOWN_SECONDS
+    for pause in intervals(0.5, 5.0):
+        answer = ask()
+        if answer is not None or clock.monotonic() >= deadline:
+            return answer
+        clock.sleep(pause)
+    return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -22,19 +22,17 @@ from scaling import names
 from scaling.planning.fail_fast import is_step
 from scaling.rules.limits import variable_problems, variables_of
 from tasks.errors import JobRefused, error_code
-from tasks.jobs.calls import describe
+from tasks.jobs.calls import describe, once_known, tagged_digest
 from tasks.jobs.follow import LogFollower
 from tasks.jobs.request import create
 from tasks.jobs.watch import BURST_CALLS, JobLimits, JobWait, watch
 from tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
-from tasks.polling import CallBudget, Clock, intervals
+from tasks.polling import CallBudget, Clock
 from tasks.sweeps.claims import read_claims, read_stop_mark
 from tasks.sweeps.stopping import list_of
 from tasks.task import task
 
 logger = logging.getLogger("nodesweep.jobs")
-KNOWN_SECONDS = 60.0
-"""How long the description and the tags of a job that was just made may be unknown."""
 """Of an environment variable's value in CreateTrainingJob (API reference,
 TrainingEnvironmentValue).
 """
@@ -71,7 +69,7 @@ def submit(
                 "%s is there already, started by somebody else or by a try whose answer was lost",
                 name,
             )
-            existing = _once_known(lambda: describe(sagemaker, name), clock)
+            existing = once_known(lambda: describe(sagemaker, name), clock)
         except sagemaker.exceptions.ClientError as error:
             if error_code(error) == "ValidationException":
                 raise JobRefused(f"SageMaker refused {name}: {error}") from error
@@ -128,37 +126,13 @@ def _check_digest(
     sagemaker: Any, description: Mapping[str, Any], request: Mapping[str, Any], clock: Clock
 ) -> None:
     """A job of this name is only ours when it carries our request's digest."""
-    found = _once_known(lambda: _digest_tag(sagemaker, description["TrainingJobArn"]), clock)
+    found = once_known(lambda: tagged_digest(sagemaker, description["TrainingJobArn"]), clock)
     wanted = {tag["Key"]: tag["Value"] for tag in request["Tags"]}[names.TAG_REQUEST_DIGEST]
     if found != wanted:
         raise JobRefused(
             f"{description['TrainingJobName']} exists with another request (digest {found}, ours"
             f" {wanted}); it is not adopted: delete it, or start a new sweep"
         )
-
-
-def _digest_tag(sagemaker: Any, arn: str) -> str | None:
-    try:
-        tags = sagemaker.list_tags(ResourceArn=arn)["Tags"]
-    except sagemaker.exceptions.ClientError as error:
-        if error_code(error) in ("ValidationException", "ResourceNotFound"):
-            # the job is there, its tags are not yet
-            return None
-        raise
-    return {tag["Key"]: tag["Value"] for tag in tags}.get(names.TAG_REQUEST_DIGEST)
-
-
-def _once_known(ask: Callable[[], Any], clock: Clock) -> Any:
-    """What `ask` answers of something that was just made; None where it is not known after
-    KNOWN_SECONDS either.
-    """
-    deadline = clock.monotonic() + KNOWN_SECONDS
-    for pause in intervals(0.5, 5.0):
-        answer = ask()
-        if answer is not None or clock.monotonic() >= deadline:
-            return answer
-        clock.sleep(pause)
-    return None
 
 
 @patient

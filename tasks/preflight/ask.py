@@ -66,11 +66,13 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
             lambda asked: quota.judge_quotas(
                 asked.facts.config, asked.answer, asked.facts.peak_nodes, asked.facts.most_nodes
             ),
+            lambda asked: quota.judge_validation_quota(asked.facts.config, asked.answer),
         ),
         action="servicequotas:ListServiceQuotas",
         asks=(
             "the account's quotas by name: *TYPE for training job usage*, with spot *TYPE for "
-            "spot training job usage*, with keep-alive also *TYPE for training warm pool usage*"
+            "spot training job usage*, with keep-alive also *TYPE for training warm pool usage*, "
+            "with validation on Spark also *TYPE for processing job usage*"
         ),
         ask=quota.ask_quotas,
         needed=_on_aws_nodes,
@@ -78,7 +80,7 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
             "less than the nodes that can be in use at once: the sum of the"
             " `sweep.max_parallel_jobs` largest jobs. *Maximum number of instances per training"
             " job* below the largest job, or *Number of instances across all training jobs* below"
-            " the nodes at once, too"
+            " the nodes at once, too. Less than the instances of the Processing job"
         ),
         remedy=(
             "ask for more in Service Quotas, lower `sweep.max_parallel_jobs`,"

@@ -15,6 +15,7 @@ from botocore.exceptions import ClientError
 from configs.job import S3ChannelConfig
 from configs.models import BenchmarkConfig
 from scaling import names
+from scaling.planning.validation import LOG_GROUP as VALIDATION_LOGS
 from scaling.rules.rule import Facts, Findings, together
 from tasks.errors import error_code
 from tasks.preflight.rule import NO_PERMISSION, NO_SUCH_SERVICE, NotThere, Question
@@ -85,6 +86,14 @@ def needs_of(config: BenchmarkConfig, in_a_layer: bool = False) -> tuple[Need, .
              context=(("cloudwatch:namespace", "/aws/sagemaker/TrainingJobs"),)),
         Need(("ecr:GetAuthorizationToken",), "*"),
     ]  # fmt: skip
+    if config.dataset is not None and config.dataset.may_use_spark:
+        needs.append(
+            Need(
+                _LOG_ACTIONS,
+                f"arn:{partition}:logs:{platform.region}:"
+                f"{_account(config)}:log-group:{VALIDATION_LOGS}:log-stream:x",
+            )
+        )
     places = []
     if config.dataset is not None:
         prefix = names.dataset_data_prefix(platform.prefix, config.dataset.name, "x")

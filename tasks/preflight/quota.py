@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from configs.models import BenchmarkConfig
+from scaling.planning.validation import asked_of
 from scaling.rules.rule import Findings
 from tasks.preflight.rule import Question
 
@@ -22,6 +23,40 @@ def quota_names(config: BenchmarkConfig) -> tuple[str, ...]:
     if training.keep_alive_seconds:
         names.append(f"{training.instance_type} for training warm pool usage")
     return tuple(names)
+
+
+def validation_quota(config: BenchmarkConfig) -> str | None:
+    """The quota that the Processing job of the dataset's validation counts against; None where
+    there is no such job.
+    """
+    dataset = config.dataset
+    if dataset is None or dataset.validation is None or not dataset.may_use_spark:
+        return None
+    return f"{dataset.validation.instance_type} for processing job usage"
+
+
+def judge_validation_quota(config: BenchmarkConfig, quotas: Mapping[str, float]) -> Findings:
+    """The quota holds the instances of the one Processing job."""
+    name = validation_quota(config)
+    if name is None:
+        return Findings()
+    count = asked_of(config).instance_count
+    if name not in quotas:
+        return Findings(
+            notices=(
+                f"dataset.validation.instance_type: Service Quotas lists no {name!r}; look it up"
+                " before you run",
+            )
+        )
+    if quotas[name] >= count:
+        return Findings()
+    return Findings(
+        (
+            f"dataset.validation.instance_count: the account's quota {name!r} is"
+            f" {quotas[name]:g}, the Processing job needs {count}; ask for more in Service Quotas,"
+            " or take fewer or another type",
+        )
+    )
 
 
 def judge_quotas(
@@ -61,6 +96,8 @@ def ask_quotas(question: Question) -> dict[str, float]:
     """Service Quotas: pages of the account's quotas, as far as needed."""
     pages = question.client("service-quotas").get_paginator("list_service_quotas")
     wanted = {*quota_names(question.config), MOST_PER_JOB, MOST_TOGETHER}
+    if (of_validation := validation_quota(question.config)) is not None:
+        wanted.add(of_validation)
     return read_quotas(
         pages.paginate(ServiceCode="sagemaker", PaginationConfig={"PageSize": 100}), wanted
     )

@@ -1,5 +1,5 @@
-"""Today's on-demand price of a training instance from the AWS Price List, kept for a week;
-else the catalogue's.
+"""Today's on-demand price of an instance from the AWS Price List, kept for a week: for training,
+else the catalogue's; for Processing, else none.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,21 @@ logger = logging.getLogger("nodesweep.pricing")
 SOURCE = "AWS Price List Query API"
 KEPT = timedelta(days=7)
 _REGION = "us-east-1"  # the API answers there for every region of the partition
-_USAGE_TYPE = re.compile(r"(?:[A-Z0-9]+-)?Train:(?P<instance_type>ml\..+)")
+_USAGE_TYPE = re.compile(r"(?:[A-Z0-9]+-)?(?P<use>\w+):(?P<instance_type>ml\..+)")
+
+
+@dataclass(frozen=True)
+class Component:
+    """What an instance is used for, as the Price List names it; `usage` is the word in its usage
+    type.
+    """
+
+    name: str
+    usage: str
+
+
+TRAINING = Component("Training", "Train")
+PROCESSING = Component("Processing", "Processing")
 
 
 class NoPrice(Exception):
@@ -43,8 +58,10 @@ def cache_file() -> Path:
     )
 
 
-def read_price(products: Sequence[str], instance_type: str) -> float:
-    """USD per node-hour of training from GetProducts' PriceList, each a product as JSON.
+def read_price(
+    products: Sequence[str], instance_type: str, component: Component = TRAINING
+) -> float:
+    """USD per node-hour of the component from GetProducts' PriceList, each a product as JSON.
     Raises NoPrice.
 
     Only the plain usage type counts (USE1-Train:ml.m5.large): the list holds other components of
@@ -53,7 +70,9 @@ def read_price(products: Sequence[str], instance_type: str) -> float:
     rates = set()
     for product in map(json.loads, products):
         usage = _USAGE_TYPE.fullmatch(product["product"]["attributes"].get("usagetype", ""))
-        if usage is None or usage["instance_type"] != instance_type:
+        if usage is None or usage["use"] != component.usage:
+            continue
+        if usage["instance_type"] != instance_type:
             continue
         for term in product.get("terms", {}).get("OnDemand", {}).values():
             dimensions = term["priceDimensions"].values()
@@ -65,15 +84,19 @@ def read_price(products: Sequence[str], instance_type: str) -> float:
             if rates
             else "no price in USD"
         )
-        raise NoPrice(f"the AWS Price List has {found} for training on {instance_type}")
+        raise NoPrice(
+            f"the AWS Price List has {found} for {component.name.lower()} on {instance_type}"
+        )
     return rates.pop()
 
 
-def ask_price(pricing: Any, instance_type: str, region: str) -> float:
+def ask_price(
+    pricing: Any, instance_type: str, region: str, component: Component = TRAINING
+) -> float:
     """The Price List's rate. Raises NoPrice, and boto3's errors."""
     wanted = {
         "productFamily": "ML Instance",
-        "component": "Training",
+        "component": component.name,
         "regionCode": region,
         "instanceName": instance_type,
     }
@@ -83,7 +106,7 @@ def ask_price(pricing: Any, instance_type: str, region: str) -> float:
             {"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in wanted.items()
         ],
     )
-    return read_price(answer["PriceList"], instance_type)
+    return read_price(answer["PriceList"], instance_type, component)
 
 
 def with_price(
@@ -123,7 +146,11 @@ def keep_price(path: Path, key: str, usd_per_hour: float, read_on: date) -> None
 
 
 def price_instance(
-    platform: PlatformConfig, instance: InstanceType, path: Path, today: date
+    platform: PlatformConfig,
+    instance: InstanceType,
+    path: Path,
+    today: date,
+    component: Component = TRAINING,
 ) -> tuple[InstanceType, tuple[str, ...]]:
     """The instance type at its current price, or as it was with a notice why.
     An emulated one has no price to ask.
@@ -132,15 +159,20 @@ def price_instance(
         return instance, ()
     name, region = instance.instance_type, platform.region
     key = f"{platform.endpoint_url or 'aws'} {region} {name}"
+    if component != TRAINING:
+        key += f" {component.name}"
     if (kept := recall_price(path, key, today)) is not None:
         return with_price(instance, region, *kept), ()
     try:
         pricing = aws_client("pricing", platform.model_copy(update={"region": _REGION}), quick=True)
-        usd_per_hour = ask_price(pricing, name, region)
+        usd_per_hour = ask_price(pricing, name, region, component)
     except (BotoCoreError, ClientError, ResponseParserError, NoPrice) as error:
         reason = (
             str(error) if isinstance(error, NoPrice) else f"pricing:GetProducts: {_short(error)}"
         )
+        if component != TRAINING:
+            what = f"the price of a Processing job on {name}"
+            return instance, (f"{what} was not found, so its cost is not known: {reason}",)
         return instance, (f"the current price was not found, the catalogue's is used: {reason}",)
     keep_price(path, key, usd_per_hour, today)
     return with_price(instance, region, usd_per_hour, today), ()
@@ -159,6 +191,41 @@ def current_price(
 ) -> tuple[InstanceType, tuple[str, ...]]:
     """price_instance, today and with the prices kept on this machine."""
     return price_instance(platform, instance, cache_file(), datetime.now(UTC).date())
+
+
+@task(name="look-up-processing-price", **TASK_OPTIONS)
+def look_up_processing_price(
+    platform: PlatformConfig, instance: InstanceType
+) -> tuple[InstanceType, tuple[str, ...]]:
+    """Price List: the instance type at its current price as a Processing job's, and a notice where
+    there is none.
+    """
+    return current_processing_price(platform, instance)
+
+
+def current_processing_price(
+    platform: PlatformConfig, instance: InstanceType
+) -> tuple[InstanceType, tuple[str, ...]]:
+    """The instance type at the price of a Processing job. The catalogue has prices of training
+    alone: without an answer of the Price List it is unknown.
+    """
+    today = datetime.now(UTC).date()
+    return price_instance(platform, without_price(instance), cache_file(), today, PROCESSING)
+
+
+def without_price(instance: InstanceType) -> InstanceType:
+    """The instance type without the catalogue's price, which is that of training."""
+    if instance.on_demand_usd_per_hour is None:
+        return instance
+    return instance.model_copy(
+        update={
+            "on_demand_usd_per_hour": None,
+            "price_region": None,
+            "price_source": None,
+            "price_date": None,
+            "price_note": "the catalogue has the price of training, and none of Processing",
+        }
+    )
 
 
 def _rows(path: Path) -> dict[str, Mapping[str, Any]]:

@@ -10,7 +10,9 @@ from typing import Any
 
 from configs.models import PlatformConfig
 from scaling import names
+from tasks.errors import best_effort
 from tasks.platform import TASK_OPTIONS, aws_client
+from tasks.processing.calls import claimed_jobs
 from tasks.sweeps.owner import read_owner_sign
 from tasks.sweeps.records import has_record
 from tasks.task import task
@@ -45,6 +47,31 @@ def orphans(sagemaker: Any, s3: Any, platform: PlatformConfig, grace_seconds: fl
     return found
 
 
+def validation_orphans(
+    sagemaker: Any, s3: Any, platform: PlatformConfig, grace_seconds: float
+) -> list[str]:
+    """Processing jobs that validate a dataset for nobody: of sweeps in this bucket whose owner has
+    given no sign for longer than the grace; oldest first.
+
+    Such a sweep has no record yet: that it is this bucket's shows in what the job is asked.
+    """
+    found: list[str] = []
+    query = {"StatusEquals": "InProgress", "SortBy": "CreationTime", "SortOrder": "Ascending"}
+    for page in sagemaker.get_paginator("list_processing_jobs").paginate(**query):
+        now: datetime = parsedate_to_datetime(page["ResponseMetadata"]["HTTPHeaders"]["date"])
+        for job in page["ProcessingJobSummaries"]:
+            name = job["ProcessingJobName"]
+            sweep = names.sweep_of_validation_job(name)
+            if sweep is None or name not in claimed_jobs(s3, platform, sweep):
+                continue
+            sign = read_owner_sign(s3, platform, sweep)
+            own_age_seconds = (now - job["CreationTime"]).total_seconds()
+            age_seconds = own_age_seconds if sign is None else sign.age_seconds
+            if age_seconds > grace_seconds and _is_ours(sagemaker, job["ProcessingJobArn"], sweep):
+                found.append(name)
+    return found
+
+
 def _by_sweep(sagemaker: Any, **only: str) -> dict[str, dict[str, tuple[str, float]]]:
     """Sweep id to those of its jobs that the list shows: name to (ARN, age in seconds)."""
     found: dict[str, dict[str, tuple[str, float]]] = defaultdict(dict)
@@ -62,6 +89,19 @@ def _by_sweep(sagemaker: Any, **only: str) -> dict[str, dict[str, tuple[str, flo
 def _is_ours(sagemaker: Any, arn: str, sweep: str) -> bool:
     tags = {tag["Key"]: tag["Value"] for tag in sagemaker.list_tags(ResourceArn=arn)["Tags"]}
     return tags.get(names.TAG_SWEEP_ID) == sweep
+
+
+@task(name="find-validation-orphans", **TASK_OPTIONS)
+def find_validation_orphans(platform: PlatformConfig, grace_seconds: float) -> list[str]:
+    """SageMaker and S3: the Processing jobs that nobody waits for; best effort, since a role may
+    not list them.
+    """
+    found: list[str] = []
+    with best_effort("Processing jobs that run for nobody can't be looked for"):
+        found = validation_orphans(
+            aws_client("sagemaker", platform), aws_client("s3", platform), platform, grace_seconds
+        )
+    return found
 
 
 @task(name="find-orphans", **TASK_OPTIONS)

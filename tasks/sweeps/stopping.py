@@ -25,6 +25,7 @@ from tasks.errors import JobRefused, best_effort, error_code, is_transient
 from tasks.jobs.calls import describe
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.polling import Clock, intervals
+from tasks.processing import calls as processing
 from tasks.sweeps.claims import read_claims
 from tasks.task import task
 
@@ -261,13 +262,39 @@ def stop_sweep_jobs_now(
     """
     sagemaker, s3 = aws_client("sagemaker", platform), aws_client("s3", platform)
     claimed = partial(read_claims, s3, platform, sweep)
+    validating, refusal = _end_validation(sagemaker, s3, platform, sweep)
     try:
-        return end_jobs(sagemaker, job_names, ENDING_CLOCK, list_of(sagemaker, sweep), claimed)
+        stopped = end_jobs(sagemaker, job_names, ENDING_CLOCK, list_of(sagemaker, sweep), claimed)
     except (BotoCoreError, ClientError):
         logger.warning(
             "which jobs %s has is not known, and some may run on: `nodesweep stop %s`", sweep, sweep
         )
         raise
+    if refusal is not None:
+        raise refusal
+    return [*validating, *stopped]
+
+
+def _end_validation(
+    sagemaker: Any, s3: Any, platform: PlatformConfig, sweep: str
+) -> tuple[list[str], JobRefused | None]:
+    """End the Processing jobs that may validate the sweep's dataset; returns those that had not
+    ended, and why one could not be stopped, since that must not spare the training jobs.
+    """
+    claimed: list[str] = []
+    with best_effort(f"whether {sweep} has a Processing job is not known"):
+        claimed = processing.claimed_jobs(s3, platform, sweep)
+    try:
+        return processing.end_jobs(sagemaker, claimed, ENDING_CLOCK, SETTLE_SECONDS), None
+    except JobRefused as error:
+        return [], error
+
+
+@task(name="stop-processing-jobs", **TASK_OPTIONS)
+def stop_processing_jobs(platform: PlatformConfig, job_names: Sequence[str]) -> list[str]:
+    """SageMaker: end these Processing jobs and no others."""
+    sagemaker = aws_client("sagemaker", platform)
+    return processing.end_jobs(sagemaker, job_names, ENDING_CLOCK, SETTLE_SECONDS)
 
 
 def release_pools_now(platform: PlatformConfig, sweep: str, job_names: Iterable[str]) -> list[str]:
@@ -292,9 +319,16 @@ def stop_sweep_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
 
 @task(name="list-running-jobs", **TASK_OPTIONS)
 def list_running_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
-    """SageMaker: the sweep's jobs that the list shows and that have not ended."""
-    listed = list_of(aws_client("sagemaker", platform), sweep)()
-    return [job["TrainingJobName"] for job in listed if job["TrainingJobStatus"] not in TERMINAL]
+    """SageMaker: the sweep's jobs that the list shows and that have not ended; before its first
+    one, the Processing job that validates its dataset.
+    """
+    sagemaker = aws_client("sagemaker", platform)
+    listed = list_of(sagemaker, sweep)()
+    running = [job["TrainingJobName"] for job in listed if job["TrainingJobStatus"] not in TERMINAL]
+    if not listed:
+        claimed = processing.claimed_jobs(aws_client("s3", platform), platform, sweep)
+        running += [name for name in claimed if processing.is_running(sagemaker, name)]
+    return running
 
 
 @task(name="stop-training-jobs", **TASK_OPTIONS)

@@ -27,6 +27,17 @@ def test_the_regions_are_those_of_botocore() -> None:
     assert installed.region_problem("aws-global"), "a partition's pseudo-region is none"
 
 
+def test_the_types_of_processing_jobs_are_those_of_botocore() -> None:
+    shape = (
+        boto3.Session()._session.get_service_model("sagemaker").shape_for("ProcessingInstanceType")
+    )
+    assert "ml.m5.4xlarge" in shape.enum
+    assert [name for name in shape.enum if installed.processing_type_problem(name)] == []
+    assert "no 'ml.trn1.2xlarge'; nearest: " in str(
+        installed.processing_type_problem("ml.trn1.2xlarge")
+    )
+
+
 def test_the_expectations_are_those_that_great_expectations_registers() -> None:
     assert len(REGISTERED) > 50
     assert [kind for kind in REGISTERED if installed.expectation_problem(kind)] == []

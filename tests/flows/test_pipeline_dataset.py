@@ -155,7 +155,7 @@ def test_object_that_is_replaced_after_its_validation_starts_no_job_and_one_late
     )
     jobs_before = served.sagemaker.list_training_jobs()["TrainingJobSummaries"]
     with pytest.raises(DatasetRefused, match=r"s3://changing/tables/a\.parquet was replaced"):
-        run_replacing_after("flows.stages.prepare.validate_remote", b"other")
+        run_replacing_after("flows.stages.validation.validate_remote", b"other")
     assert served.sagemaker.list_training_jobs()["TrainingJobSummaries"] == jobs_before
     first = run_replacing_after("flows.scaling_benchmark.run_sweep", b"third")
     said = changes_in(first.report)

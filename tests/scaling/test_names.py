@@ -24,6 +24,26 @@ def test_the_longest_job_name_fits_and_matches_sagemakers_pattern(make_config):
     assert job.startswith(names.job_prefix(sweep))
 
 
+def test_the_longest_name_of_a_validation_job_fits_and_tells_its_sweep(make_config):
+    sweep = names.sweep_id(make_config(name="a" * 20), STARTED)
+    job = names.validation_job_name(sweep, attempt=10, request_digest="f" * 64)
+    assert len(job) <= 63 and JOB_NAME.fullmatch(job)
+    assert names.sweep_of_validation_job(job) == sweep
+    assert names.sweep_of_job(job) is None and names.parse_job_name(job) is None
+    training = names.job_name(sweep, 1, 1, 1, "f" * 64)
+    for other in (training, "a-v1-ffffffff", sweep):
+        assert names.sweep_of_validation_job(other) is None
+    assert not training.startswith(names.validation_job_prefix(sweep))
+
+
+def test_a_dataset_that_is_validated_elsewhere_is_the_same_sweep(make_config):
+    source = {"source": "s3://raw/x"}
+    here = make_config(dataset=source)
+    on_spark = make_config(dataset={**source, "validation": {"engine": "spark"}})
+    assert names.config_digest(here) == names.config_digest(on_spark)
+    assert len(names.config_digest(make_config(dataset=None))) == 64
+
+
 def test_sweep_id_tells_its_config_and_time(make_config):
     config = make_config()
     sweep = names.sweep_id(config, STARTED)

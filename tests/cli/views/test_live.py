@@ -173,6 +173,25 @@ def test_points_that_a_sequential_sweep_decides_on_are_added_with_the_reason() -
     assert "8 nodes undecided" in screen(state, 31, (80, 24))
 
 
+def test_the_processing_job_of_a_validation_is_shown_and_named_by_ctrl_c() -> None:
+    state = state_of(begin())
+    name = "bench-20261125000000-0123abcd-v1-0123abcd"
+
+    def show(words: str) -> None:
+        text = f"{name}: {words}"
+        one = event(30, "job-state", text, stage="dataset", state=words, wait_until=None)
+        state.show(replace(one, job=name))
+
+    show("Waiting for instances")
+    assert state.stages["dataset"].note == f"Spark: {name}: Waiting for instances"
+    words = state.ending_words("nodesweep run my.yaml")
+    assert words.startswith(f"ending; stopping the Processing job {name}")
+    assert "--resume" not in words, "its sweep has no record yet"
+    show("Completed")
+    assert state.stages["dataset"].note == ""
+    assert "Processing job" not in state.ending_words("nodesweep run my.yaml")
+
+
 LIMITS = "efficiency 76 % (71 %–82 %) for at least 75 %, doubling ratio 1.66 (1.42–1.90) for"
 WHY = f"4 nodes undecided: {LIMITS} at least 1.50; one more run each at 1, 2 and 4 nodes"
 ANSWERS = [

@@ -31,8 +31,8 @@ class ApiCall:
         return f"{self.service}:{self.operation}"
 
 
-Answers = Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]
-"""Call name -> its answer, for calls that the platform can't answer."""
+Answers = Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any] | None]]
+"""Call name -> its answer, for calls that the platform can't answer; None: it can this one."""
 
 
 @contextmanager
@@ -51,8 +51,9 @@ def recorded(answers: Answers) -> Iterator[list[ApiCall]]:
             model = self.meta.service_model
             call = ApiCall(model.signing_name, operation, dict(parameters), self.meta.region_name)
             calls.append(call)
-            if call.name in answers:
-                return answers[call.name](parameters)
+            answer = answers[call.name](parameters) if call.name in answers else None
+            if answer is not None:
+                return answer
             return _as_who_may_not_list(real, self, operation, parameters)
         return real(self, operation, parameters)
 
@@ -198,6 +199,34 @@ def _job(action: str, tagged: bool = False) -> Need:
     return need
 
 
+def _processing_job(action: str, tagged: bool = False) -> Need:
+    def need(request: Mapping[str, Any], place: _Place) -> list[Access]:
+        name = request["ProcessingJobName"]
+        sweep = str(names.sweep_of_validation_job(name))
+        tags = {f"aws:ResourceTag/{names.TAG_SWEEP_ID}": sweep} if tagged else {}
+        return [Access(action, place.arn("sagemaker", f"processing-job/{name}"), tags)]
+
+    return need
+
+
+def _create_processing_job(request: Mapping[str, Any], place: _Place) -> list[Access]:
+    """As of a training job: its tags need AddTags, and its role has to be passed."""
+    cluster = request["ProcessingResources"]["ClusterConfig"]
+    job = place.arn("sagemaker", f"processing-job/{request['ProcessingJobName']}")
+    tags = {f"aws:RequestTag/{tag['Key']}": tag["Value"] for tag in request["Tags"]}
+    limits = {
+        "sagemaker:InstanceTypes": cluster["InstanceType"],
+        "sagemaker:MaxRuntimeInSeconds": str(request["StoppingCondition"]["MaxRuntimeInSeconds"]),
+    }
+    return [
+        Access("sagemaker:CreateProcessingJob", job, tags | limits),
+        Access("sagemaker:AddTags", job, tags),
+        Access(
+            "iam:PassRole", request["RoleArn"], {"iam:PassedToService": "sagemaker.amazonaws.com"}
+        ),
+    ]
+
+
 def _create_job(request: Mapping[str, Any], place: _Place) -> list[Access]:
     """Tags in the request need AddTags too, and its role has to be passed."""
     job = place.arn("sagemaker", f"training-job/{request['TrainingJobName']}")
@@ -263,6 +292,10 @@ _NEEDED: dict[str, Need] = {
     "sagemaker:DescribeTrainingJob": _job("sagemaker:DescribeTrainingJob"),
     "sagemaker:StopTrainingJob": _job("sagemaker:StopTrainingJob", tagged=True),
     "sagemaker:UpdateTrainingJob": _job("sagemaker:UpdateTrainingJob", tagged=True),
+    "sagemaker:CreateProcessingJob": _create_processing_job,
+    "sagemaker:DescribeProcessingJob": _processing_job("sagemaker:DescribeProcessingJob"),
+    "sagemaker:StopProcessingJob": _processing_job("sagemaker:StopProcessingJob", tagged=True),
+    "sagemaker:ListProcessingJobs": _anything("sagemaker:ListProcessingJobs"),
     "sagemaker:ListTags": lambda request, _: [Access("sagemaker:ListTags", request["ResourceArn"])],
     "sagemaker:ListTrainingJobs": _anything("sagemaker:ListTrainingJobs"),
     "logs:DescribeLogStreams": _streams("logs:DescribeLogStreams"),

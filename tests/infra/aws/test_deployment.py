@@ -43,6 +43,7 @@ from tests.flows.simulated_sweep import measure
 from tests.infra.aws.api_calls import ApiCall, needed, recorded
 from tests.infra.aws.deployed import NOT_IN_MOTO, deploy, policies_of, template
 from tests.infra.aws.iam_policy import Access, grants_used, refused, unused
+from tests.infra.aws.spark_validation import PROCESSING, validate_on_spark
 
 ACCOUNT = "000000000001"
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
@@ -71,7 +72,7 @@ def calls(
     folder = tmp_path_factory.mktemp("work")
     with (
         pytest.MonkeyPatch.context() as patch,
-        recorded({"iam:SimulatePrincipalPolicy": denied}) as made,
+        recorded({"iam:SimulatePrincipalPolicy": denied, **PROCESSING}) as made,
     ):
         patch.chdir(folder)
         first = config_of(platform, "nodesweep", folder)
@@ -79,6 +80,7 @@ def calls(
         run_own_code_on_own_data(platform, first, folder)
         run_failing_build(first, patch)
         stop_hanging_build(first, patch)
+        validate_on_spark(platform, first)
         ask_the_account(first, folder)
     yield made
 

@@ -185,10 +185,30 @@ def test_unknown_costs_make_no_table(make_outcomes, make_report):
     assert (costs_table(report), costs_text(report)) == (None, None)
 
 
+def test_the_validation_of_the_dataset_is_told_beside_the_jobs(make_outcomes, make_report):
+    provenance = {"dataset_validation": {"engine": "spark", "usd": 1.25}}
+    report = make_report(make_outcomes({1: 40, 2: 21}), provenance=provenance)
+    assert report.costs.validation_usd == 1.25
+    assert costs_text(report) == (
+        "The sweep cost $1.25 for the validation of its dataset on Spark; its jobs' cost is not"
+        " known."
+    )
+    assert report.to_dict()["costs"]["validation_usd"] == 1.25
+    without = make_report(make_outcomes({1: 40, 2: 21}))
+    assert "validation_usd" not in without.to_dict()["costs"]
+    assert ("dataset_validation.engine", "spark") in provenance_facts(report)
+
+
 def test_attempts_without_a_cost_are_counted(make_outcomes, make_outcome, make_report):
     known = make_outcome(1, 40.0, clocks=Clocks(train_seconds=40, billable_seconds=100))
-    report = make_report([known, *make_outcomes({2: 21})], price=PRICE)
-    assert costs_text(report).endswith("; the cost of 1 job is not known.")
+    report = make_report(
+        [known, *make_outcomes({2: 21})],
+        price=PRICE,
+        provenance={"dataset_validation": {"usd": 2.0}},
+    )
+    assert costs_text(report).endswith(
+        ", and $2.00 for the validation of its dataset on Spark; the cost of 1 job is not known."
+    )
 
 
 def test_laws_are_told_with_their_verdicts(make_outcomes, make_report):

@@ -21,7 +21,8 @@ from hypothesis.extra import numpy as npst
 
 from configs.dataset import ExpectationConfig
 from tasks.dataset.judging.between import between, register_condition
-from tasks.dataset.validation import _raised_message, _run_expectations
+from tasks.dataset.findings import _raised_message
+from tasks.dataset.validation import _run_expectations
 
 UTC = datetime.UTC
 NUMBERS = ["int8", "uint8", "int16", "int32", "uint32", "int64", "uint64", "bool"]

@@ -116,6 +116,15 @@ def test_needs_name_the_places_a_job_uses(make_config: Configs) -> None:
     ]
 
 
+def test_a_validation_on_spark_writes_its_own_log(make_config: Configs) -> None:
+    config = make_config(dataset={"source": "s3://corpus/digits/", "validation": {}})
+    logs = [need.resource for need in needs_of(config) if need.actions[0].startswith("logs:")]
+    assert [one.split(":")[6] for one in logs] == [
+        "/aws/sagemaker/TrainingJobs",
+        "/aws/sagemaker/ProcessingJobs",
+    ]
+
+
 def test_needs_of_an_uploaded_dataset_and_of_own_code(make_config: Configs) -> None:
     resources = [need.resource for need in needs_of(make_config(training={"source_dir": "code"}))]
     assert "arn:aws:s3:::bench-bucket/nodesweep/datasets/digits/x/data/x" in resources

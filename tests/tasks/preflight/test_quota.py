@@ -9,11 +9,12 @@ from botocore.stub import Stubber
 from configs.catalogue import load_catalogue
 from configs.models import BenchmarkConfig
 from scaling.planning.plan import plan_sweep
-from scaling.rules.rule import Facts
+from scaling.rules.rule import Facts, Findings
 from tasks.preflight.quota import (
     MOST_PER_JOB,
     MOST_TOGETHER,
     judge_quotas,
+    judge_validation_quota,
     quota_names,
     read_quotas,
 )
@@ -96,6 +97,21 @@ def test_unlisted_quota_is_a_notice(make_config: Configs) -> None:
     assert "Service Quotas lists no 'ml.m5.xlarge for training job usage'" in found.notices[0]
 
 
+def test_the_processing_job_of_a_validation_has_a_quota_of_its_own(make_config: Configs) -> None:
+    config = make_config(dataset={"source": "s3://raw/x", "validation": {"instance_count": 4}})
+    name = "ml.m5.4xlarge for processing job usage"
+    assert judge_validation_quota(config, {name: 4.0}) == Findings()
+    assert judge_validation_quota(config, {name: 3.0}).problems == (
+        (
+            f"dataset.validation.instance_count: the account's quota {name!r} is 3, the Processing"
+            " job needs 4; ask for more in Service Quotas, or take fewer or another type"
+        ),
+    )
+    [notice] = judge_validation_quota(config, {}).notices
+    assert f"Service Quotas lists no {name!r}" in notice
+    assert judge_validation_quota(make_config(), {}) == Findings()
+
+
 def test_pages_are_read_as_far_as_needed() -> None:
     def pages() -> object:
         yield {"Quotas": [{"QuotaName": "a", "Value": 1.0}, {"QuotaName": "other", "Value": 5.0}]}
@@ -113,9 +129,17 @@ def test_quotas_are_found_by_name_on_a_later_page(make_config: Configs) -> None:
     with Stubber(client) as stub:
         other = [{"QuotaName": "ml.m5.xlarge for endpoint usage", "Value": 0.0}]
         stub.add_response("list_service_quotas", {"Quotas": other, "NextToken": "2"}, first)
-        mine = [{"QuotaName": ON_DEMAND, "Value": 1.0}]
+        mine = [
+            {"QuotaName": ON_DEMAND, "Value": 1.0},
+            {"QuotaName": "ml.m5.4xlarge for processing job usage", "Value": 0.0},
+        ]
         stub.add_response("list_service_quotas", {"Quotas": mine}, {**first, "NextToken": "2"})
         found = asking("service quotas")(
-            question(make_config(), clients(**{"service-quotas": client}), peak_nodes=2)
+            question(
+                make_config(dataset={"source": "s3://raw/x", "validation": {}}),
+                clients(**{"service-quotas": client}),
+                peak_nodes=2,
+            )
         )
     assert "is 1, the sweep needs 2" in found.problems[0]
+    assert "is 0, the Processing job needs 2" in found.problems[1]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,12 @@ from tasks.report.pricing import (
     SOURCE,
     NoPrice,
     cache_file,
+    current_processing_price,
     keep_price,
     price_instance,
     read_price,
     recall_price,
+    without_price,
 )
 
 TODAY = date(2026, 11, 20)
@@ -125,6 +127,34 @@ def test_catalogue_is_used_where_the_price_list_has_none(
     assert notices[0].endswith(
         "the AWS Price List has no price in USD for training on ml.m5.xlarge"
     )
+
+
+def test_a_processing_job_has_a_price_of_its_own_or_none(
+    price_list: Stubber,
+    platform: PlatformConfig,
+    instance: InstanceType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    keep_price(cache_file(), KEY, 0.5, datetime.now(UTC).date())  # of training
+    price_list.add_response("get_products", {"PriceList": []})
+    unknown, notices = current_processing_price(platform, instance)
+    assert price_of(unknown, "us-east-1").usd_per_hour is None
+    assert "the price of a Processing job on ml.m5.xlarge was not found" in notices[0]
+    filters = [{**one} for one in FILTERS]
+    filters[1]["Value"] = "Processing"
+    found = [product("USE1-Processing:ml.m5.xlarge"), product("USE1-Train:ml.m5.xlarge", "9")]
+    price_list.add_response(
+        "get_products",
+        {"PriceList": found},
+        {"ServiceCode": "AmazonSageMaker", "Filters": filters},
+    )
+    for _ in range(2):  # the second time it is kept
+        priced, notices = current_processing_price(platform, instance)
+        assert (price_of(priced, "us-east-1").usd_per_hour, notices) == (0.25, ())
+    unpriced = instance.model_copy(update={"on_demand_usd_per_hour": None})
+    assert without_price(unpriced) == unpriced
 
 
 def test_emulated_node_is_never_asked_for(

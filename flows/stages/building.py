@@ -1,0 +1,49 @@
+"""An image build that goes on beside other work, and ends with it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from prefect.futures import PrefectFuture
+
+from configs.models import ImageConfig, PlatformConfig
+from tasks.events import about
+from tasks.image.build import start_image_build, wait_for_image_build
+from tasks.image.find import BuildContext, Image
+from tasks.polling import STOP
+
+logger = logging.getLogger("nodesweep.prepare")
+_STOP_BUILD_SECONDS = 30
+
+
+def start_build(
+    platform: PlatformConfig, image: ImageConfig, context: BuildContext
+) -> PrefectFuture[Image]:
+    """Start a build of the context, or take over the one that runs; the image is its result."""
+    token = f"{context.tag}-{datetime.now(UTC):%Y%m%d%H%M%S%f}"
+    started = start_image_build(platform, image, context, token)
+    logger.info(
+        "image %s:%s is not in ECR; building it (%s)",
+        image.repository,
+        context.tag,
+        started.id,
+        extra=about("message", stage="image"),
+    )
+    return wait_for_image_build.submit(platform, image, context, started)
+
+
+@contextmanager
+def ended_with_this(building: PrefectFuture[Image] | None) -> Iterator[None]:
+    """What ends the code inside by an exception ends the build, too,
+    and is raised once the build has stopped.
+    """
+    try:
+        yield
+    except BaseException:
+        STOP.set()
+        if building is not None:
+            building.wait(_STOP_BUILD_SECONDS)
+        raise

@@ -1,0 +1,192 @@
+"""Tables in S3 are validated: on this machine, or by one Processing job of Spark beside them.
+
+The job is found by its name where an earlier try of this flow run has started it, and ends with the
+run as its training jobs do (flows/stages/ending.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from configs.catalogue import load_catalogue
+from configs.dataset import DatasetConfig
+from configs.models import BenchmarkConfig
+from flows.stages.building import ended_with_this, start_build
+from flows.stages.ending import is_cancel
+from scaling import names
+from scaling.analysis.cost import Price, node_cost_usd, price_of
+from scaling.outcome.outcome import TERMINAL, may_pass
+from scaling.planning.validation import (
+    asked_of,
+    attempt_budget_problem,
+    billed_seconds,
+    build_validation_request,
+    choose_engine,
+    size_hint,
+    spark_image,
+)
+from tasks.dataset.remote.objects import RemoteDataset
+from tasks.dataset.remote.validation import validate_remote
+from tasks.dataset.spark.contract import report_of, request_document
+from tasks.dataset.validation_report import ValidationReport
+from tasks.errors import JobRefused, ValidationJobFailed
+from tasks.events import about
+from tasks.image.bases import pin_base_images
+from tasks.image.find import build_arguments, find_image, read_context
+from tasks.processing.jobs import (
+    describe_processing_job,
+    failure_text,
+    read_verdict,
+    submit_validation_job,
+    sweep_stopped,
+    watch_validation_job,
+)
+from tasks.report.pricing import look_up_processing_price
+from tasks.sweeps.claims import is_sweep_stopped
+from tasks.sweeps.owner import owned
+from tasks.sweeps.stopping import stop_sweep_jobs_now
+
+logger = logging.getLogger("nodesweep.dataset")
+_OF_DATASET = about("message", stage="dataset")
+
+
+def say_engine(section: DatasetConfig, size_bytes: int) -> dict[str, Any] | None:
+    """Say which engine validates a dataset of that size, and why; returns what is recorded of it,
+    None where the config says nothing of engines.
+    """
+    if section.validation is None:
+        if (hint := size_hint(section, size_bytes)) is not None:
+            logger.info("notice: %s", hint, extra=_OF_DATASET)
+        return None
+    choice = choose_engine(section, size_bytes)
+    logger.info("dataset validated by %s: %s", choice.engine, choice.why, extra=_OF_DATASET)
+    return {"engine": choice.engine, "why": choice.why}
+
+
+def validate_tables_in_s3(
+    config: BenchmarkConfig, section: DatasetConfig, dataset: RemoteDataset, sweep: str
+) -> tuple[ValidationReport, dict[str, Any] | None]:
+    """The verdict on a dataset in S3, and what is recorded of how it was come by.
+
+    Raises ValidationJobFailed where the Spark job gives none.
+    """
+    recorded = say_engine(section, dataset.size_bytes)
+    if recorded is None or recorded["engine"] == "pandas":
+        return validate_remote(config.platform, section, dataset), recorded
+    document = names.pretty_json(request_document(section, dataset))
+    image_uri = _image_uri(config)
+    price = _price(config)
+    with owned(config.platform, sweep):  # so that no reaper takes the job for an orphan
+        try:
+            verdict, job = _run_job(config, sweep, image_uri, document, price)
+        except BaseException as error:
+            if is_cancel(error):
+                logger.warning("stopping the Processing job of %s", sweep)
+                stop_sweep_jobs_now(config.platform, sweep)
+            raise
+    report = report_of(verdict, section, dataset, datetime.now(UTC))
+    return report, {**recorded, **job}
+
+
+def _image_uri(config: BenchmarkConfig) -> str:
+    """The Spark image, by digest: the one that is given, or found in ECR, or built."""
+    image = spark_image(config)
+    if image.uri is not None:
+        return image.uri
+    pinned = pin_base_images(config.platform, image, build_arguments(image))
+    context = read_context(image, pinned)
+    found = find_image(config.platform, image, context)
+    if found is None:
+        building = start_build(config.platform, image, context)
+        with ended_with_this(building):
+            found = building.result()
+    logger.info("Spark image %s", found.uri, extra=_OF_DATASET)
+    return found.uri
+
+
+def _price(config: BenchmarkConfig) -> Price:
+    """Of one instance of the job for an hour."""
+    instance = load_catalogue().get(asked_of(config).instance_type)
+    priced, notices = look_up_processing_price(config.platform, instance)
+    for notice in notices:
+        logger.info("notice: %s", notice, extra=_OF_DATASET)
+    return price_of(priced, config.platform.region)
+
+
+def _run_job(
+    config: BenchmarkConfig, sweep: str, image_uri: str, document: bytes, price: Price
+) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    """The verdict of the first attempt that gives one, and what is recorded of the job.
+
+    Raises ValidationJobFailed where none does: only lack of capacity and internal errors get
+    another attempt, and what ended in vain in an earlier try of this run; sweep.max_attempts in
+    all.
+    """
+    asked, digest = asked_of(config), hashlib.sha256(document).hexdigest()
+    spent_usd, failed = 0.0, ""
+    for attempt in range(1, config.sweep.max_attempts + 1):
+        request = build_validation_request(config, sweep, image_uri, digest, attempt)
+        name = request["ProcessingJobName"]
+        before = describe_processing_job(config.platform, name)
+        if before is None:
+            if problem := attempt_budget_problem(config, spent_usd, price):
+                raise JobRefused(problem)
+            logger.info(
+                "%s: %d x %s, at most %d s",
+                name, asked.instance_count, asked.instance_type, asked.max_runtime_seconds,
+                extra=about("job-submitted", stage="dataset", job=name),
+            )  # fmt: skip
+        submit_validation_job(config.platform, sweep, request, document)
+        ended = watch_validation_job(
+            config.platform,
+            sweep,
+            name,
+            config.sweep.poll_interval_seconds,
+            config.sweep.queue_deadline_seconds,
+            asked.max_runtime_seconds,
+        )
+        spent_usd += _usd(config, ended, price) or 0.0
+        was_over = before is not None and before["ProcessingJobStatus"] in TERMINAL
+        if ended["ProcessingJobStatus"] == "Completed":
+            verdict = read_verdict(config.platform, sweep, name)
+            is_last = attempt == config.sweep.max_attempts
+            if not was_over or is_last or not verdict.get("error"):
+                return verdict, _recorded(config, ended, price, image_uri, attempt, spent_usd)
+            logger.warning("%s could not judge the dataset then; it is tried again", name)
+            continue
+        if is_sweep_stopped(config.platform, sweep):
+            raise sweep_stopped(sweep)
+        failed = failure_text(config.platform, ended)
+        if not was_over and not may_pass(ended["ProcessingJobStatus"], ended.get("FailureReason")):
+            break
+        logger.warning("%s", failed, extra=_OF_DATASET)
+    raise ValidationJobFailed(failed)
+
+
+def _usd(config: BenchmarkConfig, ended: Mapping[str, Any], price: Price) -> float | None:
+    return node_cost_usd(asked_of(config).instance_count, billed_seconds(ended), price)
+
+
+def _recorded(
+    config: BenchmarkConfig,
+    ended: Mapping[str, Any],
+    price: Price,
+    image_uri: str,
+    attempt: int,
+    spent_usd: float,
+) -> dict[str, Any]:
+    """What the sweep's record and report keep of the job. Its cost is that of all attempts."""
+    asked = asked_of(config)
+    return {
+        "job": ended["ProcessingJobName"],
+        "image": image_uri,
+        "attempt": attempt,
+        "instance_type": asked.instance_type,
+        "instance_count": asked.instance_count,
+        "billed_seconds": billed_seconds(ended),
+        "usd": None if _usd(config, ended, price) is None else spent_usd,
+    }

@@ -1,0 +1,278 @@
+"""Which engine validates a dataset, and the CreateProcessingJob request where that is Spark.
+
+The Processing job reads the data where it lies, with the execution role: its one input is what it
+is asked (tasks/dataset/spark/contract.py), its one output what it found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from configs.dataset import DatasetConfig
+from configs.models import BenchmarkConfig, ImageConfig
+from configs.validation import SPARK_CONTEXT, SPARK_FROM_BYTES, ValidationConfig
+from scaling import names
+from scaling.analysis.cost import Price, node_cost_usd
+from scaling.outcome.outcome import TERMINAL
+from scaling.planning.budget import STOPPING_SECONDS
+
+ENTRYPOINT = ("smspark-submit", "/opt/nodesweep/validate_dataset.py")
+"""The command of AWS's Spark image, and the program that infra/image_spark adds to it."""
+REQUEST_PATH = "/opt/ml/processing/input/request"
+VERDICT_PATH = "/opt/ml/processing/output/verdict"
+LOG_GROUP = "/aws/sagemaker/ProcessingJobs"
+_GIGABYTE = 1e9
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class EngineChoice:
+    """The engine that validates a dataset, and why it is that one, in words."""
+
+    engine: Literal["pandas", "spark"]
+    why: str
+
+
+def choose_engine(section: DatasetConfig, size_bytes: int) -> EngineChoice:
+    """The engine for a dataset of that size: the one that is named, or by size."""
+    asked = section.validation
+    if asked is None:
+        return EngineChoice("pandas", "dataset.validation is not set")
+    if asked.engine != "auto":
+        return EngineChoice(asked.engine, "dataset.validation.engine names it")
+    if not section.is_table:
+        return EngineChoice("pandas", f"format {section.format} is not read")
+    if not section.is_remote:
+        return EngineChoice("pandas", "the data lie on this machine; Spark reads them in S3")
+    size, least = _gigabytes(size_bytes), _gigabytes(asked.spark_from_bytes)
+    if size_bytes < asked.spark_from_bytes:
+        return EngineChoice("pandas", f"{size} are less than {least}, from which on Spark pays")
+    return EngineChoice("spark", f"{size} are not less than {least}, from which on Spark pays")
+
+
+def size_hint(section: DatasetConfig, size_bytes: int) -> str | None:
+    """Where a large dataset in S3 is validated on one machine because nothing was said of it; else
+    None.
+    """
+    if section.validation is not None or size_bytes < SPARK_FROM_BYTES:
+        return None
+    return (
+        f"dataset.source: {_gigabytes(size_bytes)} are read through this machine to be validated;"
+        " dataset.validation: {engine: auto} has a Spark job do it where they lie"
+    )
+
+
+def describe_engine(section: DatasetConfig) -> str | None:
+    """Before the size is known: the engine, or what it goes by; None where nothing was said of
+    it.
+    """
+    asked = section.validation
+    if asked is None:
+        return None
+    job = f"Spark on {_cluster_text(asked)}"
+    if asked.engine == "auto" and section.may_use_spark:
+        return (
+            f"by size: {job} from {_gigabytes(asked.spark_from_bytes)} on, else the machine that"
+            " runs the flow"
+        )
+    choice = choose_engine(section, 0)
+    where = job if choice.engine == "spark" else "the machine that runs the flow"
+    return f"{where} ({choice.why})"
+
+
+def spark_image(config: BenchmarkConfig) -> ImageConfig:
+    """The image section that the Spark image is found and built by: the training image's
+    repository and builder, the context, base and arguments of Spark's.
+    """
+    asked = asked_of(config).image
+    return config.image.model_copy(
+        update={
+            "context": str(SPARK_CONTEXT),
+            "framework": None,
+            "base_image": asked.base_image,
+            "build_args": asked.build_args,
+            "uri": asked.uri,
+        }
+    )
+
+
+def asked_of(config: BenchmarkConfig) -> ValidationConfig:
+    """The section dataset.validation of a config that has one."""
+    assert config.dataset is not None and config.dataset.validation is not None
+    return config.dataset.validation
+
+
+def build_validation_request(
+    config: BenchmarkConfig, sweep: str, image_uri: str, document_digest: str, attempt: int = 1
+) -> dict[str, Any]:
+    """The whole CreateProcessingJob request of one attempt.
+
+    `document_digest` is that of what the job is asked, which names the dataset's objects and its
+    expectations: so a job of the same name was asked the same.
+    """
+    asked, training, platform = asked_of(config), config.training, config.platform
+    request: dict[str, Any] = {
+        "ProcessingResources": {
+            "ClusterConfig": {
+                "InstanceType": asked.instance_type,
+                "InstanceCount": asked.instance_count,
+                "VolumeSizeInGB": asked.volume_size_gb,
+                **_given(VolumeKmsKeyId=training.volume_kms_key_id),
+            }
+        },
+        "StoppingCondition": {"MaxRuntimeInSeconds": asked.max_runtime_seconds},
+        "AppSpecification": {"ImageUri": image_uri, "ContainerEntrypoint": list(ENTRYPOINT)},
+        "RoleArn": platform.role_arn,
+        **_network(config),
+    }
+    digest = names.canonical_digest(
+        {"request": request, "document": document_digest, "key": training.output_kms_key_id}
+    )
+    job = names.validation_job_name(sweep, attempt, digest)
+    tags = {
+        names.TAG_SWEEP_ID: sweep,
+        names.TAG_REQUEST_DIGEST: digest,
+        "nodesweep:attempt": str(attempt),
+        **training.tags,
+    }
+    return {
+        "ProcessingJobName": job,
+        **request,
+        "ProcessingInputs": [_input(_folder_uri(config, sweep, job, "request"))],
+        "ProcessingOutputConfig": {
+            "Outputs": [_output(_folder_uri(config, sweep, job, "verdict"))],
+            **_given(KmsKeyId=training.output_kms_key_id),
+        },
+        "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
+    }
+
+
+def _network(config: BenchmarkConfig) -> dict[str, Any]:
+    """The network of the training jobs, where they have one of their own."""
+    training = config.training
+    members: dict[str, Any] = {}
+    if training.encrypt_inter_container_traffic:
+        members["EnableInterContainerTrafficEncryption"] = True
+    if training.vpc is not None:
+        members["VpcConfig"] = {
+            "Subnets": list(training.vpc.subnets),
+            "SecurityGroupIds": list(training.vpc.security_group_ids),
+        }
+    return {"NetworkConfig": members} if members else {}
+
+
+def _folder_uri(config: BenchmarkConfig, sweep: str, job: str, kind: str) -> str:
+    spell = {"request": names.validation_request_key, "verdict": names.validation_verdict_key}
+    key = spell[kind](config.platform.prefix, sweep, job)
+    return f"s3://{config.platform.bucket}/{key.rpartition('/')[0]}"
+
+
+def _input(uri: str) -> dict[str, Any]:
+    return {
+        "InputName": "request",
+        "S3Input": {
+            "S3Uri": uri,
+            "LocalPath": REQUEST_PATH,
+            "S3DataType": "S3Prefix",
+            "S3InputMode": "File",
+            "S3DataDistributionType": "FullyReplicated",
+        },
+    }
+
+
+def _output(uri: str) -> dict[str, Any]:
+    place = {"S3Uri": uri, "LocalPath": VERDICT_PATH, "S3UploadMode": "EndOfJob"}
+    return {"OutputName": "verdict", "S3Output": place}
+
+
+def validation_bound(config: BenchmarkConfig, price: Price) -> tuple[float | None, str]:
+    """(most the validation on Spark can cost in USD, how that was worked out); None where the
+    price is unknown.
+    """
+    asked = asked_of(config)
+    if price.usd_per_hour is None:
+        return None, f"no price for a Processing job on {asked.instance_type}: {price.reason}"
+    attempts = config.sweep.max_attempts
+    usd = attempt_bound_usd(config, price)
+    assert usd is not None
+    text = (
+        f"the dataset's validation on {_cluster_text(asked)}, {STOPPING_SECONDS} s to stop"
+        f" included, x {attempts} attempt{'s' if attempts > 1 else ''} x {price.usd_per_hour} USD/h"
+    )
+    return attempts * usd, text
+
+
+def with_validation(
+    config: BenchmarkConfig, jobs: tuple[float | None, str], price: Price | None
+) -> tuple[float | None, str]:
+    """A sweep's cost bound and its reason, those of its training jobs `jobs`, with the validation
+    of the dataset where that may be a Processing job. `price` None: it was not asked for.
+    """
+    bound, reason = jobs
+    if config.dataset is None or not config.dataset.may_use_spark:
+        return jobs
+    if price is None:
+        return bound, f"{reason}; validation on Spark is not in it: its price is asked for by a run"
+    if bound is None:
+        return jobs
+    usd, how = validation_bound(config, price)
+    if usd is None:
+        return None, how
+    return bound + usd, f"{reason}; and {how}, where its size asks for that"
+
+
+def attempt_bound_usd(config: BenchmarkConfig, price: Price) -> float | None:
+    """The most that one Processing job can cost; None where the price is unknown."""
+    asked = asked_of(config)
+    return node_cost_usd(asked.instance_count, asked.max_runtime_seconds + STOPPING_SECONDS, price)
+
+
+def attempt_budget_problem(config: BenchmarkConfig, spent_usd: float, price: Price) -> str | None:
+    """Why sweep.budget_usd keeps a further Processing job from starting, or None.
+
+    A budget without a price is preflight's to refuse, and is not looked at here.
+    """
+    budget, bound = config.sweep.budget_usd, attempt_bound_usd(config, price)
+    if budget is None or bound is None or spent_usd + bound <= budget * (1 + _ROUNDING):
+        return None
+    return (
+        f"sweep.budget_usd: {budget:.2f} USD; the validation of the dataset has cost"
+        f" {spent_usd:.2f} so far, and a further Processing job can cost {bound:.2f} more; raise"
+        " it, or lower dataset.validation.max_runtime_seconds or instance_count"
+    )
+
+
+def billed_seconds(description: Mapping[str, Any]) -> float | None:
+    """How long each instance of a Processing job that ended was billed; None where it runs, or its
+    times are missing. One that ended before its instances started was billed nothing.
+    """
+    if description["ProcessingJobStatus"] not in TERMINAL:
+        return None
+    started, ended = description.get("ProcessingStartTime"), description.get("ProcessingEndTime")
+    if started is None:
+        return 0.0
+    return None if ended is None else float((ended - started).total_seconds())
+
+
+def validation_usd(provenance: Mapping[str, Any]) -> float | None:
+    """What a recorded validation on Spark has cost; None where there was none, or it is
+    unknown.
+    """
+    usd = (provenance.get("dataset_validation") or {}).get("usd")
+    return float(usd) if isinstance(usd, int | float) else None
+
+
+def _cluster_text(asked: ValidationConfig) -> str:
+    return (
+        f"{asked.instance_count} x {asked.instance_type} for at most {asked.max_runtime_seconds} s"
+    )
+
+
+def _gigabytes(size_bytes: int) -> str:
+    return f"{size_bytes / _GIGABYTE:.3g} GB"
+
+
+def _given(**members: Any) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not None}

@@ -1,0 +1,103 @@
+"""What is asked of single Processing jobs: describe one, and end all that a sweep may have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from configs.models import PlatformConfig
+from scaling import names
+from scaling.outcome.outcome import TERMINAL
+from tasks.errors import JobRefused, error_code, is_transient
+from tasks.polling import Clock, intervals
+from tasks.storage import list_folders
+
+STOPPING_SECONDS = 300.0
+"""A job that is stopped has 120 s before it is killed."""
+_MISSING = ("ValidationException", "ResourceNotFound")
+
+
+def describe(sagemaker: Any, job_name: str) -> dict[str, Any] | None:
+    """DescribeProcessingJob, or None for an unknown name."""
+    try:
+        return dict(sagemaker.describe_processing_job(ProcessingJobName=job_name))
+    except sagemaker.exceptions.ClientError as error:
+        code = error_code(error)
+        if code == "ResourceNotFound" or (
+            code == "ValidationException" and "could not find" in str(error).lower()
+        ):
+            return None
+        raise
+
+
+def is_running(sagemaker: Any, job_name: str) -> bool:
+    """Whether SageMaker knows the job, and it has not ended."""
+    description = describe(sagemaker, job_name)
+    return description is not None and description["ProcessingJobStatus"] not in TERMINAL
+
+
+def stop(sagemaker: Any, job_name: str) -> bool:
+    """Ask the job to stop; whether it still ran. Raises what else boto3 does."""
+    try:
+        sagemaker.stop_processing_job(ProcessingJobName=job_name)
+    except ClientError as error:
+        # One that has ended, or is not known, answers so: its description tells which.
+        if error_code(error) in _MISSING:
+            return False
+        raise
+    return True
+
+
+def claimed_jobs(s3: Any, platform: PlatformConfig, sweep: str) -> list[str]:
+    """Every Processing job that anybody may have sent for the sweep: what it is asked is written
+    into the bucket before that, and S3 shows it at once.
+    """
+    prefix = names.validation_claims_prefix(platform.prefix, sweep)
+    return sorted(
+        names.validation_job_prefix(sweep) + rest
+        for rest in list_folders(s3, platform.bucket, prefix)
+    )
+
+
+def end_jobs(
+    sagemaker: Any, job_names: Iterable[str], clock: Clock, settle_seconds: float
+) -> list[str]:
+    """Stop these jobs; returns the names of those that had not ended.
+
+    Waits until each is known to be stopping or to have ended. A name that SageMaker does not know
+    is asked for again until `settle_seconds` have passed, since a job that was just accepted may
+    not be known. Raises JobRefused, once all else is done, for jobs that could not be stopped.
+    """
+    left, asked, failures = set(job_names), set[str](), dict[str, str]()
+    settled, late = clock.monotonic() + settle_seconds, clock.monotonic() + STOPPING_SECONDS
+    for pause in intervals(0.5, 5.0):
+        is_settled = clock.monotonic() >= settled
+        for name in sorted(left):
+            try:
+                description = describe(sagemaker, name)
+                status = description and description["ProcessingJobStatus"]
+                if status == "InProgress" and stop(sagemaker, name):
+                    asked.add(name)
+                failures.pop(name, None)
+            except (BotoCoreError, ClientError) as error:
+                failures[name] = str(error)
+                # The stack's role stops jobs by their tags, which a new job has late.
+                if is_settled and not is_transient(error):
+                    left.discard(name)
+                continue
+            if status == "Stopping" or status in TERMINAL or (status is None and is_settled):
+                left.discard(name)
+        if not left or clock.monotonic() >= late:
+            break
+        clock.sleep(pause)
+    failures |= {
+        name: f"it goes on after {STOPPING_SECONDS:.0f} s" for name in left - set(failures)
+    }
+    if failures:
+        listed = "\n".join(f"{name}: {why}" for name, why in sorted(failures.items()))
+        raise JobRefused(
+            f"these Processing jobs could not be stopped, stop them in the console:\n{listed}"
+        )
+    return sorted(asked)

@@ -1,0 +1,262 @@
+"""The SageMaker Processing job that validates a dataset, as tasks: start it or adopt it, watch it,
+read its verdict.
+
+Its name is computed from what it is asked, so describing comes before creating: a retried flow run
+finds the job of the try before, whether it runs or has ended. What it is asked is written into the
+bucket first, so that a stop of the sweep knows it by name.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from configs.models import PlatformConfig
+from scaling import names
+from scaling.outcome.outcome import TERMINAL
+from scaling.planning.validation import LOG_GROUP
+from tasks.errors import JobRefused, SweepStopped, ValidationJobFailed, error_code
+from tasks.events import about
+from tasks.jobs.calls import once_known, tagged_digest
+from tasks.jobs.watch import BURST_CALLS
+from tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
+from tasks.polling import CallBudget, Clock, Progress, intervals
+from tasks.processing.calls import STOPPING_SECONDS, describe, stop
+from tasks.storage import get_bytes, put_once
+from tasks.sweeps.claims import read_stop_mark
+from tasks.task import task
+
+logger = logging.getLogger("nodesweep.dataset")
+_STOP_GRACE_SECONDS = 600
+"""Beyond max runtime: the upload of what it found, and the platform's own slack."""
+WAITING, RUNNING = "Waiting for instances", "Running"
+
+
+def submit(
+    sagemaker: Any, request: Mapping[str, Any], clock: Clock | None = None
+) -> dict[str, Any]:
+    """Start the job or adopt the one of that name; returns its description. Raises JobRefused."""
+    name, clock = request["ProcessingJobName"], clock or Clock()
+    existing = describe(sagemaker, name)
+    if existing is None:
+        try:
+            sagemaker.create_processing_job(**request)
+        except sagemaker.exceptions.ResourceInUse:
+            existing = once_known(lambda: describe(sagemaker, name), clock)
+        except sagemaker.exceptions.ResourceLimitExceeded as error:
+            raise JobRefused(
+                f"{name}: {error}; ask for more in Service Quotas, or lower"
+                " dataset.validation.instance_count"
+            ) from error
+        except sagemaker.exceptions.ClientError as error:
+            if error_code(error) == "ValidationException":
+                raise JobRefused(f"SageMaker refused {name}: {error}") from error
+            raise
+        if existing is None:
+            return {"ProcessingJobName": name, "ProcessingJobStatus": "InProgress"}
+    wanted = {tag["Key"]: tag["Value"] for tag in request["Tags"]}[names.TAG_REQUEST_DIGEST]
+    arn = existing["ProcessingJobArn"]
+    found = once_known(lambda: tagged_digest(sagemaker, arn), clock)
+    if found != wanted:
+        raise JobRefused(
+            f"{name} exists with another request (digest {found}, ours {wanted}); it is not"
+            " adopted: delete it, or start a new sweep"
+        )
+    logger.info("%s is there already and is adopted", name)
+    return existing
+
+
+def watch(
+    sagemaker: Any,
+    job_name: str,
+    poll_seconds: float,
+    queue_seconds: float,
+    run_seconds: float,
+    clock: Clock,
+    budget: CallBudget,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> dict[str, Any]:
+    """Wait until the job has ended; returns its description.
+
+    It is stopped, and its end waited for, where it has no instances `queue_seconds` after it was
+    accepted, runs `run_seconds` after it got them, or `is_stopped` says so. Raises
+    ValidationJobFailed for a job that does not end within 300 s of being stopped, or that nobody
+    has known for as long.
+    """
+    progress = Progress(job_name, logger, clock)
+    unknown_since: float | None = None
+    stopped_at: float | None = None
+    pauses = intervals(poll_seconds, 4 * poll_seconds)
+    while True:
+        budget.take()
+        description = describe(sagemaker, job_name)
+        now = clock.monotonic()
+        if description is None:
+            unknown_since = now if unknown_since is None else unknown_since
+            if now - unknown_since >= STOPPING_SECONDS:
+                raise ValidationJobFailed(
+                    f"SageMaker has not known {job_name} for {STOPPING_SECONDS:.0f} s; run again"
+                )
+        else:
+            unknown_since = None
+            if description["ProcessingJobStatus"] in TERMINAL:
+                progress.note(description["ProcessingJobStatus"], extra=_about(description, None))
+                return description
+            given_up = description["CreationTime"] + timedelta(seconds=queue_seconds)
+            state = _state(description)
+            details = f"given up at {given_up:%Y-%m-%d %H:%M:%S} UTC" if state == WAITING else ""
+            if progress.note(state, details, _about(description, given_up.timestamp())):
+                pauses = intervals(poll_seconds, 4 * poll_seconds)
+        if stopped_at is None:
+            problem = _why_stop(description, clock, queue_seconds, run_seconds, is_stopped)
+            if problem is not None:
+                logger.warning("%s %s and is being stopped", job_name, problem)
+                stopped_at = now
+        elif now - stopped_at >= STOPPING_SECONDS:
+            raise ValidationJobFailed(
+                f"{job_name} did not stop within {STOPPING_SECONDS:.0f} s of being asked to and may"
+                " still cost money; look at it in the console"
+            )
+        if stopped_at is not None and (description or {}).get("ProcessingJobStatus") != "Stopping":
+            budget.take()
+            stop(sagemaker, job_name)
+        clock.sleep(next(pauses))
+
+
+def _why_stop(
+    description: Mapping[str, Any] | None,
+    clock: Clock,
+    queue_seconds: float,
+    run_seconds: float,
+    is_stopped: Callable[[], bool],
+) -> str | None:
+    """Counted from the platform's own times, so that a job that is adopted has no more time than
+    any other.
+    """
+    if is_stopped():
+        return "belongs to a sweep that was stopped"
+    if description is None:
+        return None
+    started = description.get("ProcessingStartTime")
+    since = started or description["CreationTime"]
+    seconds = (clock.now() - since).total_seconds()
+    if seconds <= (queue_seconds if started is None else run_seconds):
+        return None
+    if started is None:
+        return f"has got no instances in {seconds:.0f} s (sweep.queue_deadline_seconds)"
+    return f"has not ended {seconds:.0f} s after it got its instances"
+
+
+def _state(description: Mapping[str, Any]) -> str:
+    """SageMaker says InProgress from the acceptance on; its start tells whether it has
+    instances.
+    """
+    status = description["ProcessingJobStatus"]
+    if status != "InProgress":
+        return str(status)
+    return WAITING if description.get("ProcessingStartTime") is None else RUNNING
+
+
+def _about(description: Mapping[str, Any], wait_until: float | None) -> dict[str, Any]:
+    """For a view: the state, and until when a job without instances may wait."""
+    state = _state(description)
+    return about(
+        "job-state",
+        stage="dataset",
+        job=description["ProcessingJobName"],
+        state=state,
+        wait_until=wait_until if state == WAITING else None,
+    )
+
+
+def failure_text(platform: PlatformConfig, description: Mapping[str, Any]) -> str:
+    """Why a job that did not complete gave no verdict, and where its log is."""
+    name, status = description["ProcessingJobName"], description["ProcessingJobStatus"]
+    what = "failed" if status == "Failed" else "was stopped"
+    if status == "Failed" and description.get("ProcessingStartTime") is None:
+        what = "failed before it got its instances"
+    said = [description.get("ExitMessage"), description.get("FailureReason")]
+    why = "; ".join(text.strip() for text in said if text) or "SageMaker gives no reason"
+    endpoint = f" --endpoint-url {platform.endpoint_url}" if platform.endpoint_url else ""
+    return (
+        f"the dataset was not validated, and nothing else was started: the Processing job {name}"
+        f" {what}: {why}. Its log: aws logs tail {LOG_GROUP} --log-stream-name-prefix {name}/"
+        f" --since 1d --region {platform.region}{endpoint}"
+    )
+
+
+@patient
+def describe_processing_job(platform: PlatformConfig, job_name: str) -> dict[str, Any] | None:
+    """SageMaker: one Processing job, or None."""
+    return describe(aws_client("sagemaker", platform), job_name)
+
+
+@task(name="submit-validation-job", **PATIENT_TASK_OPTIONS)
+def submit_validation_job(
+    platform: PlatformConfig, sweep: str, request: Mapping[str, Any], document: bytes
+) -> dict[str, Any]:
+    """S3: what the job is asked, which claims its name; SageMaker: start it, or adopt it.
+
+    Raises SweepStopped where the sweep was stopped meanwhile: whoever stops it either sees the
+    claim, or is seen here.
+    """
+    s3, name = aws_client("s3", platform), request["ProcessingJobName"]
+    key = names.validation_request_key(platform.prefix, sweep, name)
+    put_once(s3, platform.bucket, key, document)
+    if read_stop_mark(s3, platform, sweep) is not None:
+        raise sweep_stopped(sweep)
+    return submit(aws_client("sagemaker", platform), request)
+
+
+@patient
+def watch_validation_job(
+    platform: PlatformConfig,
+    sweep: str,
+    job_name: str,
+    poll_seconds: float,
+    queue_seconds: float,
+    max_runtime_seconds: float,
+) -> dict[str, Any]:
+    """SageMaker: wait for the job's end; S3: is the sweep stopped?"""
+    s3, clock = aws_client("s3", platform), Clock()
+    return watch(
+        aws_client("sagemaker", platform),
+        job_name,
+        poll_seconds,
+        queue_seconds,
+        max_runtime_seconds + _STOP_GRACE_SECONDS,
+        clock,
+        CallBudget(platform.calls_per_second, BURST_CALLS, clock),
+        lambda: read_stop_mark(s3, platform, sweep) is not None,
+    )
+
+
+@task(name="read-verdict", **TASK_OPTIONS)
+def read_verdict(platform: PlatformConfig, sweep: str, job_name: str) -> dict[str, Any]:
+    """S3: what a completed job found. Raises ValidationJobFailed where that can't be read."""
+    key = names.validation_verdict_key(platform.prefix, sweep, job_name)
+    place = f"s3://{platform.bucket}/{key}"
+    body = get_bytes(aws_client("s3", platform), platform.bucket, key)
+    if body is None:
+        raise ValidationJobFailed(
+            f"the Processing job {job_name} completed and left no verdict: {place} does not exist;"
+            " run again"
+        )
+    try:
+        verdict = json.loads(body)
+    except ValueError as error:
+        raise ValidationJobFailed(f"the verdict {place} is no JSON ({error}); run again") from error
+    if not isinstance(verdict, dict):
+        raise ValidationJobFailed(f"the verdict {place} is no JSON object; run again")
+    return verdict
+
+
+def sweep_stopped(sweep: str) -> SweepStopped:
+    """The error of a run whose sweep was stopped before its dataset was validated."""
+    return SweepStopped(
+        f"sweep {sweep} was stopped (`nodesweep stop`) while its dataset was validated;"
+        " start anew: nodesweep run CONFIG"
+    )

@@ -1,0 +1,102 @@
+"""Whatever call of a validation on Spark a run dies at, before it is sent or after: the next try
+finds what there is, and in the end there is one Processing job, completed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import botocore.client
+import pytest
+from botocore.exceptions import ClientError
+from prefect import flow
+
+from configs.models import BenchmarkConfig
+from flows.stages.validation import validate_tables_in_s3
+from scaling import names
+from tasks.dataset.remote.objects import describe_remote
+from tasks.dataset.validation_report import ValidationReport
+from tasks.platform import aws_client
+from tests.flows.validation.test_validation_on_spark import (
+    good,
+    processing_jobs,
+    spark_config,  # noqa: F401  (a fixture)
+)
+from tests.infra.local.platform_client import TESTS_CLIENT
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("prefect")]  # two dozen small runs
+FIRST = 3
+"""Before it the data are listed."""
+
+
+class Died(Exception):
+    """The run's process, at a call."""
+
+
+@contextmanager
+def dying_at(number: int, is_sent: bool) -> Iterator[list[str]]:
+    """Inside, the run dies at its call of that number, from 1 on; the calls that were made.
+
+    The sign of life that another thread sends is no step of the validation.
+    """
+    calls: list[str] = []
+    real = botocore.client.BaseClient._make_api_call
+
+    def call(self: Any, operation: str, parameters: dict[str, Any]) -> Any:
+        credentials = self._request_signer._credentials
+        is_ours = credentials is not None and credentials.access_key.startswith("LOCALUSER")
+        is_tests = self.meta.config.user_agent_extra == TESTS_CLIENT
+        is_beat = str(parameters.get("Key", "")).endswith("owner.json")
+        if not is_ours or is_tests or is_beat:
+            return real(self, operation, parameters)
+        calls.append(operation)
+        if len(calls) != number:
+            return real(self, operation, parameters)
+        if is_sent:
+            with suppress(ClientError):
+                real(self, operation, parameters)
+        raise Died(operation)
+
+    botocore.client.BaseClient._make_api_call = call
+    try:
+        yield calls
+    finally:
+        botocore.client.BaseClient._make_api_call = real
+
+
+@flow(name="validation-alone")
+def validate(config: BenchmarkConfig, sweep: str) -> tuple[ValidationReport, dict[str, Any] | None]:
+    """That stage and nothing else."""
+    section = config.dataset
+    assert section is not None
+    found = describe_remote(aws_client("s3", config.platform), section)
+    return validate_tables_in_s3(config, section, found, sweep)
+
+
+@pytest.mark.parametrize("is_sent", [False, True], ids=["not sent", "answer lost"])
+def test_one_job_whatever_call_the_run_dies_at(
+    served: SimpleNamespace,
+    spark_config: Callable[..., BenchmarkConfig],  # noqa: F811
+    is_sent: bool,
+) -> None:
+    config = spark_config(good)
+    served.s3.create_bucket(Bucket=config.platform.bucket)
+    struck: list[str] = []
+    for number in range(FIRST, 100):
+        sweep = names.sweep_id(config, datetime(2026, 11, 8 + is_sent, 0, 0, number, tzinfo=UTC))
+        with dying_at(number, is_sent) as calls:
+            try:
+                report, recorded = validate(config, sweep)
+            except Died as died:
+                struck.append(str(died))
+            else:
+                break
+        report, recorded = validate(config, sweep)
+        assert report.success and recorded is not None
+        assert processing_jobs(served, sweep) == {recorded["job"]: "Completed"}, calls
+    assert len(calls) < number, "the last run was not struck"
+    assert {"PutObject", "CreateProcessingJob", "DescribeProcessingJob", "GetObject"} <= set(struck)

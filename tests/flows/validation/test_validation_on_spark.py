@@ -1,0 +1,296 @@
+"""A dataset in S3 that a Processing job validates: started, adopted, watched, stopped, reaped and
+paid for as a training job is. Its program is a fake; what it is asked and answers is not.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cli.commands.plan import describe_plan, plan_of
+from configs.models import BenchmarkConfig
+from flows.reaper import reaper
+from flows.scaling_benchmark import scaling_benchmark
+from flows.stop import stop_sweep
+from infra.local.interfaces import JobSpec, Node
+from scaling import names
+from tasks.errors import DatasetRefused, SweepStopped, ValidationJobFailed
+from tests.flows.simulated_sweep import begin_as
+from tests.flows.test_reaper import later
+from tests.infra.local.platform_client import wait_until
+from tests.infra.local.platform_fakes import IMAGE_URI, endless_program
+
+pytestmark = pytest.mark.usefixtures("prefect")
+Configs = Callable[..., BenchmarkConfig]
+Say = Callable[[str], None]
+
+
+def request_of(node: Node) -> dict[str, Any]:
+    file = node.opt_ml / "processing" / "input" / "request" / "request.json"
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found
+
+
+def answer(node: Node, verdict: dict[str, Any]) -> None:
+    file = node.opt_ml / "processing" / "output" / "verdict" / "verdict.json"
+    file.write_text(json.dumps(verdict))
+
+
+def verdict_on(request: dict[str, Any], rows: int) -> dict[str, Any]:
+    """What the program in infra/image_spark says of good files, each with so many rows."""
+    found = {"unreadable": None, "rows": rows, "schema": 0, "unjudged": [], "failed": {}}
+    return {
+        "format": request["format"],
+        "request": request["digest"],
+        "schemas": [{"columns": ["label"], "arrow": None}],
+        "files": [found] * len(request["objects"]),
+        "repeats": None,
+    }
+
+
+def good(job: JobSpec, node: Node, say: Say, stop: threading.Event) -> None:
+    answer(node, verdict_on(request_of(node), 3))
+
+
+def broken(job: JobSpec, node: Node, say: Say, stop: threading.Event) -> None:
+    answer(node, verdict_on(request_of(node), 1))
+
+
+def unable(job: JobSpec, node: Node, say: Say, stop: threading.Event) -> None:
+    error = {"kind": "forbidden", "key": "tables/a.parquet", "message": "AccessDenied"}
+    answer(node, {**verdict_on(request_of(node), 3), "error": error})
+
+
+def failing(job: JobSpec, node: Node, say: Say, stop: threading.Event) -> None:
+    (node.opt_ml / "output" / "message").write_text("s3://raw/a.parquet is no Parquet file")
+    raise RuntimeError("exit code: 1")
+
+
+def silent(job: JobSpec, node: Node, say: Say, stop: threading.Event) -> None:
+    """Completes without a verdict."""
+
+
+@pytest.fixture
+def spark_config(
+    served: SimpleNamespace, pipeline_config: Configs, tmp_path: Path
+) -> Callable[..., BenchmarkConfig]:
+    """spark_config(program, …): the pipeline's config with its three rows in S3; the Processing
+    job runs `program`.
+    """
+
+    def make(
+        program: Callable[..., None], *, validation: dict[str, Any] | None = None, **sections: Any
+    ) -> BenchmarkConfig:
+        served.engine.programs["quick"] = program  # a Processing job names none
+        s3, bucket = served.s3, "raw"
+        if bucket not in [one["Name"] for one in s3.list_buckets()["Buckets"]]:
+            s3.create_bucket(Bucket=bucket)
+        s3.upload_file(str(tmp_path / "data" / "a.parquet"), bucket, "tables/a.parquet")
+        asked = {
+            "engine": "spark",
+            "instance_type": "ml.local.small",
+            "image": {"uri": IMAGE_URI},
+            **(validation or {}),
+        }
+        config = pipeline_config(
+            "scaling",
+            dataset={"source": f"s3://{bucket}/tables", "min_rows": 3, "validation": asked},
+            **{"sweep": {"node_counts": [1]}, **sections},
+        )
+        return config
+
+    return make
+
+
+def processing_jobs(served: SimpleNamespace, sweep: str) -> dict[str, str]:
+    """Name below the sweep's -> status, of the sweep's Processing jobs."""
+    listed = served.sagemaker.list_processing_jobs(
+        NameContains=names.validation_job_prefix(sweep), MaxResults=100
+    )["ProcessingJobSummaries"]
+    return {one["ProcessingJobName"]: one["ProcessingJobStatus"] for one in listed}
+
+
+def test_from_the_job_to_the_report(
+    served: SimpleNamespace, spark_config: Configs, caplog: pytest.LogCaptureFixture, quiet: None
+) -> None:
+    caplog.set_level(logging.INFO, "nodesweep")
+    config = spark_config(good)
+    result = scaling_benchmark(config)
+    [(name, status)] = processing_jobs(served, result.sweep_id).items()
+    assert status == "Completed"
+    recorded = result.report.provenance["dataset_validation"]
+    assert recorded["job"] == name and recorded["engine"] == "spark"
+    assert recorded["instance_count"] == 2 and recorded["billed_seconds"] >= 0
+    assert recorded["usd"] is None, "an emulated node has no price"
+    job = served.sagemaker.describe_processing_job(ProcessingJobName=name)
+    assert job["AppSpecification"]["ContainerEntrypoint"] == [
+        "smspark-submit",
+        "/opt/nodesweep/validate_dataset.py",
+    ]
+    tags = served.sagemaker.list_tags(ResourceArn=job["ProcessingJobArn"])["Tags"]
+    assert {"Key": names.TAG_SWEEP_ID, "Value": result.sweep_id} in tags
+    said = [record.getMessage() for record in caplog.records]
+    assert "dataset validated by spark: dataset.validation.engine names it" in said
+    states = [r for r in caplog.records if getattr(r, "about", None) and r.about.job == name]
+    assert [state.about.stage for state in states] == ["dataset"] * len(states)
+    assert states[-1].about.facts["state"] == "Completed"
+    assert "dataset valid: 3 rows in 1 files" in said
+
+
+def test_data_that_break_an_expectation_stop_the_run(spark_config: Configs) -> None:
+    with pytest.raises(DatasetRefused, match="min_rows"):
+        scaling_benchmark(spark_config(broken))
+
+
+def test_an_object_that_the_job_may_not_read_is_named_and_asked_for_again_by_a_retry(
+    served: SimpleNamespace, spark_config: Configs
+) -> None:
+    config = spark_config(unable)
+    sweep = names.sweep_id(config, datetime(2026, 11, 7, tzinfo=UTC))
+    with pytest.raises(DatasetRefused, match=r"s3://raw/tables/a\.parquet can.t be read"):
+        begin_as(config, sweep)
+    begin_as(spark_config(good), sweep)
+    assert list(processing_jobs(served, sweep).values()) == ["Completed", "Completed"]
+
+
+def test_a_job_that_fails_says_why_and_starts_nothing_else(
+    served: SimpleNamespace, spark_config: Configs
+) -> None:
+    before = len(served.sagemaker.list_training_jobs(MaxResults=100)["TrainingJobSummaries"])
+    with pytest.raises(ValidationJobFailed) as failed:
+        scaling_benchmark(spark_config(failing))
+    said = str(failed.value)
+    assert "s3://raw/a.parquet is no Parquet file; AlgorithmError" in said
+    assert "aws logs tail /aws/sagemaker/ProcessingJobs --log-stream-name-prefix " in said
+    after = len(served.sagemaker.list_training_jobs(MaxResults=100)["TrainingJobSummaries"])
+    assert after == before
+
+
+def test_a_job_without_a_verdict_is_no_good_data(spark_config: Configs) -> None:
+    with pytest.raises(ValidationJobFailed, match=r"verdict\.json does not exist"):
+        scaling_benchmark(spark_config(silent))
+
+
+def test_a_retried_run_reads_the_verdict_that_is_there(
+    served: SimpleNamespace, spark_config: Configs
+) -> None:
+    config = spark_config(good)
+    sweep = names.sweep_id(config, datetime(2026, 11, 1, tzinfo=UTC))
+    begin_as(config, sweep)
+    first = processing_jobs(served, sweep)
+    served.s3.delete_object(
+        Bucket=config.platform.bucket, Key=names.sweep_config_key(config.platform.prefix, sweep)
+    )  # as where the run ended before its sweep was recorded
+    begin_as(spark_config(failing), sweep)
+    assert processing_jobs(served, sweep) == first
+
+
+def test_a_failed_job_of_an_earlier_try_gets_another_attempt_up_to_the_limit(
+    served: SimpleNamespace, spark_config: Configs
+) -> None:
+    config = spark_config(failing, sweep={"node_counts": [1], "max_attempts": 2})
+    sweep = names.sweep_id(config, datetime(2026, 11, 2, tzinfo=UTC))
+    for _ in range(3):
+        with pytest.raises(ValidationJobFailed):
+            begin_as(config, sweep)
+    assert list(processing_jobs(served, sweep).values()) == ["Failed", "Failed"]
+
+
+def test_lack_of_room_gets_another_attempt_and_is_named(
+    served: SimpleNamespace, spark_config: Configs
+) -> None:
+    config = spark_config(good, validation={"instance_count": 9})
+    sweep = names.sweep_id(config, datetime(2026, 11, 3, tzinfo=UTC))
+    with pytest.raises(ValidationJobFailed, match="failed before it got its instances: Capacity"):
+        begin_as(config, sweep)
+    assert list(processing_jobs(served, sweep).values()) == ["Failed", "Failed"]
+
+
+def test_stop_of_the_sweep_stops_the_job(served: SimpleNamespace, spark_config: Configs) -> None:
+    config = spark_config(endless_program)
+    sweep = names.sweep_id(config, datetime(2026, 11, 4, tzinfo=UTC))
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            begin_as(config, sweep)
+        except SweepStopped as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        [job] = wait_until(lambda: processing_jobs(served, sweep), 60)
+        assert stop_sweep(sweep, config) == [job]
+    finally:
+        thread.join(60)
+    assert processing_jobs(served, sweep) == {job: "Stopped"}
+    assert "while its dataset was validated" in str(raised[0])
+
+
+def test_interrupted_run_stops_the_job(
+    served: SimpleNamespace, spark_config: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*args: Any, **kwargs: Any) -> None:
+        raise KeyboardInterrupt
+
+    config = spark_config(endless_program)
+    sweep = names.sweep_id(config, datetime(2026, 11, 5, tzinfo=UTC))
+    monkeypatch.setattr("flows.stages.validation.watch_validation_job", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        begin_as(config, sweep)
+    wait_until(lambda: list(processing_jobs(served, sweep).values()) == ["Stopped"], 30)
+
+
+def test_reaper_stops_the_job_of_a_run_that_was_killed(
+    served: SimpleNamespace, spark_config: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*args: Any, **kwargs: Any) -> None:
+        raise OSError("killed")
+
+    config = spark_config(endless_program)
+    sweep = names.sweep_id(config, datetime(2026, 11, 6, tzinfo=UTC))
+    monkeypatch.setattr("flows.stages.validation.watch_validation_job", die)
+    with pytest.raises(OSError, match="killed"):
+        begin_as(config, sweep)
+    [job] = processing_jobs(served, sweep)
+    monkeypatch.setattr(
+        "flows.reaper.config_of_run", lambda parameters: SimpleNamespace(platform=config.platform)
+    )
+    assert job not in reaper(grace_minutes=20)
+    later(monkeypatch, 1201)
+    assert job in reaper(grace_minutes=20, dry_run=True)
+    assert processing_jobs(served, sweep) == {job: "InProgress"}
+    assert job in reaper(grace_minutes=20)
+    wait_until(lambda: processing_jobs(served, sweep) == {job: "Stopped"}, 30)
+
+
+def test_by_size_the_machine_of_the_flow_is_enough(
+    served: SimpleNamespace, spark_config: Configs
+) -> None:
+    config = spark_config(failing, validation={"engine": "auto"})
+    result = scaling_benchmark(config)
+    assert processing_jobs(served, result.sweep_id) == {}
+    recorded = result.report.provenance["dataset_validation"]
+    assert recorded["engine"] == "pandas"
+    assert recorded["why"].endswith("are less than 50 GB, from which on Spark pays")
+    assert (
+        "validation of the dataset: by size: Spark on 2 x ml.local.small for at most 3600 s from 50"
+        " GB on" in describe_plan(plan_of(config))
+    )
+
+
+def test_by_size_spark_is_taken_from_the_threshold_on(
+    served: SimpleNamespace, spark_config: Configs
+) -> None:
+    config = spark_config(good, validation={"engine": "auto", "spark_from_bytes": 1})
+    result = scaling_benchmark(config)
+    assert list(processing_jobs(served, result.sweep_id).values()) == ["Completed"]

@@ -1,0 +1,89 @@
+"""The calls of a validation on Spark, for a platform that runs no Processing jobs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from configs.models import BenchmarkConfig
+from configs.section import WITH_SECRETS
+from scaling import names
+from scaling.planning.validation import build_validation_request, spark_image
+from tasks.image.bases import pin_bases
+from tasks.image.find import build_arguments
+from tasks.platform import aws_client
+from tasks.polling import Clock
+from tasks.processing.calls import claimed_jobs, end_jobs
+from tasks.processing.jobs import submit
+from tasks.storage import put_once
+from tasks.sweeps.orphans import validation_orphans
+from tests.infra.aws.api_calls import Answers
+
+ACCOUNT = "000000000001"
+
+
+def validate_on_spark(platform: SimpleNamespace, first: BenchmarkConfig) -> None:
+    """Start the Processing job, find it again, stop it, and look for one that nobody runs. A
+    simulation has none of its own: recorded() is asked for the answers of PROCESSING.
+    """
+    raw = first.model_dump(mode="json", context=WITH_SECRETS)
+    source = f"{platform.stack.outputs['DataUri']}digits/"
+    raw["dataset"] |= {"source": source, "format": "parquet", "validation": {"engine": "spark"}}
+    config = BenchmarkConfig.model_validate(raw)
+    sweep = names.sweep_id(config, datetime(2026, 11, 21, tzinfo=UTC))
+    image = spark_image(config)
+    pin_bases(config.platform, image, build_arguments(image))
+    request = build_validation_request(config, sweep, "image", "0" * 64)
+    name = request["ProcessingJobName"]
+    s3, sagemaker = (aws_client(service, config.platform) for service in ("s3", "sagemaker"))
+    key = names.validation_request_key(config.platform.prefix, sweep, name)
+    put_once(s3, config.platform.bucket, key, b"{}")
+    submit(sagemaker, request)
+    PROCESSING_JOBS[name] = request
+    submit(sagemaker, request)
+    assert claimed_jobs(s3, config.platform, sweep) == [name]
+    PROCESSING_JOBS[name] = {**request, "ProcessingJobStatus": "InProgress"}
+    assert validation_orphans(sagemaker, s3, config.platform, 60.0) == [name]
+    assert end_jobs(sagemaker, [name], Clock(), 1.0) == [name]
+
+
+PROCESSING_JOBS: dict[str, dict[str, Any]] = {}
+
+
+def describe_processing(request: Any) -> dict[str, Any]:
+    name = request["ProcessingJobName"]
+    if name not in PROCESSING_JOBS:
+        error = {"Code": "ValidationException", "Message": "Could not find requested job"}
+        raise ClientError({"Error": error}, "DescribeProcessingJob")
+    arn = f"arn:aws:sagemaker:us-east-1:{ACCOUNT}:processing-job/{name}"
+    return {"ProcessingJobStatus": "Completed", **PROCESSING_JOBS[name], "ProcessingJobArn": arn}
+
+
+def stop_processing(request: Any) -> dict[str, Any]:
+    PROCESSING_JOBS[request["ProcessingJobName"]]["ProcessingJobStatus"] = "Stopping"
+    return {}
+
+
+def list_processing(request: Any) -> dict[str, Any]:
+    created = {"CreationTime": datetime(2026, 11, 21, tzinfo=UTC)}
+    jobs = [describe_processing({"ProcessingJobName": name}) | created for name in PROCESSING_JOBS]
+    date = {"date": "Sun, 22 Nov 2026 00:00:00 GMT"}
+    return {"ProcessingJobSummaries": jobs, "ResponseMetadata": {"HTTPHeaders": date}}
+
+
+def tags_of(request: Any) -> dict[str, Any] | None:
+    """Of a Processing job; those of a training job are the platform's to tell."""
+    name = request["ResourceArn"].partition("/")[2]
+    return {"Tags": PROCESSING_JOBS[name]["Tags"]} if name in PROCESSING_JOBS else None
+
+
+PROCESSING: Answers = {
+    "sagemaker:CreateProcessingJob": lambda request: {},
+    "sagemaker:DescribeProcessingJob": describe_processing,
+    "sagemaker:StopProcessingJob": stop_processing,
+    "sagemaker:ListProcessingJobs": list_processing,
+    "sagemaker:ListTags": tags_of,
+}

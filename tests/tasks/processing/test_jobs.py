@@ -1,0 +1,266 @@
+"""The Processing job that validates a dataset, on a clock that only counts: started, adopted,
+waited for, stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from configs.models import PlatformConfig
+from scaling import names
+from tasks.errors import JobRefused, ValidationJobFailed
+from tasks.polling import CallBudget, Clock
+from tasks.processing import calls, jobs
+from tasks.processing.jobs import failure_text, read_verdict, submit, watch
+
+NOW = datetime(2026, 11, 25, tzinfo=UTC)
+NAME = "bench-20261125000000-0123abcd-v1-0123abcd"
+REQUEST = {
+    "ProcessingJobName": NAME,
+    "Tags": [{"Key": names.TAG_REQUEST_DIGEST, "Value": "ours"}],
+}
+
+
+def api_error(code: str, message: str = "no") -> ClientError:
+    return ClientError({"Error": {"Code": code, "Message": message}}, "Operation")
+
+
+class _LimitExceeded(ClientError):
+    pass
+
+
+class _InUse(ClientError):
+    pass
+
+
+@dataclass
+class FakePlatform:
+    """One Processing job whose states are given by the second they begin at, and how a stop goes.
+    `status_after_stop` None: StopProcessingJob is denied.
+    """
+
+    states: dict[float, str | None] = field(default_factory=lambda: {0.0: None})
+    status_after_stop: str | None = "Stopped"
+    tags: dict[str, str] = field(default_factory=lambda: {names.TAG_REQUEST_DIGEST: "ours"})
+    refusal: ClientError | None = None
+    seconds: float = 0.0
+    stopped_at: list[float] = field(default_factory=list)
+    created: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.exceptions = SimpleNamespace(
+            ClientError=ClientError, ResourceInUse=_InUse, ResourceLimitExceeded=_LimitExceeded
+        )
+        self.clock = Clock(
+            monotonic=lambda: self.seconds,
+            wait=self._wait,
+            now=lambda: NOW + timedelta(seconds=self.seconds),
+        )
+
+    def _wait(self, seconds: float) -> bool:
+        self.seconds += seconds
+        return False
+
+    def _state(self) -> str | None:
+        if self.stopped_at and self.status_after_stop is not None:
+            return self.status_after_stop
+        return self.states[max(at for at in self.states if at <= self.seconds)]
+
+    def describe_processing_job(self, ProcessingJobName: str) -> dict[str, Any]:
+        state = self._state()
+        if state is None:
+            raise api_error("ValidationException", "Could not find requested job with name: x")
+        job = {"ProcessingJobName": NAME, "ProcessingJobArn": "arn", "CreationTime": NOW}
+        if state == "Running":
+            began = next(at for at, one in self.states.items() if one == "Running")
+            return {
+                **job,
+                "ProcessingJobStatus": "InProgress",
+                "ProcessingStartTime": NOW + timedelta(seconds=began),
+            }
+        return {**job, "ProcessingJobStatus": "InProgress" if state == "Waiting" else state}
+
+    def stop_processing_job(self, ProcessingJobName: str) -> None:
+        if self.status_after_stop is None:
+            raise api_error("ThrottlingException")
+        self.stopped_at.append(self.seconds)
+
+    def create_processing_job(self, **request: Any) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.created.append(request)
+
+    def list_tags(self, ResourceArn: str) -> dict[str, Any]:
+        return {"Tags": [{"Key": key, "Value": value} for key, value in self.tags.items()]}
+
+
+def wait_for(
+    platform: FakePlatform, is_stopped: Callable[[], bool] = lambda: False
+) -> dict[str, Any]:
+    """At a look every 10 s; 600 s for instances, 3600 s from then on."""
+    budget = CallBudget(None, 1, platform.clock)
+    return watch(platform, NAME, 10.0, 600.0, 3600.0, platform.clock, budget, is_stopped)
+
+
+def test_it_is_watched_from_the_wait_for_instances_to_its_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "nodesweep")
+    platform = FakePlatform({0.0: "Waiting", 100.0: "Running", 900.0: "Completed"})
+    assert wait_for(platform)["ProcessingJobStatus"] == "Completed"
+    assert platform.stopped_at == []
+    told = [record.about for record in caplog.records if hasattr(record, "about")]
+    told = [one for one in told if one is not None]
+    assert [one.facts["state"] for one in told] == [jobs.WAITING, jobs.RUNNING, "Completed"]
+    waits = [one.facts["wait_until"] for one in told]
+    assert waits == [NOW.timestamp() + 600, None, None]
+    assert {one.stage for one in told} == {"dataset"} and {one.job for one in told} == {NAME}
+
+
+@pytest.mark.parametrize(
+    ("states", "limit"),
+    [({0.0: "Waiting"}, 600.0), ({0.0: "Waiting", 300.0: "Running"}, 3900.0)],
+)
+def test_it_is_stopped_past_each_limit_and_its_end_waited_for(
+    states: dict[float, str | None], limit: float
+) -> None:
+    platform = FakePlatform(states)
+    assert wait_for(platform)["ProcessingJobStatus"] == "Stopped"
+    [at] = platform.stopped_at
+    assert limit < at < limit + 50
+
+
+def test_a_stopped_sweep_stops_it_at_the_next_look() -> None:
+    platform = FakePlatform({0.0: "Running"})
+    assert wait_for(platform, lambda: platform.seconds > 100)["ProcessingJobStatus"] == "Stopped"
+    assert 100 < platform.stopped_at[0] < 150
+
+
+def test_one_that_goes_on_after_its_stop_is_given_up() -> None:
+    platform = FakePlatform({0.0: "Running"}, status_after_stop="Stopping")
+    with pytest.raises(ValidationJobFailed, match="did not stop within 300 s"):
+        wait_for(platform, lambda: True)
+    assert len(platform.stopped_at) == 1, "one that is stopping is not asked again"
+
+
+def test_one_that_nobody_knows_is_given_up() -> None:
+    platform = FakePlatform({0.0: None})
+    with pytest.raises(ValidationJobFailed, match="has not known"):
+        wait_for(platform)
+    assert 300 <= platform.seconds < 400
+
+
+def test_one_that_is_known_late_is_waited_for() -> None:
+    platform = FakePlatform({0.0: None, 60.0: "Running", 100.0: "Completed"})
+    assert wait_for(platform)["ProcessingJobStatus"] == "Completed"
+
+
+def test_a_new_one_is_created_and_not_doubted() -> None:
+    platform = FakePlatform()
+    assert submit(platform, REQUEST, platform.clock)["ProcessingJobStatus"] == "InProgress"
+    assert platform.created == [REQUEST]
+
+
+def test_one_that_is_there_is_adopted_by_its_tag() -> None:
+    platform = FakePlatform({0.0: "Running"})
+    assert submit(platform, REQUEST, platform.clock)["ProcessingJobArn"] == "arn"
+    assert platform.created == []
+    platform.tags = {names.TAG_REQUEST_DIGEST: "theirs"}
+    with pytest.raises(JobRefused, match=r"another request \(digest theirs, ours ours\)"):
+        submit(platform, REQUEST, platform.clock)
+
+
+def test_one_that_was_created_meanwhile_is_adopted() -> None:
+    error = {"Error": {"Code": "ResourceInUse", "Message": "there"}}
+    platform = FakePlatform({0.0: None, 5.0: "Running"}, refusal=_InUse(error, "Create"))
+    assert submit(platform, REQUEST, platform.clock)["ProcessingJobArn"] == "arn"
+
+
+def test_refusals_say_what_to_do() -> None:
+    error = {"Error": {"Code": "ResourceLimitExceeded", "Message": "limit is 0 Instances"}}
+    platform = FakePlatform(refusal=_LimitExceeded(error, "Create"))
+    with pytest.raises(JobRefused, match=r"limit is 0 Instances; ask for more in Service Quotas"):
+        submit(platform, REQUEST, platform.clock)
+    platform.refusal = api_error("ValidationException", "no such image")
+    with pytest.raises(JobRefused, match=r"SageMaker refused .* no such image"):
+        submit(platform, REQUEST, platform.clock)
+    platform.refusal = api_error("InternalError")
+    with pytest.raises(ClientError):
+        submit(platform, REQUEST, platform.clock)
+
+
+def test_ending_waits_until_each_is_known_to_stop() -> None:
+    platform = FakePlatform({0.0: None, 5.0: "Running"})
+    assert calls.end_jobs(platform, [NAME], platform.clock, 30.0) == [NAME]
+    assert platform.seconds < 30
+
+
+def test_ending_believes_after_a_while_that_there_is_no_such_job() -> None:
+    platform = FakePlatform()
+    assert calls.end_jobs(platform, [NAME], platform.clock, 30.0) == []
+    assert 30 <= platform.seconds < 60
+    ended = FakePlatform({0.0: "Completed"})
+    assert calls.end_jobs(ended, [NAME], ended.clock, 30.0) == []
+    assert ended.seconds == 0
+    assert calls.end_jobs(ended, [], ended.clock, 30.0) == []
+
+
+def test_one_that_cannot_be_stopped_is_named() -> None:
+    platform = FakePlatform({0.0: "Running"}, status_after_stop=None)
+    with pytest.raises(JobRefused, match=f"{NAME}: .*ThrottlingException"):
+        calls.end_jobs(platform, [NAME], platform.clock, 30.0)
+    assert platform.seconds >= 300
+
+
+@pytest.mark.parametrize(
+    ("ended", "text"),
+    [
+        (
+            {
+                "ProcessingJobStatus": "Failed",
+                "ProcessingStartTime": NOW,
+                "ExitMessage": "boom\n",
+                "FailureReason": "AlgorithmError: exit code: 1",
+            },
+            f"the Processing job {NAME} failed: boom; AlgorithmError: exit code: 1. Its log:",
+        ),
+        (
+            {"ProcessingJobStatus": "Failed", "FailureReason": "CapacityError: none"},
+            f"{NAME} failed before it got its instances: CapacityError: none. Its log:",
+        ),
+        (
+            {"ProcessingJobStatus": "Stopped"},
+            f"{NAME} was stopped: SageMaker gives no reason. Its log:",
+        ),
+    ],
+)
+def test_a_job_without_a_verdict_says_why(
+    platform: PlatformConfig, ended: dict[str, Any], text: str
+) -> None:
+    said = failure_text(platform, {"ProcessingJobName": NAME, **ended})
+    assert text in said
+    assert said.endswith(f"--log-stream-name-prefix {NAME}/ --since 1d --region us-east-1")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [(None, "does not exist"), (b"{", "is no JSON"), (b"[]", "is no JSON object")],
+)
+def test_a_verdict_that_is_none_is_refused(
+    aws: Callable[[str], Any], platform: PlatformConfig, body: bytes | None, message: str
+) -> None:
+    s3 = aws("s3")
+    s3.create_bucket(Bucket=platform.bucket)
+    sweep = str(names.sweep_of_validation_job(NAME))
+    if body is not None:
+        key = names.validation_verdict_key(platform.prefix, sweep, NAME)
+        s3.put_object(Bucket=platform.bucket, Key=key, Body=body)
+    with pytest.raises(ValidationJobFailed, match=message):
+        read_verdict.fn(platform, sweep, NAME)
