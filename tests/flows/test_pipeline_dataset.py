@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pydoc
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from flows.scaling_benchmark import SweepResult, scaling_benchmark
 from scaling import names
 from scaling.report import ScalingReport
 from tasks.errors import DatasetRefused, PreflightRefused
-from tests.flows.simulated_sweep import measure
+from tests.flows.simulated_sweep import ledger, measure, nodesweep_run
 from tests.flows.test_pipeline import jobs_of
 from tests.infra.local.platform_client import wait_for_end
 
@@ -203,3 +204,49 @@ def test_first_report_of_a_detached_sweep_looks_for_changes_and_later_ones_repea
     assert collect(as_it_was) is None
     served.s3.put_object(Bucket="left-alone", Key="tables/a.parquet", Body=b"later")
     assert collect(as_it_was) is None, "that was after the sweep's end"
+
+
+def table(*labels: Any) -> bytes:
+    out = io.BytesIO()
+    pd.DataFrame({"label": labels}).to_parquet(out)
+    return out.getvalue()
+
+
+UNUSABLE: dict[str, tuple[dict[str, bytes], int, str]] = {
+    "nothing": ({}, 2, "no *.parquet object under s3://hostile/nothing"),
+    "a-folder": ({"": b"", "sub/": b""}, 2, "no *.parquet object under s3://hostile/a-folder"),
+    "truncated": (
+        {"a.parquet": table(1), "b.parquet": table(2)[:-20]},
+        1,
+        "b.parquet can't be read as parquet",
+    ),
+    "empty": ({"a.parquet": b""}, 1, "a.parquet can't be read as parquet"),
+    "types": (
+        {"a.parquet": table(1), "b.parquet": table("1")},
+        1,
+        "column 'label' is int64 in a.parquet and large_string in b.parquet",
+    ),
+    "dots": ({"../x.parquet": table(1)}, 1, "s3://hostile/dots/../x.parquet is no path of a file"),
+}
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.slow  # a run of the command for each
+def test_a_prefix_that_no_job_can_read_is_named_with_its_exit_code_and_nothing_is_begun(
+    simulated: Callable[..., Any], sweep_config: Configs, tmp_path: Path
+) -> None:
+    with simulated() as served:
+        served.s3.create_bucket(Bucket="hostile")
+        config = sweep_config(served)
+        assert config.dataset is not None
+        for name, (objects, exit_code, message) in UNUSABLE.items():
+            for key, body in objects.items():
+                served.s3.put_object(Bucket="hostile", Key=f"{name}/{key}", Body=body)
+            dataset = config.dataset.model_copy(update={"source": f"s3://hostile/{name}/"})
+            done = nodesweep_run(config.model_copy(update={"dataset": dataset}), tmp_path)
+            said = " ".join(done.output.split())
+            assert done.exit_code == exit_code, (name, done.output)
+            assert message in said and "Traceback" not in said, done.output
+        assert ledger(served) == []
+        kept = served.s3.list_objects_v2(Bucket=config.platform.bucket).get("Contents", ())
+        assert not [item["Key"] for item in kept if item["Key"].endswith(".parquet")]

@@ -2,13 +2,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
 import tasks.platform
-from tasks.platform import OUTAGE_JITTER, OUTAGE_PAUSES_SECONDS, patient
+from configs.models import PlatformConfig
+from tasks.platform import OUTAGE_JITTER, OUTAGE_PAUSES_SECONDS, aws_client, patient
 from tasks.polling import Cancelled, Clock
+from tests.infra.local.platform_client import ROLE_ARN, serve_platform
 from tests.tasks.test_errors import client_error
 
 
@@ -67,3 +71,31 @@ def test_patient_call_ends_at_once_when_the_run_is_cancelled(
     monkeypatch.setattr(tasks.platform, "Clock", lambda: Clock(wait=lambda seconds: True))
     with pytest.raises(Cancelled):
         failing(client_error("InternalError", 500))()
+
+
+def test_a_body_for_the_local_platform_is_signed_by_its_checksum_alone(tmp_path: Path) -> None:
+    sent: list[dict[str, str]] = []
+
+    def note(request: Any, **_: Any) -> None:
+        sent.append({name.lower(): as_text(value) for name, value in request.headers.items()})
+
+    for served in serve_platform(tmp_path):
+        platform = PlatformConfig(
+            region="us-east-1",
+            bucket="signed",
+            role_arn=ROLE_ARN,
+            endpoint_url=served.endpoint,
+            credentials="platform",
+            state_directory=str(served.state_dir),
+        )
+        s3 = aws_client("s3", platform)
+        s3.create_bucket(Bucket="signed")
+        s3.meta.events.register("before-send.s3.PutObject", note)
+        s3.put_object(Bucket="signed", Key="a", Body=b"some bytes")
+    [headers] = sent
+    assert headers["x-amz-content-sha256"] == "UNSIGNED-PAYLOAD"
+    assert "x-amz-checksum-crc32" in headers["authorization"], "it is one of the signed headers"
+
+
+def as_text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

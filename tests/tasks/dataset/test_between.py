@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from configs.dataset import ExpectationConfig
-from tasks.dataset.judging.between import between, register_condition
 from tasks.dataset.findings import _raised_message
+from tasks.dataset.judging.between import between, register_condition
 from tasks.dataset.validation import _run_expectations
 
 UTC = datetime.UTC
