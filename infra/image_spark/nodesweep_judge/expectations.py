@@ -44,36 +44,45 @@ def broken_by_file(frame: Any, file: str, checks: Sequence[Check]) -> dict[int, 
     """Of each value of the column `file`, the places of the `checks` about single values that some
     row breaks: Great Expectations' own conditions, in one aggregation.
     """
-    from great_expectations.exceptions import GreatExpectationsError
+    from pyspark.sql import functions as F
+
+    conditions = _conditions(frame, checks)
+    everywhere = set(range(len(checks))) - set(conditions)
+    broken = [
+        F.max(F.when(breaks, 1).otherwise(0)).alias(f"b{place}")
+        for place, breaks in conditions.items()
+    ]
+    rows = frame.groupBy(file).agg(F.count(F.lit(1)).alias("rows"), *broken).collect()
+    return {
+        row[file]: everywhere | {place for place in conditions if row[f"b{place}"]} for row in rows
+    }
+
+
+def _conditions(frame: Any, checks: Sequence[Check]) -> dict[int, Any]:
+    """What is so in a row that breaks a check, by the check's place; not there where Great
+    Expectations refuses it.
+
+    What else it computes for a condition, such as the number of rows, it computes of no rows: else
+    it would read everything for each of the checks.
+    """
     from great_expectations.execution_engine import SparkDFExecutionEngine
     from great_expectations.expectations.registry import get_metric_kwargs
     from great_expectations.validator.metric_configuration import MetricConfiguration
     from great_expectations.validator.metrics_calculator import MetricsCalculator
-    from pyspark.sql import functions as F
 
     engine = SparkDFExecutionEngine(persist=False)
-    engine.load_batch_data("rows", frame)
-    calculator = MetricsCalculator(engine)
-    everywhere, found = set(), []
+    engine.load_batch_data("rows", frame.sparkSession.createDataFrame([], frame.schema))
+    metrics = {}
     for place, expectation in enumerate(build(checks)):
         name = f"{expectation.map_metric}.condition"
         kwargs = get_metric_kwargs(name, expectation.configuration)
-        metric = MetricConfiguration(
+        metrics[place] = MetricConfiguration(
             name,
             metric_domain_kwargs=kwargs["metric_domain_kwargs"],
             metric_value_kwargs=kwargs["metric_value_kwargs"],
         )
-        try:
-            breaks, _, _ = calculator.get_metric(metric)
-        except GreatExpectationsError:
-            everywhere.add(place)
-            continue
-        found.append((place, F.max(F.when(breaks, 1).otherwise(0))))
-    aggregates = [condition.alias(f"b{place}") for place, condition in found]
-    rows = frame.groupBy(file).agg(F.count(F.lit(1)).alias("rows"), *aggregates).collect()
-    return {
-        row[file]: everywhere | {place for place, _ in found if row[f"b{place}"]} for row in rows
-    }
+    found, _ = MetricsCalculator(engine).compute_metrics(list(metrics.values()))
+    return {place: found[metric.id][0] for place, metric in metrics.items() if metric.id in found}
 
 
 def _run_on_pandas(frame: Any, checks: Sequence[Check]) -> list[tuple[int, Any]]:
