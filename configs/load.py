@@ -127,14 +127,18 @@ def _expectation_problems(raw: Any) -> list[str]:
 
 
 def _instance_problems(raw: Any) -> list[str]:
-    instance_type = _in(raw, "training", "instance_type")
-    if not isinstance(instance_type, str):
-        return []
-    try:
-        load_catalogue().get(instance_type)
-    except UnknownInstanceType as error:
-        return [f"  training.instance_type: {error}"]
-    return []
+    named = [("training.instance_type", _in(raw, "training", "instance_type"))]
+    several = _in(raw, "sweep", "instance_types")
+    if isinstance(several, list | tuple):
+        named += [(f"sweep.instance_types.{number}", each) for number, each in enumerate(several)]
+    problems = []
+    for field, instance_type in named:
+        try:
+            if isinstance(instance_type, str):
+                load_catalogue().get(instance_type)
+        except UnknownInstanceType as error:
+            problems.append(f"  {field}: {error}")
+    return problems
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from flows.report import jobs_of_sweep, report_of_jobs
 from flows.scaling_benchmark import SweepResult, missing_points
 from flows.stages.form import EMPTY, Preset, Settings, SweepId, config_of_run, log_to_run
 from scaling import names
-from scaling.design.of_sweep import asked_points
+from scaling.instances.progress import asked_keys
 from tasks.sweeps.stopping import release_warm_pools
 
 logger = logging.getLogger("nodesweep.collect")
@@ -45,5 +45,6 @@ def collect_sweep(
             jobs.config.platform, sweep, [outcome.job_name for outcome in jobs.outcomes]
         )
     report, folder = report_of_jobs(sweep, jobs)
-    asked = asked_points(jobs.config, jobs.outcomes)
-    return SweepResult(sweep, report, folder, len(asked), missing_points(asked, jobs.outcomes))
+    asked = asked_keys(jobs.config, jobs.outcomes)
+    missing = missing_points(jobs.config, asked, jobs.outcomes)
+    return SweepResult(sweep, report, folder, len(asked), missing)

@@ -161,17 +161,21 @@ def _points(state: RunState, now: float, room: int) -> list[RenderableType]:
         shown = [points[at] for at in kept]
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("", no_wrap=True)
+    has_types = any(point.instance_type is not None for point in points)
+    if has_types:
+        table.add_column("instance type", no_wrap=True)
     for heading in ("nodes", "repeat"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("state", no_wrap=True, overflow="ellipsis", min_width=12)
     table.add_column("progress", no_wrap=True, overflow="ellipsis", min_width=18)
     for heading in ("T", "speedup"):
         table.add_column(heading, justify="right", no_wrap=True)
-    baseline = _baseline(state)
     for point in shown:
+        baseline = _baseline(state, point.instance_type)
         speedup = baseline / point.train_seconds if baseline and point.train_seconds else None
         table.add_row(
             _MARKS.get(point.state, "▸"),
+            *([point.instance_type or ""] if has_types else []),
             str(point.nodes),
             str(point.repeat),
             escape_control_characters(point.state),
@@ -187,14 +191,16 @@ def _urgency(point: PointState) -> int:
     return 0 if point.runs else 2 if point.state == "waiting" else 1
 
 
-def _baseline(state: RunState) -> float | None:
-    """T of the smallest node count, of its first repeat that is done."""
+def _baseline(state: RunState, instance_type: str | None) -> float | None:
+    """T of the smallest node count of that type, of its first repeat that is done."""
     smallest = min((point.nodes for point in state.points), default=0)
     return next(
         (
             point.train_seconds
             for point in state.points
-            if point.nodes == smallest and point.train_seconds
+            if point.nodes == smallest
+            and point.instance_type == instance_type
+            and point.train_seconds
         ),
         None,
     )
@@ -220,7 +226,11 @@ def _progress(point: PointState, now: float) -> str:
 
 
 def left_of(state: RunState, now: float) -> TimeLeft | None:
-    """How long the points that are not done still take."""
+    """How long the points that are not done still take; of several instance types nobody knows
+    how fast one is by another.
+    """
+    if any(point.instance_type is not None for point in state.points):
+        return None
     ended = [
         (point.nodes, point.job_seconds)
         for point in state.points

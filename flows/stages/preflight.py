@@ -18,7 +18,7 @@ from configs.catalogue import InstanceType
 from configs.models import BenchmarkConfig, PlatformConfig
 from scaling import names
 from scaling.planning.budget import budget_problem
-from scaling.planning.plan import SweepPlan, plan_sweep
+from scaling.planning.plan import SweepPlan, plan_types
 from scaling.planning.request import ResolvedInputs, build_request
 from scaling.rules.offline import check
 from scaling.rules.rule import Facts, Findings, together
@@ -26,7 +26,7 @@ from tasks.errors import PreflightRefused
 from tasks.imports import begin_imports
 from tasks.jobs.request import MODULE, request_problems, shape_problems
 from tasks.preflight.ask import ask_platform, check_online
-from tasks.preflight.facts import read_facts
+from tasks.preflight.facts import read_facts, with_arms
 from tasks.report.pricing import current_price, look_up_price
 from tasks.report.publish import announce_budget
 
@@ -109,9 +109,13 @@ def check_account(
 ) -> Checked:
     """The sweep at the current price, with what the platform's answers show."""
     facts = checked.facts
-    instance, unpriced = price(facts.config.platform, facts.instance)
+    priced = [price(facts.config.platform, arm.instance) for arm in facts.each]
+    instances = {instance.instance_type: instance for instance, _ in priced}
+    unpriced = dict.fromkeys(notice for _, notices in priced for notice in notices)
     found = ask(facts)
-    at_price = replace(facts, instance=instance, plan=plan_sweep(facts.config, instance))
+    main = facts.config.training.instance_type
+    plan = plan_types(facts.config, list(instances.values()))
+    at_price = with_arms(replace(facts, instance=instances[main], plan=plan), instances)
     return _checked(at_price, (*found.notices, *unpriced), found.problems)
 
 

@@ -22,10 +22,11 @@ from flows.stages.outcomes import (
     say_outcome,
     with_warm_pool,
 )
-from scaling.design.sequential import Progress
+from scaling import names
 from scaling.formats import counted
+from scaling.instances.progress import SweepProgress
 from scaling.outcome.outcome import TERMINAL, JobOutcome
-from scaling.planning.plan import PlannedPoint, SweepPlan
+from scaling.planning.plan import PlannedPoint, SweepPlan, letter_of
 from scaling.planning.queue import Attempt, Done, Refuse, Submit, SweepQueue, Wait
 from scaling.planning.request import ResolvedInputs, build_request
 from tasks.errors import JobRefused
@@ -75,7 +76,7 @@ def say_plan(config: BenchmarkConfig, plan: SweepPlan, sweep: str) -> None:
     """One line on what will run; a view gets the points too, and what they can cost."""
     most = config.sweep.most_jobs
     is_full = config.sweep.design == "full"
-    points = _facts(plan.points) if is_full else []  # told as they are decided
+    points = _facts(plan, plan.points) if is_full else []  # told as they are decided
     logger.info(
         "sweep %s: %s",
         sweep,
@@ -93,11 +94,19 @@ def say_plan(config: BenchmarkConfig, plan: SweepPlan, sweep: str) -> None:
     )
 
 
-def _facts(points: Sequence[PlannedPoint]) -> list[dict[str, int | None]]:
-    return [
+def _facts(plan: SweepPlan, points: Sequence[PlannedPoint]) -> list[dict[str, Any]]:
+    """What a view needs of the points; of several instance types also each one's and its price."""
+    facts: list[dict[str, Any]] = [
         {"nodes": point.nodes, "repeat": point.repeat, "batch": point.global_batch_size}
         for point in points
     ]
+    letters = {name: names.type_letter(place) for place, name in enumerate(plan.by_type)}
+    for fact, point in zip(facts, points, strict=True):
+        if point.instance_type is not None:
+            fact["instance_type"] = point.instance_type
+            fact["letter"] = letters[point.instance_type]
+            fact["usd_per_hour"] = plan.by_type[point.instance_type].usd_per_hour
+    return facts
 
 
 def run_sweep(
@@ -134,7 +143,13 @@ def run_sweep(
     if config.training.keep_alive_seconds:
         outcomes = [with_warm_pool(config, outcome) for outcome in outcomes]
     outcomes = sorted(
-        outcomes, key=lambda outcome: (outcome.nodes, outcome.repeat, outcome.attempt)
+        outcomes,
+        key=lambda outcome: (
+            names.letter_of_job(outcome.job_name),
+            outcome.nodes,
+            outcome.repeat,
+            outcome.attempt,
+        ),
     )
     return SweepRun(outcomes, sweep.queue.given_up)
 
@@ -157,7 +172,7 @@ class _Sweep:
         self._followed_until = utc_now()
         self._is_budget_told = False
         self._quota_pauses: dict[str, Iterator[float]] = {}
-        self._told: Progress | None = None
+        self._told: SweepProgress | None = None
 
     def run(self) -> None:
         """Until every point has its outcome, or none is left to try."""
@@ -188,6 +203,8 @@ class _Sweep:
                     self._refuse(answer)
                 elif answer is not None:
                     return answer
+            elif isinstance(order, Refuse):
+                self._refuse(order)
             else:
                 return order
 
@@ -199,8 +216,8 @@ class _Sweep:
         if progress is None or progress == self._told:
             return
         self._told = progress
-        next_ = set(progress.next_points)
-        points = [point for point in self.plan.points if (point.nodes, point.repeat) in next_]
+        next_ = set(progress.next_keys)
+        points = [point for point in self.plan.points if point.key(self.config) in next_]
         logger.info(
             "%s: %s",
             f"{counted(len(points), 'job')} next" if points else "no further job",
@@ -208,7 +225,7 @@ class _Sweep:
             extra=about(
                 "sweep-decided",
                 stage="sweep",
-                points=_facts(points),
+                points=_facts(self.plan, points),
                 reason=progress.reason,
                 answers=[
                     {"nodes": each.nodes, "answer": each.answer, "text": each.text}
@@ -390,12 +407,13 @@ def _submit(
         "job %s: %d x %s, repeat %d%s",
         place,
         point.nodes,
-        config.training.instance_type,
+        point.instance_type or config.training.instance_type,
         point.repeat,
         again,
         extra=about("job-submitted", job=request["TrainingJobName"]),
     )
-    label = f"train-{point.nodes}n-r{point.repeat}" + (
+    letter = letter_of(config, point.instance_type)
+    label = f"train-{point.nodes}n{letter}-r{point.repeat}" + (
         f"-a{attempt.number}" if attempt.number > 1 else ""
     )
     return submit_training_job(config.platform, request, label)

@@ -155,7 +155,7 @@ def test_the_budget_ends_it(make_config):
     assert isinstance(refused, Refuse) and refused.is_over_budget
     queue.outcomes.append(ended(last, refused.reason))
     assert queue.next() == Done()
-    assert queue.progress.next_points
+    assert queue.progress.next_keys
 
 
 def test_a_spent_number_of_retries_ends_no_design(make_config):
