@@ -38,6 +38,12 @@ _WHAT: Mapping[Question, str] = {
     "cheapest_efficient": "of what each type's own limits recommend",
 }
 
+_NONE: Mapping[Question, str] = {
+    "cheapest_within_deadline": "No type and node count is known to meet the deadline",
+    "fastest_within_budget": "No type and node count is known to hold the budget",
+    "cheapest_efficient": "No type has a node count that is known to pass its own limits",
+}
+
 
 @dataclass(frozen=True)
 class JudgedArm:
@@ -226,7 +232,7 @@ def _choose(
             instance_type=None,
             nodes=None,
             by=by,
-            reason=sentence(f"No arm is {_word(by)} {_WHAT[question]}", *why, *notes),
+            reason=sentence(_NONE[question], *why, *notes),
         )
     alike = [each.arm.text for each in ranked[1:] if not _is_told_apart(chosen, each, by)]
     if alike:

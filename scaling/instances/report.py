@@ -162,7 +162,7 @@ def _headline(own: ScalingReport, comparison: InstanceComparison, jobs: int) -> 
     jobs did not complete.
     """
     chosen = comparison.answers[0]
-    text = qualified(own.platform.kind, _advice(chosen))
+    text = qualified(own.platform.kind, _advice(chosen, is_real=own.platform.kind == "aws"))
     front = comparison.front
     if len(front) > 1:
         text += (
@@ -180,9 +180,13 @@ def _headline(own: ScalingReport, comparison: InstanceComparison, jobs: int) -> 
     return text + "."
 
 
-def _advice(chosen: ArmChoice) -> str:
+def _advice(chosen: ArmChoice, is_real: bool) -> str:
+    """Run it on 2 x ml.g5.xlarge (3 min, $4.00), the cheapest within the deadline."""
     reason = chosen.reason.removesuffix(".")
-    return f"Run it on {reason}" if chosen.instance_type is not None else reason
+    if chosen.instance_type is None:
+        return reason
+    arm, _, why = reason.partition(" is the ")
+    return f"Run it on {arm}, the {why}" if is_real else f"{arm} is the best choice, the {why}"
 
 
 def _arm_text(arm: ArmRow) -> str:
