@@ -163,3 +163,13 @@ def test_nothing_measured_answers_nothing(types_config):
     [(arm, reason)] = chosen(types_config(), failed)
     assert arm == (None, None)
     assert reason == "No type has a node count that is known to pass its own limits."
+
+
+def test_a_type_with_the_same_metric_and_a_count_that_fails_its_own_limits(types_config):
+    metric = {"metrics": {"final_metric": {"name": "accuracy", "value": 0.9, "goal": "maximize"}}}
+    slow = {(CHEAP, 4): {"train_seconds": 1800.0}}
+    runs = [run(*arm, **metric, **slow.get(arm, {})) for arm in SECONDS]
+    arms = {each.arm: each.answer for each in judged(types_config(), runs)}
+    assert arms[Arm(CHEAP, 4)] == "fail" and arms[Arm(FAST, 4)] == "pass"
+    [(arm, _)] = chosen(types_config(), runs)
+    assert arm == (CHEAP, 2)

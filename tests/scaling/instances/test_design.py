@@ -104,3 +104,9 @@ def test_an_arm_of_the_front_is_dropped_in_at_most_the_promised_share():
         }
         wrong += bool(follow_passes(runs, arms, 3, NO_GOALS).dropped)
     assert wrong / 1000 <= ERROR
+
+
+def test_a_pass_without_a_time_counts_as_no_run():
+    runs = runs_of(a=(100, 1.0), b=(200, 2.0))
+    gap = {A: {1: runs[A][1], 2: None}, B: {1: runs[B][1], 2: runs[B][2]}}
+    assert follow_passes(gap, [A, B], 3, NO_GOALS).missing == ((A, 3),)
