@@ -107,9 +107,9 @@ def test_probes_of_types_drop_what_misses_the_deadline_and_check_the_answer(
     simulated: Callable[..., Any], sweep_config: Configs, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="nodesweep.sweep")
-    with simulated(model={**MODEL, "noise_sigma": 0.01}) as served:
+    with simulated(model={**MODEL, "noise_sigma": 0.002}) as served:
         config = sweep_config(served, sweep={**TYPES, "design": "probe", "repeats": 3})
-        goals = config.report.recommendation.model_copy(update={"deadline_seconds": 450.0})
+        goals = config.report.recommendation.model_copy(update={"deadline_seconds": 550.0})
         report = config.report.model_copy(update={"recommendation": goals})
         result = measure(config.model_copy(update={"report": report}))
         ran = [name for name, _ in jobs_of(served, result.sweep_id)]
