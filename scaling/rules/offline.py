@@ -261,6 +261,12 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         remedy="correct the path; another version, or name the container by `image.base_image`",
     ),
     Rule(
+        "instance types",
+        (plan.types_are_of_a_kind,),
+        refuses="`sweep.instance_types` has emulated nodes and real instances",
+        remedy="measure them in sweeps of their own",
+    ),
+    Rule(
         "variables",
         (limits.variables_are_set,),
         refuses=(
