@@ -11,7 +11,14 @@ import pytest
 from scaling.design.of_sweep import points_done
 from scaling.instances.report import analyse_sweep
 from scaling.report.failures import failure_lines
-from scaling.report.render import render_csv, render_files, render_html, render_markdown
+from scaling.report.render import (
+    render_csv,
+    render_files,
+    render_html,
+    render_markdown,
+    render_share,
+)
+from scaling.report.share import for_sharing
 from scaling.trend.report_file import parse_report
 from tests.scaling.instances.conftest import (
     CHEAP,
@@ -184,3 +191,13 @@ def test_no_choice_and_no_price_have_a_page(types_config, types_report):
     assert 'id="plot-frontier"' not in page and 'id="plot-types"' in page
     failed, _ = types_report(types_config(), [run(FAST, 1, train_seconds=None)])
     assert 'id="plot-types"' not in render_html(failed)
+
+
+def test_a_page_to_share_has_no_output_of_any_type(types_config, types_report):
+    failed = run(CHEAP, 2, train_seconds=None, log_tail=("secret words",))
+    report, _ = types_report(types_config(repeats=1), [failed, run(FAST, 1)])
+    assert [point.log_tail for point in report.other_points] == [("secret words",)]
+    shared = for_sharing(report)
+    assert [point.log_tail for point in shared.other_points] == [()]
+    assert "secret words" not in render_share(report)
+    assert 'href="ml.m5.xlarge/report.html"' not in render_share(report)
