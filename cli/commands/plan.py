@@ -54,7 +54,7 @@ def describe_plan(checked: Checked) -> str:
     heading = f"  {'instance type':<{max(width, 13)}}" if width else ""
     lines = [
         (
-            f"{config.name}: {most}{sweep.most_jobs} jobs on {_types(checked.facts)}"
+            f"{config.name}: {most}{sweep.most_jobs} jobs on {_types(config, plan)}"
             f" per node, {sweep.order} order (seed {sweep.order_seed})"
         ),
         (
@@ -89,12 +89,12 @@ def describe_plan(checked: Checked) -> str:
     return "\n".join(lines)
 
 
-def _types(facts: Facts) -> str:
+def _types(config: BenchmarkConfig, plan: SweepPlan) -> str:
     """ml.g5.xlarge, 1 process(es); of several types each with its own."""
-    if not facts.plan.by_type:
-        return f"{facts.instance.instance_type}, {facts.plan.processes_per_node} process(es)"
-    plans = facts.plan.by_type.items()
-    return join_words(f"{name} ({plan.processes_per_node} process(es))" for name, plan in plans)
+    if not plan.by_type:
+        return f"{config.training.instance_type}, {plan.processes_per_node} process(es)"
+    plans = plan.by_type.items()
+    return join_words(f"{name} ({each.processes_per_node} process(es))" for name, each in plans)
 
 
 def _type_cell(point: PlannedPoint, width: int) -> str:

@@ -166,7 +166,7 @@ def _headline(own: ScalingReport, comparison: InstanceComparison, jobs: int) -> 
     front = comparison.front
     if len(front) > 1:
         text += (
-            f"; {len(front)} of {counted(len(comparison.arms), 'type-and-count')} are on the"
+            f"; {len(front)} of {len(comparison.arms)} combinations are on the"
             f" time-cost front, from {_arm_text(front[0])} to {_arm_text(front[-1])}"
         )
     if any(arm.n_projected for arm in comparison.arms):

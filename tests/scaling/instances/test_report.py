@@ -39,7 +39,7 @@ def test_the_headline_names_type_and_nodes(types_config, types_report):
     report, by_type = types_report(types_config({"deadline_seconds": 800}), all_runs())
     assert report.headline == (
         "Run it on 2 x ml.m5.4xlarge (10 min 20 s, $0.3483), the cheapest within the deadline;"
-        " 5 of 6 type-and-counts are on the time-cost front, from 4 x ml.m5.4xlarge (5 min 30 s,"
+        " 5 of 6 combinations are on the time-cost front, from 4 x ml.m5.4xlarge (5 min 30 s,"
         " $0.3995) to 1 x ml.m5.xlarge (1 h 0 min, $0.2338)."
     )
     assert report.instances.main == FAST and report.platform.instance_type == FAST
