@@ -37,7 +37,7 @@ from scaling.report.tables.attempts import (
 from scaling.report.tables.cells import MAX_NODE_COUNTS_SHOWN, time_unit
 from scaling.report.tables.costs import costs_table, price_text
 from scaling.report.tables.fits import extrapolation_text, fits_table, law_line
-from scaling.report.tables.instances import arms_table
+from scaling.report.tables.instances import arms_table, of_all_types
 from scaling.report.tables.summary import (
     clocks_table,
     compact_table,
@@ -182,7 +182,10 @@ def _context(report: ScalingReport) -> dict[str, Any]:
     out_of_memory = out_of_memory_by_index(report)
     return {
         "report": report,
-        "kind_label": kind_label(report.platform, report.train_clock),
+        "kind_label": kind_label(
+            (report if report.instances is None else of_all_types(report)).platform,
+            report.train_clock,
+        ),
         "titled": lambda what: titled(what, report),
         "rule": RULE_TEXTS,
         "basis": BASIS_TEXTS,

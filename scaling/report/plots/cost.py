@@ -177,8 +177,8 @@ def set_time_cost_axes(
     room = max(1.25, (longest / shortest) ** 0.1)
     axes.set_xlim(shortest / room, longest * room**2)
     axes.set_ylim(0, max(spent) * 1.2 or 1)
-    axes.xaxis.set_major_locator(FixedLocator(_time_ticks(shortest, longest)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick_text(value)))
+    axes.xaxis.set_major_locator(FixedLocator(time_ticks(shortest, longest)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: tick_text(value)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     axes.yaxis.set_major_formatter(
@@ -186,7 +186,7 @@ def set_time_cost_axes(
     )
 
 
-def _time_ticks(shortest: float, longest: float) -> list[float]:
+def time_ticks(shortest: float, longest: float) -> list[float]:
     """Round times within the range, or its ends where there are fewer than two."""
     inside = [seconds for seconds in _NICE_SECONDS if shortest * 0.95 <= seconds <= longest * 1.05]
     if len(inside) < 2:
@@ -199,7 +199,7 @@ def _time_ticks(shortest: float, longest: float) -> list[float]:
     return kept
 
 
-def _tick_text(seconds: float) -> str:
+def tick_text(seconds: float) -> str:
     """20 s, 5 min, 2 h: a round time without its zeros."""
     size, unit = next(
         ((size, unit) for size, unit in ((3600, "h"), (60, "min"), (1, "s")) if seconds >= size),

@@ -17,10 +17,9 @@ from scaling.report.plots.canvas import (
     begin,
     finish,
     mark,
-    powers_of_two,
     set_node_ticks,
 )
-from scaling.report.plots.cost import set_time_cost_axes
+from scaling.report.plots.cost import set_time_cost_axes, tick_text, time_ticks
 from scaling.report.tables.instances import of_all_types
 
 # Told apart by shape as well as by colour.
@@ -151,7 +150,6 @@ def _set_time_axis(drawing: Drawing, seconds: Sequence[float]) -> None:
     drawing.axes.set_yscale("log", base=2)
     least, most = min(seconds), max(seconds)
     drawing.axes.set_ylim(least / 1.3, most * 1.3)
-    ticks = [tick for tick in powers_of_two(least / 1.3, most * 1.3)]
-    axis.set_major_locator(FixedLocator(ticks))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: format_seconds(value)))
+    axis.set_major_locator(FixedLocator(time_ticks(least, most)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: tick_text(value)))
     axis.set_minor_locator(NullLocator())
