@@ -7,10 +7,13 @@ import io
 import json
 
 import pytest
+from rich.console import Console
 
 from scaling.design.of_sweep import points_done
 from scaling.instances.report import analyse_sweep
 from scaling.report.failures import failure_lines
+from scaling.report.plots import drawing_style, to_svg
+from scaling.report.plots.types import draw_frontier
 from scaling.report.render import (
     render_csv,
     render_files,
@@ -19,6 +22,7 @@ from scaling.report.render import (
     render_share,
 )
 from scaling.report.share import for_sharing
+from scaling.report.terminal import render_terminal
 from scaling.trend.report_file import parse_report
 from tests.scaling.instances.conftest import (
     CHEAP,
@@ -201,3 +205,24 @@ def test_a_page_to_share_has_no_output_of_any_type(types_config, types_report):
     assert [point.log_tail for point in shared.other_points] == [()]
     assert "secret words" not in render_share(report)
     assert 'href="ml.m5.xlarge/report.html"' not in render_share(report)
+
+
+def test_the_terminal_has_a_short_table_of_all(types_config, types_report):
+    report, _ = types_report(types_config({"deadline_seconds": 800}), all_runs())
+    console = Console(file=io.StringIO(), width=120)
+    console.print(render_terminal(report))
+    text = console.file.getvalue()
+    assert "Instance types (AWS, 2 instance types)" in text
+    [row] = [line.split() for line in text.splitlines() if line.startswith(" ml.m5.4xlarge  2")]
+    assert row == ["ml.m5.4xlarge", "2", "10", "min", "20", "s", "$0.3483", "●", "pass", "1.9x",
+                   "97", "%", "3"]  # fmt: skip
+
+
+def test_nothing_on_the_front_draws_no_front(types_config, types_report):
+    report, _ = types_report(types_config(), all_runs(1))
+    none = [arm.model_copy(update={"on_front": False}) for arm in report.instances.arms]
+    comparison = report.instances.model_copy(update={"arms": tuple(none)})
+    with drawing_style():
+        drawn = to_svg(draw_frontier(report, comparison))
+        assert "time-cost front" in to_svg(draw_frontier(report, report.instances))
+    assert "time-cost front" not in drawn and ">ml.m5.4xlarge<" in drawn
