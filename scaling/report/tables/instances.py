@@ -45,7 +45,7 @@ def of_all_types(report: ScalingReport) -> ScalingReport:
 
 def arms_table(report: ScalingReport, comparison: InstanceComparison) -> TextTable:
     """Every type at every node count; a smaller one for a page is `split_table` of it."""
-    columns = (
+    columns: tuple[Column[ArmRow], ...] = (
         Column("instance type", "what a node is", lambda arm: arm.instance_type, is_text=True),
         Column("N", "nodes", lambda arm: Cell(str(arm.nodes))),
         Column("T", "median train time; below its 95 % interval", _time),
