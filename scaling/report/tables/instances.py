@@ -48,8 +48,8 @@ def arms_table(report: ScalingReport, comparison: InstanceComparison) -> TextTab
     columns: tuple[Column[ArmRow], ...] = (
         Column("instance type", "what a node is", lambda arm: arm.instance_type, is_text=True),
         Column("N", "nodes", lambda arm: Cell(str(arm.nodes))),
-        Column("T", "median train time; below its 95 % interval", _time),
-        Column("cost", "median cost of a run; below its 95 % interval", _cost, optional=True),
+        Column("T", "median train time; below it its interval, 95 % or as in brackets", _time),
+        Column("cost", "median cost of a run; below it its interval", _cost, optional=True),
         Column("front", "● no other is both faster and cheaper; ○ one is", _front, optional=True),
         Column("verdict", "against the limits that decide between types", _verdict, is_text=True),
         Column("S", "speedup over its own type's smallest N", _speedup),
