@@ -14,7 +14,7 @@ from configs.models import BenchmarkConfig
 from scaling.analysis.cost import price_of
 from scaling.analysis.rows import SummaryRow
 from scaling.analysis.speedup import Run, summarise_runs
-from scaling.design.of_sweep import asked_points, progress_of
+from scaling.design.of_sweep import progress_of
 from scaling.design.probe import check_repeat
 from scaling.design.sequential import CountAnswer, Progress
 from scaling.formats import counted, join_words
@@ -72,9 +72,6 @@ def asked_keys(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> list[
     progress = sweep_progress(config, outcomes)
     if progress is not None:
         asked = list(progress.asked)
-    elif config.sweep.instance_types is None:
-        name = config.training.instance_type
-        asked = [Key(name, *point) for point in asked_points(config, outcomes)]
     else:
         repeats = range(1, config.sweep.repeats + 1)
         asked = [Key(*arm, repeat) for arm in arms_of(config) for repeat in repeats]
