@@ -139,14 +139,14 @@ def measure(rows: int) -> list[dict[str, Any]]:
     from tasks.dataset.judging.between import between, register_condition, use_vectorised_between
     from tasks.dataset.judging.columns import needed_columns
     from tasks.dataset.judging.proof import look_at
-    from tasks.dataset.validation import _build_expectations
+    from tasks.dataset.validation import build_expectations
 
     specs = [ExpectationConfig(type=kind, kwargs=arguments) for kind, arguments in cases()]
     found = []
     with tempfile.TemporaryDirectory(prefix="nodesweep-expectations-") as scratch:
         path = Path(scratch) / "table.parquet"
         pq.write_table(make_table(rows), path)
-        proven = look_at(path, _build_expectations(specs)).proven
+        proven = look_at(path, build_expectations(specs)).proven
         use_vectorised_between()
         for index, spec in enumerate(specs):
             frame = pq.read_table(path).to_pandas()

@@ -8,8 +8,9 @@ a folder of its own, with a platform that the command starts and stops, and the 
 it starts where no API is configured.
 
 - first run to preflight: from the start of `nodesweep run` until its event that the preflight
-  begins, in a folder that has neither a platform nor Prefect's database yet. Measured once.
-- run to preflight: the same later.
+  begins, in a folder that has neither a platform nor Prefect's database yet. Each time in a new
+  folder, and ended by Ctrl-C then.
+- run to preflight: the same in a folder that has both.
 - cached re-run: `nodesweep run --resume SWEEP_ID` of a finished sweep, to the end of the process.
 
 The sweep that is resumed was made on the simulated engine, so the benchmark takes two minutes and
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -47,6 +49,8 @@ LIMITS = {
 }
 """Seconds on two cores."""
 _COMMAND_SECONDS = 300.0
+_INTERRUPTED = 1
+"""Exit code of a command that Ctrl-C has ended."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,7 @@ class Folder:
 
     def __init__(self, root: Path) -> None:
         self._root, self._state = root, root / "state"
+        root.mkdir(exist_ok=True)
         inherited = {
             name: value
             for name, value in os.environ.items()
@@ -87,7 +92,7 @@ class Folder:
         settings = [
             word for name, value in changes.items() for word in ("--set", f"{name}={value}")
         ]
-        self._run = ["run", "local", *settings, "--log-format", "json", "--verbose"]
+        self._words = ["run", "local", *settings, "--log-format", "json", "--verbose"]
 
     def seconds(self, *arguments: str) -> float:
         """How long the command takes."""
@@ -104,13 +109,17 @@ class Folder:
         _check(done.returncode, done.stderr.decode())
         return ended - began
 
-    def make_sweep(self) -> float:
-        """Run a sweep on the simulated engine to its end; returns the seconds to its preflight."""
+    def first_run(self) -> float:
+        """Seconds to the preflight of a run, which is then ended; the folder is new."""
+        return self._run(is_ended_early=True)[0]
+
+    def make_sweep(self) -> None:
+        """Run a sweep on the simulated engine to its end."""
         place = ["--state-dir", str(self._state)]
         engine = ["--engine", "simulated", "--port", "0", "--owner-pid", str(os.getpid())]
         self._platform("start", *place, *engine)
         try:
-            return self._run_to_end()[0]
+            self._run()
         finally:
             self._platform("stop", *place)
             (self._state / ENGINE_FILE).unlink()  # the next start may use another engine
@@ -118,13 +127,13 @@ class Folder:
     def resume(self) -> tuple[float, float]:
         """(seconds to the preflight, seconds to the end) of a run that finds everything done."""
         [sweep] = [path.name for path in (self._root / "reports").glob("local-*")]
-        return self._run_to_end("--resume", sweep, "--as-started")
+        return self._run("--resume", sweep, "--as-started")
 
-    def _run_to_end(self, *arguments: str) -> tuple[float, float]:
+    def _run(self, *arguments: str, is_ended_early: bool = False) -> tuple[float, float]:
         began, preflight = time.perf_counter(), None
         lines = []
         with subprocess.Popen(
-            self._nodesweep([*self._run, *arguments]),
+            self._nodesweep([*self._words, *arguments]),
             cwd=self._root,
             env=self._environment,
             stdout=subprocess.DEVNULL,
@@ -136,9 +145,12 @@ class Folder:
                 lines.append(line)
                 if preflight is None and '"stage": "preflight"' in line:
                     preflight = time.perf_counter() - began
+                    if is_ended_early:
+                        process.send_signal(signal.SIGINT)
             process.wait(_COMMAND_SECONDS)
         ended = time.perf_counter() - began
-        _check(process.returncode, "".join(lines))
+        if not (is_ended_early and process.returncode == _INTERRUPTED):
+            _check(process.returncode, "".join(lines))
         assert preflight is not None, lines
         return preflight, ended
 
@@ -160,12 +172,14 @@ class Folder:
 def measure(runs: int) -> list[Cell]:
     """Every number, each command as often as `runs`."""
     with tempfile.TemporaryDirectory(prefix="nodesweep-startup-") as root:
-        folder = Folder(Path(root))
+        folder = Folder(Path(root) / "used")
+        new = (Folder(Path(root) / f"new-{number}") for number in range(runs))
         seconds: dict[str, list[float]] = {
             "--help": _times(runs, lambda: folder.seconds("--help")),
             "plan": _times(runs, lambda: folder.seconds("plan", "local")),
-            "first run to preflight": [folder.make_sweep()],
+            "first run to preflight": [each.first_run() for each in new],
         }
+        folder.make_sweep()
         folder.resume()
         resumed = [folder.resume() for _ in range(runs)]
         seconds["run to preflight"] = [preflight for preflight, _ in resumed]

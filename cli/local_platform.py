@@ -25,7 +25,7 @@ from tasks.local_status import (
 
 logger = logging.getLogger("nodesweep.platform")
 _START_SECONDS = 90  # the platform gives itself 60, a stopping predecessor included
-_NOT_KEPT = 3  # exit code of `leave`; this floor reaches infra by process calls alone
+_NOT_KEPT = 3  # exit code of `leave`; this layer reaches infra by process calls alone
 _ANSWER_SECONDS = 2.0
 _STOP_SECONDS = (
     200  # a job on its way out has 120 s between SIGTERM and SIGKILL, as on AWS, and uploads then

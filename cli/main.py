@@ -174,7 +174,7 @@ def run_detached(benchmark: BenchmarkConfig, look: Look) -> None:
         )
 
 
-@main.command()
+@main.command(short_help="Make the report of a sweep started with --detach.")
 @click.argument("sweep_id", shell_complete=complete_sweep)
 @sweep_config_option
 @output_option
@@ -203,7 +203,7 @@ def collect(sweep_id: str, config: Path | None, output: Path | None) -> None:
     check_points(benchmark, collected)
 
 
-@main.command()
+@main.command(short_help="Show what would run and what it can cost; starts nothing.")
 @config_argument
 @set_option
 @click.option(
@@ -228,7 +228,7 @@ def plan(config: Path, overrides: tuple[str, ...], online: bool) -> None:
     refuse(checked)
 
 
-@main.command()
+@main.command(short_help="Print the CreateTrainingJob request of every point as JSON.")
 @config_argument
 @set_option
 @guarded
@@ -247,7 +247,7 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
     print_text(json.dumps(requests_of(benchmark, checked), indent=2))
 
 
-@main.command()
+@main.command(short_help="Make a report anew, or of a table of measured times.")
 @click.argument("sweep_id", required=False, shell_complete=complete_sweep)
 @click.option(
     "--csv",
@@ -325,7 +325,7 @@ def report(
         print_text(f"to share: {write_share(made, folder)}")
 
 
-@main.command()
+@main.command(short_help="Stop a sweep's jobs, and any further one until --resume.")
 @click.argument("sweep_id", shell_complete=complete_sweep)
 @click.option(
     "--config",
@@ -363,7 +363,7 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
     )
 
 
-@main.command()
+@main.command(short_help="Print the whole log of every node of a sweep.")
 @click.argument("sweep_id", shell_complete=complete_sweep)
 @click.option("--nodes", type=click.IntRange(min=1), help="Only jobs of this node count.")
 @click.option(
@@ -400,7 +400,7 @@ def logs(
     show_logs(benchmark, sweep_id, Wanted(nodes, rank), deadline if follow else None)
 
 
-@main.command()
+@main.command(short_help="Check whether a run can start here, and say what to do.")
 @click.option(
     "--config",
     type=click.Path(path_type=Path),

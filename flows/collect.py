@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from prefect import flow
 
 from flows.report import jobs_of_sweep, report_of_jobs
 from flows.scaling_benchmark import SweepResult, missing_points
 from flows.stages.form import EMPTY, Preset, Settings, SweepId, config_of_run, log_to_run
+from flows.stages.remote_data import with_changes
 from scaling import names
 from scaling.instances.progress import asked_keys
+from tasks.sweeps.records import read_report_file
 from tasks.sweeps.stopping import release_warm_pools
 
 logger = logging.getLogger("nodesweep.collect")
@@ -44,6 +47,9 @@ def collect_sweep(
         release_warm_pools(
             jobs.config.platform, sweep, [outcome.job_name for outcome in jobs.outcomes]
         )
+    if read_report_file(jobs.config.platform, sweep, names.REPORT_JSON) is None:
+        # nobody has looked since the sweep began; later a change may be one of after it
+        jobs = replace(jobs, provenance=with_changes(jobs.config, sweep, jobs.provenance))
     report, folder = report_of_jobs(sweep, jobs)
     asked = asked_keys(jobs.config, jobs.outcomes)
     missing = missing_points(jobs.config, asked, jobs.outcomes)

@@ -12,7 +12,8 @@ if ! "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null; then
     exit 2
 fi
 packages=$(grep -c '^[a-zA-Z0-9]' requirements.lock)
-echo "Making $venv: $packages packages of requirements.lock; about 400 MB of downloads where uv's cache has none of them."
+echo "Making $venv: $packages packages of requirements.lock. Where uv's cache has none of"
+echo "them it fetches about 515 MB (what came on 2026-11-25)."
 [ -x "$venv/bin/python" ] || "$PYTHON" -m venv "$venv"
 uv_version=$(sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements.lock)
 # uv installs in seconds what pip does in minutes; it comes by pip, at the locked version.
@@ -25,5 +26,7 @@ uv_version=$(sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements.lock)
 "$venv/bin/uv" pip sync --python "$venv/bin/python" --require-hashes --compile-bytecode requirements.lock 2>&1 |
     sed -u '/^ [-+~] /d'
 "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --no-deps -e .
-echo "\`make run\` builds the image once: about 350 MB more, 190 of them PyTorch without CUDA."
-echo "Ready after $SECONDS s. Next: \`make run\`, the benchmark on this machine, or \`$venv/bin/nodesweep init\` for your own."
+echo "\`make run\` builds the image once: about 230 MB more, 190 of them PyTorch"
+echo "without CUDA."
+echo "Ready after $SECONDS s. Next: \`make run\`, the benchmark on this machine, or"
+echo "\`$venv/bin/nodesweep init\` for your own."

@@ -11,17 +11,21 @@ above, so it gets none of that.
 |---|---|
 | stage-begun, stage-ended, stage-skipped | `seconds` and `ok` where it ended |
 | sweep-named | `sweep`, `folder`: where its report will lie |
-| sweep-planned | `points`: of each its nodes, repeat and global batch size; `max_parallel_jobs`, \
-`usd_per_hour` of a node, `cost_bound_usd`, `on_cancel` |
+| sweep-planned | `design`; `points`: of each its nodes, repeat, global batch size and kind (run; \
+probe or check of a probe sweep), none of a design that decides on them later; `most_jobs`, \
+`max_parallel_jobs`, `usd_per_hour` of a node, `cost_bound_usd`, `on_cancel` |
 | sweep-decided | of a sequential or probe sweep: `points` that come next, as in sweep-planned, \
-none where it is done; `reason`; `answers`: `nodes`, `answer` and `text` of each count that was \
-looked at |
+none where it is done; `reason`; `answers`: `nodes`, `answer`, `brief` and `text` of each count \
+that was looked at |
+| sweep-kept | `points` of an earlier run that the design asks for no more |
+| count-answered | of a sequential sweep, once it is done with a count: `count`, `answer` |
 | job-submitted | |
 | job-state | `state`, `wait_until`: Unix seconds at which a job that has not begun to train is \
 given up |
 | node-line | `host`, `kind` (scaling/outcome/line_kinds.py), `step` where the line tells of one |
 | point-ended | `status`, `train_seconds`, `is_projected`, `billable_seconds`, \
-`submit_to_end_seconds`, `steps`, `reason`, `lines`: the last that matter |
+`submit_to_end_seconds`, `steps`, `reason`, `lines`: the last that matter; of a probe that ended \
+early `whole_run_seconds` and `whole_run_steps`: its job's and its training's, had it been whole |
 | progress | `what`, `done`, `of`, `unit`: how far a long step is |
 | build-line | a line of an image build |
 | message | anything else |

@@ -1,4 +1,4 @@
-"""The floors of the house, held by reading every import."""
+"""The layers of the code, held by reading every import."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-# A file may import from its own floor and from those listed; infra/ is reached through URLs and
+# A file may import from its own layer and from those listed; infra/ is reached through URLs and
 # process calls alone.
 ALLOWED = {
     "cli": {"cli", "flows", "tasks", "scaling", "configs"},
@@ -22,15 +22,15 @@ ALLOWED = {
     "benchmarks": {"benchmarks", "cli", "flows", "tasks", "scaling", "configs", "infra"},
     "docs/site": {"docs", "cli", "scaling", "configs"},
 }
-FLOORS = {"cli", "flows", "tasks", "scaling", "configs", "infra", "benchmarks"}
+LAYERS = {"cli", "flows", "tasks", "scaling", "configs", "infra", "benchmarks"}
 PURE = {"scaling", "configs"}
 IMPURE_PACKAGES = {"prefect", "boto3", "botocore"}
 MAX_LINES = 500
 MAX_FILES = 15  # Python files directly in a folder, __init__.py aside
 FILES = sorted(
     path
-    for floor in (*ALLOWED, "tests")
-    for path in (REPOSITORY / floor).rglob("*.py")
+    for layer in (*ALLOWED, "tests")
+    for path in (REPOSITORY / layer).rglob("*.py")
     if not any(part.startswith(".") for part in path.relative_to(REPOSITORY).parts)
 )
 
@@ -45,27 +45,27 @@ def imported_packages(text: str, path: Path) -> set[str]:
     return packages
 
 
-def floor_of(path: Path) -> str | None:
+def layer_of(path: Path) -> str | None:
     relative = path.relative_to(REPOSITORY).as_posix()
-    return next((floor for floor in ALLOWED if relative.startswith(floor + "/")), None)
+    return next((layer for layer in ALLOWED if relative.startswith(layer + "/")), None)
 
 
 def problems_of(path: Path) -> list[str]:
-    """What the file does that its floor may not."""
-    floor = floor_of(path)
+    """What the file does that its layer may not."""
+    layer = layer_of(path)
     text = path.read_text()
     imported = imported_packages(text, path)
     problems = []
-    if floor is not None and (upwards := (imported & FLOORS) - ALLOWED[floor]):
-        problems.append(f"{floor} may not import {sorted(upwards)}")
-    if floor in PURE and (impure := imported & IMPURE_PACKAGES):
-        problems.append(f"{floor} is pure and may not import {sorted(impure)}")
+    if layer is not None and (upwards := (imported & LAYERS) - ALLOWED[layer]):
+        problems.append(f"{layer} may not import {sorted(upwards)}")
+    if layer in PURE and (impure := imported & IMPURE_PACKAGES):
+        problems.append(f"{layer} is pure and may not import {sorted(impure)}")
     if (lines := len(text.splitlines())) > MAX_LINES:
         problems.append(f"{lines} lines; split it by concern")
     return problems
 
 
-def test_files_keep_to_their_floor() -> None:
+def test_files_keep_to_their_layer() -> None:
     assert len(FILES) > 500
     problems = {str(path.relative_to(REPOSITORY)): problems_of(path) for path in FILES}
     assert {name: found for name, found in problems.items() if found} == {}

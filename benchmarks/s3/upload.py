@@ -115,7 +115,7 @@ def _ours(bench: Bench, folder: Path, bucket: str) -> dict[str, Any]:
 
 def _aws(bench: Bench, folder: Path, bucket: str, is_crt: bool = False) -> dict[str, Any]:
     """`aws s3 cp --recursive`: wall and CPU seconds of the process."""
-    client = "crt" if is_crt else "classic"
+    client = "crt" if is_crt else "default"
     settings = bench.state_dir / f"aws-{client}.ini"
     settings.write_text(
         f"[default]\nregion = us-east-1\ns3 =\n  preferred_transfer_client = {client}\n"
@@ -206,7 +206,11 @@ def summarise(
     """
     keys = ("wall_seconds", "cpu_seconds", "server_cpu_seconds")
     middle = {
-        way: {key: median(run[key] for run in some) for key in keys} for way, some in runs.items()
+        way: {
+            **{key: median(run[key] for run in some) for key in keys},
+            "server_share_of_cpu": round(median(map(_server_share, some)), 2),
+        }
+        for way, some in runs.items()
     }
     ratios: dict[str, Any] = {}
     for way, started in starts.items():
@@ -219,6 +223,12 @@ def summarise(
             "with_start": round(median(a["wall_seconds"] / b["wall_seconds"] for a, b in pairs), 2),
         }
     return {"median": middle, "ratio": ratios}
+
+
+def _server_share(run: Mapping[str, Any]) -> float:
+    """What of all CPU time the platform's server took: that no client can save."""
+    server = float(run["server_cpu_seconds"])
+    return server / max(server + float(run["cpu_seconds"]), 1e-9)
 
 
 @contextmanager

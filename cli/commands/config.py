@@ -13,7 +13,7 @@ from cli.output import print_text
 from configs import INIT_CONFIG
 
 
-@click.command("init")
+@click.command("init", short_help="Make a config that measures your own script here.")
 @click.option(
     "--script",
     type=click.Path(path_type=Path),
@@ -38,12 +38,12 @@ def init_own_script(script: Path | None, output: Path, force: bool) -> None:
     )
 
 
-@click.group("config")
+@click.group("config", short_help="Make or check a config, or print what is shipped.")
 def config_group() -> None:
     """Make a config for a deployed stack, check one, or print what is shipped."""
 
 
-@config_group.command("init")
+@config_group.command("init", short_help="Make a config of a first sweep on a deployed stack.")
 @click.option(
     "--from-stack",
     "stack",
@@ -106,7 +106,7 @@ def validate(config: Path, overrides: tuple[str, ...]) -> None:
     )
 
 
-@config_group.command()
+@config_group.command(short_help="Print the JSON Schema of a config.")
 @guarded
 def schema() -> None:
     """Print the JSON Schema of a config, every field with its description."""
@@ -115,7 +115,7 @@ def schema() -> None:
     print_text(json.dumps(BenchmarkConfig.model_json_schema(), indent=2))
 
 
-@config_group.command()
+@config_group.command(short_help="Print the names of the shipped configs.")
 @guarded
 def presets() -> None:
     """Print the names of the shipped configs; every command takes one in place of a file."""
@@ -124,7 +124,7 @@ def presets() -> None:
     print_text("\n".join(preset_names()))
 
 
-@config_group.command()
+@config_group.command(short_help="Print the CloudFormation template of the account.")
 @guarded
 def stack() -> None:
     """Print the CloudFormation template of the account (infra/aws/nodesweep.yaml)."""

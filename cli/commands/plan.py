@@ -32,10 +32,10 @@ from tasks.image.find import read_context
 from tasks.jobs.request import shape_problems
 from tasks.jobs.source import code_uri
 
-_SAME_SPEED = (
-    ". Every instance type is taken to be as fast, and so none to be beaten, which would end its"
-    " probes after the second pass; USD at the mean price of the types"
-)
+_SAME_SPEED = [
+    "(Every instance type is taken to be as fast, and so none to be beaten, which would end its",
+    "probes after the second pass; USD at the mean price of the types)",
+]
 _UNBUILT_DIGEST = "sha256:" + "0" * 64
 
 
@@ -117,32 +117,41 @@ def _designs(config: BenchmarkConfig, plan: SweepPlan) -> list[str]:
     repeats = max(2, own)
     types = len(config.instance_types)
     full = full_cost(sweep.node_counts, own) * types
-    shown = {f"full, {own} repeats": DesignCost(full, full, full)}
+    shown = {f"full, {_repeats(own)}": DesignCost(full, full, full)}
     if not has_types:
         shown[f"sequential, up to {repeats}"] = sequential_cost(sweep.node_counts, goals, repeats)
     if config.probe_problem is None:
         ends = sweep.probe_ends
-        shown[f"probe, {own} repeats"] = probe_cost(
+        shown[f"probe, {_repeats(own)}"] = probe_cost(
             sweep.node_counts, goals, own, ends.precision, ends.max_steps, types
         )
     usd = _mean_price(plan)
-    head = f"{'design':<24} {'least':>8} {'expected':>9} {'most':>8}  node-hours"
-    lines = ["", f"{head}{'' if usd is None else ', and USD expected'}"]
+    times = ", ".join(f"{minutes:g}" for minutes in REFERENCE_MINUTES.values())
+    lines = [
+        "",
+        f"Designs, if the job took {times} min on {join_words(REFERENCE_MINUTES)} nodes (the",
+        (
+            f"reference's, not yours) at {format_percent(NOISE)} noise; more noise, or a limit"
+            " nearby, takes more:"
+        ),
+        (
+            f"{'design':<24} {'least':>8} {'expected':>9} {'most':>8}  node-hours"
+            f"{'' if usd is None else ', and USD expected'}"
+        ),
+    ]
     for name, cost in shown.items():
         price = "" if usd is None else f"  {cost.expected * usd:.2f}"
         lines.append(
             f"{name:<24} {cost.least:>8.1f} {cost.expected:>9.1f} {cost.most:>8.1f}{price}"
         )
-    times = ", ".join(f"{minutes:g}" for minutes in REFERENCE_MINUTES.values())
-    return [
-        *lines,
-        (
-            f"if the job took the reference's {times} min on {join_words(REFERENCE_MINUTES)} nodes"
-            f" at {format_percent(NOISE)} noise; a curve near a limit, or more noise, takes more."
-            f" Probes: {REFERENCE_STEPS:,} steps, each {format_percent(STEP_NOISE)} apart;"
-            " start-up is not in it" + (_SAME_SPEED if has_types else "")
-        ),
-    ]
+    of_probes = f"probes: {REFERENCE_STEPS:,} steps, each {format_percent(STEP_NOISE)} apart; "
+    probes = of_probes if config.probe_problem is None else ""
+    same_speed = _SAME_SPEED if has_types else []
+    return [*lines, f"({probes}start-up is not in it)", *same_speed]
+
+
+def _repeats(count: int) -> str:
+    return f"{count} repeat{'' if count == 1 else 's'}"
 
 
 def _mean_price(plan: SweepPlan) -> float | None:

@@ -51,7 +51,7 @@ class SweepFacts:
     problem: str | None = None
 
 
-@click.command("list")
+@click.command("list", short_help="List the sweeps, the newest first.")
 @_config_option
 @_directory_option
 @click.option("--json", "as_json", is_flag=True, help="Print the sweeps as JSON.")
@@ -77,7 +77,7 @@ def list_sweeps(config: Path | None, output: Path | None, as_json: bool) -> None
                 click.echo(f"nodesweep: {sweep.problem}", err=True)
 
 
-@click.command()
+@click.command(short_help="Print a sweep's report, or how an unfinished one goes on.")
 @click.argument("sweep_id", shell_complete=complete_sweep)
 @_config_option
 @_directory_option
@@ -100,7 +100,7 @@ def show(sweep_id: str, config: Path | None, output: Path | None) -> None:
         print_text("\n".join(how_it_goes_on(facts, benchmark, directory)))
 
 
-@click.command("open")
+@click.command("open", short_help="Open a sweep's report in the browser.")
 @click.argument("sweep_id", default=names.LATEST, shell_complete=complete_sweep)
 @_config_option
 @_directory_option

@@ -15,7 +15,7 @@ from cli.output import print_rendered, print_text
 from cli.sweep_ids import complete_sweep, complete_sweep_or_file
 
 
-@click.command()
+@click.command(short_help="Say whether sweep B is slower than sweep A.")
 @click.argument("a", shell_complete=complete_sweep_or_file)
 @click.argument("b", shell_complete=complete_sweep_or_file)
 @tolerance_option
@@ -79,7 +79,7 @@ def compare(
         sys.exit(RUN_FAILED)
 
 
-@click.command()
+@click.command(short_help="Show a benchmark's trend over its sweeps.")
 @click.argument("name")
 @click.option(
     "--config",

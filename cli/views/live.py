@@ -32,7 +32,8 @@ _MARKS = {
 }  # fmt: skip
 _LEAST_ROWS, _MOST_WORDS = 3, 6
 _BAR_WIDTH = 12
-_STAY = frozenset({"stage-ended", "point-ended", "run-log"})
+_MOST_DECISION_ROWS = 4
+_STAY = frozenset({"stage-ended", "point-ended", "run-log", "count-answered", "sweep-decided"})
 """Events that stay on the terminal; so do warnings, errors and, at the end, Ctrl-C's words."""
 
 
@@ -105,6 +106,8 @@ class Screen:
         height = (options.height or console.size.height) - 1
         top: list[RenderableType] = [_stages(self._state, self._now)]
         bottom: list[RenderableType] = []
+        if self._state.decision and self._state.stages["sweep"].state == "running":
+            bottom.append(_decision(self._state.decision, console, options))
         if self._state.stages["preflight"].begun is None and self._state.note:
             bottom.append(Text(escape_control_characters(self._state.note), "dim"))
         if self._state.points:
@@ -124,6 +127,18 @@ class Screen:
             for line in words
         ]
         yield Group(*top, *said, *bottom)
+
+
+def _decision(text: str, console: Console, options: ConsoleOptions) -> Text:
+    """Why the next jobs are the next and what is known so far, in a few lines; its beginning where
+    there is no room for more.
+    """
+    lines = Text(escape_control_characters(text)).wrap(console, options.max_width)
+    shown = list(lines[:_MOST_DECISION_ROWS])
+    if len(lines) > len(shown):
+        shown[-1].truncate(options.max_width - 1)
+        shown[-1].append("…")
+    return Text("\n").join(shown)
 
 
 def _height(console: Console, options: ConsoleOptions, part: RenderableType) -> int:
@@ -172,19 +187,25 @@ def _points(state: RunState, now: float, room: int) -> list[RenderableType]:
         table.add_column(heading, justify="right", no_wrap=True)
     for point in shown:
         baseline = _baseline(state, point.instance_type)
-        speedup = baseline / point.train_seconds if baseline and point.train_seconds else None
         table.add_row(
             _MARKS.get(point.state, "▸"),
             *([point.instance_type or ""] if has_types else []),
             str(point.nodes),
-            str(point.repeat),
+            "check" if point.kind == "check" else str(point.repeat),
             escape_control_characters(point.state),
             _progress(point, now),
             f"{format_seconds(point.train_seconds)}{' projected' if point.is_projected else ''}",
-            format_speedup(speedup),
+            format_speedup(_speedup(point, baseline)),
         )
     left_out = len(points) - len(shown)
     return [table, *([Text(f"… {left_out} more points", "dim")] if left_out else [])]
+
+
+def _speedup(point: PointState, baseline: float | None) -> float | None:
+    """Of a check none: it is a whole run, and what it would be compared with is projected."""
+    if point.kind == "check" or not baseline or not point.train_seconds:
+        return None
+    return baseline / point.train_seconds
 
 
 def _urgency(point: PointState) -> int:
@@ -201,6 +222,7 @@ def _baseline(state: RunState, instance_type: str | None) -> float | None:
             if point.nodes == smallest
             and point.instance_type == instance_type
             and point.train_seconds
+            and point.kind != "check"
         ),
         None,
     )
@@ -209,8 +231,11 @@ def _baseline(state: RunState, instance_type: str | None) -> float | None:
 def _progress(point: PointState, now: float) -> str:
     """Steps where the program tells them; else since when it trains, or until when it may wait."""
     if not point.runs:
-        return "" if point.step is None else f"{point.step} steps"
+        of = f" of {point.steps}" if point.whole_run_seconds and point.steps else ""
+        return "" if point.step is None else f"{point.step}{of} steps"
     if point.step is not None:
+        if point.kind == "probe":  # of how many says nothing of its end
+            return f"step {point.step}, ends early"
         if not point.steps:
             return f"step {point.step}"
         full = min(_BAR_WIDTH, round(_BAR_WIDTH * point.step / point.steps))
@@ -226,30 +251,47 @@ def _progress(point: PointState, now: float) -> str:
 
 
 def left_of(state: RunState, now: float) -> TimeLeft | None:
-    """How long the points that are not done still take; of several instance types nobody knows
-    how fast one is by another.
+    """How long the points that are not done still take, the check of a probe sweep among them
+    before it is decided where that is; of several instance types nobody knows how fast one is by
+    another.
     """
     if any(point.instance_type is not None for point in state.points):
         return None
-    ended = [
-        (point.nodes, point.job_seconds)
-        for point in state.points
-        if point.state == "done" and point.job_seconds
-    ]
+    done = [point for point in state.points if point.state == "done" and point.job_seconds]
+    ended = [(point.nodes, point.job_seconds or 0.0) for point in done if point.kind != "check"]
+    foretold = [(point.nodes, point.whole_run_seconds) for point in done if point.whole_run_seconds]
     to_come = [
         JobToCome(
             point.nodes,
             now - point.begun if point.runs and point.begun is not None else None,
             _left_by_steps(point, now),
+            point.kind == "check",
         )
         for point in state.points
         if point.runs or point.state == "waiting"
     ]
-    return time_left(ended, to_come, state.max_parallel_jobs)
+    if _awaits_check(state):
+        smallest, *others = sorted({point.nodes for point in state.points})
+        to_come.append(JobToCome(smallest, is_check=True, or_at=tuple(others)))
+    return time_left(ended, to_come, state.max_parallel_jobs, foretold)
+
+
+def _awaits_check(state: RunState) -> bool:
+    """Whether probes still run or wait, of which one at least has told how long a whole job takes:
+    then a check will follow.
+    """
+    return (
+        any(point.whole_run_seconds for point in state.points)
+        and any(point.runs or point.state == "waiting" for point in state.points)
+        and not any(point.kind == "check" for point in state.points)
+    )
 
 
 def _left_by_steps(point: PointState, now: float) -> float | None:
-    if not point.runs or point.trains_since is None or not point.step or not point.steps:
+    """Of a probe nothing: it ends when its step time is known."""
+    if point.kind == "probe" or point.trains_since is None or not point.runs:
+        return None
+    if not point.step or not point.steps:
         return None
     return left_by_steps(now - point.trains_since, point.step, point.steps)
 
@@ -263,12 +305,18 @@ def _total(state: RunState, now: float, width: int) -> Table:
     share = over / len(state.points)
     if left is not None:
         share = elapsed / (elapsed + left.seconds) if elapsed + left.seconds else 1.0
-    words = [f"{over}/{len(state.points)} points", _left_words(left)]
+    planned = len(state.points) + _awaits_check(state)
+    words = [f"{over}/{planned} points", _left_words(left)]
     cost = state.cost_so_far_usd(now)
     if cost is not None:
         most = f" of at most {format_usd(state.cost_bound_usd)}" if state.cost_bound_usd else ""
         words.append(f"{format_usd(cost)}{most}")
     text = "  ".join(words)
+    if state.design == "sequential":  # only what it has asked for so far is known
+        most = f", at most {state.most_jobs}"
+        text = (
+            text.replace(" points", f" points{most}", 1) if len(text + most) + 12 < width else text
+        )
     table = Table.grid(padding=(0, 2))
     table.add_column()
     table.add_column(no_wrap=True, overflow="ellipsis")

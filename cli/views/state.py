@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from cli.views.plain import short_name
 from scaling import names
 from tasks.events import STAGES, Event, Stage
+
+if TYPE_CHECKING:
+    from scaling.design.probe import JobKind
 
 RECENT_LINES = 100
 CTRL_C_AGAIN = ". Ctrl-C again ends at once and leaves the jobs"
@@ -37,6 +40,7 @@ class PointState:
     nodes: int
     repeat: int
     batch: int | None = None
+    kind: JobKind = "run"
     state: str = "waiting"
     """waiting, done, failed, stopped, or what the platform calls the state of a job that runs."""
     job: str | None = None
@@ -50,6 +54,8 @@ class PointState:
     is_projected: bool = False
     job_seconds: float | None = None
     """Accepted to ended."""
+    whole_run_seconds: float | None = None
+    """Of a probe that ended early: `job_seconds` of a whole job, as it foretells it."""
     instance_type: str | None = None
     """None in a sweep of one type; else `letter` names it in a job's name."""
     letter: str = ""
@@ -71,6 +77,10 @@ class RunState:
     )
     sweep: str | None = None
     points: list[PointState] = field(default_factory=list)
+    design: str = "full"
+    most_jobs: int | None = None
+    decision: str = ""
+    """Of a sequential or probe sweep: why the next jobs are the next, and what is known so far."""
     max_parallel_jobs: int = 1
     usd_per_hour: float | None = None
     cost_bound_usd: float | None = None
@@ -120,20 +130,35 @@ class RunState:
 
     def _on_sweep_planned(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
         self.points = [PointState(**point) for point in facts["points"]]
+        self.design, self.most_jobs = facts.get("design", "full"), facts.get("most_jobs")
         self.max_parallel_jobs = facts["max_parallel_jobs"]
         self.usd_per_hour, self.cost_bound_usd = facts["usd_per_hour"], facts["cost_bound_usd"]
         self.on_cancel = facts["on_cancel"]
 
     def _on_sweep_decided(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
-        self.points += [PointState(**point) for point in facts["points"]]
-        self.stages["sweep"].note = event.text
+        asked = self._add(facts)
+        known_so_far = "; ".join(each["brief"] for each in facts["answers"])
+        self.decision = event.text + (f". So far: {known_so_far}" if known_so_far else "")
+        for check in asked:
+            if check.kind == "check":  # its program tells no number of steps, its probes have
+                of = (each.steps for each in self.points if each.nodes == check.nodes)
+                check.steps = next(filter(None, of), None)
+
+    def _on_sweep_kept(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
+        self._add(facts)
+
+    def _add(self, facts: Mapping[str, Any]) -> list[PointState]:
+        known = {(point.nodes, point.repeat) for point in self.points}
+        points = [PointState(**point) for point in facts["points"]]
+        self.points += [point for point in points if (point.nodes, point.repeat) not in known]
+        return points
 
     def _on_job_submitted(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
         point = self._point(event)
         if point is not None:
             point.job, point.state, point.begun = event.job, "Starting", at
             point.trains_since = point.wait_until = point.step = None
-            point.train_seconds = point.job_seconds = None
+            point.train_seconds = point.job_seconds = point.whole_run_seconds = None
             point.is_projected = False
 
     def _on_job_state(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
@@ -164,6 +189,8 @@ class RunState:
         point.train_seconds = facts["train_seconds"] if point.state == "done" else None
         point.is_projected = facts.get("is_projected", False)
         point.job_seconds = facts["submit_to_end_seconds"]
+        point.whole_run_seconds = facts.get("whole_run_seconds")
+        point.steps = facts.get("whole_run_steps") or point.steps
         price = self._price(point)
         if price is not None and facts["billable_seconds"] is not None:
             self.ended_usd += point.nodes * facts["billable_seconds"] * price / 3600

@@ -152,6 +152,8 @@ def about_outcome(outcome: JobOutcome) -> dict[str, Any]:
         status=outcome.status,
         train_seconds=clocks.train_seconds,
         is_projected=projected is not None,
+        whole_run_seconds=outcome.whole_run_clocks.submit_to_end_seconds if projected else None,
+        whole_run_steps=projected.planned_steps if projected else None,
         billable_seconds=clocks.billable_seconds,
         submit_to_end_seconds=clocks.submit_to_end_seconds,
         steps=None if steps is None else int(steps),

@@ -21,9 +21,12 @@ from tasks.dataset.remote.objects import (
 )
 from tasks.errors import DatasetMissing, DatasetRefused, PreflightRefused, best_effort
 from tasks.events import about
+from tasks.sweeps.records import add_to_provenance
 
 logger = logging.getLogger("nodesweep.dataset")
 _OF_DATASET = about("message", stage="dataset")
+_CHANGE = "dataset_change"
+"""In a sweep's provenance what has become of its dataset, in words; absent where nothing has."""
 
 
 def check_unchanged(config: BenchmarkConfig, validated: RemoteDataset) -> None:
@@ -54,11 +57,11 @@ def check_same_objects(config: BenchmarkConfig, sweep: str, recorded_digest: str
 def with_changes(
     config: BenchmarkConfig, sweep: str, provenance: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """After the last job: the provenance, with what has changed while the sweep ran, if anything.
-    That it can't be told is a warning.
+    """After the last job: the provenance, with what has changed while the sweep ran, if anything;
+    that is recorded with the sweep, for its later reports. That it can't be told is a warning.
     """
     section = config.dataset
-    if section is None or not section.is_remote:
+    if section is None or not section.is_remote or _CHANGE in provenance:
         return dict(provenance)
     changes: list[str] = []
     with best_effort("whether the dataset changed while the sweep ran is not known"):
@@ -74,7 +77,10 @@ def with_changes(
     if not changes:
         return dict(provenance)
     logger.warning("the dataset changed while the sweep ran:%s", shown(changes), extra=_OF_DATASET)
-    return {**provenance, "dataset_change": changes[0]}
+    found = {_CHANGE: changes[0]}
+    with best_effort(f"later reports of {sweep} won't say that the dataset changed"):
+        add_to_provenance(config.platform, sweep, found)
+    return {**provenance, **found}
 
 
 def _changes(now: RemoteDataset, sweep: str) -> list[str]:

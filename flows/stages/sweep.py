@@ -23,7 +23,9 @@ from flows.stages.outcomes import (
     with_warm_pool,
 )
 from scaling import names
-from scaling.formats import counted
+from scaling.design.probe import kind_of_job
+from scaling.design.sequential import CountAnswer
+from scaling.formats import counted, join_words, nodes_text
 from scaling.instances.progress import SweepProgress
 from scaling.outcome.outcome import TERMINAL, JobOutcome
 from scaling.planning.plan import PlannedPoint, SweepPlan, letter_of
@@ -76,7 +78,7 @@ def say_plan(config: BenchmarkConfig, plan: SweepPlan, sweep: str) -> None:
     """One line on what will run; a view gets the points too, and what they can cost."""
     most = config.sweep.most_jobs
     is_full = config.sweep.design == "full"
-    points = _facts(plan, plan.points) if is_full else []  # told as they are decided
+    points = _facts(config, plan, plan.points) if is_full else []  # told as they are decided
     logger.info(
         "sweep %s: %s",
         sweep,
@@ -85,6 +87,8 @@ def say_plan(config: BenchmarkConfig, plan: SweepPlan, sweep: str) -> None:
             "sweep-planned",
             stage="sweep",
             sweep=sweep,
+            design=config.sweep.design,
+            most_jobs=most,
             points=points,
             max_parallel_jobs=config.sweep.max_parallel_jobs,
             usd_per_hour=plan.usd_per_hour,
@@ -94,10 +98,17 @@ def say_plan(config: BenchmarkConfig, plan: SweepPlan, sweep: str) -> None:
     )
 
 
-def _facts(plan: SweepPlan, points: Sequence[PlannedPoint]) -> list[dict[str, Any]]:
+def _facts(
+    config: BenchmarkConfig, plan: SweepPlan, points: Sequence[PlannedPoint]
+) -> list[dict[str, Any]]:
     """What a view needs of the points; of several instance types also each one's and its price."""
     facts: list[dict[str, Any]] = [
-        {"nodes": point.nodes, "repeat": point.repeat, "batch": point.global_batch_size}
+        {
+            "nodes": point.nodes,
+            "repeat": point.repeat,
+            "batch": point.global_batch_size,
+            "kind": kind_of_job(config, point.repeat),
+        }
         for point in points
     ]
     letters = {name: names.type_letter(place) for place, name in enumerate(plan.by_type)}
@@ -173,6 +184,8 @@ class _Sweep:
         self._is_budget_told = False
         self._quota_pauses: dict[str, Iterator[float]] = {}
         self._told: SweepProgress | None = None
+        self._answered: list[CountAnswer] = []
+        self._kept_told = 0
 
     def run(self) -> None:
         """Until every point has its outcome, or none is left to try."""
@@ -188,7 +201,7 @@ class _Sweep:
     def _count_earlier(self) -> None:
         earlier = list_training_jobs(self.config.platform, self.inputs.sweep_id)
         descriptions: list[dict[str, Any]] = []
-        if earlier and self.config.sweep.budget_usd is not None:
+        if earlier and self.queue.asks_of_earlier:
             descriptions = describe_training_jobs(self.config.platform, sorted(earlier))
         self.queue.count_earlier(earlier, descriptions)
 
@@ -212,10 +225,16 @@ class _Sweep:
         """What a sequential or probe sweep knows so far, and why the next jobs are the next; each
         once.
         """
+        self._say_kept()
         progress = self.queue.progress
         if progress is None or progress == self._told:
             return
         self._told = progress
+        for each in progress.answers:
+            if each not in self._answered and each.text not in progress.reason:
+                self._answered.append(each)
+                extra = about("count-answered", stage="sweep", count=each.nodes, answer=each.answer)
+                logger.info("%s", each.text, extra=extra)
         next_ = set(progress.next_keys)
         points = [point for point in self.plan.points if point.key(self.config) in next_]
         logger.info(
@@ -225,14 +244,31 @@ class _Sweep:
             extra=about(
                 "sweep-decided",
                 stage="sweep",
-                points=_facts(self.plan, points),
+                points=_facts(self.config, self.plan, points),
                 reason=progress.reason,
                 answers=[
-                    {"nodes": each.nodes, "answer": each.answer, "text": each.text}
+                    {
+                        "nodes": each.nodes,
+                        "answer": each.answer,
+                        "brief": each.brief,
+                        "text": each.text,
+                    }
                     for each in progress.answers
                 ],
             ),
         )
+
+    def _say_kept(self) -> None:
+        new, self._kept_told = self.queue.kept[self._kept_told :], len(self.queue.kept)
+        points = [point for point in self.plan.points if point.key(self.config) in new]
+        if points:
+            logger.info(
+                "of an earlier run, no longer asked for by the design, and kept in the report: %s",
+                join_words(f"{nodes_text(each.nodes)}, repeat {each.repeat}" for each in points),
+                extra=about(
+                    "sweep-kept", stage="sweep", points=_facts(self.config, self.plan, points)
+                ),
+            )
 
     def _claim_and_submit(self, order: Submit) -> Wait | Refuse | None:
         """The job is claimed before it is sent. None: what comes next is the queue's to say."""

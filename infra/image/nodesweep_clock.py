@@ -27,6 +27,7 @@ process prints a line. docs/metrics.schema.json describes the file: `schema_vers
 `train_seconds` and `world` are all that a report needs.
 """
 
+import atexit
 import json
 import math
 import os
@@ -90,8 +91,11 @@ class Probe:
 
     def ends(self, steps, steady_seconds, agree):
         """Whether the run ends after that many steps. `steady_seconds` gives the times of the
-        steady ones, `agree` makes rank 0's answer that of every process.
+        steady ones, `agree` makes rank 0's answer that of every process. Once it does it stays so:
+        a program may leave one loop with it and come to the next.
         """
+        if self.ended != "complete":
+            return True
         if steps >= self.max_steps:
             self.ended = "max_steps"
             return True
@@ -214,6 +218,8 @@ class Clock:
         )
         if rank == 0:
             _write(self._folder or os.environ.get("SM_OUTPUT_DATA_DIR") or ".", metrics)
+        atexit.unregister(let_gloo_finish)
+        atexit.register(let_gloo_finish)
 
     def _alone(self):
         """1 where this process is known to have trained by itself,
@@ -264,6 +270,39 @@ class Clock:
 
 
 clock = Clock()
+
+
+def let_gloo_finish(at_most_seconds=5.0):
+    """Wait until no thread of Gloo is at work: called before a process ends.
+
+    A thread lets go of a collective's tensors a moment after the program has its result. Where
+    Python ends in that moment, PyTorch aborts the process ("terminate called without an active
+    exception", github.com/pytorch/pytorch/issues/190489), and a job that has done all its work has
+    failed.
+    """
+    ends_at, quiet_looks = time.monotonic() + at_most_seconds, 0
+    while quiet_looks < 2 and time.monotonic() < ends_at:
+        states = list(_gloo_threads())
+        if not states:
+            return
+        time.sleep(0.01)
+        quiet_looks = 0 if "R" in states else quiet_looks + 1
+
+
+def _gloo_threads():
+    """The state of each, as Linux has it: R while it runs or wants to."""
+    try:
+        threads = os.listdir("/proc/self/task")
+    except OSError:
+        return
+    for thread in threads:
+        try:
+            with open(f"/proc/self/task/{thread}/stat", encoding="utf-8") as stream:
+                name, rest = stream.read().split("(", 1)[1].rsplit(") ", 1)
+        except OSError:
+            continue  # it has ended
+        if name == "pt_gloo_runloop":
+            yield rest[0]
 
 
 def _group():

@@ -29,19 +29,25 @@ Times = Mapping[int, Sequence[float]]
 """Node count -> seconds of its used runs, in order of the repeats."""
 
 
-def find_odd(times: Times, statistics_at: Mapping[int, ClockStatistics]) -> Iterator[str]:
-    """One sentence for each oddity; `statistics_at` are those of the same times."""
-    yield from _coarse(times)
-    yield from _without_spread(times)
+def find_odd(
+    times: Times,
+    statistics_at: Mapping[int, ClockStatistics],
+    least_repeats: int = MIN_REPEATS,
+) -> Iterator[str]:
+    """One sentence for each oddity; `statistics_at` are those of the same times. From
+    `least_repeats` of a count on something is judged by how its runs differ.
+    """
+    yield from _coarse(times, least_repeats)
+    yield from _without_spread(times, least_repeats)
     yield from _unit_mistakes(times)
     yield from _fast_after_slow(statistics_at)
     yield from _outliers(times)
     yield from _drift(times)
 
 
-def _coarse(times: Times) -> Iterator[str]:
+def _coarse(times: Times, least_repeats: int) -> Iterator[str]:
     values = [seconds for at in times.values() for seconds in at]
-    repeated = any(len(at) >= MIN_REPEATS for at in times.values())
+    repeated = any(len(at) >= least_repeats for at in times.values())
     if repeated and all(seconds == round(seconds) for seconds in values):
         shortest = min(values)
         if shortest < COARSE_SECONDS:
@@ -51,8 +57,8 @@ def _coarse(times: Times) -> Iterator[str]:
             )
 
 
-def _without_spread(times: Times) -> Iterator[str]:
-    same = [nodes for nodes, at in times.items() if len(at) >= MIN_REPEATS and min(at) == max(at)]
+def _without_spread(times: Times, least_repeats: int) -> Iterator[str]:
+    same = [nodes for nodes, at in times.items() if len(at) >= least_repeats and min(at) == max(at)]
     if same:
         yield (
             f"No variance at {_nodes(same)}: all runs took exactly as long as each other, which"
@@ -146,6 +152,16 @@ def find_confounded(order: Sequence[int]) -> Iterator[str]:
             " a machine that got slower or faster meanwhile looks like a node count that is."
             " Intervals are too narrow then (docs/statistics.md). Make one pass over all counts per"
             " repeat, shuffled (sweep.order)."
+        )
+
+
+def find_even_steps(counts: Sequence[int]) -> Iterator[str]:
+    """A sentence where all steady steps of a probe took as long as each other, at these counts."""
+    if counts:
+        yield (
+            f"No variance among the steps of the probes at {_nodes(counts)}: all took exactly as"
+            " long as each other, which measured steps do not, so the error of what is projected"
+            " there is not 0 but unknown. Have the program time its steps with more digits."
         )
 
 

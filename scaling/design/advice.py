@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from configs.models import BenchmarkConfig, RecommendationConfig
 from scaling.analysis.advice import (
@@ -25,8 +25,8 @@ from scaling.analysis.verdicts import (
     judged_count,
     runs_needed,
 )
-from scaling.design.sequential import ERROR, ZONE, CountAnswer, Judged, Progress
-from scaling.formats import format_percent, format_ratio, join_words, nodes_text
+from scaling.design.sequential import ERROR, ZONE, CountAnswer, Judged, Point, Progress
+from scaling.formats import counted, format_percent, format_ratio, join_words, nodes_text
 
 PROMISE = f"the sequential design's answers are wrong in at most {format_percent(ERROR)} of sweeps"
 
@@ -74,8 +74,12 @@ def recommend_sequential(
     )
 
 
-def spared(config: BenchmarkConfig | None, progress: Progress | None) -> Iterator[str]:
-    """A caveat: what the design did not run, and what follows from that."""
+def spared(
+    config: BenchmarkConfig | None, progress: Progress | None, made: Collection[Point] = ()
+) -> Iterator[str]:
+    """Caveats: what the design did not run, and what follows from that. `made` are the points that
+    were run, also those of an earlier try that the design asks for no more.
+    """
     if config is None or progress is None or config.sweep.design != "sequential":
         return
     most = len(config.sweep.node_counts) * config.sweep.max_repeats
@@ -84,6 +88,29 @@ def spared(config: BenchmarkConfig | None, progress: Progress | None) -> Iterato
         f" ({config.sweep.max_repeats} of each node count); counts with fewer than 3 have no"
         " interval."
     )
+    if kept := set(made) - set(progress.points):
+        yield (
+            f"{counted(len(kept), 'run')} of an earlier try, at"
+            f" {join_words(nodes_text(nodes) for nodes in sorted({n for n, _ in kept}))}, that the"
+            " design asks for no more: in the times and the cost, and deciding nothing."
+        )
+    open_ = [each.nodes for each in progress.answers if each.answer == "undecided"]
+    most_of = {nodes: repeat for nodes, repeat in sorted(progress.points)}
+    is_over = not progress.next_points
+    undecided = [nodes for nodes in open_ if is_over and most_of[nodes] >= config.sweep.max_repeats]
+    lost = [nodes for nodes in open_ if is_over and nodes not in undecided]
+    if lost:
+        yield (
+            "Undecided, since the last runs made for it gave no time:"
+            f" {join_words(map(nodes_text, lost))}. Mend what the program says of its time,"
+            " and go on with --resume."
+        )
+    if undecided:
+        yield (
+            f"Undecided after sweep.max_repeats, {config.sweep.max_repeats} runs of each:"
+            f" {join_words(map(nodes_text, undecided))}. Raise it and go on with --resume where"
+            " the answer is worth more runs."
+        )
     if progress.next_points:
         yield (
             f"The sequential design is not at its end: {len(progress.next_points)} of its runs have"

@@ -13,7 +13,7 @@ from scaling.analysis.speedup import summarise_runs
 from scaling.design.probe import probe_progress
 from scaling.design.sequential import Limits, Point, Progress, Times, follow
 from scaling.outcome.outcome import JobOutcome
-from scaling.planning.plan import repeats_share_seeds
+from scaling.planning.plan import pairs_repeats, repeats_share_seeds
 
 if TYPE_CHECKING:
     from scaling.report.model import ScalingReport
@@ -31,7 +31,7 @@ def progress_of(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> Prog
         outcomes,
         _price(config),
         parity=config.report.parity,
-        paired=config.sweep.order == "shuffled",
+        paired=pairs_repeats(config),
         same_seeds=repeats_share_seeds(config),
     )
     points = (

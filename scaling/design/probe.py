@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from statistics import fmean, stdev
+from typing import Literal
 
 from pydantic import Field
 from scipy.special import stdtrit
@@ -21,10 +22,13 @@ from scaling.analysis.recommend import recommend
 from scaling.analysis.rows import SummaryRow
 from scaling.analysis.speedup import Run
 from scaling.design.sequential import Point, Progress
-from scaling.formats import format_seconds, join_words, nodes_text
+from scaling.formats import counted, format_seconds, join_words, nodes_text
+from scaling.outcome.outcome import JobOutcome
 from scaling.outcome.projection import Projection
 from scaling.parts import Part
 
+JobKind = Literal["run", "probe", "check"]
+"""A whole run; of a probe sweep a part of one, or the whole one that checks the answer."""
 _ROUNDING = 1e-9  # relative: sums of the same steps differ by so much
 
 
@@ -70,6 +74,13 @@ def is_check(config: BenchmarkConfig, repeat: int) -> bool:
     return config.sweep.design == "probe" and repeat == check_repeat(config)
 
 
+def kind_of_job(config: BenchmarkConfig, repeat: int) -> JobKind:
+    """What a job of this repeat is."""
+    if config.sweep.design != "probe":
+        return "run"
+    return "check" if is_check(config, repeat) else "probe"
+
+
 def probe_progress(
     config: BenchmarkConfig, rows: Sequence[SummaryRow], ended: Collection[Point]
 ) -> Progress:
@@ -101,20 +112,35 @@ def _checked_count(config: BenchmarkConfig, rows: Sequence[SummaryRow]) -> tuple
     known = ", ".join(
         f"{format_seconds(row.train.seconds)} on {nodes_text(row.nodes)}" for row in timed
     )
+    if not any(row.n_projected for row in timed if row.nodes == nodes):
+        return None, (
+            f"what is recommended, {nodes_text(nodes)}, is measured already, since its probes made"
+            f" all their steps ({known})"
+        )
     why = f"that recommends {nodes_text(nodes)}, and one whole job there checks it"
     return nodes, f"projected: {known}; {why}"
 
 
-def find_check(config: BenchmarkConfig | None, runs: Sequence[Run]) -> Check | None:
-    """The latest completed whole run that checks the projection of its count; None without one."""
-    checks = [
-        run.outcome
-        for run in runs
-        if config is not None and is_check(config, run.outcome.repeat) and run.outcome.completed
-    ]
-    if not checks:
-        return None
-    check = max(checks, key=lambda outcome: outcome.created_at or "")
+def find_checks(
+    config: BenchmarkConfig | None, runs: Sequence[Run], progress: Progress | None
+) -> tuple[Check | None, tuple[Check, ...]]:
+    """(the completed whole run at the count that the design checks, those at other counts): the
+    answer may have moved since these were made. Of several at one count it is the latest.
+    """
+    if config is None or progress is None:
+        return None, ()
+    latest: dict[int, JobOutcome] = {}
+    for outcome in sorted((run.outcome for run in runs), key=lambda each: each.created_at or ""):
+        if is_check(config, outcome.repeat) and outcome.completed:
+            latest[outcome.nodes] = outcome
+    asked = [nodes for nodes, repeat in progress.points if is_check(config, repeat)]
+    found = [check for _, each in sorted(latest.items()) if (check := _compare(each, runs))]
+    others = tuple(check for check in found if check.nodes not in asked)
+    return next((check for check in found if check.nodes in asked), None), others
+
+
+def _compare(check: JobOutcome, runs: Sequence[Run]) -> Check | None:
+    """A whole run beside what is projected at its count; None where one of both is not known."""
     measured = check.train_seconds_by.get("program", check.train_seconds_by.get("logged"))
     projections = [
         run.outcome.projection
@@ -161,8 +187,11 @@ def projected_notes(
     rows: Sequence[SummaryRow],
     check: Check | None,
     progress: Progress | None,
+    others: Sequence[Check] = (),
 ) -> Iterator[str]:
-    """Caveats: what of the report is projected, from what, and whether a whole run bears it out."""
+    """Caveats: what of the report is projected, from what, and whether a whole run bears it out;
+    `others` are checks of other counts than the one that is checked now.
+    """
     if config is None or progress is None or config.sweep.design != "probe":
         return
     if not any(row.n_projected for row in rows):
@@ -185,20 +214,39 @@ def projected_notes(
         " Nothing is said of how well a model is trained."
     )
     if check is not None:
-        between = (
-            "" if check.probes >= MIN_REPEATS else "; how runs differ from each other is not in it"
-        )
-        error = "" if check.error_seconds is None else between
-        yield f"Check: a whole run on {check.text}{error}."
+        yield f"Check: a whole run on {_check_text(check)}."
     else:
-        yield f"No whole run has checked what is projected: {_why_unchecked(config, progress)}."
+        checked = " at the count that is to be checked" if others else ""
+        why = _why_unchecked(config, progress)
+        yield f"No whole run has checked what is projected{checked}: {why}."
+    for other in others:
+        yield f"Check of another count, made before the answer moved: {_check_text(other)}."
+
+
+def unprojected_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
+    """Caveats: which probes give no time to train, and what to do."""
+    by_reason: dict[str, list[int]] = {}
+    for outcome in outcomes:
+        if outcome.unprojected is not None:
+            by_reason.setdefault(outcome.unprojected, []).append(outcome.nodes)
+    for reason, counts in by_reason.items():
+        at = join_words(map(nodes_text, sorted(set(counts))))
+        yield (
+            f"No time to train from {counted(len(counts), 'probe')} at {at}: {reason}"
+            " (docs/probe.md)."
+        )
+
+
+def _check_text(check: Check) -> str:
+    is_narrow = check.error_seconds is not None and check.probes < MIN_REPEATS
+    return check.text + ("; how runs differ from each other is not in it" if is_narrow else "")
 
 
 def _why_unchecked(config: BenchmarkConfig, progress: Progress) -> str:
     if progress.next_points:
         return "the check was not made; go on with --resume"
     if any(is_check(config, repeat) for _, repeat in progress.points):
-        return "the check gave no train time"
+        return "the check did not complete, or gave no train time"
     return progress.reason
 
 

@@ -109,10 +109,14 @@ class CountAnswer:
     @property
     def text(self) -> str:
         """8 nodes undecided: efficiency 76 % (71 %–82 %) for at least 75 %."""
-        words = {"pass": "pass", "fail": "fail", "on_the_limit": "on the limit"}
-        what = f"{nodes_text(self.nodes)} {words.get(self.answer, 'undecided')}"
         why = [each.text for each in self.limits if each.answer == self.answer]
-        return f"{what}: {', '.join(why)}" if why else what
+        return f"{self.brief}: {', '.join(why)}" if why else self.brief
+
+    @property
+    def brief(self) -> str:
+        """8 nodes undecided."""
+        words = {"pass": "pass", "fail": "fail", "on_the_limit": "on the limit"}
+        return f"{nodes_text(self.nodes)} {words.get(self.answer, 'undecided')}"
 
 
 @dataclass(frozen=True)
@@ -207,11 +211,14 @@ class _Design:
             self.end = f"no count larger than {nodes_text(timed[0])} is known to pass"
 
     def look_at(self, target: int, comparisons: Sequence[_Comparison]) -> Iterator[_Step]:
-        """Repeat what the target's limits compare until they are answered, or no repeat is left."""
+        """Repeat what the target's limits compare until they are answered, no repeat is left, or
+        the last ones gave no time at all: a program that has lost its clock is not run on.
+        """
         half = {each.than for each in comparisons if each.criterion == "doubling_ratio"}
         group = sorted({comparisons[0].than, target, *half})
         error = ERROR / (len(self.counts) - 1)
         last = CountAnswer(target, "undecided", (), 0)
+        added: list[Point] = []
         while True:
             logs = self.logs()
             if _freedom(logs):
@@ -219,12 +226,14 @@ class _Design:
                 look = last.looks + 1
                 last = judge(target, comparisons, logs, error / (look * (look + 1)), look)
             least = min(self.planned[nodes] for nodes in group)
-            if last.answer != "undecided" or least >= self.max_repeats:
+            is_lost = bool(added) and not any(self.times.get(point) for point in added)
+            if last.answer != "undecided" or least >= self.max_repeats or is_lost:
                 self.answers.append(last)
                 return
             add = [nodes for nodes in group if self.planned[nodes] == least]
             for nodes in add:
                 self.planned[nodes] += 1
+            added = [(nodes, self.planned[nodes]) for nodes in add]
             why = last.text if last.limits else "one run of each shows no spread"
             yield f"{why}; one more run{' each' if len(add) > 1 else ''} at {_at(add)}", (last,)
 

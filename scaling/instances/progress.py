@@ -22,7 +22,7 @@ from scaling.instances.arms import Arm, arms_of, lost_to_memory, outcomes_by_typ
 from scaling.instances.compare import choose_arms, judge_arms
 from scaling.instances.design import Passes, Sample, follow_passes
 from scaling.outcome.outcome import JobOutcome
-from scaling.planning.plan import Key, repeats_share_seeds, type_of_job
+from scaling.planning.plan import Key, pairs_repeats, repeats_share_seeds, type_of_job
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def _summarise(
         outcomes,
         price_of(instance, config.platform.region),
         parity=config.report.parity,
-        paired=config.sweep.order == "shuffled",
+        paired=pairs_repeats(config),
         same_seeds=repeats_share_seeds(config),
     )
 

@@ -22,11 +22,13 @@ from scaling.outcome.logged import FILE, LOG, Logged, UnmatchedMetric, contradic
 from scaling.outcome.program_error import ProgramError
 from scaling.outcome.projection import (
     ASKED_BY,
+    MOST_STEPS,
     OF_ANY_PART,
     Projection,
     of_whole_run,
     project,
     steps_of,
+    why_unprojected,
 )
 from scaling.parts import Part
 from scaling.secrets import hide_in_text
@@ -148,6 +150,8 @@ class JobOutcome:
     logged: Mapping[str, float] = field(default_factory=dict)
     unmatched_metrics: tuple[UnmatchedMetric, ...] = ()
     projection: Projection | None = None
+    unprojected: str | None = None
+    """Why a job that was asked to end itself early gives no time to train; None: it does."""
 
     @property
     def completed(self) -> bool:
@@ -245,12 +249,18 @@ def read_outcome(
     phases = phase_seconds(description.get("SecondaryStatusTransitions", ()))
     status = description["TrainingJobStatus"]
     train_seconds_by = _train_seconds_by(description, metrics, logged, phases)
+    environment = description.get("Environment") or {}
     projection = project(metrics, logged.numbers, logged.steady_seconds)
     numbers = logged.numbers
     if steps_of(metrics, numbers) is not None:  # a part of the training is no time to train
         train_seconds_by = {} if projection is None else {"projected": projection.train_seconds}
         metrics = of_whole_run(metrics)
         numbers = {name: numbers[name] for name in OF_ANY_PART if name in numbers}
+    unprojected = None
+    if projection is None and status == "Completed" and ASKED_BY in environment:
+        unprojected = why_unprojected(metrics, logged.numbers, environment.get(MOST_STEPS))
+        if unprojected is not None:
+            train_seconds_by = {}
     reason = failure_reason(description)
     kind = platform_kind(description["TrainingJobArn"])
     world, wrong_world = _world_size(metrics, logged, planned.get("world_size"), point["nodes"])
@@ -282,6 +292,7 @@ def read_outcome(
         train_seconds_by=train_seconds_by,
         logged=numbers,
         projection=projection,
+        unprojected=unprojected,
         unmatched_metrics=() if kind == "simulated" else logged.unmatched,
         phases=phases,
         isolation=isolation(description),

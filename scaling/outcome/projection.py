@@ -133,6 +133,34 @@ def project(
     )
 
 
+def why_unprojected(
+    metrics: Mapping[str, Any] | None, logged: Mapping[str, float], most_steps: str | None
+) -> str | None:
+    """Why a job that was asked to end itself early, and has no projection, gives no time to train;
+    None of one that made all its steps, whose time is measured. `most_steps`: what it was told by
+    MOST_STEPS.
+    """
+    measured = positive(dig(metrics, ("train_seconds",))) or positive(logged.get("train_seconds"))
+    if measured is None:
+        return (
+            "the program says not how long it trained (train_seconds), and the platform's Training"
+            " phase may be that of a part"
+        )
+    if (steps := steps_of(metrics, logged)) is not None:
+        return (
+            f"no steady step was timed among the {steps[0]} of {steps[1]} that were made; raise"
+            " sweep.probe.max_steps, or have the program print steady_step_seconds=…"
+        )
+    planned = whole(dig(metrics, ("probe", "planned_steps"))) or whole(logged.get("planned_steps"))
+    made = whole(dig(metrics, ("steps",))) or whole(logged.get("steps"))
+    if planned is None and made is not None and str(made) == most_steps:
+        return (
+            f"the program made as many steps as sweep.probe.max_steps allows, {made}, and says not"
+            " how many a whole run makes; have it print planned_steps=…"
+        )
+    return None
+
+
 def of_whole_run(
     metrics: Mapping[str, Any] | None,
 ) -> Mapping[str, Any] | None:

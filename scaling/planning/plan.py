@@ -249,6 +249,14 @@ def repeats_share_seeds(config: BenchmarkConfig) -> bool:
     return any("{seed}" in str(value) for value in config.training.hyperparameters.values())
 
 
+def pairs_repeats(config: BenchmarkConfig) -> bool:
+    """Whether each repeat is one pass over all node counts in a new order, so that what slowed all
+    of it cancels in the ratios of its times. A sequential sweep repeats some counts only, each when
+    the design asks for it.
+    """
+    return config.sweep.order == "shuffled" and config.sweep.design != "sequential"
+
+
 def _point_order(config: BenchmarkConfig) -> Iterator[Key]:
     """Each repeat is a pass over all types and node counts, shuffled with the recorded seed."""
     generator = random.Random(config.sweep.order_seed)

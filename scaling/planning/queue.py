@@ -26,7 +26,7 @@ from scaling.planning.fail_fast import (
     next_to_start,
     reason_to_give_up,
 )
-from scaling.planning.plan import PlannedPoint, SweepPlan, letter_of
+from scaling.planning.plan import Key, PlannedPoint, SweepPlan, letter_of
 from scaling.planning.request import ResolvedInputs, build_request
 
 
@@ -100,11 +100,14 @@ class SweepQueue:
         """
         self.progress: SweepProgress | None = None
         """Of a sequential or probe sweep: what its latest look at the outcomes said."""
-        self._is_over = False
+        self.kept: tuple[Key, ...] = ()
+        """Points with jobs of earlier runs that the design no longer asks for."""
+        self._is_over = self._is_stopped = False
         self._not_asked = list(plan.points)
         self._waiting: deque[Attempt] = deque()
         self._earlier: frozenset[str] = frozenset()
         self._earlier_identities: frozenset[tuple[str, tuple[int, int, int] | None]] = frozenset()
+        self._there: frozenset[str] = frozenset()
         self._others: frozenset[str] = frozenset()
         self._never_sent: set[str] = set()
         self._quota_deadlines: dict[str, float] = {}
@@ -122,6 +125,14 @@ class SweepQueue:
         return sorted({*self._earlier, *self._others, *self.active, *had_outcome})
 
     @property
+    def asks_of_earlier(self) -> bool:
+        """Whether count_earlier() needs to know which of the sweep's jobs the platform has: where a
+        budget counts what they cost, or a design may ask for them no more.
+        """
+        sweep = self._config.sweep
+        return sweep.budget_usd is not None or sweep.design != "full"
+
+    @property
     def awaits_first_step(self) -> bool:
         """Whether jobs wait until one that runs has shown that the code reaches its first step."""
         return not self.is_proven and bool(self._waiting)
@@ -131,14 +142,13 @@ class SweepQueue:
     ) -> None:
         """The jobs that the sweep has already count, and come first, since they need no money.
 
-        `descriptions` are theirs where a budget asks what they cost. A job that was claimed and has
-        none was perhaps never sent: it starts as a new one does, within the budget.
+        `descriptions` are theirs where `asks_of_earlier`. A job that was claimed and has none was
+        perhaps never sent: it starts as a new one does, within the budget.
         """
         self._earlier = frozenset(job_names)
+        self._there = frozenset(description["TrainingJobName"] for description in descriptions)
         if self._config.sweep.budget_usd is not None:
-            self._earlier = frozenset(
-                description["TrainingJobName"] for description in descriptions
-            )
+            self._earlier = self._there
         self._earlier_identities = frozenset(
             (names.letter_of_job(name), names.parse_job_name(name)) for name in self._earlier
         )
@@ -235,7 +245,7 @@ class SweepQueue:
         self._allowance.settle(description)
         self.outcomes.append(outcome)
         self.is_proven = self.is_proven or outcome.completed
-        if not outcome.completed:
+        if not outcome.completed and attempt.point.key(self._config) not in self.kept:
             further = Attempt(attempt.point, attempt.number + 1, attempt.tries_left)
             (self._waiting.append if self._is_new(further) else self._waiting.appendleft)(further)
         self._leave_out_lost()
@@ -264,7 +274,7 @@ class SweepQueue:
         how many these are.
         """
         left = len(self._waiting) + 1
-        self._is_over = True
+        self._is_over = self._is_stopped = True
         self._waiting.clear()
         return left
 
@@ -304,8 +314,14 @@ class SweepQueue:
         of a full sweep all at once. None once the sweep was stopped or given up, or a limit of the
         whole sweep has refused an attempt.
         """
-        if self._waiting or self.active or self._is_over:
+        if self._waiting or self.active:
             return
+        if not self._is_over:
+            self._ask_design()
+        if not self._waiting and not self._is_stopped:
+            self._keep()
+
+    def _ask_design(self) -> None:
         self.progress = sweep_progress(self._config, self.outcomes)
         asked = None if self.progress is None else set(self.progress.next_keys)
         now = [
@@ -314,6 +330,26 @@ class SweepQueue:
         self._not_asked = [point for point in self._not_asked if point not in now]
         tries = self._config.sweep.max_attempts - 1
         self._waiting = deque(sorted((Attempt(point, 1, tries) for point in now), key=self._is_new))
+
+    def _keep(self) -> None:
+        """What an earlier run has paid for stays in the report where the design asks for it no
+        more, since its answer has moved; none of it is tried again.
+        """
+        kept = []
+        for name in sorted(self._there):
+            nodes, repeat, number = names.parse_job_name(name) or (0, 0, 0)
+            for point in self._not_asked:
+                attempt = Attempt(point, number, 0)
+                if (point.nodes, point.repeat) == (nodes, repeat) and name == self._name(attempt):
+                    kept.append(attempt)
+        points = [attempt.point for attempt in kept]
+        self._not_asked = [point for point in self._not_asked if point not in points]
+        self.kept += tuple(dict.fromkeys(point.key(self._config) for point in points))
+        self._waiting = deque(kept)
+
+    def _name(self, attempt: Attempt) -> str:
+        request = build_request(self._config, attempt.point, self._inputs, attempt.number)
+        return str(request["TrainingJobName"])
 
     def _count_others(self, claimed: frozenset[str]) -> None:
         """Jobs that another run of this sweep has claimed since this one began:

@@ -22,7 +22,12 @@ from scaling.analysis.speedup import (
 )
 from scaling.design.advice import spared
 from scaling.design.of_sweep import progress_of
-from scaling.design.probe import find_check, projected_notes
+from scaling.design.probe import (
+    find_checks,
+    kind_of_job,
+    projected_notes,
+    unprojected_notes,
+)
 from scaling.design.sequential import Progress
 from scaling.fits.assumption import assumption
 from scaling.fits.extrapolation import EXTRAPOLATION_FACTOR
@@ -30,7 +35,7 @@ from scaling.fits.fit import fit_laws
 from scaling.fits.models import Fits
 from scaling.outcome.outcome import JobOutcome, PlatformKind, TrainClock
 from scaling.planning.fail_fast import given_up_caveat
-from scaling.planning.plan import POLICY_LABELS, SweepPlan, repeats_share_seeds
+from scaling.planning.plan import POLICY_LABELS, SweepPlan, pairs_repeats, repeats_share_seeds
 from scaling.report.caveats import find_caveats
 from scaling.report.evidence import Evidence
 from scaling.report.headline import write_headline
@@ -86,7 +91,7 @@ def analyse(
     platform = _platform(outcomes)
     price = price or unknown_price(platform.instance_type, "none was given")
     # By the order that was planned, before any time is seen (docs/statistics.md).
-    paired = config is not None and config.sweep.order == "shuffled"
+    paired = config is not None and pairs_repeats(config)
     rows, runs = summarise_runs(
         outcomes,
         price,
@@ -97,12 +102,12 @@ def analyse(
     )
     clock = choose_train_clock(outcomes)
     runs.sort(key=attrgetter("outcome.nodes", "outcome.repeat", "outcome.attempt"))
-    points = _list_points(runs)
+    points = _list_points(runs, config)
     baseline = baseline_of(rows)
     conditions = _conditions(platform, clock, outcomes, points, provenance, config)
     is_sequential = config is not None and config.sweep.design == "sequential"
     recommendation = recommend(rows, rules.recommendation, progress if is_sequential else None)
-    check = find_check(config, runs)
+    check, other_checks = find_checks(config, runs, progress)
     report = ScalingReport(
         sweep_id=sweep_id,
         title=(rules.title or config.name) if config is not None else sweep_id,
@@ -116,6 +121,7 @@ def analyse(
             clock,
             policy=conditions.batch_policy,
             check=check,
+            other_checks=other_checks,
         ),
         platform=platform,
         policy=conditions.batch_policy,
@@ -131,6 +137,7 @@ def analyse(
         pareto=pareto_front(rows),
         recommendation=recommendation,
         check=check,
+        other_checks=other_checks,
         fits=_fits(rows, points, conditions),
         caveats=(),
         config=hide_in_config(config) if config is not None else None,
@@ -139,8 +146,9 @@ def analyse(
     caveats = (
         *filter(None, [given_up_caveat(planned, outcomes)]),
         *find_unmatched(outcomes),
-        *spared(config, progress),
-        *projected_notes(config, rows, check, progress),
+        *spared(config, progress, {(each.nodes, each.repeat) for each in outcomes}),
+        *unprojected_notes(outcomes),
+        *projected_notes(config, rows, check, progress, other_checks),
         *find_caveats(Evidence(report, planned, rules.parity.tolerance)),
         *_installed_at_start(provenance),
         *_changed_dataset(provenance),
@@ -269,17 +277,18 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _list_points(runs: Sequence[Run]) -> tuple[Point, ...]:
+def _list_points(runs: Sequence[Run], config: BenchmarkConfig | None) -> tuple[Point, ...]:
     """Each attempt as the report keeps it, in the order of the runs."""
     reused = {run.outcome.reused_by_job for run in runs}
-    return tuple(_point(run, reused) for run in runs)
+    return tuple(_point(run, reused, config) for run in runs)
 
 
-def _point(run: Run, reused: Collection[str | None]) -> Point:
+def _point(run: Run, reused: Collection[str | None], config: BenchmarkConfig | None) -> Point:
     """`reused` holds the names of the jobs that started in a pool which another one kept."""
     outcome = run.outcome
     own = {
         "used": run.used,
+        "kind": "run" if config is None else kind_of_job(config, outcome.repeat),
         "log_tail": () if outcome.completed else outcome.log_tail,
         "start": _started(outcome, reused),
         "interruptions": _whole(outcome, "interruptions"),

@@ -8,7 +8,7 @@ from datetime import date, datetime
 from statistics import median
 
 from scaling.analysis.intervals import MIN_REPEATS
-from scaling.analysis.odd_data import find_confounded, find_odd, other_unit
+from scaling.analysis.odd_data import find_confounded, find_even_steps, find_odd, other_unit
 from scaling.analysis.speedup import is_unconfirmed
 from scaling.formats import (
     counted,
@@ -261,8 +261,20 @@ def _repeats(evidence: Evidence) -> Iterator[str]:
 
 def _odd(evidence: Evidence) -> Iterator[str]:
     yield from find_confounded(evidence.started)
-    times = evidence.report.train_seconds_by_nodes()
-    yield from find_odd(times, {row.nodes: row.train for row in evidence.report.summary})
+    report = evidence.report
+    advice = report.recommendation
+    # whose design judges by the spread of two runs
+    least = 2 if advice is not None and advice.basis == "sequential" else MIN_REPEATS
+    statistics_at = {row.nodes: row.train for row in report.summary}
+    yield from find_odd(report.train_seconds_by_nodes(), statistics_at, least)
+    even = {point.nodes for point in evidence.used if _has_even_steps(point)}
+    if report.platform.kind != "simulated":  # whose steps are all alike
+        yield from find_even_steps(sorted(even))
+
+
+def _has_even_steps(point: Point) -> bool:
+    parts = () if point.projection is None else point.projection.parts
+    return any(part.name == "steps" and part.error_seconds == 0 for part in parts)
 
 
 def _interruptions(evidence: Evidence) -> Iterator[str]:

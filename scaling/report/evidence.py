@@ -29,10 +29,11 @@ class Evidence:
 
     @cached_property
     def untimed(self) -> list[int]:
-        """The node count of each completed run that is left out for want of a time; the check of
-        a probe sweep is none of them.
+        """The node count of each completed run that is left out for want of a time; a check that
+        has one is none of them.
         """
-        check = self.report.check
+        report = self.report
+        checks = [check.job_name for check in (report.check, *report.other_checks) if check]
         return [
             point.nodes
             for point in self.report.points
@@ -41,7 +42,7 @@ class Evidence:
             and not point.spot
             and not point.launch_path_only
             and not is_starved(point)
-            and (check is None or point.job_name != check.job_name)
+            and point.job_name not in checks
         ]
 
     @cached_property

@@ -44,6 +44,7 @@ def write_headline(
     clock: TrainClock | None = None,
     policy: str | None = None,
     check: Check | None = None,
+    other_checks: Sequence[Check] = (),
 ) -> str:
     """The recommendation and its numbers, then how many of the `jobs` did not complete.
 
@@ -60,6 +61,9 @@ def write_headline(
     if clock == "projected" and baseline is not None:
         sentence += "; projected from probes"
         sentence += f", checked by a whole run: {check.text}" if check else ", not checked"
+        if check is None and other_checks:
+            also = join_words(each.text for each in other_checks)
+            sentence += f" there; whole runs elsewhere: {also}"
     failed = sum(row.n_failed for row in rows)
     if failed and baseline is not None:
         sentence += f"; {failed} of {counted(jobs, 'job')} did not complete"

@@ -14,7 +14,7 @@ from scaling.analysis.advice import Recommendation
 from scaling.analysis.cost import Price, RunCosts
 from scaling.analysis.parity import FinalMetric
 from scaling.analysis.speedup import Baseline, SummaryRow
-from scaling.design.probe import Check
+from scaling.design.probe import Check, JobKind
 from scaling.fits.models import Fits
 from scaling.instances.model import InstanceComparison
 from scaling.outcome.outcome import Clocks, PlatformKind, TrainClock
@@ -116,6 +116,14 @@ class Point(Part):
     attempt: int = Field(description="Which attempt at this repeat, from 1.")
     job_name: str = Field(
         description="Training job, or the line of the table the numbers were given in."
+    )
+    kind: JobKind = Field(
+        default="run",
+        exclude_if=lambda kind: kind == "run",
+        description=(
+            "Of a probe sweep. probe: it may end itself early; check: a whole run, compared with"
+            " what is projected at its count. Not there: a whole run of another design."
+        ),
     )
     status: str = Field(description="Completed, Failed or Stopped.")
     used: bool = Field(
@@ -293,7 +301,16 @@ class ScalingReport(Part):
     check: Check | None = Field(
         default=None,
         exclude_if=lambda check: check is None,
-        description="Of a probe sweep, the whole run that checks it; not there: none did.",
+        description=(
+            "Of a probe sweep, the whole run at the count that is recommended; not there: none."
+        ),
+    )
+    other_checks: tuple[Check, ...] = Field(
+        default=(),
+        exclude_if=lambda checks: not checks,
+        description=(
+            "Whole runs that checked other counts, before the answer moved; not there: none."
+        ),
     )
     instances: InstanceComparison | None = Field(
         default=None,

@@ -34,6 +34,7 @@ _NESTED: Mapping[str, tuple[type[BaseModel], str]] = {
 }
 _LEFT_OUT = ("log_tail", "other_log_tail")
 _LEFT_OUT_OF_NESTED = ("parts",)
+_OF_PROBES = ("kind", "projection")
 # Mappings with keys of their own: phases.Training becomes phases_Training.
 _OPEN = ("phases", "planned", "utilisation", "train_seconds_by", "logged")
 # What a spreadsheet takes for a formula (OWASP, CSV Injection).
@@ -48,7 +49,7 @@ def render_csv(report: ScalingReport) -> str:
     columns = [
         column
         for name in Point.model_fields
-        if name not in _LEFT_OUT and (name != "projection" or _has_projections(points))
+        if name not in _LEFT_OUT and (name not in _OF_PROBES or _is_probed(report))
         for column in _columns(name, [getattr(point, name) for point in points])
     ]
     # Rows of several sweeps end up in one sheet: each says what its nodes were.
@@ -71,9 +72,9 @@ def _label(report: ScalingReport, point: Point) -> str:
     return kind_label(platform)
 
 
-def _has_projections(points: Sequence[Point]) -> bool:
+def _is_probed(report: ScalingReport) -> bool:
     """Only a probe sweep has these columns."""
-    return any(point.projection is not None for point in points)
+    return any(point.kind != "run" for point in report.points)
 
 
 def _columns(name: str, values: Sequence[Any]) -> Iterator[tuple[str, Sequence[Any]]]:

@@ -80,8 +80,10 @@ def row_source(report: ScalingReport, row: SummaryRow) -> str:
 def point_source(report: ScalingReport, point: Point) -> str:
     """A run's best source, and where it is not the curve's, what the curve took of it."""
     own = source_text(point.train_clock)
-    if report.check is not None and report.check.job_name == point.job_name:
-        return f"{own} {format_seconds(point.clocks.train_seconds)}, the check"
+    if point.kind == "check":
+        is_it = report.check is not None and report.check.job_name == point.job_name
+        which = "the check" if is_it else "a check of its own count"
+        return f"{own} {format_seconds(point.clocks.train_seconds)}, {which}"
     if point.used and point.projection is not None:
         return _probe_text(point.projection)
     if not point.used or point.train_clock == report.train_clock:

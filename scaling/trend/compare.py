@@ -406,6 +406,13 @@ def _notes(a: ScalingReport, b: ScalingReport, rows: Sequence[ComparedRow]) -> t
     notes = []
     if a.points == b.points:
         notes.append("A and B hold the same runs: this is a sweep compared with itself.")
+    projected = [name for name, each in (("A", a), ("B", b)) if each.train_clock == "projected"]
+    if len(projected) == 1:
+        measured = "B" if projected == ["A"] else "A"
+        notes.append(
+            f"T({projected[0]}) is projected from probes, T({measured}) is measured: what a probe"
+            " can't foretell (docs/probe.md) looks like a difference."
+        )
     few = [
         row.nodes
         for row in rows

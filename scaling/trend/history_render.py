@@ -79,7 +79,7 @@ def history_plot(benchmark: str, trends: Sequence[Trend], extension: str) -> byt
 
 def _table(title: str, trend: Trend) -> Any:
     table = Table(title=Text(title), box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
-    for heading in ("N", "sweep", "n", "T", "S", "E", "cost"):
+    for heading in ("N", "sweep", "n", "T", "S", "E", _cost_heading(trend)):
         table.add_column(heading, justify="left" if heading == "sweep" else "right", no_wrap=True)
     before = None
     for point in trend.points:
@@ -88,6 +88,11 @@ def _table(title: str, trend: Trend) -> Any:
         before = point.nodes
         table.add_row(*(Text(cell) for cell in _cells(point)))
     return table
+
+
+def _cost_heading(trend: Trend) -> str:
+    """The history keeps what a job was billed, and a probe is billed for a part of a run."""
+    return "cost of a probe" if trend.conditions.get("train_clock") == "projected" else "cost"
 
 
 def _cells(point: TrendPoint) -> tuple[str, ...]:
@@ -149,7 +154,10 @@ def _draw(benchmark: str, trends: Sequence[Trend]) -> Figure:
             lambda p: p.efficiency,
             lambda p: p.efficiency_interval,
         )
-        _draw_panel(panels[2], trend, "cost of a run, USD", lambda p: p.total_usd, lambda p: None)
+        job = "probe" if trend.conditions.get("train_clock") == "projected" else "run"
+        _draw_panel(
+            panels[2], trend, f"cost of a {job}, USD", lambda p: p.total_usd, lambda p: None
+        )
         part.legend(
             *panels[0].get_legend_handles_labels(),
             loc="outside right upper",

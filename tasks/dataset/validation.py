@@ -16,6 +16,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,13 @@ from configs.dataset import DatasetConfig, ExpectationConfig
 from configs.models import PlatformConfig
 from scaling import names
 from tasks.dataset.data_docs import render_data_docs
+from tasks.dataset.findings import (
+    Repeats,
+    age_failures,
+    dataset_report,
+    file_report,
+    unreadable_report,
+)
 from tasks.dataset.judging.columns import OF_THE_SCHEMA, needed_columns
 from tasks.dataset.judging.tables import (
     ColumnTypes,
@@ -32,9 +40,7 @@ from tasks.dataset.judging.tables import (
     local_files,
     read_tables,
 )
-from tasks.dataset.validation_messages import MAX_EXAMPLES, describe
 from tasks.dataset.validation_report import (
-    Failure,
     FileReport,
     InvalidExpectations,
     NoFiles,
@@ -54,12 +60,12 @@ if TYPE_CHECKING:
     from great_expectations.core import ExpectationValidationResult
     from great_expectations.expectations.expectation import Expectation
 
-SECONDS_PER_DAY = 86_400.0
+    from tasks.dataset.judging.repeats import RepeatedRows
+
 MAX_FRAME_BYTES = 1 << 30
-"""Bytes of a file's columns that are in memory for Great Expectations at a time, by an estimate of
-8 for each value; above, each expectation has its own columns alone.
+"""Bytes of a file's columns that are in memory for Great Expectations at a time, but those of one
+expectation at least. Of all files' columns that have to be unique four times less are.
 """
-_BYTES_PER_VALUE = 8
 
 
 def validate_dataset(
@@ -82,43 +88,25 @@ def validate_tables(
     tables_at: Iterable[TableFile], dataset: DatasetConfig, *, now: datetime
 ) -> ValidationReport:
     """Check at least one file, here or in S3. Raises InvalidExpectations."""
-    suite = _build_expectations(dataset.expectations)  # refused before the first file is read
+    suite = build_expectations(dataset.expectations)  # refused before the first file is read
     files = list(tables_at)
-    reports, keys = [], []
+    reports = []
+    key = _key_of(dataset)
     meter = Meter(f"validation of {dataset.name}", len(files), "files", "dataset")
-    tables = read_tables(files, dataset.format == "parquet", suite)
+    tables = read_tables(files, dataset.format == "parquet", suite, MAX_FRAME_BYTES)
     types = ColumnTypes()
     for file, table in zip(files, tables, strict=True):
         if not isinstance(table, Unreadable):
-            types.add(file.name, table)
-        report, key = _check_file(table, file.name, dataset)
-        reports.append(report)
-        keys.append(key)
+            types.add(file.name, table.types)
+        reports.append(_check_file(table, file.name, dataset, key))
+        if not isinstance(table, Unreadable):
+            table.forget_rows()
         meter.add()
-    rows = sum(report.rows or 0 for report in reports)
-    over_all = (
-        _row_total_failures(dataset, rows)
-        if any(report.rows is not None for report in reports)
-        else []
-    )
-    over_all += [
-        _failure("column_types", None, message, column=column)
-        for column, message in types.changed.items()
-    ]
-    over_all += _uniqueness_failures(dataset, [key for key in keys if key is not None])
-    over_all += _age_failures(dataset, {file.name: file.modified for file in files}, now)
-    return ValidationReport(
-        dataset=dataset.name,
-        validated_at=now,
-        suite=dataset.expectations,
-        success=not over_all and all(report.success for report in reports),
-        rows=rows,
-        files=tuple(reports),
-        dataset_failures=tuple(over_all),
-    )
+    modified = {file.name: file.modified for file in files}
+    return dataset_report(dataset, reports, types, _repeats(key), modified, now)
 
 
-def _build_expectations(specs: Sequence[ExpectationConfig]) -> list[Expectation]:
+def build_expectations(specs: Sequence[ExpectationConfig]) -> list[Expectation]:
     """The expectation objects, numbered in `meta`. Raises InvalidExpectations naming every bad one.
 
     Each is built by its own class: given a list, ExpectationSuite drops what it doesn't know and
@@ -175,48 +163,35 @@ def _explain_arguments(error: Exception) -> str:
     return "; ".join(lines) or str(error)
 
 
+def _key_of(dataset: DatasetConfig) -> RepeatedRows | None:
+    """What the rows of all files are looked for repeats with; None where nothing has to be
+    unique.
+    """
+    from tasks.dataset.judging.repeats import RepeatedRows
+
+    columns = dataset.unique_columns
+    return RepeatedRows(columns, MAX_FRAME_BYTES) if columns else None
+
+
 def _check_file(
-    table: Table | Unreadable, name: str, dataset: DatasetConfig
-) -> tuple[FileReport, pd.DataFrame | None]:
-    """The file's report and its key columns, which the check across files needs."""
+    table: Table | Unreadable, name: str, dataset: DatasetConfig, key: RepeatedRows | None
+) -> FileReport:
+    """The file's report; its key columns are added to `key`."""
     try:
         if isinstance(table, Unreadable):
             raise table
         results = _judge(table, dataset)
-        missing = [column for column in dataset.unique_columns if column not in table.columns]
-        has_key = bool(dataset.unique_columns) and not missing
-        key = table.read(dataset.unique_columns) if has_key else None
+        if key is not None and set(dataset.unique_columns) <= set(table.columns):
+            key.add(name, partial(table.read, dataset.unique_columns))
     except Unreadable as error:
-        failure = _failure("readable", name, f"{name} can't be read as {dataset.format}: {error}")
-        return (
-            FileReport(file=name, rows=None, success=False, expectations=0, failures=(failure,)),
-            None,
-        )
-    failures = [
-        _from_result(result, dataset.expectations[index], index, name, table.rows)
-        for index, result in sorted(results.items())
+        return unreadable_report(dataset, name, str(error))
+    failed = {
+        index: (result.to_json_dict()["result"], result.exception_info)
+        for index, result in results.items()
         if not result.success
-    ]
+    }
     judged = table.proven | set(results)
-    for index in sorted(set(range(len(dataset.expectations))) - judged):
-        kind = dataset.expectations[index].type
-        failures.append(
-            _failure(kind, name, f"Great Expectations gave no result for {kind} (file {name})")
-        )
-    if missing:
-        message = (
-            f"unique_columns names {', '.join(map(repr, missing))}, not in {name};"
-            f" {_columns_of(table.columns)}"
-        )
-        failures.append(_failure("unique_columns", name, message, column=", ".join(missing)))
-    report = FileReport(
-        file=name,
-        rows=table.rows,
-        success=all(failure.severity != "critical" for failure in failures),
-        expectations=len(judged),
-        failures=tuple(failures),
-    )
-    return report, None if key is None else key.assign(**{_FILE: name})
+    return file_report(dataset, name, table.rows, table.columns, judged, failed)
 
 
 def _judge(table: Table, dataset: DatasetConfig) -> dict[int, ExpectationValidationResult]:
@@ -232,13 +207,20 @@ def _judge(table: Table, dataset: DatasetConfig) -> dict[int, ExpectationValidat
 
 
 def _groups(table: Table, specs: Sequence[ExpectationConfig], chosen: list[int]) -> list[list[int]]:
-    """Positions that are judged on one frame: all of them, or one at a time where the columns of
-    all would take more than MAX_FRAME_BYTES.
+    """Positions that are judged on one frame: as many as have their columns within
+    MAX_FRAME_BYTES, but one at least.
     """
-    if not chosen:
-        return []
-    size = table.rows * len(_needed(table, specs, chosen)) * _BYTES_PER_VALUE
-    return [chosen] if size <= MAX_FRAME_BYTES else [[index] for index in chosen]
+    groups: list[list[int]] = []
+    for index in chosen:
+        if groups and _frame_bytes(table, specs, [*groups[-1], index]) <= MAX_FRAME_BYTES:
+            groups[-1].append(index)
+        else:
+            groups.append([index])
+    return groups
+
+
+def _frame_bytes(table: Table, specs: Sequence[ExpectationConfig], chosen: list[int]) -> int:
+    return table.frame_bytes(_needed(table, specs, chosen))
 
 
 def _needed(table: Table, specs: Sequence[ExpectationConfig], chosen: Sequence[int]) -> list[str]:
@@ -255,12 +237,6 @@ def _run_some(
         return {}
     results = _run_expectations(frame, [specs[index] for index in chosen])
     return {chosen[index]: result for index, result in results.items()}
-
-
-_FILE = "nodesweep file name"
-"""Column that carries each row's file through the check across files;
-spaces keep it apart from real columns.
-"""
 
 
 def _run_expectations(
@@ -285,7 +261,7 @@ def _run_expectations(
     )
     context = gx.get_context(mode="ephemeral", project_config=quiet)
     asset = context.data_sources.add_pandas("files").add_dataframe_asset("file")
-    suite = gx.ExpectationSuite(name="expectations", expectations=_build_expectations(specs))
+    suite = gx.ExpectationSuite(name="expectations", expectations=build_expectations(specs))
     definition = gx.ValidationDefinition(
         name="file",
         data=asset.add_batch_definition_whole_dataframe("all"),
@@ -303,140 +279,26 @@ def _run_expectations(
     }
 
 
-def _from_result(
-    result: ExpectationValidationResult, spec: ExpectationConfig, index: int, file: str, rows: int
-) -> Failure:
-    """A failure in our words. What could not be evaluated is critical whatever its severity:
-    nothing was checked.
-    """
-    details = _json_mapping(result.to_json_dict()["result"])
-    raised = _raised_message(result.exception_info)
-    finding = describe(spec, details, rows=rows, file=file, raised=raised)
-    return Failure(
-        expectation=spec.type,
-        index=index,
-        column=finding.column,
-        severity="critical" if raised else spec.severity,
-        file=file,
-        unexpected_count=details.get("unexpected_count"),
-        unexpected_percent=details.get(
-            "unexpected_percent_total", details.get("unexpected_percent")
-        ),
-        examples=finding.examples,
-        message=finding.message,
-    )
-
-
-def _json_mapping(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _raised_message(exception_info: Mapping[str, Any] | None) -> str | None:
-    """The text of the exception inside a result: flat in some versions' results, one entry per
-    metric in others.
-    """
-    info = exception_info or {}
-    for entry in [info, *(value for value in info.values() if isinstance(value, Mapping))]:
-        if entry.get("raised_exception"):
-            return str(entry.get("exception_message") or "no reason given")
-    return None
-
-
-def _row_total_failures(dataset: DatasetConfig, rows: int) -> list[Failure]:
-    failures = []
-    if rows == 0:
-        failures.append(_failure("rows", None, "no file has a row; there is nothing to train on"))
-    if dataset.min_rows is not None and rows < dataset.min_rows:
-        failures.append(
-            _failure(
-                "min_rows",
-                None,
-                f"{rows} rows in all files together, min_rows is {dataset.min_rows}",
-            )
-        )
-    if dataset.max_rows is not None and rows > dataset.max_rows:
-        failures.append(
-            _failure(
-                "max_rows",
-                None,
-                f"{rows} rows in all files together, max_rows is {dataset.max_rows}",
-            )
-        )
-    return failures
-
-
-def _uniqueness_failures(dataset: DatasetConfig, keys: Sequence[pd.DataFrame]) -> list[Failure]:
-    """Rows whose key occurs more than once over all files."""
-    import pandas as pd
-
-    if not keys:
-        return []
-    columns = list(dataset.unique_columns)
-    rows = pd.concat(keys, ignore_index=True)
-    repeated = rows[rows.duplicated(subset=columns, keep=False)]
-    if repeated.empty:
-        return []
-    surplus = int(rows.duplicated(subset=columns).sum())
-    examples = tuple(
-        ", ".join(str(value) for value in key)[:80]
-        for key in repeated[columns].drop_duplicates().to_numpy()[:MAX_EXAMPLES]
-    )
-    shown = ", ".join(columns[:3]) + (f" and {len(columns) - 3} more" if len(columns) > 3 else "")
-    where = ", ".join(sorted(repeated[_FILE].unique())[:MAX_EXAMPLES])
-    message = (
-        f"unique_columns ({shown}): {surplus} of {len(rows)} rows repeat another row's values, e.g."
-        f" {'; '.join(examples)} (in {where})"
-    )
-    failure = _failure("unique_columns", None, message, column=", ".join(columns))
-    update = {
-        "unexpected_count": surplus,
-        "unexpected_percent": 100 * surplus / len(rows),
-        "examples": examples,
-    }
-    return [failure.model_copy(update=update)]
+def _repeats(key: RepeatedRows | None) -> Repeats | str | None:
+    """Rows whose key occurs more than once over all files, or why that can't be told."""
+    try:
+        found = key.find() if key is not None else None
+    except Unreadable as error:
+        return f"a file could not be read a second time: {error}"
+    except TypeError as error:
+        return f"their values can't be compared: {error}"
+    if found is None:
+        return None
+    examples = tuple(", ".join(map(str, values))[:80] for values in found.examples)
+    return Repeats(found.surplus, found.rows, examples, found.files)
 
 
 def check_age(dataset: DatasetConfig, modified: Mapping[str, float]) -> None:
     """Whether files that are no tables, {name: modification, unix seconds}, are new enough.
     Raises DatasetRefused.
     """
-    for failure in _age_failures(dataset, modified, datetime.now(UTC)):
+    for failure in age_failures(dataset, modified, datetime.now(UTC)):
         raise DatasetRefused(f"dataset {dataset.name!r}: {failure.message}")
-
-
-def _age_failures(
-    dataset: DatasetConfig, modified: Mapping[str, float], now: datetime
-) -> list[Failure]:
-    """Stale data: even the newest file is older than max_age_days."""
-    if dataset.max_age_days is None:
-        return []
-    newest = max(modified, key=lambda name: modified[name])
-    modified_at = datetime.fromtimestamp(modified[newest], UTC)
-    age_days = (now - modified_at).total_seconds() / SECONDS_PER_DAY
-    if age_days <= dataset.max_age_days:
-        return []
-    message = (
-        f"the newest file, {newest}, was modified {modified_at:%Y-%m-%d %H:%M} UTC, {age_days:.1f}"
-        f" days ago; max_age_days is {dataset.max_age_days:g}. Refresh the data or raise the limit"
-    )
-    return [_failure("max_age_days", None, message)]
-
-
-def _failure(
-    expectation: str, file: str | None, message: str, column: str | None = None
-) -> Failure:
-    return Failure(
-        expectation=expectation, column=column, severity="critical", file=file, message=message
-    )
-
-
-def _columns_of(columns: Sequence[object]) -> str:
-    names = [str(column) for column in columns]
-    return (
-        "its columns: "
-        + ", ".join(names[:10])
-        + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-    )
 
 
 def store_data_docs(

@@ -26,6 +26,7 @@ _VARIABLE = re.compile(r"\$(?:\{(?P<braced>\w+)(?::-(?P<default>[^}]*))?\}|(?P<p
 # A type per device that sagemaker.core knows: it knows fewer types than the catalogue,
 # and emulated ones not at all.
 _SAMPLE_TYPES = {"cpu": "ml.m5.xlarge", "gpu": "ml.g5.xlarge", "neuron": "ml.trn1.2xlarge"}
+_NO_REPOSITORY = "RepositoryNotFoundException"
 _SMP_VERSIONS = ("2.0.1", "2.1.2", "2.2.0", "2.3.1", "2.4.1", "2.5.1")
 """PyTorch of the SMP v2 containers (AWS developer guide, SMP v2 release notes). sagemaker-core's
 table mixes them with versions of the library itself, and makes a URI of those too, for which there
@@ -238,6 +239,13 @@ def by_digest(platform: PlatformConfig, reference: str) -> str | None:
     except (BotoCoreError, ClientError, LookupError) as error:
         if isinstance(error, ClientError) and is_transient(error):
             raise
+        if isinstance(error, ClientError) and error.response["Error"]["Code"] == _NO_REPOSITORY:
+            # Where the build needs the base, it says so. Nodes on this machine need none.
+            logger.info(
+                "base image %s is in no registry that is known here; its name stands for it",
+                reference,
+            )
+            return None
         logger.warning(
             "base image %s: its digest is unknown (%s); the image is named by the base's name, so a"
             " base that changed under it is not noticed. Pin it: …@sha256:…",

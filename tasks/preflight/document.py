@@ -13,40 +13,45 @@ from tasks.preflight.rule import AccountRule
 _HEAD = """\
 # Preflight: what is checked before anything is spent
 
-Made by `python -m tasks.preflight.document > docs/preflight.md`; edit the rules, not this file.
+What does nodesweep refuse before it starts a job, and what do you do then? This page is made by
+`python -m tasks.preflight.document > docs/preflight.md`. Edit the rules, not this file.
 
     nodesweep plan CONFIG             the offline rules: no call, no credentials
     nodesweep plan CONFIG --online    those, then the account: quotas, network, role, bucket,
                                       image, current price
 
-`nodesweep run` begins with the same rules. Offline rules come first, and where one is broken
-nothing is called. Every problem is named at once (exit code 3), with its field and what to do;
-hints and notices refuse nothing. A sweep that is refused has started no job and sent no data.
+`nodesweep run` begins with the same rules. Offline rules come first. Where one is broken, nothing
+is called. Every problem is named at once (exit code 3), with its field and what to do. Hints and
+notices refuse nothing. A sweep that is refused has started no job and sent no data.
 """
 _ACCOUNT = """\
 ## Online rules
 
-Read calls only, side by side, a few seconds in all. Where the credentials may not make a call, or
-the endpoint has no such service, the rule is skipped with a notice that names the action. Missing
-or expired credentials end the command (exit code 1).
+They make read calls only, side by side, a few seconds in all. Where the credentials may not make a
+call, or the endpoint has no such service, the rule is skipped with a notice that names the action.
+Missing or expired credentials end the command (exit code 1).
 """
 _PRICE = """\
-The current price is asked for, too: the Price List's rate for training on the type in the region
-(`pricing:GetProducts`). Where none is found a notice says so and the catalogue's is used;
-`sweep.budget_usd` is checked again at the rate found. It is the one in the plan's cost bound and
-in the report, with the source "AWS Price List Query API" and the day it was read, and is kept for
-7 days in `$XDG_CACHE_HOME/nodesweep/prices.json` (`~/.cache/nodesweep/prices.json`).
+**The current price** is asked for, too: the Price List's rate for training on the type in the
+region (`pricing:GetProducts`). Where none is found, a notice says so and the catalogue's is used.
+`sweep.budget_usd` is checked again at the rate found. That rate is the one in the plan's cost bound
+and in the report, with the source "AWS Price List Query API" and the day it was read. It is kept
+for 7 days in `$XDG_CACHE_HOME/nodesweep/prices.json` (`~/.cache/nodesweep/prices.json`).
 
-An emulated node (`ml.local.*`) draws on no quota, joins no VPC, assumes no role and has no price;
-only bucket, image and repository are asked for, and a notice says so.
+**An emulated node** (`ml.local.*`) draws on no quota, joins no VPC, assumes no role and has no
+price. Only bucket, image and repository are asked for, and a notice says so.
 
-The simulation covers, as the developer guide lists them for CreateTrainingJob: `s3:GetObject`,
-`s3:PutObject` on the jobs' output below `platform.prefix` and `s3:ListBucket` there
-(`s3:prefix`); `s3:GetObject` on the dataset, on own code and on S3 channels; log streams in
-`/aws/sagemaker/TrainingJobs`; `cloudwatch:PutMetricData` (`cloudwatch:namespace`);
-`ecr:GetAuthorizationToken`, and `ecr:BatchGetImage` and `ecr:GetDownloadUrlForLayer` on the
-repository of the image that the jobs run: with a layer of packages on `image.uri` that is
-`image.repository`; in a VPC, the network interfaces.
+**The simulation of the role** covers what the developer guide lists for CreateTrainingJob:
+
+- the dataset, own code and S3 channels: `s3:GetObject`;
+- the jobs' output below `platform.prefix`: `s3:GetObject`, `s3:PutObject` and `s3:ListBucket`
+  (`s3:prefix`);
+- log streams in `/aws/sagemaker/TrainingJobs`;
+- metrics: `cloudwatch:PutMetricData` (`cloudwatch:namespace`);
+- the image: `ecr:GetAuthorizationToken`, and on its repository `ecr:BatchGetImage` and
+  `ecr:GetDownloadUrlForLayer`. It is the repository of the image that the jobs run: with a layer
+  of packages on `image.uri` that is `image.repository`;
+- in a VPC, the network interfaces.
 
 ### IAM actions of whoever runs the preflight
 """
@@ -60,21 +65,22 @@ They look at the config, the catalogue, the plan, and the files on this machine 
 code are made of.
 """
 _TAIL = """\
-"The image" of these rules is an AWS container known by its name: `image.uri` in AWS's account, or
-`image.base_image` and `image.framework` under the shipped program with `requirements-on-dlc`.
-Where you build more on a container the same sentences are hints, and of an image with another
-name nothing is assumed. Where each limit was read stands at its rule, in
-`scaling/rules/distribution/containers.py` and `program.py`; none was seen on AWS.
+**"The image"** of these rules is an AWS container known by its name: `image.uri` in AWS's account,
+or `image.base_image` and `image.framework` under the shipped program with `requirements-on-dlc`.
+Where you build more on a container, the same sentences are hints. Of an image with another name
+nothing is assumed. Where each limit was read stands at its rule, in
+`scaling/rules/distribution/containers.py` and `program.py`. None was seen on AWS.
 
-A fact that the catalogue does not hold is null, and a hint names what is not checked for it, such
+**A fact that the catalogue does not hold** is null. A hint names what is not checked for it, such
 as EFA on `ml.p2.*` and the NeuronCores of `ml.trn2.48xlarge`, which the job itself groups.
-`configs/instance_types.json` is made by `python -m configs.make_instance_types` out of botocore
-(which types there are), moto (EC2's recorded answers) and sagemaker-core (GPUs of retired types);
-prices, emulated types and facts from elsewhere are kept in `configs/instances.yaml`, each with
-its source and day.
 
-[distribution.md](distribution.md) has the kinds of distribution; patterns and bounds of single
-fields are the config's own, and so are directories that are not there (exit code 2):
+**The catalogue** `configs/instance_types.json` is made by `python -m configs.make_instance_types`.
+Its sources are botocore (which types there are), moto (EC2's recorded answers) and sagemaker-core
+(GPUs of retired types). Prices, emulated types and facts from elsewhere are kept in
+`configs/instances.yaml`, each with its source and day.
+
+**Elsewhere**: [distribution.md](distribution.md) has the kinds of distribution. Patterns and bounds
+of single fields are the config's own, and so are directories that are not there (exit code 2):
 [config.md](config.md).
 """
 

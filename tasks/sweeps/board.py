@@ -86,7 +86,8 @@ class SweepBoard:
             for outcome in outcomes
             if outcome.completed
         }
-        share = 100.0 * len(done) / self._config.most_jobs
+        # more than all where an earlier run made points that the design asks for no more
+        share = min(100.0, 100.0 * len(done) / self._config.most_jobs)
         if self._progress is None:
             self._progress = create_progress_artifact(
                 progress=share,
@@ -105,7 +106,9 @@ class SweepBoard:
         if outcomes and len(outcomes) != self._drawn_rows and (last or due):
             self._drawn_at, self._drawn_rows = now, len(outcomes)
             create_table_artifact(
-                table=_rows(outcomes, min(point.nodes for point in self._plan.points)),
+                table=_rows(
+                    outcomes, min(point.nodes for point in self._plan.points), self._config
+                ),
                 key="sweep-points",
                 description=f"Runs of {self._sweep} so far ({_kind(outcomes)})",
             )
@@ -159,11 +162,14 @@ class SweepBoard:
         return time_left(ended, to_come, self._config.max_parallel_jobs)
 
 
-def _rows(outcomes: Sequence[JobOutcome], smallest: int) -> list[dict[str, Any]]:
+def _rows(
+    outcomes: Sequence[JobOutcome], smallest: int, config: SweepConfig
+) -> list[dict[str, Any]]:
     """Every attempt; the speedup is over the first completed run of the smallest node count, of
     several instance types of its own.
 
-    Where a time is projected, each row says whether its own is.
+    Where a time is projected, each row says whether its own is. The check of a probe sweep is a
+    whole run, and has no speedup: what it would be compared with is projected.
     """
     letters = {each.job_name: names.letter_of_job(each.job_name) for each in outcomes}
     ordered = sorted(
@@ -182,6 +188,8 @@ def _rows(outcomes: Sequence[JobOutcome], smallest: int) -> list[dict[str, Any]]
     if any(outcome.projection is not None for outcome in ordered):
         for row, outcome in zip(rows, ordered, strict=True):
             row["train time"] = "measured" if outcome.projection is None else "projected"
+            if config.design == "probe" and outcome.repeat > config.repeats:
+                row["train time"], row["speedup"] = "measured, the check", None
     return rows
 
 

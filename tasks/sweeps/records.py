@@ -4,16 +4,19 @@ as it was reported.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 from configs.models import BenchmarkConfig, PlatformConfig
 from scaling import names
-from tasks.errors import SweepNotFound, SweepNotNamed
+from tasks.errors import RecordDamaged, SweepNotFound, SweepNotNamed
 from tasks.platform import TASK_OPTIONS, aws_client, patient
 from tasks.storage import get_bytes, list_folders, put_bytes
 from tasks.sweeps.folder import parse_record
 from tasks.task import task
+
+logger = logging.getLogger("nodesweep.sweep")
 
 
 def latest_sweep(s3: Any, config: BenchmarkConfig) -> str:
@@ -121,6 +124,18 @@ def write_sweep_record(platform: PlatformConfig, sweep: str, record: Mapping[str
     """S3: what the sweep is made of; from then on it has begun."""
     key = names.sweep_config_key(platform.prefix, sweep)
     put_bytes(aws_client("s3", platform), platform.bucket, key, names.pretty_json(record))
+
+
+def add_to_provenance(platform: PlatformConfig, sweep: str, found: Mapping[str, str]) -> None:
+    """S3: what was found out since the sweep began, for every later report of it. That there is no
+    record to add it to is a warning.
+    """
+    try:
+        record = read_sweep_record(platform, sweep)
+    except (RecordDamaged, SweepNotFound) as error:
+        logger.warning("not recorded: %s: %s", ", ".join(found.values()), error)
+        return
+    write_sweep_record(platform, sweep, {**record, "provenance": record["provenance"] | found})
 
 
 @task(name="read-report-file", **TASK_OPTIONS)

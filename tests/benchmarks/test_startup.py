@@ -94,6 +94,26 @@ def test_exit_code_and_result(
     assert written["runs"] == 3 and written["cores"] and written["versions"]["prefect"]
 
 
+WAITS = """
+import sys, time
+print('{"stage": "session"}', file=sys.stderr)
+time.sleep(0.3)
+try:
+    print('{"stage": "preflight"}', file=sys.stderr, flush=True)
+    time.sleep(60)
+except KeyboardInterrupt:
+    sys.exit(1)
+"""
+
+
+def test_first_run_is_ended_once_its_preflight_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = staticmethod(lambda arguments: [sys.executable, "-c", WAITS])
+    monkeypatch.setattr(startup.Folder, "_nodesweep", waits)
+    assert 0.3 < startup.Folder(tmp_path / "new").first_run() < 30
+
+
 def test_a_command_that_fails_is_no_measurement(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="No such command"):
         startup.Folder(tmp_path).seconds("no-such-command")

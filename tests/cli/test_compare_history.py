@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -24,6 +26,7 @@ from tasks.platform import aws_client
 from tasks.report.history import put_history
 
 BEFORE, AFTER = "bench-20260102030405-0a1b2c3d", "bench-20260105030405-0a1b2c3d"
+GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "history.md").read_text()
 TIMES = (100.0, 100.5, 101.0, 101.5, 102.0)
 
 
@@ -367,6 +370,35 @@ def test_history_alarms_by_the_chart_with_exit_code_1(
     assert f"reference: {nights[5]} (pinned)" in history("--reference", nights[5][:14]).output
     unknown = history("--reference", "bench-20250101000000-0a1b2c3d")
     assert unknown.exit_code == 2 and "is not in this trend" in unknown.output
+
+
+def test_commands_of_the_guide_run(
+    bucket: Any,
+    platform: PlatformConfig,
+    config: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """docs/history.md, with the name, the config, the counts and a sweep of this benchmark."""
+    monkeypatch.chdir(tmp_path)
+    for night in range(1, 7):
+        put_history(
+            bucket, platform, [report_of(f"bench-202601{night:02}030405-0a1b2c3d")], "bench"
+        )
+    commands = re.findall(r"^    nodesweep (history .*)$", GUIDE, re.MULTILINE)
+    assert len(commands) == 3
+    here = {
+        "local --config configs/local.yaml": f"bench --config {config}",
+        "local-20261120191500-1a2b3c4d": "bench-20260101030405-0a1b2c3d",
+        "--nodes 4": "--nodes 2",
+    }
+    for command in commands:
+        for shown, used in here.items():
+            command = command.replace(shown, used)
+        done = nodesweep(*shlex.split(command, comments=True))
+        assert done.exit_code == 0, done.output
+        assert "No alarm (tolerance 5 %)." in done.output
+    assert (tmp_path / "reports" / "history-bench.svg").is_file()
 
 
 def test_history_of_one_sweep_is_a_table_without_a_plot(

@@ -51,6 +51,14 @@ def test_help_answers_in_under_a_second() -> None:
     assert min(seconds) < 1.0
 
 
+def test_no_line_of_the_help_is_cut_off_at_80_columns() -> None:
+    for arguments in (("--help",), ("config", "--help")):
+        done = CliRunner().invoke(main, arguments, env={"COLUMNS": "80"})
+        commands = done.output.partition("Commands:\n")[2].splitlines()
+        assert len(commands) >= 5
+        assert [line for line in commands if line.endswith("...")] == []
+
+
 def test_help_imports_nothing_heavy() -> None:
     program = (
         "import sys, cli.main; print({'prefect', 'boto3', 'pandas', 'pydantic'} & set(sys.modules))"

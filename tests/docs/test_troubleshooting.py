@@ -12,7 +12,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = (REPOSITORY / "docs" / "troubleshooting.md").read_text()
 MESSAGES = re.findall(r"^\*\*`(.+)`\*\*$", PAGE, re.MULTILINE)
-FLOORS = ("cli", "configs", "flows", "infra", "scaling", "tasks")
+LAYERS = ("cli", "configs", "flows", "infra", "scaling", "tasks")
 
 
 @cache
@@ -21,8 +21,8 @@ def texts_of_the_code() -> tuple[str, ...]:
     and the lines of prefect.yaml.
     """
     found = (REPOSITORY / "prefect.yaml").read_text().splitlines()
-    for floor in FLOORS:
-        for path in (REPOSITORY / floor).rglob("*.py"):
+    for layer in LAYERS:
+        for path in (REPOSITORY / layer).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.JoinedStr):
                     parts = (getattr(part, "value", "…") for part in node.values)

@@ -14,11 +14,16 @@ import pytest
 
 from cli.commands.plan import plan_of, requests_of
 from configs.models import BenchmarkConfig
+from flows.collect import collect_sweep
+from flows.detach import start_detached_sweep
+from flows.report import report_sweep
 from flows.scaling_benchmark import SweepResult, scaling_benchmark
 from scaling import names
+from scaling.report import ScalingReport
 from tasks.errors import DatasetRefused, PreflightRefused
 from tests.flows.simulated_sweep import measure
 from tests.flows.test_pipeline import jobs_of
+from tests.infra.local.platform_client import wait_for_end
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]
@@ -152,6 +157,49 @@ def test_object_that_is_replaced_after_its_validation_starts_no_job_and_one_late
     with pytest.raises(DatasetRefused, match=r"s3://changing/tables/a\.parquet was replaced"):
         run_replacing_after("flows.stages.prepare.validate_remote", b"other")
     assert served.sagemaker.list_training_jobs()["TrainingJobSummaries"] == jobs_before
-    report = run_replacing_after("flows.scaling_benchmark.run_sweep", b"third").report
-    [said] = [text for text in report.caveats if "changed in S3 while the sweep ran" in text]
+    first = run_replacing_after("flows.scaling_benchmark.run_sweep", b"third")
+    said = changes_in(first.report)
     assert "s3://changing/tables/a.parquet was written on" in said
+    again, _ = report_sweep(first.sweep_id, config)
+    assert changes_in(again) == said
+    replace(table.read_bytes())  # what was validated: the sweep may go on
+    resumed = scaling_benchmark(config, sweep_id=first.sweep_id)
+    assert changes_in(resumed.report) == said
+
+
+def changes_in(report: ScalingReport) -> str | None:
+    """The caveat about a dataset that changed; None where there is none."""
+    found = [text for text in report.caveats if "changed in S3 while the sweep ran" in text]
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+def test_first_report_of_a_detached_sweep_looks_for_changes_and_later_ones_repeat_it(
+    served: SimpleNamespace, pipeline_config: Configs, tmp_path: Path
+) -> None:
+    served.s3.create_bucket(Bucket="left-alone")
+    table = tmp_path / "data" / "a.parquet"
+    dataset = {"source": "s3://left-alone/tables/"}
+    config = pipeline_config("scaling", dataset=dataset, sweep={"node_counts": [1]})
+
+    def detached() -> str:
+        served.s3.put_object(Bucket="left-alone", Key="tables/a.parquet", Body=table.read_bytes())
+        sweep = start_detached_sweep(config)
+        for name in sweep.job_names:
+            wait_for_end(served.sagemaker, name)
+        return sweep.sweep_id
+
+    def collect(sweep: str) -> str | None:
+        result = collect_sweep(sweep, config)
+        assert result is not None
+        return changes_in(result.report)
+
+    changed = detached()
+    served.s3.put_object(Bucket="left-alone", Key="tables/a.parquet", Body=b"other")
+    said = collect(changed)
+    assert said is not None and "s3://left-alone/tables/a.parquet was written on" in said
+    as_it_was = detached()
+    assert collect(changed) == said, "it is recorded, whatever lies there now"
+    assert collect(as_it_was) is None
+    served.s3.put_object(Bucket="left-alone", Key="tables/a.parquet", Body=b"later")
+    assert collect(as_it_was) is None, "that was after the sweep's end"

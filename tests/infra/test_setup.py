@@ -48,12 +48,14 @@ def set_up(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]
 
 def test_set_up_says_what_it_fetches_and_what_comes_next(tmp_path: Path) -> None:
     done = set_up(tmp_path)
-    first, *_, last = done.stdout.splitlines()
+    first, second, *_, before, last = done.stdout.splitlines()
     assert (done.returncode, done.stderr) == (0, "")
-    assert "2 packages of requirements.lock" in first and "MB of downloads" in first
+    assert "2 packages of requirements.lock" in first and "it fetches about" in second
     assert "Fetching uv 0.13.8" in done.stdout and "Downloading numpy (16.1MiB)" in done.stdout
     assert "click" not in done.stdout, "not a line per package"
-    assert last.startswith("Ready after ") and "`make run`" in last and "nodesweep init" in last
+    assert before.startswith("Ready after ") and "`make run`" in before
+    assert "nodesweep init" in last
+    assert max(map(len, done.stdout.splitlines())) <= 80
     ran = (tmp_path / "ran").read_text()
     assert ran.startswith("pip: uv==0.13.8 \\     --hash=sha256:bb") and "click" not in ran
 

@@ -14,6 +14,7 @@ from wsgiref.types import StartResponse, WSGIApplication
 from werkzeug.wrappers import Response
 
 from infra.local.api.access import Gate
+from infra.local.api.checksums import check_body
 from infra.local.api.dialect import (
     JSON_CONTENT_TYPE,
     content_type_of,
@@ -149,7 +150,7 @@ class Front:
         self, environ: dict[str, Any], start_response: StartResponse
     ) -> Iterable[bytes]:
         """moto's answer, which is given once what it has changed is kept.
-        Raises NotKept where it can't be.
+        Raises NotKept where it can't be, and ApiError for a body that its checksum is not of.
         """
         _use_path_style(environ)
         if unmodelled_s3_operation(environ, credential_scope(environ)):
@@ -161,9 +162,12 @@ class Front:
             answers.append((status, headers, exc_info))
             return lambda chunk: None  # moto gives its answers as what it returns
 
-        is_conditional = environ.get("REQUEST_METHOD") == "PUT" and "HTTP_IF_NONE_MATCH" in environ
-        if is_conditional:
-            read_body(environ)  # before the turn: nobody waits for a client that is slow to send
+        is_put = environ.get("REQUEST_METHOD") == "PUT"
+        is_conditional = is_put and "HTTP_IF_NONE_MATCH" in environ
+        if is_put and environ.get("CONTENT_LENGTH"):
+            # Before the turn: nobody waits for a client that is slow to send. And at once: moto
+            # reads 64 KiB at a time, which takes as long as all else of a large object.
+            check_body(environ, read_body(environ))
         try:
             # moto looks and writes in two steps: of two that ask for a key that is not there,
             # one must be refused.

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import functools
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from email.utils import formatdate
 from typing import Any, Protocol, cast
 from wsgiref.types import StartResponse, WSGIApplication
 
@@ -171,8 +173,17 @@ def set_last_modified(account_id: str, bucket: str, key: str, moment: datetime) 
     backend.get_object(bucket, key).last_modified = moment.replace(tzinfo=None)
 
 
+@functools.lru_cache(maxsize=1)
+def _http_date(second: int) -> str:
+    return formatdate(second, usegmt=True)
+
+
 class QuietRequestHandler(MotoRequestHandler):
     """moto's request handler without a log line per request."""
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """The Date of an answer, which takes a tenth of a small request's time to be made."""
+        return _http_date(int(time.time() if timestamp is None else timestamp))
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         """Requests are not logged: a sweep makes thousands,

@@ -116,6 +116,7 @@ def read_body(environ: dict[str, Any]) -> bytes:
     """The whole body of a WSGI request, put back so that the next one can read it too."""
     body: bytes = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
     environ["wsgi.input"] = io.BytesIO(body)
+    environ["wsgi.input_terminated"] = True  # the stream ends with it: nobody has to count
     return body
 
 

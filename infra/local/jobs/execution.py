@@ -28,6 +28,7 @@ from infra.local.jobs.endings import (
     internal_error,
 )
 from infra.local.jobs.job import Change, J, Job
+from infra.local.jobs.kept_metrics import KeptMetrics
 from infra.local.jobs.utilisation import NodeMetrics
 from infra.local.log_streams import LogStreams
 from infra.local.sagemaker.metric_series import MetricSeries
@@ -47,6 +48,8 @@ class ExecutionServices:
     file_systems: Mapping[str, Path] = field(default_factory=dict)
     """Id -> the folder of this machine that stands for it."""
     series: MetricSeries = field(default_factory=MetricSeries)
+    kept_metrics: KeptMetrics | None = None
+    """Where the nodes' metrics outlive the server, if anywhere."""
 
 
 class JobExecution(ABC, Generic[J]):
@@ -194,6 +197,10 @@ class JobExecution(ABC, Generic[J]):
             result = self._engine.run(spec, nodes, take, watch.halt, max(0.0, left_seconds))
             self._ran_seconds += time.monotonic() - began
             metrics.put_attainment(result.attainment)
+        if kept := self._services.kept_metrics:
+            # now is within the time that the job says it has trained
+            means, now = metrics.means(), self._clock()
+            kept.keep(self._job.region, self.group, self._job.name, means, now)
         return result
 
     # -- changes of the record ---------------------------------------------------------------------

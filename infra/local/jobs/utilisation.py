@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from infra.local.interfaces import NodeAttainment, NodeUsage
+from infra.local.jobs.kept_metrics import NodeMeans, Values, percent
 from infra.local.periodic import PeriodicThread
 
 SAMPLE_SECONDS = 5.0
@@ -59,6 +60,7 @@ class NodeMetrics:
         self._usage = usage
         self._memory_bytes = machine_memory_bytes()
         self._last: dict[str, tuple[float, NodeUsage]] = {}
+        self._means = NodeMeans()
         self._samples = PeriodicThread(
             f"node-metrics {job_name}", self._sample, _pauses(sample_seconds)
         )
@@ -74,6 +76,10 @@ class NodeMetrics:
         trace: TracebackType | None,
     ) -> None:
         self._samples.stop()
+
+    def means(self) -> Values:
+        """Of what was put so far, by node and metric."""
+        return self._means.values()
 
     def put_attainment(self, attainment: Mapping[str, NodeAttainment]) -> None:
         """What each node got of the CPU while the job measured, all in per cent;
@@ -101,7 +107,9 @@ class NodeMetrics:
     def _put(self, make: Callable[[], list[dict[str, Any]]]) -> None:
         """What can't be had or written is reported and left out: metrics must not stop the job."""
         try:
-            put_values(self._cloudwatch, self._namespace, make())
+            data = make()
+            put_values(self._cloudwatch, self._namespace, data)
+            self._means.add(data)
         except Exception:
             logger.exception("%s: its nodes' metrics could not be written", self._job_name)
 
@@ -113,16 +121,9 @@ class NodeMetrics:
         return self._described(host, values)
 
     def _described(self, host: str, values: Mapping[str, float]) -> list[dict[str, Any]]:
-        timestamp = datetime.now(UTC)
+        now = datetime.now(UTC)
         return [
-            {
-                "MetricName": name,
-                "Dimensions": [{"Name": "Host", "Value": f"{self._job_name}/{host}"}],
-                "Timestamp": timestamp,
-                "Value": value,
-                "Unit": "Percent",
-                "StorageResolution": 1,
-            }
+            percent(f"{self._job_name}/{host}", name, value, now)
             for name, value in sorted(values.items())
         ]
 

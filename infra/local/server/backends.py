@@ -16,6 +16,7 @@ from infra.local.builds.ecr_registry import Registry
 from infra.local.engine.errors import EngineError
 from infra.local.interfaces import Engine, ImageStore, Room
 from infra.local.jobs.execution import ExecutionServices
+from infra.local.jobs.kept_metrics import KeptMetrics
 from infra.local.processing.runner import (
     EngineProcessingRunner,
     NoProcessing,
@@ -24,6 +25,7 @@ from infra.local.processing.runner import (
 from infra.local.sagemaker.metric_series import MetricSeries
 from infra.local.server.contract import ServerConfig, ServerStartError
 from infra.local.settings import SettingsError
+from infra.local.state.files import RecordStore
 from infra.local.training.runner import EngineRunner, JobRunner
 
 
@@ -41,6 +43,8 @@ class Backend:
     """Where images are pushed to; None where ECR alone knows of them."""
     series: MetricSeries = field(default_factory=MetricSeries)
     """Where its jobs' metrics over time are kept."""
+    kept_metrics: KeptMetrics | None = None
+    """Where its nodes' metrics outlive the server, if anywhere."""
     is_simulated: bool = False
     """Whether roles, networks and others' images are taken by name."""
 
@@ -67,6 +71,7 @@ def with_real_nodes(
     """The backend of an engine whose nodes run."""
 
     series = MetricSeries()
+    kept_metrics = KeptMetrics(RecordStore(config.state_dir / "node_metrics"))
 
     def services(clients: ClientFactory) -> ExecutionServices:
         return ExecutionServices(
@@ -76,6 +81,7 @@ def with_real_nodes(
             config.cold_start_seconds,
             file_systems=config.file_systems,
             series=series,
+            kept_metrics=kept_metrics,
         )
 
     return Backend(
@@ -85,6 +91,7 @@ def with_real_nodes(
         room=room,
         registry=registry,
         series=series,
+        kept_metrics=kept_metrics,
     )
 
 

@@ -19,11 +19,13 @@ from infra.local.api.moto_backend import (
     reset_state,
     take_part_in_tagging,
 )
+from infra.local.api.moto_objects import stored_object
 from infra.local.builds.ecr_registry import EcrRegistry
 from infra.local.builds.service import Builds
 from infra.local.faults.injector import FaultInjector
 from infra.local.faults.plan import FaultPlan, read_fault_plan
 from infra.local.jobs.queue import OneJob
+from infra.local.jobs.utilisation import put_values
 from infra.local.processing.manager import ProcessingJobs
 from infra.local.sagemaker.metric_series import metrics_service
 from infra.local.sagemaker.service import sagemaker_service
@@ -64,13 +66,20 @@ class Platform:
         self.front = Front(
             application, self.status, gate, faults, is_simulated=backend.is_simulated
         )
-        clients = client_factory(self.front)
+        self._clients = clients = client_factory(self.front)
+        self._kept_metrics = backend.kept_metrics
         if registry and ecr_registry:
             ecr_registry.connect(clients)
             registry.rules = ecr_registry
         self._registry = registry
         self._ledger = kept.Ledger()
-        self._s3 = S3Snapshot(state_dir / "s3", clients, self._ledger, self._account_id)
+        self._s3 = S3Snapshot(
+            state_dir / "s3",
+            clients,
+            self._ledger,
+            self._account_id,
+            partial(stored_object, self._account_id),
+        )
         self._ecr = EcrSnapshot(state_dir / "ecr.json", clients, self._ledger)
         self._settings = config.described()
         self._runner = backend.make_runner(clients)
@@ -109,6 +118,8 @@ class Platform:
         for snapshot in (self._s3, self._ecr):
             self.front.add_observer(snapshot.observe)
         self._builds.load()
+        if self._kept_metrics:
+            self._kept_metrics.restore(self._clients, put_values)
         self._jobs.start()
         self._processing.start()
 

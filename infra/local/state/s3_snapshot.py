@@ -1,8 +1,9 @@
 """Keeps moto's S3 on disk: buckets and the current version of every object, with metadata,
 tags and checksums.
 
-The front tells which bucket or key a request may have changed; it is read back through the S3 API
-and written down before the request is answered, so nothing here depends on how moto stores objects.
+The front tells which bucket or key a request may have changed; it is read back and written down
+before the request is answered: through the S3 API, a new object by the short way that the server
+gives (infra/local/api/moto_objects.py), so nothing here depends on how moto stores objects.
 On disk, under its folder:
 
     buckets/<bucket>.json         name and region
@@ -19,7 +20,7 @@ import hashlib
 import logging
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -54,12 +55,21 @@ class S3Snapshot:
     """
 
     def __init__(
-        self, folder: Path, clients: ClientFactory, ledger: Ledger, account_id: str = ACCOUNT_ID
+        self,
+        folder: Path,
+        clients: ClientFactory,
+        ledger: Ledger,
+        account_id: str = ACCOUNT_ID,
+        stored: Callable[[str, str], Mapping[str, Any] | None] = lambda bucket, key: None,
     ) -> None:
+        """`stored` describes the object of a bucket and a key as GetObject would, with its body as
+        bytes; None where GetObject has to be asked.
+        """
         self._folder = folder
         self._account_id = account_id
         self._clients = clients
         self._ledger = ledger
+        self._stored = stored
         # what is read is written before the next one reads: no old state comes last
         self._lock = threading.RLock()
         self._left: set[tuple[str, str]] = set()
@@ -185,9 +195,13 @@ class S3Snapshot:
         """
         try:
             wanted = {"Bucket": bucket, "Key": key, "ChecksumMode": "ENABLED"}
-            # A new object's body is wanted in any case, and a sweep makes thousands: one call
-            # rather than three.
-            answer = self._s3().head_object(**wanted) if before else self._s3().get_object(**wanted)
+            # A new object's body is wanted in any case, and a sweep makes thousands: no call, or
+            # one rather than three.
+            answer = (
+                self._s3().head_object(**wanted)
+                if before
+                else self._stored(bucket, key) or self._s3().get_object(**wanted)
+            )
             record = self._describe_object(bucket, key, answer)
             if before and _same_body(before, record):
                 return {**record, "body": before["body"]}

@@ -31,6 +31,7 @@ from scaling.report.plots.canvas import (
     set_node_axis,
 )
 from scaling.report.table import thinned
+from scaling.report.tables.cells import time_unit
 
 MAX_DOTS_PER_NODE_COUNT = 100
 
@@ -89,9 +90,8 @@ def _describe(row: SummaryRow) -> str:
 
 
 def _caption(report: ScalingReport, baseline: Baseline) -> str:
-    unit = " per sample" if report.train_clock == "throughput" else ""
-    seconds = format_seconds(baseline.train_seconds)
-    text = f"T({baseline.nodes}) = {seconds}{unit} on {nodes_text(baseline.nodes)}."
+    seconds = f"{format_seconds(baseline.train_seconds)}{time_unit(report)}"
+    text = f"T({baseline.nodes}) = {seconds} on {nodes_text(baseline.nodes)}."
     law, extrapolation = _drawn_law(report), report.fits.extrapolation
     if law is not None:
         left = " that the runs do not reject" if extrapolation.supported.value else ""

@@ -179,7 +179,7 @@ def _attempt_status(report: ScalingReport, point: Point) -> str:
     interrupted = [counted(point.interruptions, "interruption")] if point.interruptions else []
     warm = ["warm start"] if point.start == "warm" else []
     words = [point.status, *(["spot"] if point.spot else []), *interrupted, *warm]
-    is_check = report.check is not None and report.check.job_name == point.job_name
+    is_check = point.kind == "check"
     left_out = point.status == "Completed" and not point.used and not is_check
     unknown = point.used and is_unconfirmed(point.world_size, point.planned)
     notes = {

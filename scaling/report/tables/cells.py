@@ -17,8 +17,11 @@ MAX_NODE_COUNTS_SHOWN = 100
 
 
 def time_unit(report: ScalingReport) -> str:
-    """What follows a train time: " per sample" where the train clock is a rate."""
-    return " per sample" if report.train_clock == "throughput" else ""
+    """What follows a train time: " per sample" where the train clock is a rate, " projected" where
+    it is that.
+    """
+    clock = report.train_clock or ""
+    return {"throughput": " per sample", "projected": " projected"}.get(clock, "")
 
 
 def hidden_node_counts(report: ScalingReport) -> int:

@@ -22,14 +22,17 @@ from scaling.rules.distribution.trials import (
 _HEAD = """\
 # Distribution options
 
-Made by `python -m scaling.rules.distribution > docs/distribution.md`; edit
+Which `kind` of `training.distribution` fits your program, and on what does it run? This page is
+made by `python -m scaling.rules.distribution > docs/distribution.md`. Edit
 scaling/rules/distribution, not this file.
 
-`training.distribution` is one choice, told apart by `kind`; each kind has its own fields and
-refuses others. What is sent is what the estimators of the SageMaker SDK 2.257.7 send for the same
-choice, held by recordings of it (`tests/scaling/golden_requests`). An example of each lies in
-`configs/examples/` (of `none`: `configs/local.yaml`). `nodesweep plan` checks what stands below
-before anything is sent (exit code 3, every problem at once); its hints refuse nothing.
+- `training.distribution` is one choice, told apart by `kind`. Each kind has its own fields and
+  refuses others.
+- What is sent is what the estimators of the SageMaker SDK 2.257.7 send for the same choice. It is
+  held by recordings of it (`tests/scaling/golden_requests`).
+- An example of each lies in `configs/examples/` (of `none`: `configs/local.yaml`).
+- `nodesweep plan` checks what stands below before anything is sent (exit code 3, every problem at
+  once). Its hints refuse nothing.
 """
 _TAIL = """\
 ## Settings of the Elastic Fabric Adapter

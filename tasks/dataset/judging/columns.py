@@ -35,14 +35,24 @@ def needed_columns(spec: ExpectationConfig, columns: Sequence[str]) -> list[str]
     """Those of the table's `columns` that the expectation is judged by; a column that it names and
     that isn't there is left out.
     """
-    if _LOOKING_ELSEWHERE & set(spec.kwargs):
+    named = named_columns(spec)
+    if named is None:
         return list(columns)
-    if spec.type in _OF_THE_ROWS:
+    if named == ():
         return list(columns[:1])  # a table of no column has no rows
+    return [name for name in columns if name in named]
+
+
+def named_columns(spec: ExpectationConfig) -> tuple[object, ...] | None:
+    """The columns that the expectation names: none where the number of rows is all it asks for;
+    None where any column may count.
+    """
+    if _LOOKING_ELSEWHERE & set(spec.kwargs):
+        return None
+    if spec.type in _OF_THE_ROWS:
+        return ()
     named: list[object] = []
     for key in _NAMING:
         value = spec.kwargs.get(key, ())
         named += value if isinstance(value, list | tuple) else [value]
-    if not named:
-        return list(columns)
-    return [name for name in columns if name in named]
+    return tuple(named) or None

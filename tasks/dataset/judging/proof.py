@@ -261,7 +261,7 @@ def look_at(source: Any, suite: Sequence[Expectation]) -> Seen:
                 for index, rule in asked.items()
                 if rule.holds(suite[index], facts[_column(suite[index])])
             }
-        return Seen(rows, columns, _types(schema), frozenset(proven))
+        return Seen(rows, columns, column_types(schema), frozenset(proven))
 
 
 def _column(expectation: Any) -> str:
@@ -291,7 +291,8 @@ def _collect(file: pq.ParquetFile, wanted: dict[str, frozenset[str]]) -> dict[st
     return facts
 
 
-def _types(schema: pa.Schema) -> dict[str, tuple[str, str]]:
+def column_types(schema: pa.Schema) -> dict[str, tuple[str, str]]:
+    """Of each column what its values are and the type's own name, without those of nulls alone."""
     return {
         column.name: (_what(column.type), str(column.type))
         for column in schema

@@ -9,7 +9,7 @@ either its path or a file object that reads it where it lies.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tasks.dataset.judging.proof import Seen
 
 
+BYTES_PER_VALUE = 8
+"""Of a column in memory, by an estimate."""
 REMOTE_FILES_AT_ONCE = 8
 """Reading them is waiting; each holds READ_BUFFER_BYTES of a column (judging/proof.py)."""
 
@@ -36,6 +38,7 @@ class TableFile:
     name: str
     modified: float
     open: Callable[[], Any]
+    size_bytes: int
     is_remote: bool = False
 
 
@@ -44,8 +47,9 @@ def local_files(paths: Sequence[Path]) -> Iterator[TableFile]:
     root = Path(os.path.commonpath([path.parent for path in paths]))
     for path in paths:
         # a Path made of a path is that path
-        opened = partial(Path, path)
-        yield TableFile(path.relative_to(root).as_posix(), path.stat().st_mtime, opened)
+        opened, status = partial(Path, path), path.stat()
+        name = path.relative_to(root).as_posix()
+        yield TableFile(name, status.st_mtime, opened, status.st_size)
 
 
 class Unreadable(Exception):
@@ -71,25 +75,114 @@ class Table(Protocol):
     def read(self, columns: Sequence[str]) -> pd.DataFrame:
         """Some columns. Raises Unreadable."""
 
+    def frame_bytes(self, columns: Sequence[str]) -> int:
+        """How much memory those columns take, by an estimate where it is not known."""
 
-class CsvTable:
-    """A CSV file, all of it in memory: the types of its columns are known at its end."""
+    def forget_rows(self) -> None:
+        """Let go what is in memory; read() reads it again."""
+
+
+class SmallCsvTable:
+    """A CSV file that is in memory from when it is first asked for."""
 
     def __init__(self, file: TableFile) -> None:
-        import pandas as pd
-
-        self._frame = _reading(pd.read_csv, file.open())
-        self.rows = len(self._frame)
-        self.columns = list(self._frame.columns)
+        self._file = file
+        self._whole: pd.DataFrame | None = None
+        whole = self._frame()
+        self.rows = len(whole)
+        self.columns = list(whole.columns)
+        self.without_rows = whole.iloc[:0].copy()
         self.proven: frozenset[int] = frozenset()
         self.types: dict[str, tuple[str, str]] = {}
 
-    @property
-    def without_rows(self) -> pd.DataFrame:
-        return self._frame.iloc[:0]
+    def _frame(self) -> pd.DataFrame:
+        import pandas as pd
+
+        if self._whole is None:
+            self._whole = _reading(pd.read_csv, self._file.open())
+        return self._whole
 
     def read(self, columns: Sequence[str]) -> pd.DataFrame:
-        return self._frame[list(columns)]
+        return self._frame()[list(columns)]
+
+    def frame_bytes(self, columns: Sequence[str]) -> int:
+        return self.rows * len(columns) * BYTES_PER_VALUE
+
+    def forget_rows(self) -> None:
+        self._whole = None
+
+
+class LargeCsvTable:
+    """A CSV file that is read a block of rows at a time, anew each time columns are asked for.
+
+    The blocks are those in which pandas reads the whole file, so that a column gets the types that
+    it would have then: pandas decides them block by block.
+    """
+
+    def __init__(self, file: TableFile) -> None:
+        self._file = file
+        self.rows = 0
+        self._bytes_of: dict[str, int] = {}
+        for block in self._blocks():
+            if not self.rows:
+                self.without_rows = block.iloc[:0].copy()
+            self.rows += len(block)
+            for name, count in block.memory_usage(index=False, deep=True).items():
+                self._bytes_of[str(name)] = self._bytes_of.get(str(name), 0) + int(count)
+        self.columns = list(self.without_rows.columns)
+        self.proven: frozenset[int] = frozenset()
+        self.types: dict[str, tuple[str, str]] = {}
+
+    def _blocks(self) -> Iterator[pd.DataFrame]:
+        import pandas as pd
+
+        source = self._file.open()
+        width = len(_reading(pd.read_csv, source, nrows=0).columns)
+        if not isinstance(source, Path):
+            source.seek(0)
+        with _reading(pd.read_csv, source, chunksize=rows_per_block(width)) as reader:
+            while (block := _reading(next, reader, None)) is not None:
+                yield block
+
+    def read(self, columns: Sequence[str]) -> pd.DataFrame:
+        import pandas as pd
+
+        if not columns:
+            return self.without_rows[[]].reindex(range(self.rows))
+        pieces: dict[str, list[pd.Series]] = {name: [] for name in columns}
+        for block in self._blocks():
+            for name, its in pieces.items():
+                its.append(block[name].copy())
+        return pd.DataFrame({name: _joined(its) for name, its in pieces.items()})
+
+    def frame_bytes(self, columns: Sequence[str]) -> int:
+        return sum(self._bytes_of[name] for name in columns)
+
+    def forget_rows(self) -> None:
+        """None are kept."""
+
+
+def _joined(pieces: Sequence[pd.Series]) -> pd.Series:
+    """One column, as pandas makes it of what it has read by blocks: column by column, since of
+    whole frames it leaves out the types of pieces without a value; texts and nulls are texts.
+    """
+    import pandas as pd
+
+    column = pd.concat(pieces)
+    if column.dtype == object:
+        return pd.Series(column.to_numpy(), index=column.index)
+    return column
+
+
+def rows_per_block(columns: int) -> int:
+    """How many rows of a CSV file pandas reads before it decides on types: the largest power of two
+    below 2**20 values (TextReader of pandas/_libs/parsers.pyx).
+    """
+    values = 2**20 // max(1, columns)
+    rows = 1
+    while rows * 2 < values:
+        rows *= 2
+    return rows
 
 
 class ParquetTable:
@@ -108,18 +201,25 @@ class ParquetTable:
 
         return _reading(pd.read_parquet, self._file.open(), columns=list(columns))
 
+    def frame_bytes(self, columns: Sequence[str]) -> int:
+        return self.rows * len(columns) * BYTES_PER_VALUE
+
+    def forget_rows(self) -> None:
+        """None are kept."""
+
 
 def read_tables(
-    files: Sequence[TableFile], is_parquet: bool, suite: Sequence[Expectation]
+    files: Sequence[TableFile], is_parquet: bool, suite: Sequence[Expectation], most_bytes: int
 ) -> Iterator[Table | Unreadable]:
     """Each file's table, or why it can't be read. Parquet files are looked at side by side, as many
     as this machine has processors, of those in S3 REMOTE_FILES_AT_ONCE; CSV files one after
-    another.
+    another, whole where that takes less than `most_bytes` of memory.
     """
     if not is_parquet:
         for file in files:
+            is_small = file.size_bytes * BYTES_PER_VALUE <= most_bytes  # a value is a byte or more
             try:
-                yield CsvTable(file)
+                yield SmallCsvTable(file) if is_small else LargeCsvTable(file)
             except Unreadable as error:
                 yield error
         return
@@ -158,8 +258,9 @@ class ColumnTypes:
         self.changed: dict[str, str] = {}
         """Of each column that changes, a sentence that names both files."""
 
-    def add(self, file: str, table: Table) -> None:
-        for column, (what, name) in table.types.items():
+    def add(self, file: str, types: Mapping[str, tuple[str, str]]) -> None:
+        """Take in a file's (Table.types)."""
+        for column, (what, name) in types.items():
             before, its_name, its_file = self._first.setdefault(column, (what, name, file))
             if before != what and column not in self.changed:
                 self.changed[column] = (

@@ -129,11 +129,14 @@ def _list(s3: Any, bucket: str, prefix: str) -> list[Mapping[str, Any]]:
 
 
 def _check_key(dataset: RemoteDataset, key: str, is_table: bool) -> None:
-    """Whether a table can have the key below the prefix as its path, as SageMaker gives it one."""
+    """Whether a file can have the key below the prefix as its path, as SageMaker gives it one;
+    files that are no tables may lie below an empty part.
+    """
     where = f"dataset.source: s3://{dataset.bucket}/{key}"
     if _REPLACEMENT in key:
         raise DatasetRefused(f"{where} is not UTF-8, which keys must be; rename or remove it")
-    if is_table and not {"", ".", ".."}.isdisjoint(key.removeprefix(dataset.prefix).split("/")):
+    parts = set(key.removeprefix(dataset.prefix).split("/"))
+    if not parts.isdisjoint({"", ".", ".."} if is_table else {".", ".."}):
         raise DatasetRefused(
             f"{where} is no path of a file below {dataset.uri}: a part of it is empty, '.' or '..';"
             " rename or remove the object"

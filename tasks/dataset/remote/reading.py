@@ -83,18 +83,27 @@ class RemoteFile(io.RawIOBase):
             raise self._refusal(error) from error
 
     def _refusal(self, error: ClientError) -> DatasetRefused:
-        key = self._item.key
-        where = f"dataset.source: s3://{self._bucket}/{key}"
+        kind = "forbidden"
         if error_code(error) in ("412", "PreconditionFailed"):
-            return DatasetRefused(f"{where} was replaced while the dataset was read; run again")
-        if is_missing(self._s3, self._bucket, key, error):
-            return DatasetRefused(
-                f"{where} was deleted while the dataset was read; restore it, or run again without"
-            )
+            kind = "replaced"
+        elif is_missing(self._s3, self._bucket, self._item.key, error):
+            kind = "deleted"
+        return refusal(kind, self._bucket, self._item.key, str(error))
+
+
+def refusal(kind: str, bucket: str, key: str, detail: str) -> DatasetRefused:
+    """The error for an object that is `replaced`, `deleted` or `forbidden`."""
+    where = f"dataset.source: s3://{bucket}/{key}"
+    if kind == "replaced":
+        return DatasetRefused(f"{where} was replaced while the dataset was read; run again")
+    if kind == "deleted":
         return DatasetRefused(
-            f"{where} can't be read ({error}); allow s3:GetObject on it to whoever runs this, and"
-            " the use of its key where it is encrypted"
+            f"{where} was deleted while the dataset was read; restore it, or run again without"
         )
+    return DatasetRefused(
+        f"{where} can't be read ({detail}); allow s3:GetObject on it to whoever runs this, and"
+        " the use of its key where it is encrypted"
+    )
 
 
 @patient

@@ -25,6 +25,7 @@ def remote_tables(s3: Any, dataset: RemoteDataset, config: DatasetConfig) -> lis
             dataset.name_of(item),
             item.modified.timestamp(),
             opener(s3, dataset.bucket, item, in_order=config.format == "csv"),
+            item.size_bytes,
             is_remote=True,
         )
         for item in dataset.objects

@@ -28,6 +28,7 @@ def test_ratios_are_of_pairs_and_without_the_others_start() -> None:
     found = summarise(RUNS, {"aws": [run(0.5)]})
     assert found["ratio"] == {"aws": {"times_as_fast": 1.5, "with_start": 2.0}}
     assert found["median"]["aws"]["wall_seconds"] == 3.0
+    assert found["median"]["aws"]["server_share_of_cpu"] == 0.5
 
 
 def test_a_missed_goal_and_a_second_run_that_reads_are_problems() -> None:

@@ -232,3 +232,30 @@ def test_a_terminal_that_is_not_to_be_drawn_on_gets_lines(
 def test_a_pipe_gets_lines_and_json_where_it_is_asked_for() -> None:
     assert isinstance(choose_view(Look(), io.StringIO(), RunState(), {}), PlainLines)
     assert isinstance(choose_view(Look("json"), Terminal(), RunState(), {}), JsonLines)
+
+
+def test_lines_say_why_the_next_jobs_are_the_next_and_json_lines_which_they_are() -> None:
+    points = [{"nodes": 4, "repeat": 2, "batch": None, "kind": "check"}]
+    answers = [{"nodes": 8, "answer": "fail", "brief": "8 nodes fail", "text": "8 nodes fail: …"}]
+    told = [
+        event(29, "count-answered", "8 nodes fail: …", stage="sweep", count=8, answer="fail"),
+        event(
+            30, "sweep-decided", "1 job next: it checks", stage="sweep", points=points,
+            reason="it checks", answers=answers,
+        ),
+    ]  # fmt: skip
+    assert [one.split("sweep    ")[1] for one in plain(told)] == [
+        "8 nodes fail: …",
+        "1 job next: it checks",
+    ]
+    out = io.StringIO()
+    view = JsonLines(out, verbose=False)
+    for one in told:
+        view.show(one)
+    answered, decided = map(json.loads, out.getvalue().splitlines())
+    assert (answered["count"], answered["answer"]) == (8, "fail")
+    assert (decided["reason"], decided["points"], decided["answers"]) == (
+        "it checks",
+        points,
+        answers,
+    )

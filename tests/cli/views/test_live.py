@@ -9,8 +9,10 @@ from __future__ import annotations
 import io
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -168,14 +170,158 @@ def test_points_that_a_sequential_sweep_decides_on_are_added_with_the_reason() -
     state.show(event(30, "sweep-decided", text, stage="sweep", points=[point], answers=[]))
     assert (state.points[-1].nodes, state.points[-1].repeat) == (8, 2)
     assert len(state.points) == planned + 1
-    assert "8 nodes undecided" in state.stages["sweep"].note
+    assert "8 nodes undecided" in screen(state, 31, (80, 24))
 
 
-def test_a_projected_time_is_called_so() -> None:
-    probe = event(
-        200, "point-ended", f"{job(8)}: projected 12.0 s", nodes=8, status="Completed",
-        train_seconds=12.0, is_projected=True, billable_seconds=28, submit_to_end_seconds=28.0,
-        steps=None, reason=None, lines=[],
+LIMITS = "efficiency 76 % (71 %–82 %) for at least 75 %, doubling ratio 1.66 (1.42–1.90) for"
+WHY = f"4 nodes undecided: {LIMITS} at least 1.50; one more run each at 1, 2 and 4 nodes"
+ANSWERS = [
+    {"nodes": 8, "answer": "fail", "brief": "8 nodes fail", "text": "8 nodes fail: …"},
+    {"nodes": 4, "answer": "undecided", "brief": "4 nodes undecided", "text": WHY},
+]
+
+
+def decided(
+    second: float, text: str, points: Sequence[dict[str, Any]], answers: Sequence[Any] = ()
+) -> Event:
+    return event(
+        second, "sweep-decided", text, stage="sweep", points=points, reason=text, answers=answers
+    )
+
+
+def planned(second: float, design: str, most_jobs: int) -> Event:
+    return event(
+        second, "sweep-planned", "sweep", stage="sweep", sweep="s", design=design, points=[],
+        most_jobs=most_jobs, max_parallel_jobs=1, usd_per_hour=None, cost_bound_usd=None,
+        on_cancel="stop",
     )  # fmt: skip
-    state = state_of([*in_the_middle(), *train(170, 8), probe])
-    assert "12.0 s projected" in screen(state, 202.0, (200, 50))
+
+
+def test_80_columns_hold_why_the_next_jobs_are_the_next_and_what_is_known_so_far() -> None:
+    points = [{"nodes": nodes, "repeat": 2, "kind": "run"} for nodes in (1, 2, 4)]
+    why = decided(30, f"3 jobs next: {WHY}", points, ANSWERS)
+    state = state_of([*begin(), planned(17, "sequential", 20), why, *train(31, 1)])
+    drawn = screen(state, 40, (80, 24))
+    assert f"3 jobs next: {WHY}. So far: 8 nodes fail; 4 nodes undecided" in " ".join(drawn.split())
+    assert "0/3 points, at most 20  time left" in drawn
+    state.usd_per_hour, state.cost_bound_usd = 12.0, 40.0
+    for one in (done(60, 1, 40.0, 50.0), *train(61, 2)):
+        state.show(one if one.job is None else replace(one, job=job(one.nodes or 1, 2)))
+    assert "1/3 points  " in screen(state, 70, (80, 24)) and "$" in screen(state, 70, (80, 24))
+    assert screen(state, 70, (80, 24)).splitlines()[-1].endswith(" of at most $40.00")
+    assert max(map(len, drawn.splitlines())) <= 80 and len(drawn.splitlines()) < 24
+    state.show(ended(60, "sweep", 43.0))
+    assert "3 jobs next" not in screen(state, 61, (80, 24)), "it decides nothing any more"
+
+
+def test_a_decision_that_is_too_long_keeps_its_beginning_and_leaves_room() -> None:
+    why = decided(30, "3 jobs next: " + "reason \x1b[31m" * 90, [])
+    drawn = screen(state_of([*begin(), why]), 31, (80, 24))
+    assert "3 jobs next: reason" in drawn and "…" in drawn and "\x1b" not in drawn
+    assert drawn.count("reason") < 45 and "0/4 points" in drawn
+
+
+def test_decisions_and_answers_stay_on_the_terminal() -> None:
+    out, state = io.StringIO(), RunState()
+    view = LiveView(out, state, False, lambda: BEGAN.timestamp() + 150, Console(file=out))
+    for one in [
+        *begin(),
+        event(29, "count-answered", "8 nodes fail: slow", stage="sweep", count=8, answer="fail"),
+        decided(30, "no further job: 4 nodes pass", []),
+    ]:
+        state.show(one)
+        view.show(one)
+    view.close()
+    assert "8 nodes fail: slow" in out.getvalue()
+    assert "no further job: 4 nodes pass" in out.getvalue()
+
+
+def probing() -> Iterator[Event]:
+    """Probes of 1 and 2 nodes, jobs of 40 and 30 s that foretell 220 and 120 s."""
+    yield from begin()
+    yield planned(17, "probe", 3)
+    points = [{"nodes": nodes, "repeat": 1, "kind": "probe"} for nodes in (1, 2)]
+    yield decided(17.2, "2 jobs next: every node count is probed first", points)
+    yield from train(18, 1)
+    yield line(30, 1, "step=20", step=(20, 500))
+    yield probed(58, 1, 40.0, 220.0)
+    yield from train(60, 2)
+
+
+def probed(second: float, nodes: int, job_seconds: float, whole_seconds: float) -> Event:
+    return event(
+        second, "point-ended", f"{job(nodes)}: projected", nodes=nodes, status="Completed",
+        train_seconds=12.0, is_projected=True, billable_seconds=28, steps=None, reason=None,
+        submit_to_end_seconds=job_seconds, whole_run_seconds=whole_seconds, whole_run_steps=500,
+        lines=[],
+    )  # fmt: skip
+
+
+def test_a_projected_time_is_called_so_and_its_steps_are_a_part() -> None:
+    drawn = screen(state_of(probing()), 62.0, (200, 50))
+    assert "12.0 s projected" in drawn
+    assert "20 of 500 steps" in drawn
+    assert "1/3 points" in drawn, "the check is one of them"
+
+
+def test_a_probe_that_runs_has_no_share_of_a_whole_training() -> None:
+    events = [*probing()]
+    drawn = screen(state_of(events[: events.index(probed(58, 1, 40.0, 220.0))]), 31, (80, 24))
+    assert "step 20, ends early" in drawn and "20/500" not in drawn
+    assert "time left: not known yet" in drawn
+
+
+def test_the_check_is_expected_to_take_as_long_as_a_whole_job() -> None:
+    """The probe of 2 nodes has run for 10 s of about 28; the check follows it, at 1 or 2 nodes."""
+    state = state_of(probing())
+    left = left_of(state, BEGAN.timestamp() + 70)
+    assert left is not None
+    assert left.low_seconds == pytest.approx(0.9 * 20 - 10 + 0.9 * 110)
+    assert left.high_seconds == pytest.approx(1.1 * 40 - 10 + 1.1 * 220)
+    state.show(probed(90, 2, 30.0, 120.0))
+    asked = decided(91, "1 job next: it checks", [{"nodes": 2, "repeat": 2, "kind": "check"}])
+    state.show(asked)
+    left = left_of(state, BEGAN.timestamp() + 91)
+    assert left is not None and left.seconds == pytest.approx(120.0)
+    drawn = screen(state, 91, (80, 24))
+    assert "2   check  waiting" in drawn and "2/3 points" in drawn
+
+
+def test_the_steps_of_the_check_tell_its_end_of_those_that_its_probes_foretold() -> None:
+    state = state_of([*probing(), probed(90, 2, 30.0, 120.0)])
+    state.show(decided(91, "1 job next", [{"nodes": 2, "repeat": 2, "kind": "check"}]))
+    name = job(2, 2)
+    for one in (
+        event(92, "job-submitted", "check"),
+        event(95, "job-state", "Training", state="Training", wait_until=None),
+        event(105, "node-line", "step=250", kind="program", host="algo-1", step=(250, None)),
+    ):
+        state.show(replace(one, job=name))
+    left = left_of(state, BEGAN.timestamp() + 105)
+    assert left is not None and left.seconds == pytest.approx(10.0)
+    assert "250/500" in screen(state, 105, (80, 24))
+
+
+def test_points_of_an_earlier_run_that_are_kept_are_shown() -> None:
+    kept = [{"nodes": 1, "repeat": 2, "kind": "check"}]
+    state = state_of([*probing(), event(61, "sweep-kept", "1 point", stage="sweep", points=kept)])
+    assert "1   check  waiting" in screen(state, 62, (80, 24))
+
+
+def test_a_check_has_no_speedup_over_what_is_projected() -> None:
+    state = state_of([*probing(), probed(90, 2, 30.0, 120.0)])
+    state.show(decided(91, "1 job next", [{"nodes": 2, "repeat": 2, "kind": "check"}]))
+    end = done(200, 2, 6.0, 110.0)
+    state.show(replace(end, job=job(2, 2)))
+    [row] = [row for row in screen(state, 201, (80, 24)).splitlines() if " check " in row]
+    assert row.split()[-3:] == ["6.0", "s", "–"]
+
+
+def test_programs_that_never_end_early_are_followed_by_no_check() -> None:
+    events = [*probing()]
+    at = events.index(probed(58, 1, 40.0, 220.0))
+    whole = replace(events[at], facts={**events[at].facts, "whole_run_seconds": None})
+    state = state_of([*events[:at], whole, *events[at + 1 :]])
+    left = left_of(state, BEGAN.timestamp() + 70)
+    assert left is not None and left.high_seconds == pytest.approx(1.1 * 40 - 10)
+    assert "1/2 points" in screen(state, 70, (80, 24))

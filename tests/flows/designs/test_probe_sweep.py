@@ -105,3 +105,23 @@ def _only_sweep(served: SimpleNamespace, config: BenchmarkConfig) -> str:
     jobs = [job["TrainingJobName"] for page in pages for job in page["TrainingJobSummaries"]]
     (sweep,) = {name.rsplit("-n", 1)[0] for name in jobs}
     return str(sweep)
+
+
+def test_a_resume_that_moves_the_answer_keeps_the_check_that_was_made(
+    simulated: Callable[..., Any], sweep_config: Configs, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The probe at 4 nodes fails, so that 2 are checked; the resume makes it, and checks 4."""
+    fault = {"fault": "internal_error", "after_seconds": 1, "jobs": "*-n4-r1-a1-*"}
+    with simulated(fault, model=MODEL) as served:
+        config = sweep_config(served, sweep=PROBE)
+        first = measure(config)
+        assert points_of(served, first.sweep_id) == sorted([*PROBES, (2, 2)])
+        resumed = scaling_benchmark(config, sweep_id=first.sweep_id)
+        assert points_of(served, first.sweep_id) == sorted([*PROBES, (4, 1), (2, 2), CHECK])
+        before = resumed.report
+        again = scaling_benchmark(config, sweep_id=first.sweep_id).report
+    assert resumed.missing_points == 0
+    assert before.check is not None and before.check.nodes == 4
+    assert [check.nodes for check in before.other_checks] == [2]
+    assert again.points == before.points and again.other_checks == before.other_checks
+    assert not [record for record in caplog.records if "invalid value" in record.getMessage()]

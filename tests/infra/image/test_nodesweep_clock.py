@@ -301,3 +301,33 @@ def test_it_is_one_file_without_dependencies(tmp_path: Path) -> None:
     )
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     assert 0.2 <= metrics["train_seconds"] < 0.4
+
+
+GLOO_AT_WORK = """
+import ctypes, hashlib, os, threading
+from nodesweep_clock import clock
+
+def collective():
+    ctypes.CDLL(None).prctl(15, b"pt_gloo_runloop", 0, 0, 0)  # PR_SET_NAME
+    started.set()
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 1_000_000)  # holds no lock of Python
+    os.write(1, b"let go of its tensors")
+
+with clock():
+    started = threading.Event()
+    threading.Thread(target=collective, daemon=True).start()
+    started.wait()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the state of a thread is Linux's to tell")
+def test_a_program_does_not_end_under_a_thread_of_gloo(tmp_path: Path) -> None:
+    """PyTorch would abort it: seen in one of some hundred runs of two nodes on a busy machine, and
+    in half of them where Gloo's threads had the scheduling class SCHED_IDLE.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", GLOO_AT_WORK],
+        env={**os.environ, "PYTHONPATH": str(IMAGE), "SM_OUTPUT_DATA_DIR": str(tmp_path)},
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert done.stdout.endswith("let go of its tensors")

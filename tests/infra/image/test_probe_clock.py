@@ -155,6 +155,21 @@ def train(steps: int) -> int:
 
 
 @pytest.mark.usefixtures("steady")
+def test_a_loop_within_a_loop_is_told_so_again_at_its_next_step(
+    asked: Callable[[], dict[str, Any]],
+) -> None:
+    """Left is the inner one alone, of 10 with 40 steps each: one more step of each is made."""
+    with clock(steps=400):
+        for _ in range(10):
+            for _ in range(40):
+                if clock.step(8):
+                    break
+    metrics = asked()
+    assert (metrics["steps"], metrics["probe"]["ended"]) == (30 + 9, "precise")
+    assert project(metrics, {}).train_seconds == metrics["train_seconds"] + 361 * 0.5
+
+
+@pytest.mark.usefixtures("steady")
 def test_own_code_ends_early_and_says_what_a_projection_needs(
     asked: Callable[[], dict[str, Any]],
 ) -> None:

@@ -37,11 +37,17 @@ def test_dockerfile_has_no_finding_and_installs_what_is_asked_for() -> None:
     recipe = parse((IMAGE / "Dockerfile").read_text(), arguments)
     assert recipe.installs == [Install(("/opt/nodesweep/requirements-emulated.txt",), ())]
     assert "sagemaker-spark-processing:" in (recipe.base or "")
+    assert recipe.environment["NODESWEEP_PROGRAMS"] == recipe.folder == "/opt/nodesweep"
+    placed = {copy.sources: copy.target for copy in recipe.copies}
+    assert placed[("validate_dataset.py",)] == "/opt/nodesweep/"
+    assert placed[("nodesweep_judge",)] == "/opt/nodesweep/nodesweep_judge"
 
 
-def test_great_expectations_is_that_of_the_flow() -> None:
-    wanted = f"great-expectations=={version('great-expectations')}"
-    assert wanted in (IMAGE / "requirements.txt").read_text().splitlines()
+def test_what_judges_is_in_the_versions_of_the_flow() -> None:
+    lines = (IMAGE / "requirements.txt").read_text().splitlines()
+    pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
+    assert pinned == {name: version(name) for name in pinned}
+    assert {"great-expectations", "pandas", "pyarrow"} <= set(pinned)
 
 
 def test_the_application_keeps_its_own_options(smspark: ModuleType) -> None:

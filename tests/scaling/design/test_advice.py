@@ -128,3 +128,52 @@ def test_a_limit_of_the_next_run_is_judged_as_in_a_full_sweep(report_of, config,
     report = report_of(REFERENCE, runs(n1=2, n4=2, n8=2), with_config=other)
     assert report.recommendation.basis == "point"
     assert PROMISE not in report.headline
+
+
+def test_the_end_at_max_repeats_is_called_undecided_with_what_to_do(make_config, report_of):
+    config = make_config(
+        sweep={"design": "sequential", "node_counts": list(COUNTS), "repeats": 3, "max_repeats": 2}
+    )
+    report = report_of(KNEE, runs(n1=2, n2=2, n4=2, n8=2), noise=8.0, with_config=config)
+    (said,) = [each for each in report.caveats if each.startswith("Undecided after")]
+    assert said.startswith("Undecided after sweep.max_repeats, 2 runs of each: 8 nodes")
+    assert "go on with --resume" in said
+    open_ = report_of(KNEE, runs(n1=2), noise=8.0, with_config=config)
+    assert not any(each.startswith("Undecided after") for each in open_.caveats)
+
+
+def test_repeats_that_are_no_passes_over_all_counts_are_not_paired(report_of, config):
+    assert config.sweep.order == "shuffled"
+    assert report_of(REFERENCE, runs(n1=3, n4=3, n8=3)).ratio_intervals == "bootstrap"
+
+
+def test_two_runs_that_are_exactly_alike_are_odd_where_they_decide(report_of, make_report):
+    report = report_of(REFERENCE, runs(n1=2, n4=2, n8=2), noise=0.0)
+    assert report.recommendation.chosen.nodes == 8
+    said = "\n".join(report.caveats)
+    assert "No variance at 1, 4 and 8 nodes" in said
+    plain = report_of(REFERENCE, runs(n1=2, n4=2, n8=2), noise=0.0, with_config=None)
+    assert not any("No variance" in each for each in plain.caveats)
+
+
+def test_runs_that_the_design_asks_for_no_more_are_named(report_of):
+    report = report_of(REFERENCE, [*runs(n1=2, n4=2, n8=2), (1, 3), (2, 2)])
+    assert (
+        "2 runs of an earlier try, at 1 node and 2 nodes, that the design asks for no more: in the"
+        " times and the cost, and deciding nothing." in report.caveats
+    )
+    assert {row.nodes: row.n for row in report.summary} == {1: 3, 2: 2, 4: 2, 8: 2}
+
+
+def test_a_count_whose_last_runs_gave_no_time_is_undecided_for_that(
+    config, make_outcome, make_report
+):
+    outcomes = [
+        make_outcome(nodes, REFERENCE[nodes] if repeat == 1 else None, repeat)
+        for nodes, repeat in runs(n1=3, n2=3, n4=2, n8=2)
+    ]
+    report = make_report(outcomes, config=config)
+    (said,) = [each for each in report.caveats if each.startswith("Undecided")]
+    assert said.startswith(
+        "Undecided, since the last runs made for it gave no time: 8 nodes, 4 nodes and 2 nodes."
+    )

@@ -8,7 +8,7 @@ import pytest
 
 from scaling.analysis.speedup import summarise_runs
 from scaling.design.of_sweep import asked_points, is_complete, points_done, progress_of
-from scaling.design.probe import find_check, is_check
+from scaling.design.probe import find_checks, is_check, kind_of_job
 from scaling.report import analyse
 from tests.scaling.conftest import PROBED_SECONDS
 
@@ -51,6 +51,24 @@ def test_nothing_to_check_where_no_time_is_projected(probe_config, whole):
     assert progress.reason == "no time is projected, so that there is nothing to check"
 
 
+def test_a_count_whose_probes_made_all_their_steps_needs_no_check(
+    probe_config, probes, whole, make_report
+):
+    """At 4 nodes there were too few steps to tell, so that its time is that of a whole run."""
+    made_all = whole(4, 21.0, 1, train_seconds_by={"program": 21.0, "projected": 21.0})
+    outcomes = [*probes(PROBES[:2]), made_all]
+    progress = progress_of(probe_config(), outcomes)
+    assert progress.next_points == ()
+    assert progress.reason == (
+        "what is recommended, 4 nodes, is measured already, since its probes made all their steps"
+        " (1 min 20 s on 1 node, 41.0 s on 2 nodes, 21.0 s on 4 nodes)"
+    )
+    report = make_report(outcomes, config=probe_config())
+    assert report.train_clock == "projected" and report.recommendation.chosen.nodes == 4
+    assert any(each.startswith("No whole run has checked what is proj") for each in report.caveats)
+    assert is_complete(probe_config(), report)
+
+
 def test_one_count_alone_is_checked_too(probe_config, probes):
     progress = progress_of(probe_config(node_counts=[2]), probes([(2, 1)]))
     assert progress.next_points == ((2, 2),)
@@ -76,7 +94,12 @@ def test_a_budget_per_run_is_held_against_projected_costs(make_config, probes):
 
 
 def checked(config, outcomes):
-    return find_check(config, summarise_runs(outcomes)[1])
+    return checks_of(config, outcomes)[0]
+
+
+def checks_of(config, outcomes):
+    progress = None if config is None else progress_of(config, outcomes)
+    return find_checks(config, summarise_runs(outcomes)[1], progress)
 
 
 def test_the_check_is_within_the_error_or_outside_it(probe_config, probes, whole):
@@ -116,6 +139,24 @@ def test_the_latest_completed_check_counts(probe_config, probes, whole, make_out
     assert checked(probe_config(), [*probes(PROBES), failed]) is None
     assert checked(probe_config(), [*probes(PROBES), early, late]).measured_seconds == 21.0
     assert checked(None, [*probes(PROBES), early]) is None
+
+
+def test_a_check_of_another_count_stays_beside_that_of_the_answer(probe_config, probes, whole):
+    """The probe at 4 nodes failed first, so that 2 were checked; then it was made."""
+    earlier = whole(2, 41.2, created_at="2026-01-03T00:00:00+00:00")
+    check, others = checks_of(probe_config(), [*probes(PROBES), earlier])
+    assert check is None and [each.nodes for each in others] == [2]
+    check, others = checks_of(probe_config(), [*probes(PROBES), earlier, whole(4, 21.0)])
+    assert check is not None and check.nodes == 4
+    assert [each.text for each in others] == [
+        "2 nodes took 41.2 s, 0.5 % more than the 41.0 s ± 500 ms projected, within that error"
+    ]
+
+
+def test_jobs_of_a_probe_sweep_are_probes_or_checks(probe_config, make_config):
+    kinds = [kind_of_job(probe_config(repeats=2), repeat) for repeat in (1, 2, 3)]
+    assert kinds == ["probe", "probe", "check"]
+    assert kind_of_job(make_config(), 1) == "run"
 
 
 def test_a_check_without_a_time_or_a_projection_checks_nothing(probe_config, probes, whole):

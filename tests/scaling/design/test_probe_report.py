@@ -5,17 +5,22 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from scaling.analysis.cost import Price
+from scaling.outcome.projection import ProjectedPart
 from scaling.report.points_csv import render_csv
 from scaling.report.render import render_html, render_markdown
+from scaling.report.share import for_sharing
 from scaling.report.terminal import render_terminal
-from scaling.trend.compare import compare
+from scaling.trend.compare import IncomparableError, compare
 from scaling.trend.compare_render import comparison_title
-from tests.scaling.conftest import PROBED_SECONDS
+from scaling.trend.history import history_table, read_history
+from scaling.trend.history_render import render_history_terminal
+from tests.scaling.conftest import PROBED_SECONDS, projection
 
 PROBES = [(1, 1), (2, 1), (4, 1)]
 PRICE = Price(instance_type="ml.m5.xlarge", usd_per_hour=3600.0)
@@ -74,11 +79,57 @@ def test_without_a_check_the_headline_says_that(make_report, probe_config, probe
     )
 
 
+@pytest.fixture
+def moved(make_report, probe_config, probes, whole):
+    """2 nodes were checked, then the answer moved to 4."""
+    made_first = whole(2, 41.2, created_at="2026-01-01T00:00:00+00:00")
+    outcomes = [*probes(PROBES), made_first, whole(4, 21.3)]
+    return make_report(outcomes, config=probe_config(), price=PRICE)
+
+
+def test_a_check_of_another_count_stays_in_every_form_of_the_report(moved):
+    assert [point.kind for point in moved.points] == ["probe", "probe", "check", "probe", "check"]
+    assert [check.nodes for check in moved.other_checks] == [2]
+    caveat = (
+        "Check of another count, made before the answer moved: 2 nodes took 41.2 s, 0.5 % more than"
+        " the 41.0 s ± 500 ms projected, within that error; how runs differ from each other is not"
+        " in it."
+    )
+    assert caveat in moved.caveats
+    assert not any("without a readable train time" in each for each in moved.caveats)
+    page = render_html(moved)
+    assert "metrics.json 41.2 s, a check of its own count" in page
+    assert "metrics.json 21.3 s, the check" in page
+    assert page.count("Completed, check") == 2
+    assert "made before the answer moved" in render_markdown(moved)
+    assert "made before the answer moved" in terminal(moved)
+    written = json.loads(json.dumps(moved.to_dict()))
+    assert [check["nodes"] for check in written["other_checks"]] == [2]
+    assert type(moved).model_validate(written) == moved
+    rows = list(csv.DictReader(io.StringIO(render_csv(moved))))
+    assert [row["kind"] for row in rows] == ["probe", "probe", "check", "probe", "check"]
+
+
+def test_until_the_new_answer_is_checked_the_earlier_check_is_no_check_of_it(
+    make_report, probe_config, probes, whole
+):
+    report = make_report([*probes(PROBES), whole(2, 41.2)], config=probe_config())
+    assert report.check is None
+    assert (
+        "; projected from probes, not checked there; whole runs elsewhere: 2 nodes took 41.2 s,"
+        in report.headline
+    )
+    assert (
+        "No whole run has checked what is projected at the count that is to be checked: the check"
+        " was not made; go on with --resume." in report.caveats
+    )
+
+
 def test_a_check_without_a_time_is_said(make_report, probe_config, probes, make_outcome):
     report = make_report([*probes(PROBES), make_outcome(4, None, 2)], config=probe_config())
     assert (
-        "No whole run has checked what is projected: the check gave no train time."
-        in report.caveats
+        "No whole run has checked what is projected: the check did not complete, or gave no train"
+        " time." in report.caveats
     )
 
 
@@ -120,6 +171,36 @@ def test_three_probes_have_intervals_and_their_check_knows_how_runs_differ(
     assert "22.0 s" in four and "21.0 s, 23.0 s" in four and "±" not in four
 
 
+def test_a_count_whose_probes_tell_no_time_costs_the_others_nothing(
+    make_report, probe_config, probes, make_outcome
+):
+    """The metric vanished at 4 nodes."""
+    lost = make_outcome(4, 9.0, train_clock=None, unprojected="the program says not how long")
+    report = make_report([*probes(PROBES[:2]), lost], config=probe_config())
+    assert report.train_clock == "projected"
+    assert [row.train.speedup is not None for row in report.summary] == [True, True, False]
+    assert report.recommendation.chosen.nodes == 2
+    assert (
+        "No time to train from 1 probe at 4 nodes: the program says not how long (docs/probe.md)."
+        in report.caveats
+    )
+
+
+def test_steps_without_any_variance_are_odd_but_in_a_simulation(
+    make_report, probe_config, probes, make_outcome
+):
+    part = ProjectedPart(name="steps", left_out=450, seconds_each=0.1, error_seconds=0.0)
+    even = projection(80.0, 0.0).model_copy(update={"parts": (part,)})
+    outcomes = [*probes(PROBES[1:]), *probes(PROBES[:1], projection=even)]
+    said = make_report(outcomes, config=probe_config()).caveats
+    assert any(
+        each.startswith("No variance among the steps of the probes at 1 node") for each in said
+    )
+    simulated = [replace(each, platform_kind="simulated") for each in outcomes]
+    said = make_report(simulated, config=probe_config()).caveats
+    assert not any("No variance among" in each for each in said)
+
+
 def test_programs_that_never_ended_early_are_named(make_report, probe_config, whole, make_outcome):
     every = [whole(nodes, seconds, 1) for nodes, seconds in PROBED_SECONDS.items()]
     report = make_report(every, config=probe_config())
@@ -131,7 +212,8 @@ def test_programs_that_never_ended_early_are_named(make_report, probe_config, wh
 
 def test_every_form_of_the_report_says_projected(report):
     markdown, page, text = render_markdown(report), render_html(report), terminal(report)
-    for rendered in (markdown, page, text):
+    shared = render_html(for_sharing(report))
+    for rendered in (markdown, page, text, shared):
         assert "T projected)" in rendered
         assert "projected from probes" in rendered
     assert "± 500 ms" in markdown
@@ -140,6 +222,9 @@ def test_every_form_of_the_report_says_projected(report):
     assert "Completed, check" in page
     assert "of a whole run as projected" in page
     assert "The whole sweep cost $210.00, measured, attempts" in markdown
+    for rendered in (markdown, page):
+        assert "T(N0) = 1 min 20 s projected on 1 node" in rendered
+        assert "1 node, 1 min 20 s projected" in rendered
 
 
 def test_report_json_and_points_csv_say_projected(report):
@@ -167,11 +252,45 @@ def test_what_compares_and_what_gathers_sweeps_says_projected(
     measured = make_report(make_outcomes({1: 80.0, 2: 41.0}))
     alike = compare(measured, measured)
     assert "projected" not in comparison_title(alike)
+    assert not any("projected" in note for note in (*alike.notes, *comparison.notes))
     assert "train_clock" not in alike.model_dump()["a"]
+
+
+def test_a_projected_sweep_is_compared_with_a_measured_one_only_where_that_is_asked_for(
+    make_report, probe_config, probes, whole
+):
+    projected = make_report(probes(PROBES), config=probe_config())
+    runs = [whole(nodes, seconds, 1) for nodes, seconds in PROBED_SECONDS.items()]
+    measured = make_report(runs, config=probe_config(design="full"))
+    with pytest.raises(IncomparableError, match="train_clock: A projected, B program"):
+        compare(projected, measured)
+    for pair, note in (
+        ((projected, measured), "T(A) is projected from probes, T(B) is measured: "),
+        ((measured, projected), "T(B) is projected from probes, T(A) is measured: "),
+    ):
+        comparison = compare(*pair, allowed=frozenset({"train_clock"}))
+        assert "; T projected" in comparison_title(comparison)
+        assert [each for each in comparison.notes if each.startswith(note)]
+
+
+def test_projected_and_measured_sweeps_share_no_trend(make_report, probe_config, probes, whole):
+    """Not even where all else is alike; and the cost is that of what was billed."""
+    points = [(nodes, repeat) for nodes in (1, 2, 4) for repeat in (1, 2, 3)]
+    projected = make_report(probes(points), config=probe_config(), price=PRICE)
+    runs = [whole(nodes, PROBED_SECONDS[nodes], repeat) for nodes, repeat in points]
+    measured = make_report(runs, config=probe_config(design="full"), sweep_id="bench-full")
+    trends = read_history([history_table(each, "bench") for each in (projected, measured)])
+    assert sorted(trend.conditions["train_clock"] for trend in trends) == ["program", "projected"]
+    assert [len(trend.sweeps) for trend in trends] == [1, 1]
+    console = Console(width=200, file=io.StringIO())
+    console.print(render_history_terminal("bench", trends))
+    said = console.file.getvalue()
+    assert "T projected" in said and said.count("cost of a probe") == 1
 
 
 def test_other_designs_have_no_word_of_it(make_report, make_outcomes):
     report = make_report(make_outcomes({1: 80.0, 2: 41.0}))
     assert "projected" not in render_markdown(report)
-    assert "projection" not in render_csv(report)
+    assert "projection" not in render_csv(report) and ",kind" not in render_csv(report)
+    assert "other_checks" not in report.to_dict()
     assert "projection" not in json.dumps(report.to_dict())

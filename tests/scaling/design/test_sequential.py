@@ -56,6 +56,16 @@ def test_the_largest_count_and_what_it_is_compared_with_come_next():
     assert by_nodes(progress) == {8: "undecided"}
 
 
+def test_a_clock_that_is_lost_after_the_first_runs_does_not_cost_all_repeats():
+    """One more round for each count, and what is not known stays undecided."""
+    lost = [(nodes, repeat) for nodes in COUNTS for repeat in range(2, 6)]
+    progress = to_the_end(REFERENCE, lost=lost)
+    assert len(progress.points) == 10
+    assert by_nodes(progress) == {8: "undecided", 4: "undecided", 2: "undecided"}
+    part = to_the_end(REFERENCE, lost=[(8, repeat) for repeat in range(2, 6)])
+    assert by_nodes(part) == {8: "pass"}, "the spread of the others is known"
+
+
 def test_the_reference_is_decided_with_seven_runs():
     progress = to_the_end(REFERENCE)
     assert by_nodes(progress) == {8: "pass"}

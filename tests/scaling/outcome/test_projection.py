@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scaling.outcome.logged import Logged, LogLine, read_logged
-from scaling.outcome.projection import ASKED_BY, half_width, project, steps_of
+from scaling.outcome.projection import ASKED_BY, MOST_STEPS, half_width, project, steps_of
 from tests.scaling.outcome.test_outcome import description, read, read_logged_run
 
 # 50 of 300 steps in 27 s, of which the steady ones took 0.5 s each, ± 0.01 s.
@@ -164,7 +164,41 @@ def test_a_probe_that_made_all_its_steps_is_measured_on_both_clocks():
     assert outcome.train_clock == "program"
     assert outcome.train_seconds_by["projected"] == outcome.train_seconds_by["program"] == 27.0
     assert outcome.final_metric.value == 0.4
-    assert "projected" not in read({"world": {}}, Environment={ASKED_BY: "1"}).train_seconds_by
+    assert outcome.unprojected is None
+
+
+ASKED = {ASKED_BY: "0.01", MOST_STEPS: "2000"}
+
+
+def test_a_probe_that_tells_no_time_has_none_by_its_phase_which_may_be_that_of_a_part():
+    for metrics in (None, {"world": {}}):
+        outcome = read(metrics, Environment=ASKED)
+        assert (outcome.train_clock, outcome.train_seconds_by) == (None, {})
+        assert outcome.unprojected.startswith("the program says not how long it trained")
+    assert read(None).train_clock == "training_phase", "no probe: it is the whole phase"
+    assert read(None, "Failed", Environment=ASKED).unprojected is None
+
+
+def test_a_probe_that_was_cut_off_and_tells_not_of_how_many_steps_is_no_whole_run():
+    """It ended where it was asked to at the latest: all that it trained is a part."""
+    outcome = read({"train_seconds": 60.0, "steps": 2000}, Environment=ASKED)
+    assert outcome.train_seconds_by == {}
+    assert outcome.unprojected.endswith("max_steps allows, 2000, and says not how many a whole run"
+                                        " makes; have it print planned_steps=…")  # fmt: skip
+    by_log = read_logged_run(
+        Logged({"steps": 2000.0, "train_seconds": 60.0}, frozenset({2})), Environment=ASKED
+    )
+    assert by_log.train_seconds_by == {} and by_log.unprojected is not None
+    for whole in ({"steps": 80}, {}, {"steps": 2000, "probe": {"planned_steps": 2000}}):
+        outcome = read({"train_seconds": 60.0, **whole}, Environment=ASKED)
+        assert outcome.unprojected is None and outcome.train_seconds_by["projected"] == 60.0
+
+
+def test_a_probe_that_ended_before_a_steady_step_says_what_to_do():
+    given = with_probe(step_seconds=None)
+    outcome = read({**given, "steps": 30}, Environment={**ASKED, MOST_STEPS: "30"})
+    assert outcome.train_seconds_by == {}
+    assert "no steady step was timed among the 30 of 300" in outcome.unprojected
 
 
 def test_a_part_whose_steps_took_an_unknown_time_is_no_time_to_train():

@@ -8,7 +8,7 @@ from configs.catalogue import load_catalogue
 from scaling.outcome.outcome import Clocks
 from scaling.outcome.projection import ASKED_BY, MOST_STEPS
 from scaling.planning.budget import cost_bound
-from scaling.planning.queue import Done, Submit, Wait
+from scaling.planning.queue import Done, Refuse, Submit, Wait
 from tests.scaling.conftest import projection
 from tests.scaling.planning.test_queue import (
     NO_CAPACITY,
@@ -35,6 +35,10 @@ def is_probe(order):
 
 
 def finish(queue, order):
+    queue.settle(described(order, BillableTimeInSeconds=100), completed(order))
+
+
+def completed(order):
     """A probe foretells about the time of its count, a whole job takes it."""
     seconds = SECONDS[order.attempt.point.nodes]
     outcome = replace(ended(order), clocks=Clocks(train_seconds=seconds))
@@ -43,7 +47,7 @@ def finish(queue, order):
         outcome = replace(outcome, projection=projection(seconds), **clock)
     else:
         outcome = replace(outcome, train_seconds_by={"program": seconds})
-    queue.settle(described(order, BillableTimeInSeconds=100), outcome)
+    return outcome
 
 
 def to_the_end(queue):
@@ -145,3 +149,101 @@ def test_the_cost_bound_has_one_check_at_the_largest_count(make_config):
     bound, reason = cost_bound(config, instance)
     assert reason.startswith("18.0 node-hours")  # 2 x 7 and 4, of an hour with the stop
     assert bound is not None
+
+
+def resumed(make_config, orders, failed=(), **sweep):
+    """The queue of a second run, to its end: `orders` are the jobs of the first, of which those of
+    `failed` failed. Returns it with the jobs that it started anew.
+    """
+    there = {order.job_name: order for order in orders}
+    queue, new = probing(make_config, **sweep), []
+    queue.count_earlier(list(there), [described(order) for order in orders])
+    while isinstance(order := queue.next(), Submit):
+        answer = queue.confirm(order, frozenset({*there, order.job_name}))
+        if isinstance(answer, Refuse):
+            queue.outcomes.append(ended(order, answer.reason))
+        elif order.job_name not in there:
+            finish(queue, order)
+            new.append(order)
+        elif order.job_name in failed:
+            description = described(order, "Failed", BillableTimeInSeconds=100)
+            queue.settle_earlier(description, ended(order, THE_PROGRAMS))
+        else:
+            finish_earlier(queue, order)
+    assert queue.next() == Done()
+    return queue, new
+
+
+def finish_earlier(queue, order):
+    """As finish(), of a job that an earlier run ended."""
+    queue.settle_earlier(described(order, BillableTimeInSeconds=100), completed(order))
+
+
+def moved(make_config):
+    """The jobs of a sweep whose probe at 4 nodes failed, so that its check ran at 2."""
+    queue, orders = probing(make_config), []
+    while isinstance(order := queue.next(), Submit):
+        queue.confirm(order, frozenset({order.job_name}))
+        if order.attempt.point.nodes == 4:
+            settle(queue, order, THE_PROGRAMS)
+        else:
+            finish(queue, order)
+        orders.append(order)
+    assert places(orders) == [*PROBES, (2, 2, 1)]
+    return orders
+
+
+def outcome_places(queue):
+    return sorted((each.nodes, each.repeat, each.attempt) for each in queue.outcomes)
+
+
+def test_a_check_whose_answer_has_moved_stays_an_outcome(make_config):
+    orders = moved(make_config)
+    queue, new = resumed(make_config, orders, failed={orders[2].job_name})
+    assert places(new) == [(4, 1, 2), CHECK]
+    assert outcome_places(queue) == sorted([*PROBES, (4, 1, 2), (2, 2, 1), CHECK])
+    assert [key[1:] for key in queue.kept] == [(2, 2)]
+    assert [key[1:] for key in queue.progress.asked] == [(1, 1), (2, 1), (4, 1), (4, 2)]
+
+
+def test_a_failed_check_that_is_asked_for_no_more_is_not_tried_again(make_config):
+    orders = moved(make_config)
+    failed = {orders[2].job_name, orders[3].job_name}
+    queue, new = resumed(make_config, orders, failed)
+    assert places(new) == [(4, 1, 2), CHECK]
+    assert (2, 2, 1) in outcome_places(queue)
+
+
+def test_a_budget_that_refuses_the_retry_keeps_the_check_that_was_made(make_config):
+    """A dollar a node-second; 900 were billed, and the retry may cost 4 x 200."""
+    orders = moved(make_config)
+    limit = {"usd_per_hour": 3600.0, "budget_usd": 1000.0}
+    queue, new = resumed(make_config, orders, {orders[2].job_name}, **limit)
+    assert new == []
+    assert (2, 2, 1) in outcome_places(queue)
+
+
+def test_a_check_that_was_only_claimed_is_never_started(make_config):
+    orders = moved(make_config)
+    queue = probing(make_config)
+    queue.count_earlier([each.job_name for each in orders], [described(o) for o in orders[:3]])
+    for order in orders[:3]:
+        assert submit(queue).job_name == order.job_name
+        finish_earlier(queue, order)
+    assert submit(queue).attempt.identity == CHECK
+
+
+def test_a_crash_after_any_job_ends_with_the_jobs_of_an_undisturbed_sweep(make_config):
+    undisturbed = to_the_end(probing(make_config, repeats=2))
+    for by_then in range(len(undisturbed)):
+        before = undisturbed[:by_then]
+        _, new = resumed(make_config, before, repeats=2)
+        assert [order.job_name for order in [*before, *new]] == [
+            order.job_name for order in undisturbed
+        ]
+
+
+def test_what_the_platform_has_is_asked_where_a_budget_or_a_design_needs_it(make_config):
+    assert probing(make_config).asks_of_earlier
+    assert not queue_of(make_config).asks_of_earlier
+    assert queue_of(make_config, budget_usd=5.0).asks_of_earlier

@@ -168,3 +168,65 @@ def test_a_spent_number_of_retries_ends_no_design(make_config):
     assert isinstance(refused, Refuse) and not refused.is_over_budget
     queue.outcomes.append(ended(again, refused.reason))
     assert submit(queue).attempt.identity == (1, 2, 1)
+
+
+def test_runs_that_the_design_asks_for_no_more_stay_outcomes(make_config):
+    """4 nodes failed, so 1 and 2 were compared, three times each; with 4 nodes there, two each are
+    enough, and the third ones are kept.
+    """
+    first, orders = sequential(make_config), []
+    while isinstance(order := first.next(), Submit):
+        first.confirm(order, frozenset({order.job_name}))
+        if order.attempt.point.nodes == 4:
+            settle(first, order, THE_PROGRAMS)
+        else:
+            finish(first, order, 0.2 if order.attempt.point.repeat < 3 else 0.01)
+        orders.append(order)
+    assert (1, 3, 1) in places(orders) and (2, 3, 1) in places(orders)
+    there = {order.job_name: order for order in orders}
+    resumed, new = sequential(make_config), []
+    resumed.count_earlier(list(there), [described(order) for order in orders])
+    while isinstance(order := resumed.next(), Submit):
+        resumed.confirm(order, frozenset({*there, order.job_name}))
+        if order.job_name not in there:
+            finish(resumed, order)
+            new.append(order)
+        elif order.attempt.point.nodes == 4:
+            resumed.settle_earlier(described(order, "Failed"), ended(order, THE_PROGRAMS))
+        else:
+            resumed.settle_earlier(described(order), completed(order, 0.01))
+    assert places(new) == [(4, 1, 2), (4, 2, 1)]
+    assert [each.answer for each in resumed.progress.answers] == ["pass"]
+    made = {(each.nodes, each.repeat) for each in resumed.outcomes}
+    assert {(1, 3), (2, 3)} <= made and (2, 3) in {key[1:] for key in resumed.kept}
+    assert (2, 3) not in {key[1:] for key in resumed.progress.asked}
+
+
+def test_a_stop_collects_nothing_more(make_config):
+    orders = to_the_end(sequential(make_config))
+    queue = sequential(make_config)
+    queue.count_earlier(
+        [order.job_name for order in orders], [described(order) for order in orders]
+    )
+    assert isinstance(queue.next(), Submit)
+    queue.stop()
+    assert queue.next() == Done() and queue.kept == ()
+
+
+def test_a_crash_after_any_job_ends_with_the_jobs_of_an_undisturbed_sweep(make_config):
+    undisturbed = to_the_end(sequential(make_config), noise=0.08)
+    assert len(undisturbed) > 6
+    for by_then in range(len(undisturbed)):
+        before = undisturbed[:by_then]
+        queue, new = sequential(make_config), []
+        queue.count_earlier([each.job_name for each in before], [described(o) for o in before])
+        while isinstance(order := queue.next(), Submit):
+            queue.confirm(order, frozenset({order.job_name}))
+            if order.job_name in {each.job_name for each in before}:
+                queue.settle_earlier(described(order), completed(order, 0.08))
+            else:
+                finish(queue, order, 0.08)
+                new.append(order)
+        assert sorted(each.job_name for each in [*before, *new]) == sorted(
+            each.job_name for each in undisturbed
+        )

@@ -55,6 +55,27 @@ def test_steps_tell_the_first_jobs_end_and_the_others_go_by_it() -> None:
     assert left == TimeLeft(pytest.approx(160.0), pytest.approx(144.0), pytest.approx(176.0))
 
 
+def test_the_check_of_a_probe_sweep_takes_what_probes_foretell_of_a_whole_job() -> None:
+    """Probes of 30 s; a whole job of 2 nodes takes 200 s, foretold by what it is not one of."""
+    check = JobToCome(2, is_check=True)
+    left = time_left([(2, 30.0)], [JobToCome(2), check], 4, [(2, 200.0)])
+    assert left == TimeLeft(pytest.approx(230.0), pytest.approx(207.0), pytest.approx(253.0))
+    assert time_left([(2, 30.0)], [check], 1) is None, "nothing foretells it"
+    runs = JobToCome(2, 50.0, is_check=True)
+    left = time_left([(2, 30.0)], [runs], 1, [(2, 200.0)])
+    assert left is not None and left.seconds == pytest.approx(150.0)
+    told = JobToCome(2, 50.0, 25.0, is_check=True)
+    left = time_left([], [told], 1)
+    assert left is not None and left.seconds == pytest.approx(25.0)
+    assert time_left([], [told, JobToCome(2)], 1) is None, "a check tells nothing of a probe"
+
+
+def test_a_check_whose_count_is_not_decided_lies_between_the_counts() -> None:
+    check = JobToCome(1, is_check=True, or_at=(4,))
+    left = time_left([(1, 30.0)], [check], 1, [(1, 400.0), (4, 100.0)])
+    assert left == TimeLeft(pytest.approx(200.0), pytest.approx(90.0), pytest.approx(440.0))
+
+
 @given(
     st.lists(st.tuples(st.integers(1, 512), st.floats(0.1, 1e5)), min_size=1, max_size=6),
     st.lists(st.builds(JobToCome, st.integers(1, 512), st.none() | st.floats(0, 1e5)), max_size=8),

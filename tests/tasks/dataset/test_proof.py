@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 
 from configs.dataset import DatasetConfig, ExpectationConfig
 from tasks.dataset import validation
+from tasks.dataset.findings import _from_details
 from tasks.dataset.judging import proof
 from tasks.dataset.judging.columns import needed_columns
 from tasks.dataset.validation import (
-    _build_expectations,
-    _from_result,
     _run_expectations,
+    build_expectations,
     validate_dataset,
 )
 
@@ -112,13 +112,16 @@ def _assert_same_report(path: Path, suite: list[ExpectationConfig]) -> tuple[int
     frame = pd.read_parquet(path)
     results = _run_expectations(frame, suite)
     theirs = [
-        _from_result(result, suite[index], index, path.name, len(frame))
+        _from_details(
+            *(result.to_json_dict()["result"], result.exception_info, suite[index], index),
+            *(path.name, len(frame)),
+        )
         for index, result in sorted(results.items())
         if not result.success
     ]
     assert (ours.rows, ours.expectations) == (len(frame), len(suite))
     assert list(ours.failures) == theirs
-    proven = proof.look_at(path, _build_expectations(suite)).proven
+    proven = proof.look_at(path, build_expectations(suite)).proven
     return len(suite) - len(theirs), len(proven)
 
 

@@ -91,6 +91,26 @@ def test_the_progress_counts_points_and_the_table_holds_every_attempt(
     ]
 
 
+def test_the_check_has_no_speedup_over_what_is_projected(calls: list[tuple[str, Any]]) -> None:
+    config = SweepConfig(node_counts=[1, 2], repeats=1, design="probe")
+    plan = SweepPlan(
+        tuple(PlannedPoint(n, 1, n, 0, n, *[None] * 4) for n in (1, 2)), 1, None, "", 0
+    )
+    check = replace(outcome(2), repeat=2)
+    probed = [outcome(nodes, projection=projection(80.0)) for nodes in (1, 2)]
+    SweepBoard("s", plan, config).show([*probed, check], last=True)
+    table = calls[-1][1]
+    assert [row["train time"] for row in table] == ["projected", "projected", "measured, the check"]
+    assert [row["speedup"] for row in table] == [1.0, 2.0, None]
+
+
+def test_points_that_the_design_asks_for_no_more_are_no_more_than_all(
+    calls: list[tuple[str, Any]],
+) -> None:
+    board_of(2).show([outcome(1), outcome(2), outcome(4)])
+    assert calls[0] == ("new", 100.0)
+
+
 def test_projected_times_are_called_so(calls: list[tuple[str, Any]]) -> None:
     probed = [outcome(1, projection=projection(80.0)), outcome(2)]
     board_of(4).show(probed)

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from nodesweep_clock import let_gloo_finish
 from pytorch_lightning.plugins.environments import ClusterEnvironment
 
 from training.cluster import Cluster, network_interface
@@ -146,6 +147,7 @@ def broadcast_bytes(content: bytes | None) -> bytes:
 def leave_process_group() -> None:
     """Close the group's connections, if there is one."""
     if dist.is_initialized():
+        let_gloo_finish()
         dist.destroy_process_group()
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from infra.local.engine.host.capacity import omp_threads
 from infra.local.engine.host.process_tree import MARKER_NODE, MARKER_STATE
-from infra.local.engine.run.node_files import in_node, node_folder
+from infra.local.engine.run.node_files import in_image, in_node, node_folder
 from infra.local.environment import node_environment_of
 from infra.local.interfaces import AccessKey, JobSpec, Node
 
@@ -154,13 +154,16 @@ def barrier_folder(node: Node) -> Path:
 def node_command(job: JobSpec, node: Node, image: Path) -> list[str]:
     """The request's own command, or the image's `train`.
 
-    Either, of a job with its own code, finds a Python of the node's own to install into.
+    Either, of a job with its own code, finds a Python of the node's own to install into. The path
+    of a file of the image is where this node has it.
     """
     train = image / "venv" / "bin" / "train"
     if not has_own_python(job):
         return [str(train)]
     python = make_overlay(node, image)
-    return container_command(job, ()) if job.has_own_command else [str(python), str(train)]
+    if not job.has_own_command:
+        return [str(python), str(train)]
+    return [in_image(word, node) for word in container_command(job, ())]
 
 
 def container_command(

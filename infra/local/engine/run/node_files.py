@@ -65,6 +65,11 @@ def in_node(path: str, node: Node) -> str:
     """
     if _is_below_opt_ml(path):
         return f"{node.opt_ml}{path.removeprefix('/opt/ml')}"
+    return in_image(path, node)
+
+
+def in_image(path: str, node: Node) -> str:
+    """The same of what the image has alone; a node may see /opt/ml under its own name."""
     copied = node_folder(node) / "files" / path.strip("/")
     return str(copied) if path.startswith("/") and path.strip("/") and copied.exists() else path
 

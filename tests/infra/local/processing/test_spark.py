@@ -4,25 +4,15 @@ out.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
-import os
-import shutil
-import threading
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from infra.local.engine.host.containment import Containment
-from infra.local.engine.process.image_store import ProcessImageStore
-from infra.local.server import daemon
-from infra.local.server.contract import ServerConfig
-from tests.infra.local.platform_client import client
 from tests.infra.local.processing.processing_requests import (
     cluster,
     log_of,
@@ -32,17 +22,9 @@ from tests.infra.local.processing.processing_requests import (
     texts_below,
     wait_for_end,
 )
+from tests.infra.local.processing.spark_platform import needs_java, spark_platform
 
-REPOSITORY = Path(__file__).resolve().parents[4]
-STORE = REPOSITORY / ".nodesweep" / "tests"
-REGISTRY = "000000000000.dkr.ecr.us-east-1.amazonaws.com"
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        shutil.which("java") is None,
-        reason="Spark needs Java (Debian: apt-get install openjdk-17-jre-headless)",
-    ),
-]
+pytestmark = [pytest.mark.slow, needs_java]
 APP = """
 import json, pathlib, socket, sys
 from pyspark import TaskContext
@@ -64,44 +46,17 @@ pathlib.Path("/opt/ml/processing/output/out/found.json").write_text(json.dumps(f
 
 
 @pytest.fixture(scope="module")
-def image_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The Spark image without Great Expectations, which is no part of what is tried here. Its tag
-    says what is in it, as the store is kept between test runs.
-    """
-    context = tmp_path_factory.mktemp("context")
-    shutil.copytree(REPOSITORY / "infra" / "image_spark", context, dirs_exist_ok=True)
-    (context / "requirements.txt").write_text("")
-    files = sorted(
-        path for path in context.rglob("*") if path.suffix in ("", ".py", ".toml", ".txt")
-    )
-    content = b"".join(path.read_bytes() for path in files if path.is_file())
-    tag = hashlib.sha256(content).hexdigest()[:16]
-    arguments = {"REQUIREMENTS": "requirements-emulated.txt"}
-    store = ProcessImageStore(STORE)
-    store.build(context, "spark", tag, arguments, print, threading.Event(), 900)
-    return f"{REGISTRY}/spark:{tag}"
-
-
-@pytest.fixture(scope="module")
-def platform(image_uri: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
-    """A platform with the process engine, in a process of its own, with the tests' image store."""
-    state_dir = tmp_path_factory.mktemp("platform")
-    if problem := Containment.find(state_dir).opt_ml_problem:
-        pytest.skip(f"no /opt/ml of a node's own on this machine: {problem}")
-    for name in ("images", "venvs"):
-        (state_dir / name).symlink_to(STORE / name)
-    endpoint = daemon.start(ServerConfig(0, state_dir, owner_pid=os.getpid()))
-    clients = {name: client(endpoint, name) for name in ("sagemaker", "s3", "logs")}
-    s3 = clients["s3"]
-    for bucket in ("rows", "results"):
-        s3.create_bucket(Bucket=bucket)
-    s3.put_object(Bucket="rows", Key="code/app.py", Body=APP.encode())
-    for number in range(4):
-        file = io.BytesIO()
-        pq.write_table(pa.table({"x": range(250 * number, 250 * (number + 1))}), file)
-        s3.put_object(Bucket="rows", Key=f"in/{number}.parquet", Body=file.getvalue())
-    yield SimpleNamespace(image_uri=image_uri, **clients)
-    daemon.stop(state_dir)
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+    with spark_platform(tmp_path_factory.mktemp("platform")) as platform:
+        s3 = platform.s3
+        for bucket in ("rows", "results"):
+            s3.create_bucket(Bucket=bucket)
+        s3.put_object(Bucket="rows", Key="code/app.py", Body=APP.encode())
+        for number in range(4):
+            file = io.BytesIO()
+            pq.write_table(pa.table({"x": range(250 * number, 250 * (number + 1))}), file)
+            s3.put_object(Bucket="rows", Key=f"in/{number}.parquet", Body=file.getvalue())
+        yield platform
 
 
 def count_rows(platform: SimpleNamespace, name: str, nodes: int, instance_type: str) -> dict:

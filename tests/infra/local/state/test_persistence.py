@@ -6,6 +6,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,8 +15,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from infra.local.interfaces import NodeAttainment
 from infra.local.server import daemon
 from infra.local.state.s3_snapshot import S3Snapshot
+from tasks.jobs.utilisation import EMULATED_METRICS, METRICS, read_utilisation, running_time
 from tests.infra.local.platform_client import (
     client,
     job_request,
@@ -24,7 +27,7 @@ from tests.infra.local.platform_client import (
     wait_for_phase,
     wait_until,
 )
-from tests.infra.local.platform_fakes import IMAGE_DIGEST, FakeImageStore
+from tests.infra.local.platform_fakes import IMAGE_DIGEST, FakeEngine, FakeImageStore
 from tests.processes.warm_process import Forked
 
 PART_BYTES = 5 * 1024 * 1024
@@ -278,3 +281,34 @@ def test_deleted_bucket_stays_deleted(tmp_path: Path) -> None:
         platform.s3.delete_bucket(Bucket="kept")
     with served(tmp_path) as platform:
         assert platform.s3.list_buckets()["Buckets"] == []
+
+
+def test_what_a_jobs_nodes_attained_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a report that is made anew would take starved nodes for sound ones."""
+    starved = {
+        "algo-1": NodeAttainment(100.0, 20.0, 19.0, 20.0, 80.0, 0.25),
+        "algo-2": NodeAttainment(100.0, 20.0, 10.0, 20.0, 80.0, 0.25),
+    }
+    run = FakeEngine.run
+    monkeypatch.setattr(FakeEngine, "run", lambda *given: replace(run(*given), attainment=starved))
+
+    def utilisation(platform: SimpleNamespace) -> dict[str, float]:
+        described = platform.sagemaker.describe_training_job(TrainingJobName="starved")
+        window = running_time(described)
+        assert window is not None
+        asked = METRICS | EMULATED_METRICS
+        return read_utilisation(platform.cloudwatch, "starved", 2, *window, asked)
+
+    with served(tmp_path) as platform:
+        platform.s3.create_bucket(Bucket="results")
+        two = {"InstanceType": "ml.local.small", "InstanceCount": 2, "VolumeSizeInGB": 1}
+        platform.sagemaker.create_training_job(**job_request("starved", ResourceConfig=two))
+        wait_for_end(platform.sagemaker, "starved")
+        before = utilisation(platform)
+    assert before["attained_percent"] == 50.0
+    [kept] = (tmp_path / "node_metrics" / "us-east-1").iterdir()
+    (kept.parent / "other.json").write_text('{"region": "us-east-1"}')
+    with served(tmp_path) as platform:
+        assert utilisation(platform) == pytest.approx(before)

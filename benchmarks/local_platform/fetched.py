@@ -1,0 +1,294 @@
+"""What a first try fetches: bytes of `make setup` and of `make run` on a machine that has none of
+it, counted where they pass.
+
+    .venv/bin/python -m benchmarks.local_platform.fetched [--folder FOLDER] [--output FILE.json]
+
+The last commit is cloned into an empty folder below FOLDER (default: the system's for temporary
+files), where uv and pip have empty caches; the rest of their configuration is the user's own. They
+reach the network through a proxy of this program, which hands everything on and counts it: what the
+indexes answer is files, index pages and about 1 % of TLS. What an installer reads from this
+machine's own folders or another cache is not counted, so where PyTorch came from is said beside it.
+It takes as long as the downloads, and about three minutes for the sweep. The folder is deleted at
+the end.
+
+Hosts are printed, and not stored. The exit code is 1 where something failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import select
+import socket
+import socketserver
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from benchmarks.dated_result import store_result
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+STEPS = ("make setup", "make run")
+_STEP_SECONDS = 3600.0
+_CONNECT_SECONDS = 60.0
+_IDLE_SECONDS = 600.0
+_AT_ONCE = 1 << 16
+_MOST_OF_HEAD = 1 << 16
+_TORCH = re.compile(
+    r"(?P<wheel>torch-\S+\.whl): (?P<lay_here>nothing, its )?(?P<size>[\d.]+ [MG]B)"
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command: what came over the network and what was sent there, both in bytes."""
+
+    command: str
+    received_bytes: int
+    sent_bytes: int
+    received_bytes_by_host: tuple[int, ...]
+    connections: int
+    seconds: float
+    disk_bytes: int
+    """What the folder takes on the disk afterwards, caches included."""
+
+
+class CountingProxy:
+    """An HTTP proxy on loopback while it is entered: CONNECT and plain requests."""
+
+    def __init__(self) -> None:
+        self.received: Counter[str] = Counter()
+        """Bytes by host; so is `sent`."""
+        self.sent: Counter[str] = Counter()
+        self.connections = 0
+        self._lock = threading.Lock()
+        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server.proxy = self
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> CountingProxy:
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def note_connection(self) -> None:
+        with self._lock:
+            self.connections += 1
+
+    def note(self, host: str, received: int = 0, sent: int = 0) -> None:
+        with self._lock:
+            self.received[host] += received
+            self.sent[host] += sent
+
+    def reset(self) -> None:
+        """Count from zero."""
+        with self._lock:
+            self.received.clear()
+            self.sent.clear()
+            self.connections = 0
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    request_queue_size = 128
+    proxy: CountingProxy
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A connection that its client broke off is no news."""
+
+
+class _Handler(socketserver.BaseRequestHandler):
+    server: _Server
+
+    def handle(self) -> None:
+        """A tunnel, or one request of HTTP, whose connection then ends."""
+        head = self._read_head()
+        line, _, rest = head.partition(b"\r\n")
+        method, target, *_ = line.decode("latin-1").split(" ")
+        is_tunnel = method == "CONNECT"
+        place = urlsplit(f"//{target}" if is_tunnel else target)
+        host = place.hostname or ""
+        port = place.port or (443 if is_tunnel else 80)
+        try:
+            upstream = socket.create_connection((host, port), _CONNECT_SECONDS)
+        except OSError:
+            self.request.sendall(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
+            return
+        self.server.proxy.note_connection()
+        with upstream:
+            if is_tunnel:
+                self.request.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            else:
+                path = place.path or "/"
+                query = f"?{place.query}" if place.query else ""
+                request = f"{method} {path}{query} HTTP/1.1\r\nConnection: close\r\n"
+                sent = request.encode("latin-1") + _without_connection(rest)
+                upstream.sendall(sent)
+                self.server.proxy.note(host, sent=len(sent))
+            self._hand_on(host, upstream)
+
+    def _read_head(self) -> bytes:
+        head = b""
+        while b"\r\n\r\n" not in head and len(head) < _MOST_OF_HEAD:
+            more = self.request.recv(_AT_ONCE)
+            if not more:
+                break
+            head += more
+        return head
+
+    def _hand_on(self, host: str, upstream: socket.socket) -> None:
+        """Both ways, until one side has ended or nothing has come for ten minutes."""
+        with suppress(OSError):
+            while ready := select.select([self.request, upstream], [], [], _IDLE_SECONDS)[0]:
+                for one in ready:
+                    data = one.recv(_AT_ONCE)
+                    if not data:
+                        return
+                    if one is upstream:
+                        self.server.proxy.note(host, received=len(data))
+                        self.request.sendall(data)
+                    else:
+                        self.server.proxy.note(host, sent=len(data))
+                        upstream.sendall(data)
+
+
+def _without_connection(rest: bytes) -> bytes:
+    """A request's header lines and what follows, less those on the connection itself."""
+    lines, end, body = rest.partition(b"\r\n\r\n")
+    kept = [
+        line
+        for line in lines.split(b"\r\n")
+        if line.partition(b":")[0].lower() not in (b"connection", b"proxy-connection")
+    ]
+    return b"\r\n".join(kept) + end + body
+
+
+def own_environment(folder: Path, proxy_url: str) -> dict[str, str]:
+    """The user's, with empty caches and homes in the folder, and the proxy for all but loopback."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PREFECT_", "AWS_")) and name != "VIRTUAL_ENV"
+    }
+    places = {"XDG_CACHE_HOME": "cache", "UV_CACHE_DIR": "cache/uv", "PIP_CACHE_DIR": "cache/pip"}
+    proxies = {
+        spelled: proxy_url
+        for name in ("HTTP_PROXY", "HTTPS_PROXY")
+        for spelled in (name, name.lower())
+    }
+    return {
+        **kept,
+        **{name: str(folder / place) for name, place in places.items()},
+        "PREFECT_HOME": str(folder / "prefect"),
+        **proxies,
+        "NO_PROXY": "127.0.0.1,localhost",
+        "no_proxy": "127.0.0.1,localhost",
+    }
+
+
+def torch_source(said: str) -> str | None:
+    """What an image build says of PyTorch's wheel: its name, its size and how it came here; None
+    where it does not say.
+    """
+    found = _TORCH.search(said)
+    if found is None:
+        return None
+    how = "from a folder or cache of this machine, not counted" if found["lay_here"] else "fetched"
+    return f"{found['wheel']}, {found['size']}, {how}"
+
+
+def disk_bytes(folder: Path) -> int:
+    """What the folder's files take on the disk, each once however many names it has."""
+    blocks = {}
+    for path in folder.rglob("*"):
+        state = path.lstat()
+        blocks[state.st_dev, state.st_ino] = state.st_blocks
+    return 512 * sum(blocks.values())
+
+
+def measure(folder: Path) -> tuple[list[Step], str | None]:
+    """The steps, and how PyTorch came here. Raises CalledProcessError where one fails."""
+    clone = folder / "nodesweep"
+    quiet = ["git", "clone", "--quiet", "--no-hardlinks", str(REPOSITORY), str(clone)]
+    subprocess.run(quiet, check=True)
+    steps = []
+    with CountingProxy() as proxy:
+        environment = own_environment(folder, proxy.url)
+        for command in STEPS:
+            proxy.reset()
+            began = time.perf_counter()
+            subprocess.run(
+                command.split(), cwd=clone, env=environment, timeout=_STEP_SECONDS, check=True
+            )
+            seconds = time.perf_counter() - began
+            for host, count in proxy.received.most_common():
+                print(f"{command}: {count / 1e6:.1f} MB from {host}", flush=True)
+            step = Step(
+                command,
+                proxy.received.total(),
+                proxy.sent.total(),
+                tuple(count for _, count in proxy.received.most_common()),
+                proxy.connections,
+                round(seconds, 1),
+                disk_bytes(folder),
+            )
+            steps.append(step)
+    logs = "".join(path.read_text() for path in clone.glob("reports/*/run.log"))
+    return steps, torch_source(logs)
+
+
+def table(steps: Sequence[Step]) -> str:
+    """A line per step, and their sum."""
+    lines = [
+        f"{'':<12} {'received':>10} {'sent':>8} {'connections':>12} {'time':>8} {'on disk':>9}"
+    ]
+    lines += [
+        f"{step.command:<12} {step.received_bytes / 1e6:>7.1f} MB {step.sent_bytes / 1e6:>5.1f} MB "
+        f"{step.connections:>12} {step.seconds:>6.0f} s {step.disk_bytes / 1e9:>6.2f} GB"
+        for step in steps
+    ]
+    total = sum(step.received_bytes for step in steps)
+    return "\n".join([*lines, f"{'both':<12} {total / 1e6:>7.1f} MB"])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--folder", type=Path, help="where to make the folder for it")
+    parser.add_argument("--output", type=Path, help="write the result as JSON, too")
+    arguments = parser.parse_args(argv)
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="nodesweep-fetched-", dir=arguments.folder) as folder:
+        try:
+            steps, torch = measure(Path(folder))
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+            print(error, file=sys.stderr)
+            return 1
+    print(table(steps))
+    print(f"PyTorch: {torch or 'the build did not say'}")
+    store_result(
+        arguments.output,
+        started,
+        steps,
+        torch=torch,
+        cores=os.cpu_count(),
+        is_root=os.geteuid() == 0,
+        versions={name: version(name) for name in ("pip", "uv")},
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

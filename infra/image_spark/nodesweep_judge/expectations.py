@@ -1,0 +1,157 @@
+"""Asks Great Expectations: on Spark for a yes or no, on pandas for what is to be reported."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .request import Check, JudgeError
+
+LONGEST_TEXT = 200
+"""Characters of a value that travel: a report shows fewer."""
+_REPORTED = frozenset(
+    {
+        *("unexpected_count", "unexpected_percent", "unexpected_percent_total"),
+        *("partial_unexpected_list", "observed_value", "details"),
+    }
+)
+
+
+def build(checks: Sequence[Check]) -> list[Any]:
+    """The expectations, numbered in `meta` by their place in `checks`. Raises JudgeError."""
+    import great_expectations as gx  # noqa: F401  (registers the built-in expectations)
+    from great_expectations.exceptions import ExpectationNotFoundError
+    from great_expectations.expectations.metadata_types import FailureSeverity
+    from great_expectations.expectations.registry import get_expectation_impl
+    from pydantic.v1 import ValidationError
+
+    built = []
+    for place, check in enumerate(checks):
+        try:
+            built.append(
+                get_expectation_impl(check.type)(
+                    **check.kwargs, severity=FailureSeverity(check.severity), meta={"place": place}
+                )
+            )
+        except (ExpectationNotFoundError, ValidationError, TypeError) as error:
+            message = f"expectations[{check.index}] {check.type}: {error}"
+            raise JudgeError("expectations", message) from error
+    return built
+
+
+def broken_by_file(frame: Any, file: str, checks: Sequence[Check]) -> dict[int, set[int]]:
+    """Of each value of the column `file`, the places of the `checks` about single values that some
+    row breaks: Great Expectations' own conditions, in one aggregation.
+    """
+    from great_expectations.exceptions import GreatExpectationsError
+    from great_expectations.execution_engine import SparkDFExecutionEngine
+    from great_expectations.expectations.registry import get_metric_kwargs
+    from great_expectations.validator.metric_configuration import MetricConfiguration
+    from great_expectations.validator.metrics_calculator import MetricsCalculator
+    from pyspark.sql import functions as F
+
+    engine = SparkDFExecutionEngine(persist=False)
+    engine.load_batch_data("rows", frame)
+    calculator = MetricsCalculator(engine)
+    everywhere, found = set(), []
+    for place, expectation in enumerate(build(checks)):
+        name = f"{expectation.map_metric}.condition"
+        kwargs = get_metric_kwargs(name, expectation.configuration)
+        metric = MetricConfiguration(
+            name,
+            metric_domain_kwargs=kwargs["metric_domain_kwargs"],
+            metric_value_kwargs=kwargs["metric_value_kwargs"],
+        )
+        try:
+            breaks, _, _ = calculator.get_metric(metric)
+        except GreatExpectationsError:
+            everywhere.add(place)
+            continue
+        found.append((place, F.max(F.when(breaks, 1).otherwise(0))))
+    aggregates = [condition.alias(f"b{place}") for place, condition in found]
+    rows = frame.groupBy(file).agg(F.count(F.lit(1)).alias("rows"), *aggregates).collect()
+    return {
+        row[file]: everywhere | {place for place, _ in found if row[f"b{place}"]} for row in rows
+    }
+
+
+def _run_on_pandas(frame: Any, checks: Sequence[Check]) -> list[tuple[int, Any]]:
+    """Each result after its check's place in `checks`."""
+    import great_expectations as gx
+    from great_expectations.data_context.types.base import (
+        DataContextConfig,
+        InMemoryStoreBackendDefaults,
+        ProgressBarsConfig,
+    )
+
+    quiet = DataContextConfig(
+        store_backend_defaults=InMemoryStoreBackendDefaults(init_temp_docs_sites=False),
+        progress_bars=ProgressBarsConfig(globally=False),
+    )
+    context = gx.get_context(mode="ephemeral", project_config=quiet)
+    asset = context.data_sources.add_pandas("files").add_dataframe_asset("file")
+    definition = gx.ValidationDefinition(
+        name="file",
+        data=asset.add_batch_definition_whole_dataframe("all"),
+        suite=context.suites.add(gx.ExpectationSuite(name="checks", expectations=build(checks))),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        outcome = context.validation_definitions.add(definition).run(
+            batch_parameters={"dataframe": frame},
+            result_format={"result_format": "SUMMARY", "partial_unexpected_count": 100},
+        )
+    configured = [(result.expectation_config, result) for result in outcome.results]
+    return [
+        (config.meta["place"], result)
+        for config, result in configured
+        if config is not None and config.meta
+    ]
+
+
+def judge_on_pandas(frame: Any, checks: Sequence[Check]) -> dict[int, dict[str, Any] | None]:
+    """For each check that got a result, by its index: what there is to report; None where it
+    holds.
+    """
+    return {
+        checks[place].index: None if result.success else _reported(result)
+        for place, result in _run_on_pandas(frame, checks)
+    }
+
+
+def _reported(result: Any) -> dict[str, Any]:
+    plain = result.to_json_dict()
+    details = plain["result"] if isinstance(plain["result"], dict) else {}
+    return {
+        "result": {
+            name: _short(value) if name == "partial_unexpected_list" else value
+            for name, value in details.items()
+            if name in _REPORTED
+        },
+        "exception_info": _without_traceback(result.exception_info),
+    }
+
+
+def _short(values: Any) -> list[Any]:
+    """Long texts cut; what is no plain value as text, as a report shows it."""
+    plain = [
+        value if value is None or isinstance(value, bool | int | float) else str(value)
+        for value in values or ()
+    ]
+    return [value[:LONGEST_TEXT] if isinstance(value, str) else value for value in plain]
+
+
+def _without_traceback(info: Any) -> Any:
+    """It names paths of this node."""
+    if not isinstance(info, Mapping):
+        return None
+    kept = {}
+    for name, value in info.items():
+        if isinstance(value, Mapping):
+            kept[str(name)] = _without_traceback(value)
+        elif name == "raised_exception":
+            kept[name] = bool(value)
+        elif name == "exception_message":
+            kept[name] = None if value is None else str(value)
+    return kept

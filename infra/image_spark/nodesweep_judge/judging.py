@@ -1,0 +1,97 @@
+"""Judges one file on pandas, in an executor, by what is not proven: its counts and examples are
+those that a validation on one machine reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from .expectations import judge_on_pandas
+from .reading import ReadError, Source
+from .request import Check, S3Object
+from .survey import UNREADABLE, first_line, read_columns
+
+MAX_FRAME_BYTES = 1 << 28
+"""Bytes of a file's columns that are in an executor's memory at a time, by an estimate of 8 for
+each value; above, each expectation has its own columns alone.
+"""
+_BYTES_PER_VALUE = 8
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Of one file. `results` has an entry for each check that was judged, None where it holds."""
+
+    index: int
+    unreadable: str | None = None
+    rows: int = 0
+    columns: tuple[str, ...] = ()
+    results: dict[int, dict[str, Any] | None] = field(default_factory=dict)
+
+
+def judge_parquet(
+    source: Source, item: S3Object, rows: int, columns: list[str], checks: Sequence[Check]
+) -> Judged:
+    """Raises ReadError."""
+    groups = [list(checks)]
+    if rows * len(_needed(checks, columns)) * _BYTES_PER_VALUE > MAX_FRAME_BYTES:
+        groups = [[check] for check in checks]
+    results: dict[int, dict[str, Any] | None] = {}
+    try:
+        for group in groups:
+            frame = read_columns(source, item, True, _needed(group, columns))
+            results |= judge_on_pandas(frame, group)
+    except ReadError:
+        raise
+    except UNREADABLE as error:
+        return Judged(item.index, first_line(error))
+    return Judged(item.index, None, rows, tuple(columns), results)
+
+
+def judge_csv(source: Source, item: S3Object, checks: Sequence[Check]) -> Judged:
+    """The types of a CSV file's columns are known at its end, so all of it is read. Raises
+    ReadError.
+    """
+    try:
+        frame = read_columns(source, item, False)
+    except ReadError:
+        raise
+    except UNREADABLE as error:
+        return Judged(item.index, first_line(error))
+    columns = list(frame.columns)
+    of_schema = [check for check in checks if check.of_the_schema]
+    of_rows = [check for check in checks if not check.of_the_schema]
+    results = judge_on_pandas(frame.iloc[:0], of_schema) if of_schema else {}
+    if of_rows:
+        results |= judge_on_pandas(frame[_needed(of_rows, columns)], of_rows)
+    return Judged(item.index, None, len(frame), tuple(map(str, columns)), results)
+
+
+def judge_schema(columns: Sequence[str], checks: Sequence[Check]) -> dict[int, Any]:
+    """What the columns' names alone decide."""
+    return judge_on_pandas(pd.DataFrame(columns=list(columns)), checks) if checks else {}
+
+
+def row_count_holds(check: Check, rows: int) -> bool:
+    """Whether a check of the number of rows holds for certain."""
+    if check.columns != ():
+        return False
+    kwargs = check.kwargs
+    if set(kwargs) == {"value"}:
+        return bool(kwargs["value"] == rows)
+    low, high = kwargs.get("min_value"), kwargs.get("max_value")
+    bounds = [bound for bound in (low, high) if bound is not None]
+    if not set(kwargs) <= {"min_value", "max_value"} or not bounds:
+        return False
+    if not all(type(bound) in (int, float) for bound in bounds):
+        return False
+    return (low is None or low <= rows) and (high is None or rows <= high)
+
+
+def _needed(checks: Sequence[Check], columns: list[str]) -> list[str]:
+    needed = {name for check in checks for name in check.needed(columns)}
+    return [name for name in columns if name in needed]

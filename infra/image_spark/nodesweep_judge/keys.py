@@ -1,0 +1,247 @@
+"""Finds the rows whose key occurs more than once over all files: a Spark aggregation, so no node
+holds the keys of all.
+
+Two keys are one where pandas would find them equal: a null is equal to a null, NaN is null, and
+whole numbers beside fractions are compared as fractions. Columns whose types have nothing in common
+are compared as text with the type's name before it, so that they are never equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as types
+
+from .proving import Slice, as_rows, batches_of, from_rows, slices_of
+from .reading import Source
+from .request import JudgeError, Request, S3Object
+from .survey import Surveyed, read_columns, read_schema
+
+MAX_EXAMPLES = 5
+MAX_EXAMPLE_CHARACTERS = 80
+KEYS_PER_PARTITION = 1_000_000
+_UNITS = ("s", "ms", "us", "ns")
+
+
+@dataclass(frozen=True)
+class KeyType:
+    """What a key column of all files becomes in Spark; `arrow` is None for text with its type."""
+
+    sql: str
+    arrow: pa.DataType | None
+
+    def convert(self, values: pa.Array) -> pa.Array:
+        """A column's values in that type."""
+        if types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        if types.is_floating(values.type):
+            values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
+        if self.arrow is None:
+            name = str(values.type)
+            texts = [None if one is None else f"{name} {one!r}" for one in values.to_pylist()]
+            return pa.array(texts, pa.string())
+        if types.is_timestamp(self.arrow):
+            if types.is_null(values.type):
+                return pa.nulls(len(values), pa.int64())
+            return pc.cast(pc.cast(values, self.arrow), pa.int64())
+        return pc.cast(values, self.arrow, safe=not types.is_floating(self.arrow))
+
+    @property
+    def sent(self) -> pa.DataType:
+        """The type of what convert() gives."""
+        if self.arrow is None:
+            return pa.string()
+        return pa.int64() if types.is_timestamp(self.arrow) else self.arrow
+
+
+def common_type(kinds: Iterable[pa.DataType]) -> KeyType:
+    """In which values of these types are equal where pandas would find them equal."""
+    plain = {kind.value_type if types.is_dictionary(kind) else kind for kind in kinds}
+    plain = {kind for kind in plain if not types.is_null(kind)}
+
+    def all_are(*tests: Callable[[pa.DataType], bool]) -> bool:
+        return bool(plain) and all(any(test(kind) for test in tests) for kind in plain)
+
+    if all_are(types.is_integer):
+        wide = pa.decimal128(20, 0)
+        return (
+            KeyType("decimal(20,0)", wide)
+            if any(map(types.is_uint64, plain))
+            else KeyType("bigint", pa.int64())
+        )
+    if all_are(types.is_integer, types.is_floating):
+        return KeyType("double", pa.float64())
+    if all_are(types.is_string, types.is_large_string):
+        return KeyType("string", pa.string())
+    if all_are(types.is_boolean):
+        return KeyType("boolean", pa.bool_())
+    if all_are(types.is_date32):
+        return KeyType("date", pa.date32())
+    if all_are(types.is_timestamp) and len({kind.tz is None for kind in plain}) == 1:
+        unit = max((kind.unit for kind in plain), key=_UNITS.index)
+        return KeyType("bigint", pa.timestamp(unit, next(iter(plain)).tz))
+    if len(plain) == 1 and all_are(types.is_decimal128):
+        [kind] = plain
+        return KeyType(f"decimal({kind.precision},{kind.scale})", kind)
+    return KeyType("string", None)
+
+
+def find_repeats(
+    spark: Any,
+    source: Source,
+    request: Request,
+    files: Mapping[S3Object, Surveyed],
+    tasks_at_once: int,
+) -> dict[str, Any] | None:
+    """Of files that have the key: how many rows repeat another's, and examples; None where none
+    does.
+    """
+    columns = list(request.unique_columns)
+    if not columns or not files:
+        return None
+    from pyspark.sql import functions as F
+
+    _check_hashable(files, columns)
+    rows = sum(found.rows for found in files.values())
+    # Spark makes 200 of a result that is kept, be it ever so small
+    parts = max(2 * tasks_at_once, rows // KEYS_PER_PARTITION)
+    spark.conf.set("spark.sql.shuffle.partitions", str(parts))
+    frame = _frame(spark, source, request, files, tasks_at_once)
+    names = [f"k{place}" for place in range(len(columns))]
+    first = F.min(F.struct("file", "row")).alias("first")
+    groups = frame.groupBy(*names).agg(F.count("*").alias("count"), first)
+    repeated = groups.where("count > 1").persist()
+    try:
+        surplus = repeated.agg(F.sum(F.col("count") - 1)).first()[0]
+        if not surplus:
+            return None
+        firsts = repeated.orderBy("first").limit(MAX_EXAMPLES).select("first.*").collect()
+        again = repeated.select(*(F.col(name).alias(f"again_{name}") for name in names))
+        same = [F.col(name).eqNullSafe(F.col(f"again_{name}")) for name in names]
+        matched = frame.join(again, on=same, how="left_semi")
+        indices = {row[0] for row in matched.select("file").distinct().collect()}
+    finally:
+        repeated.unpersist()
+    places = [(row["file"], row["row"]) for row in firsts]
+    return {
+        "surplus": int(surplus),
+        "rows": rows,
+        "examples": _shown(source, request, files, places),
+        "files": sorted(request.objects[index].name for index in indices)[:MAX_EXAMPLES],
+    }
+
+
+def _check_hashable(files: Mapping[S3Object, Surveyed], columns: Sequence[str]) -> None:
+    for schema in _schemas(files.values()):
+        for column in columns:
+            kind = schema.field(column).type
+            if types.is_nested(kind):
+                raise JudgeError(
+                    "other", f"unique_columns: {column!r} is {kind}, whose values can't be keys"
+                )
+
+
+def _schemas(files: Iterable[Surveyed]) -> list[pa.Schema]:
+    """Each once; none of CSV files."""
+    return [read_schema(arrow) for arrow in {found.arrow for found in files} if arrow]
+
+
+def _key_types(files: Iterable[Surveyed], columns: Sequence[str]) -> list[KeyType]:
+    schemas = _schemas(files)
+    if not schemas:  # CSV: what pandas reads is known when it is read
+        return [KeyType("string", None) for _ in columns]
+    return [common_type(schema.field(column).type for schema in schemas) for column in columns]
+
+
+def _frame(
+    spark: Any,
+    source: Source,
+    request: Request,
+    files: Mapping[S3Object, Surveyed],
+    tasks_at_once: int,
+) -> Any:
+    """Every row's key, as k0, k1, …, its file and its row there."""
+    columns = list(request.unique_columns)
+    kinds = _key_types(files.values(), columns)
+    is_parquet = request.is_parquet
+    if is_parquet:
+        slices = [one for item, found in files.items() for one in slices_of(item, found)]
+    else:
+        slices = [Slice(item, (), 0) for item in files]
+    names = [*(f"k{place}" for place in range(len(columns))), "file", "row"]
+    sql = ", ".join(f"k{place} {kind.sql}" for place, kind in enumerate(kinds))
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for one in from_rows(batches):
+            row = one.first_row
+            for batch in _key_batches(source, one, columns, is_parquet):
+                values = [
+                    kind.convert(batch.column(column))
+                    for column, kind in zip(columns, kinds, strict=True)
+                ]
+                count = batch.num_rows
+                values.append(pa.repeat(pa.scalar(one.item.index, pa.int32()), count))
+                values.append(pa.array(range(row, row + count), pa.int64()))
+                row += count
+                yield pa.RecordBatch.from_arrays(values, names)
+
+    rows = as_rows(spark, slices, tasks_at_once)
+    return rows.mapInArrow(read, f"{sql}, file int, row bigint")
+
+
+def _key_batches(
+    source: Source, one: Slice, columns: list[str], is_parquet: bool
+) -> Iterator[pa.RecordBatch]:
+    if is_parquet:
+        yield from batches_of(source, one, columns)
+        return
+    frame = read_columns(source, one.item, False)[columns]
+    arrays = [_csv_texts(frame[column]) for column in columns]
+    yield pa.RecordBatch.from_arrays(arrays, columns)
+
+
+def _csv_texts(values: pd.Series) -> pa.Array:
+    """Numbers as one text whatever their type: pandas finds 1 equal to 1.0."""
+    numbers = pd.api.types.is_numeric_dtype(values.dtype) and not pd.api.types.is_bool_dtype(
+        values.dtype
+    )
+    texts = [
+        None if pd.isna(value) else f"number {_exact(value)}" if numbers else repr(value)
+        for value in values
+    ]
+    return pa.array(texts, pa.string())
+
+
+def _exact(value: Any) -> str:
+    number = float(value)
+    return str(int(value)) if number.is_integer() else repr(number)
+
+
+def _shown(
+    source: Source,
+    request: Request,
+    files: Mapping[S3Object, Surveyed],
+    places: Sequence[tuple[int, int]],
+) -> list[str]:
+    """The keys in these rows, as text of what they are in one frame of all files' keys: a column of
+    whole numbers holds fractions where another file's does, or has a null.
+    """
+    columns = list(request.unique_columns)
+    alike: dict[Any, S3Object] = {}
+    for item, found in files.items():
+        alike.setdefault((found.arrow, found.key_nulls) if found.arrow else item, item)
+    wanted = {request.objects[index] for index, _ in places}
+    frames = {
+        item: read_columns(source, item, request.is_parquet, columns)[columns]
+        for item in {*alike.values(), *wanted}
+        if files[item].rows
+    }
+    parts = [frame.iloc[:1] for frame in frames.values()]
+    parts += [frames[request.objects[index]].iloc[[row]] for index, row in places]
+    rows = pd.concat(parts, ignore_index=True).iloc[-len(places) :].to_numpy()
+    return [", ".join(str(value) for value in key)[:MAX_EXAMPLE_CHARACTERS] for key in rows]

@@ -1,0 +1,139 @@
+"""Has Spark prove, in one pass over the files of a schema, which expectations hold in each of them.
+
+Executors read ranges of row groups where they lie and hand them to Spark as Arrow. Great
+Expectations' Spark engine makes a condition on a row of each expectation; one aggregation by file
+answers all of them. (Its own validation of such checks, asked for a yes or no only, read all data
+six times: each round of its metrics is a pass of its own.)
+
+One more column is asked about: it has a value where a file could not be read to its end, and then
+nothing is proven of the file, so that pandas reports it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .expectations import broken_by_file
+from .reading import ReadError, Source, open_object
+from .request import Check, S3Object
+from .rules import Proof, Transport
+from .survey import UNREADABLE, Surveyed
+
+ROWS_PER_SLICE = 1_000_000
+"""About as many rows of a file are read by one task at a time; a row group is never cut."""
+ROWS_PER_BATCH = 65_536
+BUFFER_BYTES = 4 << 20
+SPOILED, FILE = "spoiled", "file"
+_UNSPOILED = Check(
+    -1, "expect_column_values_to_be_null", {"column": SPOILED}, "critical", (), False
+)
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Consecutive row groups of one object, and the number of its rows before them."""
+
+    item: S3Object
+    row_groups: tuple[int, ...]
+    first_row: int
+
+
+def slices_of(item: S3Object, found: Surveyed) -> list[Slice]:
+    """All rows of a file."""
+    slices: list[Slice] = []
+    groups: list[int] = []
+    first = begin = 0
+    for number, rows in enumerate(found.row_groups):
+        groups.append(number)
+        first += rows
+        if first - begin >= ROWS_PER_SLICE or number + 1 == len(found.row_groups):
+            slices.append(Slice(item, tuple(groups), begin))
+            groups, begin = [], first
+    return slices
+
+
+def as_rows(spark: Any, slices: Sequence[Slice], tasks_at_once: int) -> Any:
+    """The slices as a DataFrame of one column of JSON, a few of them for each task."""
+    texts = [
+        (json.dumps([*vars(one.item).values(), list(one.row_groups), one.first_row]),)
+        for one in slices
+    ]
+    parts = max(1, min(len(texts), max(4 * tasks_at_once, len(texts) // 8)))
+    return spark.createDataFrame(spark.sparkContext.parallelize(texts, parts), "slice string")
+
+
+def from_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Slice]:
+    """In an executor: the slices that it got."""
+    for batch in batches:
+        for text in batch.column(0).to_pylist():
+            *item, groups, first_row = json.loads(text)
+            yield Slice(S3Object(*item), tuple(groups), first_row)
+
+
+def batches_of(source: Source, one: Slice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of a slice. Raises ReadError, UNREADABLE."""
+    with pq.ParquetFile(open_object(source, one.item), buffer_size=BUFFER_BYTES) as file:
+        yield from file.iter_batches(
+            ROWS_PER_BATCH,
+            row_groups=list(one.row_groups),
+            columns=list(columns),
+            use_threads=False,
+        )
+
+
+def prove(
+    spark: Any,
+    source: Source,
+    files: Mapping[S3Object, Surveyed],
+    proofs: Sequence[Proof],
+    tasks_at_once: int,
+) -> dict[S3Object, set[int]]:
+    """Of each of these files, which have one schema, the indices of the checks that hold in it."""
+    if not proofs:
+        return {item: set() for item in files}
+    slices = [one for item, found in files.items() for one in slices_of(item, found)]
+    sent = {proof.transport.name: (proof.column, proof.transport) for proof in proofs}
+    schema = ", ".join(f"{name} {each.sql_type}" for name, (_, each) in sent.items())
+    frame = as_rows(spark, slices, tasks_at_once).mapInArrow(
+        _reader(source, list(sent.values())), f"{schema}, {SPOILED} boolean, {FILE} int"
+    )
+    broken = broken_by_file(frame, FILE, [*(proof.asked for proof in proofs), _UNSPOILED])
+    everything = {proof.check.index for proof in proofs}
+    proven = {}
+    for item in files:
+        places = broken[item.index]
+        breaks = {proof.check.index for place, proof in enumerate(proofs) if place in places}
+        proven[item] = set() if len(proofs) in places else everything - breaks
+    return proven
+
+
+def _reader(
+    source: Source, sent: list[tuple[str, Transport]]
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    columns = sorted({column for column, _ in sent})
+    names = [*(each.name for _, each in sent), SPOILED, FILE]
+    types = [each.arrow_type for _, each in sent]
+    conversions = [(column, each.convert) for column, each in sent]
+
+    def batch_of(values: list[pa.Array], spoiled: pa.Array, one: Slice) -> pa.RecordBatch:
+        file = pa.repeat(pa.scalar(one.item.index, pa.int32()), len(spoiled))
+        return pa.RecordBatch.from_arrays([*values, spoiled, file], names)
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for one in from_rows(batches):
+            try:
+                for batch in batches_of(source, one, columns):
+                    values = [convert(batch.column(name)) for name, convert in conversions]
+                    yield batch_of(values, pa.nulls(batch.num_rows, pa.bool_()), one)
+            except ReadError:
+                raise
+            except UNREADABLE:
+                yield batch_of([pa.nulls(1, kind) for kind in types], pa.array([True]), one)
+
+    return read

@@ -1,0 +1,172 @@
+"""An object of S3 as a file that is read where it lies, a range of bytes at a time, on any node.
+
+No connector of Hadoop takes part: the same code reads S3 and the local platform, and its types are
+those of pyarrow. Every call asks for the ETag of the request, so no reader gets bytes of two
+objects. What can't be read is a ReadError; it survives the way from an executor to the driver as
+text (find_read_error).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import re
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from .request import S3Object
+
+WHOLE_BYTES = 4 * 1024 * 1024
+READ_AHEAD_BYTES = 8 * 1024 * 1024
+ATTEMPTS = 8
+LONGEST_PAUSE_SECONDS = 5.0
+_REPLACED = frozenset({"412", "PreconditionFailed"})
+_ABSENT = frozenset({"404", "NoSuchKey", "NotFound", "NoSuchBucket"})
+_EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
+_PASSING_STATUS = frozenset({408, 429})
+_TAG = "nodesweep-read-error"
+_TAGGED = re.compile(_TAG + r" (\{.*?\})(?:\n|$)")
+
+
+class ReadError(Exception):
+    """An object can't be read: it is `deleted`, `replaced` or `forbidden`."""
+
+    def __init__(self, kind: str, key: str, message: str) -> None:
+        # ASCII in one line: Spark puts the text into others
+        found = {"kind": kind, "key": key, "message": message}
+        super().__init__(f"{_TAG} {json.dumps(found)}\n")
+
+
+def find_read_error(text: str) -> dict[str, str] | None:
+    """The kind, key and message of the ReadError in an error's text; None where there is none."""
+    found = _TAGGED.search(text)
+    if found is None:
+        return None
+    error: dict[str, str] = json.loads(found[1])
+    return error
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where objects lie, to be sent to executors: they may not have the driver's environment."""
+
+    bucket: str
+    region: str | None
+    endpoint_url: str | None
+
+    @classmethod
+    def of_this_process(cls, bucket: str) -> Source:
+        """As boto3 finds it here."""
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+        region = boto3.session.Session().region_name or os.environ.get("AWS_REGION")
+        return cls(bucket, region, endpoint)
+
+
+@lru_cache(maxsize=4)
+def _client(region: str | None, endpoint_url: str | None, pid: int) -> Any:
+    config = Config(retries={"mode": "standard", "max_attempts": ATTEMPTS})
+    return boto3.client("s3", region_name=region, endpoint_url=endpoint_url, config=config)
+
+
+class ObjectFile(io.RawIOBase):
+    """Raises ReadError, which names the key."""
+
+    def __init__(self, source: Source, item: S3Object) -> None:
+        super().__init__()
+        # one for each process: workers are forked
+        self._s3 = _client(source.region, source.endpoint_url, os.getpid())
+        self._bucket, self._item = source.bucket, item
+        self._place = 0
+        self._whole: bytes | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._place
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        begin = (0, self._place, self._item.size_bytes)[whence]
+        self._place = max(0, begin + offset)
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def readall(self) -> bytes:
+        return self.read(self._item.size_bytes)
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = max(0, self._item.size_bytes - self._place)
+        count = left if size is None or size < 0 else min(size, left)
+        if count == 0:
+            return b""
+        begin = self._place
+        if self._item.size_bytes > WHOLE_BYTES:
+            data = self._get(begin, count)
+        else:
+            if self._whole is None:
+                self._whole = self._get(0, self._item.size_bytes)
+            data = self._whole[begin : begin + count]
+        self._place += len(data)
+        return data
+
+    def _get(self, begin: int, count: int) -> bytes:
+        """Bytes of the object. What breaks off is asked for again."""
+        wanted = f"bytes={begin}-{begin + count - 1}"
+        for attempt in range(ATTEMPTS):
+            try:
+                answer = self._s3.get_object(
+                    Bucket=self._bucket, Key=self._item.key, Range=wanted, IfMatch=self._item.etag
+                )
+                return bytes(answer["Body"].read())
+            except ClientError as error:
+                if kind := self._kind(error):
+                    raise ReadError(kind, self._item.key, str(error)) from error
+                raise RuntimeError(f"s3://{self._bucket}/{self._item.key}: {error}") from error
+            except BotoCoreError as error:
+                # some of these are OSErrors, which a reader takes for a broken file
+                if attempt + 1 == ATTEMPTS:
+                    raise RuntimeError(f"s3://{self._bucket}/{self._item.key}: {error}") from error
+            time.sleep(random.uniform(0.5, 1.0) * min(LONGEST_PAUSE_SECONDS, 0.1 * 2**attempt))
+        raise AssertionError("unreachable")
+
+    def _kind(self, error: ClientError) -> str | None:
+        """What has become of the object; None for a failure that may pass."""
+        code = error.response.get("Error", {}).get("Code", "")
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        if code in _REPLACED:
+            return "replaced"
+        if code in _ABSENT:
+            return "deleted"
+        if code in _EXPIRED or status in _PASSING_STATUS or not 400 <= status < 500:
+            return None
+        return "deleted" if status == 403 and self._is_not_listed() else "forbidden"
+
+    def _is_not_listed(self) -> bool:
+        """S3 answers 403 for an absent object to who may not list the whole bucket."""
+        key = self._item.key
+        try:
+            listed = self._s3.list_objects_v2(Bucket=self._bucket, Prefix=key, MaxKeys=1)
+        except ClientError:
+            return False
+        return key not in (one["Key"] for one in listed.get("Contents", ()))
+
+
+def open_object(source: Source, item: S3Object, in_order: bool = False) -> Any:
+    """The object as a file; `in_order` reads ahead, for who reads it in small pieces."""
+    file = ObjectFile(source, item)
+    return io.BufferedReader(file, READ_AHEAD_BYTES) if in_order else file

@@ -1,0 +1,112 @@
+"""The request that a job is given: which objects, and what must be true of them.
+
+The flow writes it (tasks/dataset/spark/contract.py).
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+FORMAT = 1
+
+
+class JudgeError(Exception):
+    """The dataset can't be judged. `kind` is `expectations` or `other`."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+@dataclass(frozen=True)
+class S3Object:
+    """One object of the dataset; `index` is its place in the request."""
+
+    index: int
+    key: str
+    name: str
+    size_bytes: int
+    etag: str
+
+
+@dataclass(frozen=True)
+class Check:
+    """One expectation; `index` is its place in the request.
+
+    `columns` are those that are read for it: none where the number of rows is enough, None where it
+    may look at any. `of_the_schema`: a table without rows answers it.
+    """
+
+    index: int
+    type: str
+    kwargs: dict[str, Any]
+    severity: str
+    columns: tuple[str, ...] | None
+    of_the_schema: bool
+
+    def needed(self, columns: list[str]) -> list[str]:
+        """Those of a table's columns that it is judged by."""
+        if self.columns is None:
+            return columns
+        if not self.columns:
+            return columns[:1]
+        return [name for name in columns if name in self.columns]
+
+
+@dataclass(frozen=True)
+class Request:
+    """The whole of it."""
+
+    bucket: str
+    objects: tuple[S3Object, ...]
+    is_parquet: bool
+    checks: tuple[Check, ...]
+    unique_columns: tuple[str, ...]
+    digest: str
+
+
+def read_request(document: Mapping[str, Any]) -> Request:
+    """Raises JudgeError for a format that is not known here."""
+    if document.get("format") != FORMAT:
+        raise JudgeError(
+            "other", f"the request has format {document.get('format')!r}; this image reads {FORMAT}"
+        )
+    objects = tuple(
+        S3Object(index, one["key"], one["name"], one["size_bytes"], one["etag"])
+        for index, one in enumerate(document["objects"])
+    )
+    checks = tuple(
+        Check(
+            index,
+            one["type"],
+            {name: _as_in_yaml(value) for name, value in one["kwargs"].items()},
+            one["severity"],
+            None if one["columns"] is None else tuple(one["columns"]),
+            one["of_the_schema"],
+        )
+        for index, one in enumerate(document["expectations"])
+    )
+    return Request(
+        document["bucket"],
+        objects,
+        document["data_format"] == "parquet",
+        checks,
+        tuple(document["unique_columns"]),
+        document["digest"],
+    )
+
+
+def _as_in_yaml(value: Any) -> Any:
+    """Dates and times, which JSON doesn't know, from {"$date": …} and {"$datetime": …}."""
+    if isinstance(value, list):
+        return [_as_in_yaml(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if set(value) == {"$date"}:
+        return datetime.date.fromisoformat(value["$date"])
+    if set(value) == {"$datetime"}:
+        return datetime.datetime.fromisoformat(value["$datetime"])
+    return {name: _as_in_yaml(each) for name, each in value.items()}

@@ -1,0 +1,85 @@
+"""What a Parquet file says of itself in its footer: nothing of its rows is read."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .reading import ReadError, Source, open_object
+from .request import S3Object
+
+UNREADABLE = (OSError, ValueError, pa.ArrowException)
+"""What readers raise for a file that is none of its kind; pandas raises ValueErrors."""
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """A file before its rows are read. `unreadable` says why it can't be; then nothing else counts.
+
+    `valued` are the columns, of those that are asked about, that hold a value for certain.
+    """
+
+    unreadable: str | None
+    rows: int = 0
+    row_groups: tuple[int, ...] = ()
+    columns: tuple[str, ...] = ()
+    arrow: str | None = None
+    valued: frozenset[str] = frozenset()
+    key_nulls: tuple[bool, ...] = ()
+    """Of each key column, whether it may hold a null."""
+
+
+def read_schema(arrow: str) -> pa.Schema:
+    """Back from Surveyed.arrow."""
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(arrow)))
+
+
+def first_line(error: BaseException) -> str:
+    """Of an error's text, as a report shows it."""
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
+def survey(
+    source: Source, item: S3Object, asked: Collection[str], key: Collection[str]
+) -> Surveyed:
+    """Look at an object's footer. Raises ReadError."""
+    try:
+        with pq.ParquetFile(open_object(source, item)) as file:
+            return _describe(file, asked, key)
+    except ReadError:
+        raise
+    except UNREADABLE as error:
+        return Surveyed(first_line(error))
+
+
+def _describe(file: pq.ParquetFile, asked: Collection[str], key: Collection[str]) -> Surveyed:
+    schema, metadata = file.schema_arrow, file.metadata
+    columns = tuple(map(str, schema.empty_table().to_pandas().columns))
+    groups = tuple(metadata.row_group(number).num_rows for number in range(file.num_row_groups))
+    valued, nullable = set(), set()
+    for number in range(file.num_row_groups):
+        group = metadata.row_group(number)
+        for place in range(group.num_columns):
+            chunk = group.column(place)
+            facts = chunk.statistics
+            name = chunk.path_in_schema
+            if name in asked and facts is not None and facts.has_min_max:
+                valued.add(name)
+            if name in key and not (facts and facts.has_null_count and facts.null_count == 0):
+                nullable.add(name)
+    plain = base64.b64encode(schema.remove_metadata().serialize()).decode()
+    nulls = tuple(name in nullable for name in key)
+    return Surveyed(None, metadata.num_rows, groups, columns, plain, frozenset(valued), nulls)
+
+
+def read_columns(source: Source, item: S3Object, is_parquet: bool, columns: Any = None) -> Any:
+    """Some columns of a file as pandas reads them; of CSV all. Raises ReadError, UNREADABLE."""
+    if not is_parquet:
+        return pd.read_csv(open_object(source, item, in_order=True))
+    return pd.read_parquet(open_object(source, item), columns=list(columns))

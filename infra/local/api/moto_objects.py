@@ -1,0 +1,68 @@
+"""An object as moto's S3 holds it in memory, described as GetObject would answer it.
+
+What is written down after every PutObject needs just that, and a call through the platform's own
+API takes as long as the PutObject itself.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import Any
+
+from moto.s3.exceptions import S3ClientError
+from moto.s3.models import ARCHIVE_STORAGE_CLASSES, FakeKey, s3_backends
+
+_METADATA = "x-amz-meta-"
+_HEADERS = {
+    "content-type": "ContentType",
+    "content-encoding": "ContentEncoding",
+    "content-disposition": "ContentDisposition",
+    "content-language": "ContentLanguage",
+    "cache-control": "CacheControl",
+}
+
+
+def stored_object(account_id: str, bucket: str, key: str) -> dict[str, Any] | None:
+    """The current version with its body, bytes; of GetObject's answer what is kept of an object.
+
+    None where only a call tells: no such object, one of several parts, an archived one.
+    """
+    backend: Any = s3_backends[account_id]["aws"]
+    try:
+        found = backend.get_object(bucket, key)
+    except S3ClientError:
+        return None
+    if not isinstance(found, FakeKey) or found.storage_class in ARCHIVE_STORAGE_CLASSES:
+        return None
+    headers = found.response_dict
+    if "-" in headers["ETag"] or found.checksum_type or not _is_plain(found.metadata):
+        return None
+    answer: dict[str, Any] = {
+        "ETag": headers["ETag"],
+        "LastModified": found.last_modified.replace(microsecond=0, tzinfo=UTC),
+        "Metadata": {
+            name.removeprefix(_METADATA): value
+            for name, value in found.metadata.items()
+            if name.startswith(_METADATA)
+        },
+        "Body": found.value,
+    }
+    for name, member in _HEADERS.items():
+        if value := found.metadata.get(name):
+            answer[member] = value
+    if storage_class := headers.get("x-amz-storage-class"):
+        answer["StorageClass"] = storage_class
+    if found.checksum_algorithm:
+        answer[f"Checksum{found.checksum_algorithm.upper()}"] = found.checksum_value
+    if count := headers.get("x-amz-tagging-count"):
+        answer["TagCount"] = int(count)
+    return answer
+
+
+def _is_plain(metadata: Any) -> bool:
+    """Whether every name and value goes through an HTTP header as it is."""
+    return all(
+        type(text) is str and text.isascii() and text.isprintable() and text == text.strip()
+        for pair in metadata.items()
+        for text in pair
+    ) and all(name == name.lower() for name in metadata)

@@ -1,0 +1,106 @@
+"""Keeps what CloudWatch knows of a job's nodes over a restart: of each node and metric the mean of
+the job, or of each of its segments.
+
+A report that is made anew, or of a sweep that goes on, asks for it. Without it nodes that were
+starved of CPU would pass for sound ones.
+
+    <state>/node_metrics/<region>/<job>-<end of the segment in Unix ms>.json
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from statistics import fmean
+from typing import Any
+
+from infra.local.api.in_process import ClientFactory
+from infra.local.state.files import RecordStore
+
+logger = logging.getLogger(__name__)
+
+Values = Mapping[str, Mapping[str, float]]
+"""Host ("<job>/algo-1") -> metric -> per cent."""
+
+
+class NodeMeans:
+    """The means of what is added. Any thread may call."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._values: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+
+    def add(self, data: Sequence[Mapping[str, Any]]) -> None:
+        """MetricData of PutMetricData."""
+        with self._lock:
+            for datum in data:
+                [dimension] = datum["Dimensions"]
+                self._values[dimension["Value"], datum["MetricName"]].append(datum["Value"])
+
+    def values(self) -> Values:
+        with self._lock:
+            means: dict[str, dict[str, float]] = {}
+            for (host, metric), values in self._values.items():
+                means.setdefault(host, {})[metric] = fmean(values)
+            return means
+
+
+class KeptMetrics:
+    """Those of every job that ended, in a store of records."""
+
+    def __init__(self, store: RecordStore) -> None:
+        self._store = store
+
+    def keep(
+        self, region: str, namespace: str, job_name: str, values: Values, unix_seconds: float
+    ) -> None:
+        """Write down those of a segment, which ended then. Where the disk is full they are lost:
+        metrics must not stop the job.
+        """
+        if values:
+            record = {
+                "region": region,
+                "namespace": namespace,
+                "unix_seconds": unix_seconds,
+                "values": values,
+            }
+            key = f"{job_name}-{round(unix_seconds * 1000)}"
+            self._store.try_to_save(region, key, record=record)
+
+    def restore(
+        self, clients: ClientFactory, put: Callable[[Any, str, Sequence[dict[str, Any]]], None]
+    ) -> None:
+        """Put all of them into CloudWatch, each at its time, by put(client, namespace, data)."""
+        data: defaultdict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+        for record in self._store.load_all():
+            try:
+                data[record["region"], record["namespace"]] += _data_of(record)
+            except (AttributeError, KeyError, TypeError) as error:
+                # one such record must not keep the platform from starting
+                logger.warning("A job's metrics can't be read and are left out: %r", error)
+        for (region, namespace), of_all in data.items():
+            put(clients("cloudwatch", region), namespace, of_all)
+
+
+def _data_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    at = datetime.fromtimestamp(record["unix_seconds"], UTC)
+    return [
+        percent(host, metric, value, at)
+        for host, values in record["values"].items()
+        for metric, value in values.items()
+    ]
+
+
+def percent(host: str, metric: str, value: float, at: datetime) -> dict[str, Any]:
+    """One value of a node's metric, as PutMetricData takes it."""
+    return {
+        "MetricName": metric,
+        "Dimensions": [{"Name": "Host", "Value": host}],
+        "Timestamp": at,
+        "Value": value,
+        "Unit": "Percent",
+        "StorageResolution": 1,
+    }

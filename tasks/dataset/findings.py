@@ -1,0 +1,228 @@
+"""Puts together the report of a validation from what was found, whoever found it: this machine
+(tasks/dataset/validation.py) or a job on Spark (tasks/dataset/spark/contract.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from configs.dataset import DatasetConfig, ExpectationConfig
+from tasks.dataset.judging.tables import ColumnTypes
+from tasks.dataset.validation_messages import describe
+from tasks.dataset.validation_report import Failure, FileReport, ValidationReport
+
+SECONDS_PER_DAY = 86_400.0
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """The rows, `surplus` of `rows`, that repeat another row's key over all files; some of these
+    keys, and the names of some files that have them.
+    """
+
+    surplus: int
+    rows: int
+    examples: tuple[str, ...]
+    files: tuple[str, ...]
+
+
+def dataset_report(
+    dataset: DatasetConfig,
+    reports: Sequence[FileReport],
+    types: ColumnTypes,
+    repeats: Repeats | str | None,
+    modified: Mapping[str, float],
+    now: datetime,
+) -> ValidationReport:
+    """What was found in every file and over all of them; `modified` is of each file's name, in unix
+    seconds. `repeats` in words is why they can't be told.
+    """
+    rows = sum(report.rows or 0 for report in reports)
+    over_all = (
+        _row_total_failures(dataset, rows)
+        if any(report.rows is not None for report in reports)
+        else []
+    )
+    over_all += [
+        _failure("column_types", None, message, column=column)
+        for column, message in types.changed.items()
+    ]
+    if repeats is not None:
+        over_all.append(_repeats_failure(dataset, repeats))
+    over_all += age_failures(dataset, modified, now)
+    return ValidationReport(
+        dataset=dataset.name,
+        validated_at=now,
+        suite=dataset.expectations,
+        success=not over_all and all(report.success for report in reports),
+        rows=rows,
+        files=tuple(reports),
+        dataset_failures=tuple(over_all),
+    )
+
+
+def unreadable_report(dataset: DatasetConfig, name: str, reason: str) -> FileReport:
+    """Of a file that can't be read."""
+    failure = _failure("readable", name, f"{name} can't be read as {dataset.format}: {reason}")
+    return FileReport(file=name, rows=None, success=False, expectations=0, failures=(failure,))
+
+
+def file_report(
+    dataset: DatasetConfig,
+    name: str,
+    rows: int,
+    columns: Sequence[str],
+    judged: Collection[int],
+    failed: Mapping[int, tuple[object, Mapping[str, Any] | None]],
+) -> FileReport:
+    """Of a file with these columns. `judged` are the positions in the suite that were; of those
+    that `failed`, Great Expectations' details and what it raised.
+    """
+    failures = [
+        _from_details(details, raised, dataset.expectations[index], index, name, rows)
+        for index, (details, raised) in sorted(failed.items())
+    ]
+    for index in sorted(set(range(len(dataset.expectations))) - set(judged)):
+        kind = dataset.expectations[index].type
+        failures.append(
+            _failure(kind, name, f"Great Expectations gave no result for {kind} (file {name})")
+        )
+    missing = [column for column in dataset.unique_columns if column not in columns]
+    if missing:
+        message = (
+            f"unique_columns names {', '.join(map(repr, missing))}, not in {name};"
+            f" {_columns_of(columns)}"
+        )
+        failures.append(_failure("unique_columns", name, message, column=", ".join(missing)))
+    return FileReport(
+        file=name,
+        rows=rows,
+        success=all(failure.severity != "critical" for failure in failures),
+        expectations=len(judged),
+        failures=tuple(failures),
+    )
+
+
+def _from_details(
+    found: object,
+    exception_info: Mapping[str, Any] | None,
+    spec: ExpectationConfig,
+    index: int,
+    file: str,
+    rows: int,
+) -> Failure:
+    """A failure in our words. What could not be evaluated is critical whatever its severity:
+    nothing was checked.
+    """
+    details = _json_mapping(found)
+    raised = _raised_message(exception_info)
+    finding = describe(spec, details, rows=rows, file=file, raised=raised)
+    return Failure(
+        expectation=spec.type,
+        index=index,
+        column=finding.column,
+        severity="critical" if raised else spec.severity,
+        file=file,
+        unexpected_count=details.get("unexpected_count"),
+        unexpected_percent=details.get(
+            "unexpected_percent_total", details.get("unexpected_percent")
+        ),
+        examples=finding.examples,
+        message=finding.message,
+    )
+
+
+def _json_mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _raised_message(exception_info: Mapping[str, Any] | None) -> str | None:
+    """The text of the exception inside a result: flat in some versions' results, one entry per
+    metric in others.
+    """
+    info = exception_info or {}
+    for entry in [info, *(value for value in info.values() if isinstance(value, Mapping))]:
+        if entry.get("raised_exception"):
+            return str(entry.get("exception_message") or "no reason given")
+    return None
+
+
+def _row_total_failures(dataset: DatasetConfig, rows: int) -> list[Failure]:
+    failures = []
+    if rows == 0:
+        failures.append(_failure("rows", None, "no file has a row; there is nothing to train on"))
+    if dataset.min_rows is not None and rows < dataset.min_rows:
+        failures.append(
+            _failure(
+                "min_rows",
+                None,
+                f"{rows} rows in all files together, min_rows is {dataset.min_rows}",
+            )
+        )
+    if dataset.max_rows is not None and rows > dataset.max_rows:
+        failures.append(
+            _failure(
+                "max_rows",
+                None,
+                f"{rows} rows in all files together, max_rows is {dataset.max_rows}",
+            )
+        )
+    return failures
+
+
+def _repeats_failure(dataset: DatasetConfig, found: Repeats | str) -> Failure:
+    columns = list(dataset.unique_columns)
+    if isinstance(found, str):
+        return _failure(
+            "unique_columns", None, f"unique_columns: {found}", column=", ".join(columns)
+        )
+    shown = ", ".join(columns[:3]) + (f" and {len(columns) - 3} more" if len(columns) > 3 else "")
+    message = (
+        f"unique_columns ({shown}): {found.surplus} of {found.rows} rows repeat another row's"
+        f" values, e.g. {'; '.join(found.examples)} (in {', '.join(found.files)})"
+    )
+    failure = _failure("unique_columns", None, message, column=", ".join(columns))
+    update = {
+        "unexpected_count": found.surplus,
+        "unexpected_percent": 100 * found.surplus / found.rows,
+        "examples": found.examples,
+    }
+    return failure.model_copy(update=update)
+
+
+def age_failures(
+    dataset: DatasetConfig, modified: Mapping[str, float], now: datetime
+) -> list[Failure]:
+    """Stale data: even the newest file is older than max_age_days."""
+    if dataset.max_age_days is None:
+        return []
+    newest = max(modified, key=lambda name: modified[name])
+    modified_at = datetime.fromtimestamp(modified[newest], UTC)
+    age_days = (now - modified_at).total_seconds() / SECONDS_PER_DAY
+    if age_days <= dataset.max_age_days:
+        return []
+    message = (
+        f"the newest file, {newest}, was modified {modified_at:%Y-%m-%d %H:%M} UTC, {age_days:.1f}"
+        f" days ago; max_age_days is {dataset.max_age_days:g}. Refresh the data or raise the limit"
+    )
+    return [_failure("max_age_days", None, message)]
+
+
+def _failure(
+    expectation: str, file: str | None, message: str, column: str | None = None
+) -> Failure:
+    return Failure(
+        expectation=expectation, column=column, severity="critical", file=file, message=message
+    )
+
+
+def _columns_of(columns: Sequence[object]) -> str:
+    names = [str(column) for column in columns]
+    return (
+        "its columns: "
+        + ", ".join(names[:10])
+        + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    )

@@ -1,0 +1,262 @@
+"""Finds rows whose values in some columns occur more than once over all files, in bounded memory.
+
+    rows = RepeatedRows(["user", "day"], most_bytes=1 << 30)
+    rows.add("a.parquet", lambda: read("a.parquet"))  # each call of it reads the columns anew
+    rows.find()  # None, or how many rows repeat another's values, examples, and their files
+
+While all files' columns take less than a quarter of that they are held and pandas' duplicated()
+tells, which copies them. Above, each row is kept as a hash of 8 bytes; beyond `most_bytes` hashes
+lie on the disk. Equal rows have equal hashes, so rows whose hash occurs once are settled. The
+others are read again and compared by their values, those of as many hashes at a time as fit: two
+rows that share a hash by chance are found to differ.
+"""
+
+from __future__ import annotations
+
+import numbers
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+Hashes = npt.NDArray[np.uint64]
+EXAMPLES_KEPT = 5
+FILES_NAMED = 5
+_FILE = "nodesweep file name"
+"""Columns that go along with the rows; spaces keep them apart from real columns."""
+_PLACE = "nodesweep row"
+_AGAIN = "nodesweep more than once in its file"
+_PARTITIONS = 256
+_NOTHING = np.uint64(0x6E6F7468696E6721)
+_NUMBERS: tuple[type[Any], ...] = (numbers.Number, np.bool_)
+_STEP = 1 << 20
+"""Values that are Python objects at a time while they are hashed."""
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """`surplus` of `rows` rows have the values of an earlier one; `examples` are such values in
+    order of their first row.
+    """
+
+    surplus: int
+    rows: int
+    examples: tuple[tuple[Any, ...], ...]
+    files: tuple[str, ...]
+
+
+class RepeatedRows:
+    """The rows of all files that were added, as far as it takes to find those that repeat."""
+
+    def __init__(self, columns: Sequence[str], most_bytes: int) -> None:
+        self._columns, self._most_held_bytes = list(columns), most_bytes // 4
+        self._rows = 0
+        self._files: list[tuple[str, Callable[[], pd.DataFrame]]] = []
+        self._heads: list[pd.DataFrame] = []
+        """A row of each file: all of them say what type a column has over all files."""
+        self._held: list[pd.DataFrame] | None = []
+        self._held_bytes = 0
+        self._most_compared = 1
+        """Rows of which as many take as much memory as may be held."""
+        self._hashes = SortedHashes(most_bytes)
+
+    def add(self, file: str, read: Callable[[], pd.DataFrame]) -> None:
+        """Take in a file's rows. Raises what `read` raises."""
+        frame = read()
+        self._rows += len(frame)
+        self._files.append((file, read))
+        self._heads.append(frame.iloc[:1].copy())
+        if self._held is not None:
+            self._held.append(frame)
+            self._held_bytes += int(frame.memory_usage(index=False, deep=True).sum())
+            if self._held_bytes > self._most_held_bytes:
+                self._most_compared = max(1, self._most_held_bytes * self._rows // self._held_bytes)
+                for held in self._held:
+                    self._hashes.add(row_hashes(held))
+                self._held = None
+        else:
+            self._hashes.add(row_hashes(frame))
+
+    def find(self) -> Repeats | None:
+        """What repeats; None where nothing does."""
+        if not self._files:
+            return None
+        if self._held is not None:
+            frames = [
+                frame.assign(**{_FILE: file})
+                for (file, _), frame in zip(self._files, self._held, strict=True)
+            ]
+            rows = pd.concat(frames, ignore_index=True)
+            repeated = rows[rows.duplicated(subset=self._columns, keep=False)]
+            surplus = int(rows.duplicated(subset=self._columns).sum())
+            return self._found(surplus, repeated, set(repeated[_FILE]))
+        surplus, firsts, files = 0, [], set[str]()
+        for wanted in self._hashes.repeated(self._most_compared):
+            its_surplus, its_rows = self._compare(wanted)
+            surplus += its_surplus
+            files |= set(its_rows[_FILE])
+            firsts.append(its_rows.drop_duplicates(subset=self._columns).head(EXAMPLES_KEPT))
+        if not surplus:
+            return None
+        return self._found(surplus, pd.concat(firsts).sort_values(_PLACE), files)
+
+    def _compare(self, wanted: Hashes) -> tuple[int, pd.DataFrame]:
+        """Of the rows with these hashes, by their values: how many repeat an earlier one, and those
+        that are not alone, of each file the first of their kind.
+        """
+        firsts, count, place = [], 0, 0
+        for file, read in self._files:
+            frame = read()
+            at = np.flatnonzero(_is_in(row_hashes(frame), wanted))
+            some = frame.iloc[at]
+            some = some.assign(**{_FILE: file, _PLACE: at + place, _AGAIN: False})
+            some[_AGAIN] = some.duplicated(subset=self._columns, keep=False)
+            firsts.append(some[~some.duplicated(subset=self._columns)])
+            count += len(some)
+            place += len(frame)
+        heads = sum(map(len, self._heads))
+        rows = pd.concat([*self._heads, *firsts], ignore_index=True).iloc[heads:]
+        is_alone = ~rows.duplicated(subset=self._columns, keep=False) & ~rows[_AGAIN].astype(bool)
+        distinct = int((~rows.duplicated(subset=self._columns)).sum())
+        return count - distinct, rows[~is_alone]
+
+    def _found(self, surplus: int, repeated: pd.DataFrame, files: set[str]) -> Repeats | None:
+        if not surplus:
+            return None
+        examples = repeated[self._columns].drop_duplicates().to_numpy()[:EXAMPLES_KEPT]
+        return Repeats(
+            surplus,
+            self._rows,
+            tuple(tuple(example) for example in examples),
+            tuple(sorted(files)[:FILES_NAMED]),
+        )
+
+
+def row_hashes(frame: pd.DataFrame) -> Hashes:
+    """A hash of each row: rows that are equal in pandas, whatever their columns' types in other
+    files, have the same.
+    """
+    mixed = np.zeros(len(frame), dtype=np.uint64)
+    for name in frame.columns:
+        mixed = _mixed(mixed ^ _column_hashes(frame[name]))
+    return mixed
+
+
+def _mixed(values: Hashes) -> Hashes:
+    """Every bit of the result depends on every bit (the end of SplitMix64)."""
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def _column_hashes(column: pd.Series) -> Hashes:
+    """Numbers by their float64, since two that are equal as any type of number are so as that."""
+    kind = column.dtype
+    if pd.api.types.is_numeric_dtype(kind):
+        if pd.api.types.is_complex_dtype(kind):
+            column = pd.Series(np.real(column.to_numpy()))
+        values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        bits = (values + 0.0).view(np.uint64)  # of -0.0 those of 0.0
+        return np.where(np.isnan(values), _NOTHING, bits)
+    found = np.empty(len(column), dtype=np.uint64)
+    for begin in range(0, len(column), _STEP):
+        some = column.iloc[begin : begin + _STEP]
+        is_null = some.isna().to_numpy(dtype=bool)
+        hashes = [
+            hash(value) if type(value) is str else _value_hash(value)
+            for value in some.astype(object).to_numpy()
+        ]
+        values = np.array(hashes, dtype=np.int64).view(np.uint64)
+        found[begin : begin + len(some)] = np.where(is_null, _NOTHING, values)
+    return found
+
+
+def _value_hash(value: Any) -> int:
+    if isinstance(value, _NUMBERS):
+        try:
+            real = complex(value).real + 0.0
+        except OverflowError:
+            return hash(value)
+        return int(np.float64(real).view(np.int64))
+    try:
+        return hash(value)
+    except TypeError:  # a list, say: comparing it tells
+        return 0
+
+
+def _is_in(hashes: Hashes, wanted: Hashes) -> npt.NDArray[np.bool_]:
+    """Which hashes are among the wanted, which are sorted."""
+    at = np.searchsorted(wanted, hashes)
+    at[at == len(wanted)] = 0
+    return wanted[at] == hashes
+
+
+class SortedHashes:
+    """Hashes, of which those beyond `most_bytes` lie on the disk, apart by their first 8 bits."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._some: list[Hashes] = []
+        self._bytes = 0
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def add(self, hashes: Hashes) -> None:
+        self._some.append(hashes)
+        self._bytes += hashes.nbytes
+        if self._bytes > self._most_bytes:
+            self._spill()
+
+    def _spill(self) -> None:
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="nodesweep-rows-")
+        hashes = np.sort(np.concatenate(self._some))
+        self._some, self._bytes = [], 0
+        first_bits = np.arange(1, _PARTITIONS, dtype=np.uint64) << np.uint64(56)
+        ends = [*np.searchsorted(hashes, first_bits), len(hashes)]
+        begin = 0
+        for number, end in enumerate(ends):
+            if end > begin:
+                with (Path(self._folder.name) / str(number)).open("ab") as file:
+                    hashes[begin:end].tofile(file)
+            begin = end
+
+    def repeated(self, most_rows: int) -> Iterator[Hashes]:
+        """Those that occur more than once, sorted; at a time those of at most so many rows, but of
+        one hash at least. No more can be added then.
+        """
+        waiting: list[Hashes] = []
+        rows = 0
+        for hashes in self._partitions():
+            found, counts = np.unique(hashes, return_counts=True)
+            is_repeated = counts > 1
+            found, counts = found[is_repeated], counts[is_repeated]
+            while len(found):
+                fit = int(np.searchsorted(np.cumsum(counts), most_rows - rows, side="right"))
+                if not fit and not rows:
+                    fit = 1
+                waiting.append(found[:fit])
+                rows += int(counts[:fit].sum())
+                found, counts = found[fit:], counts[fit:]
+                if len(found):
+                    yield np.concatenate(waiting)
+                    waiting, rows = [], 0
+        if rows:
+            yield np.concatenate(waiting)
+
+    def _partitions(self) -> Iterator[Hashes]:
+        if self._folder is None:
+            yield np.concatenate(self._some)
+            return
+        if self._some:
+            self._spill()
+        with self._folder as folder:
+            for number in range(_PARTITIONS):
+                path = Path(folder) / str(number)
+                if path.exists():
+                    yield np.fromfile(path, dtype=np.uint64)

@@ -1,0 +1,179 @@
+"""What a Spark job is asked about a dataset in S3, and what becomes of its answer.
+
+    request = request_document(config.dataset, dataset)  # the job's input request.json
+    report = report_of(verdict, config.dataset, dataset, now)  # of its output verdict.json
+
+The program in infra/image_spark/nodesweep_judge reads the one and writes the other. The verdict
+holds what Great Expectations found; every sentence of the report is made here, by the functions
+that make it for pandas (tasks/dataset/findings.py), so both engines report alike.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+from collections.abc import Mapping
+from typing import Any
+
+from configs.dataset import DatasetConfig, ExpectationConfig
+from scaling import names
+from tasks.dataset.findings import Repeats, dataset_report, file_report, unreadable_report
+from tasks.dataset.judging.columns import OF_THE_SCHEMA, named_columns
+from tasks.dataset.judging.tables import ColumnTypes
+from tasks.dataset.remote.objects import RemoteDataset
+from tasks.dataset.remote.reading import refusal
+from tasks.dataset.validation_report import FileReport, InvalidExpectations, ValidationReport
+from tasks.errors import DatasetRefused
+
+FORMAT = 1
+READING_ERRORS = ("deleted", "replaced", "forbidden")
+"""Kinds of a verdict's error that are about one object."""
+
+
+def request_document(section: DatasetConfig, dataset: RemoteDataset) -> dict[str, Any]:
+    """What the program is asked; JSON. Raises InvalidExpectations, before anything is started."""
+    from tasks.dataset.validation import build_expectations
+
+    build_expectations(section.expectations)
+    return _request(section, dataset)
+
+
+def _request(section: DatasetConfig, dataset: RemoteDataset) -> dict[str, Any]:
+    document = {
+        "format": FORMAT,
+        "bucket": dataset.bucket,
+        "objects": [
+            {
+                "key": item.key,
+                "name": dataset.name_of(item),
+                "size_bytes": item.size_bytes,
+                "etag": item.etag,
+                "version_id": item.version,
+            }
+            for item in dataset.objects
+        ],
+        "data_format": section.format,
+        "expectations": [_described(spec) for spec in section.expectations],
+        "unique_columns": list(section.unique_columns),
+    }
+    return document | {"digest": names.canonical_digest(document)}
+
+
+def _described(spec: ExpectationConfig) -> dict[str, Any]:
+    """`columns` are those that are read for it: none where the number of rows is enough, null where
+    it may look at any. `of_the_schema`: a table without rows answers it.
+    """
+    columns = named_columns(spec)
+    return {
+        "type": spec.type,
+        "kwargs": {name: _plain(value) for name, value in spec.kwargs.items()},
+        "severity": spec.severity,
+        "columns": None if columns is None else list(columns),
+        "of_the_schema": spec.type in OF_THE_SCHEMA,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Dates and times, which YAML knows and JSON doesn't, as {"$date": …} and {"$datetime": …}."""
+    if isinstance(value, datetime.datetime):
+        return {"$datetime": value.isoformat()}
+    if isinstance(value, datetime.date):
+        return {"$date": value.isoformat()}
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_plain(each) for each in value]
+    return value
+
+
+def report_of(
+    verdict: Mapping[str, Any],
+    section: DatasetConfig,
+    dataset: RemoteDataset,
+    now: datetime.datetime,
+) -> ValidationReport:
+    """The report that pandas would have given of the same data.
+
+    Raises DatasetRefused where the program found an object that can't be read, or where the verdict
+    is none, or is one about another request; InvalidExpectations where an expectation can't be used
+    there.
+    """
+    _check_is_answer(verdict, section, dataset)
+    if error := verdict.get("error"):
+        raise _refused(error, dataset)
+    try:
+        return _report(verdict, section, dataset, now)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise _unusable(f"{type(error).__name__}: {error}") from error
+
+
+def _check_is_answer(
+    verdict: Mapping[str, Any], section: DatasetConfig, dataset: RemoteDataset
+) -> None:
+    if not isinstance(verdict, Mapping) or verdict.get("format") != FORMAT:
+        found = verdict.get("format") if isinstance(verdict, Mapping) else type(verdict).__name__
+        raise _unusable(f"its format is {found!r}, and {FORMAT} is understood")
+    if verdict.get("request") != _request(section, dataset)["digest"]:
+        raise _unusable("it answers another request: the data or its checks have changed since")
+
+
+def _unusable(why: str) -> DatasetRefused:
+    return DatasetRefused(f"the Spark job's verdict can't be used: {why}; run again")
+
+
+def _refused(error: Mapping[str, Any], dataset: RemoteDataset) -> DatasetRefused:
+    kind, message = error.get("kind"), str(error.get("message") or "no reason given")
+    if kind in READING_ERRORS:
+        return refusal(kind, dataset.bucket, str(error.get("key")), message)
+    if kind == "expectations":
+        return InvalidExpectations(f"the Spark job can't use the expectations: {message}")
+    return DatasetRefused(f"the Spark job could not judge the dataset: {message}")
+
+
+def _report(
+    verdict: Mapping[str, Any],
+    section: DatasetConfig,
+    dataset: RemoteDataset,
+    now: datetime.datetime,
+) -> ValidationReport:
+    schemas = [_schema(one) for one in verdict["schemas"]]
+    suite = range(len(section.expectations))
+    reports: list[FileReport] = []
+    types = ColumnTypes()
+    for item, found in zip(dataset.objects, verdict["files"], strict=True):
+        name = dataset.name_of(item)
+        if found["unreadable"] is not None:
+            reports.append(unreadable_report(section, name, found["unreadable"]))
+            continue
+        columns, its_types = schemas[found["schema"]]
+        types.add(name, its_types)
+        judged = set(suite) - set(found["unjudged"])
+        failed = {
+            int(index): (one["result"], one["exception_info"])
+            for index, one in found["failed"].items()
+        }
+        reports.append(file_report(section, name, int(found["rows"]), columns, judged, failed))
+    modified = {dataset.name_of(item): item.modified.timestamp() for item in dataset.objects}
+    repeats = _repeats(verdict["repeats"])
+    return dataset_report(section, reports, types, repeats, modified, now)
+
+
+def _schema(described: Mapping[str, Any]) -> tuple[list[str], dict[str, tuple[str, str]]]:
+    """A file's columns, and the types of them that the file itself says: a CSV file says none."""
+    import pyarrow as pa
+
+    from tasks.dataset.judging.proof import column_types
+
+    columns = [str(column) for column in described["columns"]]
+    if described["arrow"] is None:
+        return columns, {}
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(described["arrow"])))
+    return columns, column_types(schema)
+
+
+def _repeats(found: Mapping[str, Any] | None) -> Repeats | None:
+    if found is None:
+        return None
+    return Repeats(
+        int(found["surplus"]), int(found["rows"]), tuple(found["examples"]), tuple(found["files"])
+    )

@@ -1,0 +1,182 @@
+"""Commands and parts of configs in the pages that need neither a server nor a platform: they run,
+or are accepted, as they stand. The pages that are one story have a test of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from configs.load import parse_config
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGES = {path.name: path.read_text() for path in (REPOSITORY / "docs").glob("*.md")}
+GOLDEN = REPOSITORY / "tests" / "scaling" / "golden" / "reference.json"
+SECTIONS = "dataset|image|training|sweep|platform|report"
+
+
+def lines_of(page: str, *beginnings: str) -> list[str]:
+    """The indented lines of a page that begin so, in their order; there is one of each at least."""
+    lines = re.findall(r"^ {4}(\S.*)$", PAGES[page], re.MULTILINE)
+    found = [line for line in lines if line.startswith(beginnings)]
+    for beginning in beginnings:
+        assert any(line.startswith(beginning) for line in found), beginning
+    return found
+
+
+def run(folder: Path, *lines: str) -> str:
+    """What bash prints of them, in a folder, with nodesweep on the path; each has to succeed."""
+    own = Path(sys.executable).parent
+    environment = {"PATH": f"{own}:{os.environ['PATH']}", "HOME": str(folder), "COLUMNS": "200"}
+    done = subprocess.run(
+        ["bash", "-c", "\n".join(("set -euo pipefail", *lines))],
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def parts_of_configs() -> list[Any]:
+    """Every part of a config in a page, fenced or indented."""
+    found = []
+    for page, text in sorted(PAGES.items()):
+        fenced = re.findall(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        indented = re.findall(rf"^    (?:{SECTIONS}):\n(?: {{5,}}.*\n)+", text, re.MULTILINE)
+        for number, part in enumerate([*fenced, *indented], start=1):
+            found.append(pytest.param(part, id=f"{page}-{number}"))
+    return found
+
+
+@pytest.mark.parametrize("part", parts_of_configs())
+def test_a_part_of_a_config_is_accepted(part: str, raw_config: dict[str, Any]) -> None:
+    for name, values in yaml.safe_load(part).items():
+        # A design of a sweep rules out what the small valid config has beside it.
+        kept = {} if name == "sweep" else raw_config.get(name, {})
+        raw_config[name] = {**kept, **values}
+    assert parse_config(raw_config, origin="the page").name == raw_config["name"]
+
+
+def test_there_are_parts_of_configs() -> None:
+    assert len(parts_of_configs()) > 10
+
+
+def modules() -> set[tuple[str, tuple[str, ...]]]:
+    """(module, options) of every `python -m MODULE …` in the pages."""
+    documents = [*PAGES.values(), (REPOSITORY / "CONTRIBUTING.md").read_text()]
+    return {
+        (module, tuple(re.findall(r"--[a-z][a-z-]*", rest.partition("#")[0])))
+        for text in documents
+        for module, rest in re.findall(r"python -m ([a-z_.]+[a-z_])([^`\n]*)", text)
+        if find_spec(module.partition(".")[0]) is not None
+        and (REPOSITORY / module.partition(".")[0]).is_dir()
+    }
+
+
+@pytest.mark.parametrize(("module", "options"), sorted(modules()))
+def test_a_module_that_is_named_is_there_and_has_the_options(
+    module: str, options: tuple[str, ...]
+) -> None:
+    path = REPOSITORY.joinpath(*module.split("."))
+    files = [path / "__main__.py"] if path.is_dir() else [path.with_suffix(".py")]
+    assert all(file.is_file() for file in files)
+    text = files[0].read_text()
+    assert [option for option in options if f'"{option}"' not in text] == []
+
+
+def test_files_that_pages_name_are_there() -> None:
+    folders = "benchmarks|cli|configs|docs|examples|flows|infra|scaling|tasks|tests"
+    named = {
+        (page, name)
+        for page, text in PAGES.items()
+        for name in re.findall(rf"`((?:{folders})/[\w./-]+\.(?:py|yaml|json|sh|md))`", text)
+    }
+    assert len(named) > 80
+    assert [one for one in sorted(named) if not (REPOSITORY / one[1]).is_file()] == []
+
+
+def test_sweeps_are_compared(tmp_path: Path) -> None:
+    report = json.loads(GOLDEN.read_text())
+    for sweep, image in (("BEFORE", "a"), ("AFTER", "b")):
+        folder = tmp_path / "reports" / sweep
+        folder.mkdir(parents=True)
+        report["conditions"]["image_uri"] = image
+        (folder / "report.json").write_text(json.dumps(report))
+    commands = lines_of("compare.md", "nodesweep compare")
+    named = [re.sub(r"\b(BEFORE|AFTER)\b", r"reports/\1", command) for command in commands]
+    assert "Cannot alarm" in run(tmp_path, *named)
+
+
+def test_tables_are_judged(tmp_path: Path) -> None:
+    tables = re.findall(r"```csv\n(.*?)```", PAGES["measured-tables.md"], re.DOTALL)
+    (with_metric,) = (table for table in tables if ",final_metric\n1,1,5940" in table)
+    (tmp_path / "times.csv").write_text(with_metric)
+    printed = run(tmp_path, *lines_of("measured-tables.md", "nodesweep report --csv"))
+    assert printed.count("report: ") == 2
+
+
+def test_an_installed_package_is_tried(tmp_path: Path) -> None:
+    commands = lines_of("commands.md", *(f"nodesweep {verb}" for verb in ("config", "plan", "run")))
+    tried = [command for command in commands if not command.startswith("nodesweep run")]
+    assert len(tried) == len(commands) - 1 == 3
+    assert "4 jobs on ml.local.small" in run(tmp_path, *tried)
+    template = (tmp_path / "nodesweep-stack.yaml").read_text()
+    assert template.startswith("AWSTemplateFormatVersion")
+
+
+def test_a_config_is_changed_for_one_run(tmp_path: Path) -> None:
+    (options,) = re.findall(r"`(--set [^`]+ --set [^`]+)`", PAGES["config.md"])
+    assert "2 jobs on ml.local.small" in run(tmp_path, f"nodesweep plan local {options}")
+
+
+def test_pip_gets_the_versions_alone(tmp_path: Path) -> None:
+    (tmp_path / "requirements.lock").symlink_to(REPOSITORY / "requirements.lock")
+    run(tmp_path, *lines_of("commands.md", "grep "))
+    versions = (tmp_path / "constraints.txt").read_text().splitlines()
+    locked = re.findall(
+        r"^[\w.-]+(?:\[[\w,-]+\])?==", (REPOSITORY / "requirements.lock").read_text(), re.MULTILINE
+    )
+    assert len(versions) == len(locked) > 100
+    assert all(re.fullmatch(r"[\w.-]+==[\w.+!-]+", version) for version in versions)
+
+
+def test_shells_are_told_how_to_complete(tmp_path: Path) -> None:
+    bash, zsh = lines_of("commands.md", "eval ")
+    assert "_nodesweep_completion" in run(tmp_path, bash, "complete -p nodesweep")
+    (fish,) = lines_of("commands.md", "_NODESWEEP_COMPLETE=fish")
+    asked = re.findall(r"_NODESWEEP_COMPLETE=\w+ nodesweep", f"{zsh}\n{fish}")
+    printed = run(tmp_path, *asked)
+    assert "#compdef nodesweep" in printed and "complete --no-files --command nodesweep" in printed
+
+
+def test_deployments_go_to_ecs_and_come_from_git(tmp_path: Path) -> None:
+    (tmp_path / "prefect.yaml").symlink_to(REPOSITORY / "prefect.yaml")
+    run(tmp_path, *lines_of("production.md", "sed "))
+    shipped, ecs, git = (
+        yaml.safe_load((tmp_path / name).read_text())
+        for name in ("prefect.yaml", "prefect-ecs.yaml", "prefect-git.yaml")
+    )
+    assert {one["work_pool"]["name"] for one in ecs["deployments"]} == {"nodesweep-ecs"}
+    assert git["pull"] == shipped["definitions"]["git_clone"] != shipped["pull"]
+    assert [one["name"] for one in git["deployments"]] == [
+        one["name"] for one in shipped["deployments"]
+    ]
+
+
+def test_secrets_are_made_where_compose_reads_them(tmp_path: Path) -> None:
+    (tmp_path / "infra" / "worker").mkdir(parents=True)
+    run(tmp_path, *lines_of("production.md", "mkdir ", "openssl ", 'echo "nodesweep:', "chmod "))
+    secrets = tmp_path / "infra" / "worker" / "secrets"
+    assert secrets.stat().st_mode & 0o777 == 0o700
+    compose = yaml.safe_load((REPOSITORY / "infra" / "worker" / "compose.yaml").read_text())
+    read = {Path(secret["file"]).name for secret in compose["secrets"].values()}
+    assert {path.name for path in secrets.iterdir()} == read
+    assert re.fullmatch(r"nodesweep:[0-9a-f]{48}\n", (secrets / "prefect_auth").read_text())

@@ -1,0 +1,20 @@
+"""S3 for the program that judges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from infra.image_spark.nodesweep_judge import reading
+from tests.infra.image_spark.judged_data import BUCKET
+
+
+@pytest.fixture
+def s3(aws: Callable[[str], Any]) -> Any:
+    """A client; the program makes one of its own, anew for each test."""
+    reading._client.cache_clear()
+    client = aws("s3")
+    client.create_bucket(Bucket=BUCKET)
+    return client

@@ -1,0 +1,255 @@
+"""Datasets that both engines judge: types, nulls, and planted faults."""
+
+from __future__ import annotations
+
+import datetime
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from configs.dataset import DatasetConfig, ExpectationConfig
+
+BUCKET = "judged"
+BETWEEN = "expect_column_values_to_be_between"
+NOT_NULL = "expect_column_values_to_not_be_null"
+IN_SET = "expect_column_values_to_be_in_set"
+LENGTHS = "expect_column_value_lengths_to_be_between"
+NAN = float("nan")
+TIME = datetime.datetime(2026, 1, 1)
+
+
+def check(kind: str, severity: str = "critical", **kwargs: Any) -> ExpectationConfig:
+    return ExpectationConfig.model_validate({"type": kind, "kwargs": kwargs, "severity": severity})
+
+
+@dataclass(frozen=True)
+class Case:
+    """Files by their names, and what is asked of them."""
+
+    files: Mapping[str, bytes]
+    checks: Sequence[ExpectationConfig]
+    kind: str = "parquet"
+    unique_columns: tuple[str, ...] = ()
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    def put(self, s3: Any, prefix: str) -> DatasetConfig:
+        """Put the files below that prefix; their section."""
+        for name, body in self.files.items():
+            s3.put_object(Bucket=BUCKET, Key=f"{prefix}/{name}", Body=body)
+        return DatasetConfig(
+            name="judged",
+            source=f"s3://{BUCKET}/{prefix}",
+            format=self.kind,
+            expectations=tuple(self.checks),
+            unique_columns=self.unique_columns,
+            **self.more,
+        )
+
+
+def parquet(rows_per_group: int | None = None, **columns: Any) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(pa.table(columns), out, row_group_size=rows_per_group)
+    return out.getvalue()
+
+
+def csv(**columns: Any) -> bytes:
+    return pd.DataFrame(columns).to_csv(index=False).encode()
+
+
+def typed(shift: int = 0, **changes: Any) -> dict[str, Any]:
+    """Four rows of every type, good ones; `changes` replace columns."""
+    times = [TIME + datetime.timedelta(seconds=step + shift) for step in range(4)]
+    columns = {
+        "whole": pa.array([1 + shift, 2, 3, 4], pa.int64()),
+        "small": pa.array([1, 2, 3, 4], pa.int8()),
+        "unsigned": pa.array([1, 2, 3, 4], pa.uint32()),
+        "single": pa.array([0.1, 0.2, 0.3, 1.0], pa.float32()),
+        "double": pa.array([0.1, 0.2, NAN, None], pa.float64()),
+        "decimal": pa.array([Decimal("0.10"), Decimal("1.00"), None, Decimal("0.50")]),
+        "text": pa.array(["train", "test", "äö", "train"]),
+        "flag": pa.array([True, False, True, None]),
+        "day": pa.array([time.date() for time in times]),
+        "micros": pa.array(times, pa.timestamp("us")),
+        "nanos": pa.array(times, pa.timestamp("ns")),
+        "zoned": pa.array(times, pa.timestamp("us", "UTC")),
+        "labels": pa.array(["a", "b", "a", None]).dictionary_encode(),
+        "lists": pa.array([[1], [2, 3], None, []]),
+    }
+    return columns | changes
+
+
+TYPED_CHECKS = (
+    check(BETWEEN, column="whole", min_value=0, max_value=9),
+    check(BETWEEN, column="small", min_value=1, max_value=4),
+    check(BETWEEN, column="unsigned", min_value=0, max_value=4, strict_min=True),
+    check(BETWEEN, column="single", min_value=0.1, max_value=1),
+    check(BETWEEN, column="double", min_value=0.1, max_value=0.2),
+    check(BETWEEN, column="decimal", min_value=0.1, max_value=1),
+    check(BETWEEN, column="day", min_value=datetime.date(2026, 1, 1)),
+    check(BETWEEN, column="micros", min_value=TIME, max_value="2026-02-01T00:00:00"),
+    check(BETWEEN, column="nanos", min_value=TIME),
+    check(BETWEEN, column="zoned", min_value=TIME),
+    check(BETWEEN, column="text", min_value=0),
+    *(check(NOT_NULL, column=name, severity="warning") for name in typed()),
+    check(NOT_NULL, column="double", mostly=0.5),
+    check(IN_SET, column="text", value_set=["train", "test", "äö"]),
+    check(IN_SET, column="whole", value_set=[1, 2, 3, 4, 5]),
+    check(IN_SET, column="flag", value_set=[True, False]),
+    check(IN_SET, column="labels", value_set=["a", "b"]),
+    check(IN_SET, column="single", value_set=[0.1, 0.2, 0.3, 1.0]),
+    check("expect_column_values_to_not_be_in_set", column="text", value_set=["none", "test"]),
+    check(LENGTHS, column="text", min_value=2, max_value=5),
+    check(LENGTHS, column="whole", min_value=1),
+    check("expect_column_values_to_be_null", column="lists", mostly=0.25),
+    check("expect_column_values_to_be_of_type", column="whole", type_="int64"),
+    check("expect_column_values_to_be_of_type", column="text", type_="str"),
+    check("expect_column_values_to_match_regex", column="text", regex="^[tä]"),
+    check("expect_column_mean_to_be_between", column="whole", min_value=2, max_value=3),
+    check("expect_column_min_to_be_between", column="single", min_value=0, max_value=0.2),
+    check("expect_column_values_to_be_unique", column="whole", mostly=0.9),
+    check("expect_column_stdev_to_be_between", column="double", min_value=0, max_value=1),
+    check(
+        "expect_column_pair_values_a_to_be_greater_than_b",
+        column_A="whole",
+        column_B="small",
+        or_equal=True,
+    ),
+    check("expect_compound_columns_to_be_unique", column_list=["text", "small"]),
+    check("expect_table_row_count_to_equal", value=4),
+    check("expect_table_row_count_to_be_between", min_value=1, max_value=9),
+    check("expect_table_column_count_to_equal", value=14),
+    check("expect_column_to_exist", column="absent"),
+    check(BETWEEN, column="absent", min_value=0),
+    check(
+        BETWEEN, column="whole", min_value=0, row_condition="small > 2", condition_parser="pandas"
+    ),
+)
+
+SPREAD = parquet(None, a=pa.array([5], pa.int64()), b=pa.array([1.5]))
+_NO_FOOTER = parquet(None, a=[1], b=[1.0])[:-4] + b"gone"
+_DAMAGED = bytearray(parquet(None, a=pa.array(range(9_000)), b=pa.array([0.5] * 9_000)))
+_DAMAGED[20:3000] = bytes(2980)
+ONE_CHECK = (check(BETWEEN, column="a", min_value=0, max_value=9),)
+
+CASES: dict[str, Case] = {
+    "types": Case(
+        {"a.parquet": parquet(2, **typed()), "b.parquet": parquet(None, **typed(shift=1))},
+        TYPED_CHECKS,
+    ),
+    "faults": Case(
+        {
+            "good.parquet": parquet(None, **typed()),
+            "sub/bad.parquet": parquet(
+                1,
+                **typed(
+                    whole=pa.array([1, 99, None, -7], pa.int64()),
+                    single=pa.array([0.05, 2.0, NAN, None], pa.float32()),
+                    decimal=pa.array([Decimal("7.25")] * 4),
+                    text=pa.array(["oops", None, "a text that is much too long " * 9, "train"]),
+                    micros=pa.array([TIME - datetime.timedelta(days=1)] * 4, pa.timestamp("us")),
+                    day=pa.array([datetime.date(2025, 12, 31)] * 4),
+                ),
+            ),
+        },
+        TYPED_CHECKS,
+        more={"min_rows": 9, "max_age_days": 1},
+    ),
+    "no values": Case(
+        {
+            "full.parquet": parquet(None, **typed()),
+            "null.parquet": parquet(
+                None, **{name: pa.nulls(3, column.type) for name, column in typed().items()}
+            ),
+            "nan.parquet": parquet(None, **typed(single=pa.array([NAN] * 4, pa.float32()))),
+            "empty.parquet": parquet(
+                None, **{name: column.slice(0, 0) for name, column in typed().items()}
+            ),
+        },
+        TYPED_CHECKS,
+    ),
+    "only empty": Case({"e.parquet": parquet(None, a=pa.array([], pa.int64()))}, ONE_CHECK),
+    "broken files": Case(
+        {
+            **{f"good-{number}.parquet": SPREAD for number in range(5)},
+            "truncated.parquet": _NO_FOOTER,
+            "nothing.parquet": b"",
+            "damaged.parquet": bytes(_DAMAGED),
+        },
+        (*ONE_CHECK, check(NOT_NULL, column="b")),
+        unique_columns=("a",),
+    ),
+    "types change": Case(
+        {
+            "a.parquet": SPREAD,
+            "b.parquet": parquet(None, a=pa.array(["7"]), b=pa.array([2.5])),
+            "c.parquet": parquet(None, a=pa.array([7], pa.int32())),
+        },
+        (*ONE_CHECK, check(NOT_NULL, column="b")),
+        unique_columns=("a", "b"),
+    ),
+    "big numbers": Case(
+        {"a.parquet": parquet(None, a=pa.array([2**53 + 1, 2**62, 5], pa.int64()))},
+        (
+            check(BETWEEN, column="a", max_value=2**53),
+            check(BETWEEN, column="a", max_value=2**62),
+            check(IN_SET, column="a", value_set=[2**53, 2**62, 5]),
+        ),
+    ),
+    "csv": Case(
+        {
+            "a.csv": csv(a=[1, 2, None, 11], b=["x", "y", "", "zz"], c=[1.5, 2.5, 3.5, 4.5]),
+            "b.csv": csv(a=[3, 4], b=["x", "x"], c=[1, 2]),
+            "empty.csv": b"",
+            "headed.csv": b"a,b,c\n",
+        },
+        (
+            *ONE_CHECK,
+            check(NOT_NULL, column="b"),
+            check("expect_column_values_to_be_of_type", column="c", type_="float64"),
+            check("expect_table_column_count_to_equal", value=3),
+            check("expect_table_row_count_to_equal", value=4),
+            check(IN_SET, column="d", value_set=[1]),
+        ),
+        kind="csv",
+        unique_columns=("c",),
+    ),
+    "keys": Case(
+        {
+            "a.parquet": parquet(
+                2,
+                a=pa.array([1, 2, 2, None, 4], pa.int64()),
+                b=pa.array([0.5, 0.5, 0.5, NAN, -0.0]),
+                s=pa.array(["x", "y", "y", None, "w"]),
+            ),
+            "b.parquet": parquet(
+                None,
+                a=pa.array([9, 4, 1], pa.int64()),
+                b=pa.array([None, 0.0, 0.5]),
+                s=pa.array(["q", "w", "x"]),
+            ),
+            "no-key.parquet": parquet(None, a=[3]),
+            "once.parquet": parquet(None, a=[1], b=[0.5], s=["other"]),
+        },
+        ONE_CHECK,
+        unique_columns=("a", "b", "s"),
+    ),
+    "unique keys": Case(
+        {"a.parquet": parquet(None, a=[1, 2, 3]), "b.parquet": parquet(None, a=[4, 5])},
+        ONE_CHECK,
+        unique_columns=("a",),
+    ),
+    "times as keys": Case(
+        {
+            "a.parquet": parquet(None, a=[1, 2], t=pa.array([TIME, TIME], pa.timestamp("us"))),
+            "b.parquet": parquet(None, a=[3], t=pa.array([TIME], pa.timestamp("us"))),
+        },
+        ONE_CHECK,
+        unique_columns=("t",),
+    ),
+}

@@ -1,0 +1,127 @@
+"""Repeated rows are found whatever the bound on memory, and are those that pandas finds."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.dataset.judging import repeats
+from tasks.dataset.judging.repeats import RepeatedRows, Repeats, SortedHashes, row_hashes
+
+HELD = 1 << 30
+VALUES = {
+    "int64": st.integers(-3, 3) | st.sampled_from([2**53, 2**53 + 1]),
+    "float64": st.sampled_from([0.0, -0.0, 1.0, 1.5, float(2**53), np.nan, np.inf]),
+    "float32": st.sampled_from([0.0, 1.0, 1.5, np.nan]),
+    "bool": st.booleans(),
+    "Int64": st.none() | st.integers(-2, 2),
+    "str": st.none() | st.sampled_from(["", "1", "a", "b"]),
+    "category": st.sampled_from(["a", "b"]),
+    "datetime64[ns]": st.sampled_from([pd.Timestamp(2026, 1, day) for day in (1, 2)] + [pd.NaT]),
+    "object": st.sampled_from(
+        [1, 1.0, True, "1", "a", None, np.nan, b"a", Decimal(1), datetime.date(2026, 1, 1)]
+    ),
+}
+
+
+@st.composite
+def columns(draw: st.DrawFn, rows: int) -> pd.Series:
+    kind = draw(st.sampled_from(sorted(VALUES)))
+    values = draw(st.lists(VALUES[kind], min_size=rows, max_size=rows))
+    return pd.Series(values, dtype=kind)
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> pd.DataFrame:
+    rows = draw(st.integers(0, 6))
+    return pd.DataFrame({name: draw(columns(rows)) for name in ("a", "b")})
+
+
+def found(files: Sequence[pd.DataFrame], most_bytes: int) -> Repeats | None:
+    rows = RepeatedRows(["a", "b"], most_bytes)
+    for number, frame in enumerate(files):
+        rows.add(f"{number}.csv", partial(frame.copy))
+    return rows.find()
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(frames(), min_size=1, max_size=4), st.sampled_from([0, 100, 400]))
+def test_what_is_found_is_the_same_in_little_memory(
+    files: list[pd.DataFrame], most_bytes: int
+) -> None:
+    plain, bounded = found(files, HELD), found(files, most_bytes)
+    if plain is None or bounded is None:
+        assert plain == bounded
+        return
+    assert (bounded.surplus, bounded.rows, bounded.files) == (
+        plain.surplus,
+        plain.rows,
+        plain.files,
+    )
+    assert [tuple(map(str, key)) for key in bounded.examples] == [
+        tuple(map(str, key)) for key in plain.examples
+    ]
+
+
+def numbered(*numbers: int) -> pd.DataFrame:
+    return pd.DataFrame({"a": numbers, "b": ["x"] * len(numbers)})
+
+
+@pytest.mark.parametrize("most_bytes", [HELD, 8, 0])
+def test_examples_are_the_first_ones_and_files_are_named(most_bytes: int) -> None:
+    files = [numbered(*range(100, 90, -1)), numbered(*range(10)), numbered(*range(91, 98), 3)]
+    repeated = found(files, most_bytes)
+    assert repeated is not None
+    assert (repeated.surplus, repeated.rows) == (8, 28)
+    assert [key[0] for key in repeated.examples] == [97, 96, 95, 94, 93]
+    assert repeated.files == ("0.csv", "1.csv", "2.csv")
+
+
+def test_rows_that_share_a_hash_by_chance_do_not_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeats, "row_hashes", lambda frame: np.ones(len(frame), np.uint64))
+    assert found([numbered(1, 2), numbered(3)], 0) is None
+    repeated = found([numbered(1, 2), numbered(2)], 0)
+    assert repeated is not None and repeated.surplus == 1
+    assert [key[0] for key in repeated.examples] == [2]
+
+
+@pytest.mark.parametrize("most_bytes", [HELD, 0])
+def test_values_that_can_not_be_compared_are_said_to_be(most_bytes: int) -> None:
+    lists = pd.DataFrame({"a": [[1], [1]], "b": [1, 1]})
+    with pytest.raises(TypeError, match="unhashable"):
+        found([lists], most_bytes)
+
+
+def test_distinct_rows_have_distinct_hashes() -> None:
+    frame = pd.DataFrame({"a": np.repeat(np.arange(300), 300), "b": np.tile(np.arange(300), 300)})
+    assert len(np.unique(row_hashes(frame))) == 90_000
+
+
+@pytest.mark.parametrize("most_bytes", [HELD, 80, 0])
+@pytest.mark.parametrize("most_rows", [1, 7, 10_000])
+def test_repeated_hashes_come_sorted_and_a_few_at_a_time(most_bytes: int, most_rows: int) -> None:
+    rng = np.random.default_rng(1)
+    hashes = rng.integers(0, 2**64 - 1, 500, dtype=np.uint64)
+    again = hashes[:60]
+    kept = SortedHashes(most_bytes)
+    for some in np.array_split(np.concatenate([hashes, again, again[:5]]), 9):
+        kept.add(some)
+    parts: list[Any] = list(kept.repeated(most_rows))
+    assert np.array_equal(np.concatenate(parts), np.sort(again))
+    counts = {int(value): 3 if index < 5 else 2 for index, value in enumerate(again)}
+    for part in parts:
+        assert len(part) == 1 or sum(counts[int(value)] for value in part) <= most_rows
+
+
+def test_nothing_added_and_nothing_repeated() -> None:
+    assert RepeatedRows(["a"], 0).find() is None
+    assert found([numbered(1, 2), numbered(3)], 0) is None
