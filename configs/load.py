@@ -132,21 +132,26 @@ def _expectation_problems(raw: Any) -> list[str]:
 
 
 def _instance_problems(raw: Any) -> list[str]:
+    named = [("training.instance_type", _in(raw, "training", "instance_type"))]
+    several = _in(raw, "sweep", "instance_types")
+    if isinstance(several, list | tuple):
+        named += [(f"sweep.instance_types.{number}", each) for number, each in enumerate(several)]
+    of_validation = "dataset.validation.instance_type"
+    named.append((of_validation, _in(raw, "dataset", "validation", "instance_type")))
     problems = []
-    for sections in (("training",), ("dataset", "validation")):
-        instance_type = _in(raw, *sections, "instance_type")
+    for field, instance_type in named:
         if not isinstance(instance_type, str):
             continue
-        field, problem = f"  {'.'.join(sections)}.instance_type", None
+        problem = None
         try:
             emulated = load_catalogue().get(instance_type).emulated
         except UnknownInstanceType as error:
             problem = str(error)
         else:
-            if sections[0] == "dataset" and not emulated:
+            if field == of_validation and not emulated:
                 problem = processing_type_problem(instance_type)
         if problem is not None:
-            problems.append(f"{field}: {problem}")
+            problems.append(f"  {field}: {problem}")
     return problems
 
 

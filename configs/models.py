@@ -386,6 +386,33 @@ class BenchmarkConfig(Section):
             raise ValueError(problem)
         return self
 
+    @model_validator(mode="after")
+    def _main_type_is_measured(self) -> Self:
+        types = self.sweep.instance_types
+        if types is not None and self.training.instance_type not in types:
+            raise ValueError(
+                f"sweep.instance_types is {list(types)} without training.instance_type,"
+                f" {self.training.instance_type}, for which the image is chosen; add it, or set"
+                " training.instance_type to one of them"
+            )
+        return self
+
+    @property
+    def instance_types(self) -> tuple[str, ...]:
+        """Every instance type that the sweep measures, in the config's order."""
+        return self.sweep.instance_types or (self.training.instance_type,)
+
+    def of_type(self, instance_type: str | None) -> BenchmarkConfig:
+        """The sweep of this one of its types alone; of a sweep of one type the config itself."""
+        if self.sweep.instance_types is None or instance_type is None:
+            return self
+        return self.model_copy(
+            update={
+                "training": self.training.model_copy(update={"instance_type": instance_type}),
+                "sweep": self.sweep.model_copy(update={"instance_types": None}),
+            }
+        )
+
     def on_platform(self, platform: PlatformConfig) -> BenchmarkConfig:
         """The same config with its platform at the endpoint where it was found or started."""
         return self.model_copy(update={"platform": platform})

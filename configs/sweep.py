@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from configs.section import NOT_MEASURED, Section
 
 MAX_JOBS = 1000
+MAX_INSTANCE_TYPES = 8
 DEFAULT_REPEATS = 3
 DEFAULT_MAX_REPEATS = 5
 
@@ -43,6 +44,18 @@ class SweepConfig(Section):
         min_length=1,
         max_length=512,
         description="Node counts to measure; the smallest is the baseline N0.",
+    )
+    instance_types: tuple[str, ...] | None = Field(
+        default=None,
+        min_length=2,
+        max_length=MAX_INSTANCE_TYPES,
+        # Sweeps of one type keep their ids and their reports.
+        exclude_if=lambda types: types is None,
+        description=(
+            "Instance types to measure, each at every node count, training.instance_type among"
+            " them: which one to run on, by time and cost (docs/instance-types.md). Null:"
+            " training.instance_type alone."
+        ),
     )
     design: Literal["full", "sequential", "probe"] = Field(
         default="full",
@@ -181,6 +194,13 @@ class SweepConfig(Section):
             )
         return tuple(sorted(value))
 
+    @field_validator("instance_types")
+    @classmethod
+    def _distinct(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if value is not None and len(set(value)) != len(value):
+            raise ValueError(f"instance types {list(value)} repeat one; name each once")
+        return value
+
     @model_validator(mode="after")
     def _design_fits(self) -> Self:
         if self.design != "sequential" and self.max_repeats != DEFAULT_MAX_REPEATS:
@@ -202,6 +222,12 @@ class SweepConfig(Section):
                 f"node_counts is {list(self.node_counts)}, and design: sequential compares node"
                 " counts; give two or more, or set design: full"
             )
+        if self.design == "sequential" and self.instance_types is not None:
+            raise ValueError(
+                f"instance_types is {list(self.instance_types)}, and design: sequential decides"
+                " between the node counts of one type; set design: probe, which drops what another"
+                " type beats, or design: full"
+            )
         return self
 
     @model_validator(mode="after")
@@ -209,7 +235,8 @@ class SweepConfig(Section):
         points = self.most_jobs
         repeats = self.repeats if self.design == "probe" else self.most_repeats
         check = " and the check" if self.design == "probe" else ""
-        jobs = f"{len(self.node_counts)} node counts x {repeats} repeats{check}"
+        types = "" if self.instance_types is None else f"{len(self.instance_types)} types x "
+        jobs = f"{types}{len(self.node_counts)} node counts x {repeats} repeats{check}"
         if points > MAX_JOBS:
             raise ValueError(
                 f"{jobs} are {points} jobs; at most {MAX_JOBS} in"
@@ -224,7 +251,9 @@ class SweepConfig(Section):
 
     @property
     def most_repeats(self) -> int:
-        """The most jobs per node count; retries do not count. Of a probe the last is the check."""
+        """The most jobs per type and node count; retries do not count. Of a probe the last is the
+        check.
+        """
         if self.design == "sequential":
             return self.max_repeats
         return self.repeats + (self.design == "probe")
@@ -233,7 +262,8 @@ class SweepConfig(Section):
     def most_jobs(self) -> int:
         """The most jobs of the sweep; retries do not count."""
         check = 1 if self.design == "probe" else 0
-        return len(self.node_counts) * (self.most_repeats - check) + check
+        arms = len(self.node_counts) * len(self.instance_types or (None,))
+        return arms * (self.most_repeats - check) + check
 
     @property
     def probe_ends(self) -> ProbeConfig:

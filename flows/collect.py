@@ -12,7 +12,7 @@ from flows.scaling_benchmark import SweepResult, missing_points
 from flows.stages.form import EMPTY, Preset, Settings, SweepId, config_of_run, log_to_run
 from flows.stages.remote_data import with_changes
 from scaling import names
-from scaling.design.of_sweep import asked_points
+from scaling.instances.progress import asked_keys
 from tasks.sweeps.records import read_report_file
 from tasks.sweeps.stopping import release_warm_pools
 
@@ -51,5 +51,6 @@ def collect_sweep(
         # nobody has looked since the sweep began; later a change may be one of after it
         jobs = replace(jobs, provenance=with_changes(jobs.config, sweep, jobs.provenance))
     report, folder = report_of_jobs(sweep, jobs)
-    asked = asked_points(jobs.config, jobs.outcomes)
-    return SweepResult(sweep, report, folder, len(asked), missing_points(asked, jobs.outcomes))
+    asked = asked_keys(jobs.config, jobs.outcomes)
+    missing = missing_points(jobs.config, asked, jobs.outcomes)
+    return SweepResult(sweep, report, folder, len(asked), missing)

@@ -14,6 +14,7 @@ from flows.stages.outcomes import collect_outcome
 from flows.stages.preflight import preflight
 from flows.stages.signals import ended_once
 from flows.stages.sweep import job_limits, submit_point
+from scaling.instances.arms import lacks_memory
 from scaling.outcome.outcome import TERMINAL
 from scaling.planning.fail_fast import code_digest, is_programs_fault, needs_smoke
 from scaling.planning.plan import PlannedPoint, SweepPlan
@@ -115,7 +116,8 @@ def _try_small(config: BenchmarkConfig, sweep: str, point: PlannedPoint, name: s
     ):
         if ended["TrainingJobStatus"] in TERMINAL:
             outcome = collect_outcome(config, sweep, point, 1, ended)
-            if is_programs_fault(outcome):
+            fits_elsewhere = config.sweep.instance_types is not None and lacks_memory(outcome)
+            if is_programs_fault(outcome) and not fits_elsewhere:
                 return outcome.program_error.text if outcome.program_error else outcome.reason
     return None
 

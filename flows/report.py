@@ -18,11 +18,12 @@ from flows.stages.form import EMPTY, Preset, Settings, SweepId, config_of_run, l
 from flows.stages.outcomes import collect_outcome
 from scaling import names
 from scaling.analysis.cost import price_of
+from scaling.instances.report import analyse_sweep
 from scaling.outcome.outcome import TERMINAL, JobOutcome
 from scaling.planning.fail_fast import code_digest
-from scaling.planning.plan import SweepPlan, plan_sweep
+from scaling.planning.plan import Key, SweepPlan, plan_types, type_of_job
 from scaling.planning.request import ResolvedInputs
-from scaling.report import ScalingReport, analyse
+from scaling.report import ScalingReport
 from scaling.report.render import render_files, render_markdown
 from tasks.errors import ReportNotWritten, SweepNotFound
 from tasks.jobs.source import mark_code_proven
@@ -46,17 +47,23 @@ def make_report(
 ) -> tuple[ScalingReport, Path]:
     """Build the report and keep it: in the bucket, on this machine, as a Prefect artifact."""
     sweep = inputs.sweep_id
-    instance, notices = look_up_price(
-        config.platform, load_catalogue().get(config.training.instance_type)
-    )
-    for notice in notices:
-        logger.info("notice: %s", notice)
+    prices = {}
+    for instance_type in config.instance_types:
+        instance, notices = look_up_price(config.platform, load_catalogue().get(instance_type))
+        for notice in notices:
+            logger.info("notice: %s", notice)
+        prices[instance_type] = price_of(instance, config.platform.region)
     if any(outcome.completed for outcome in outcomes):
         mark_code_proven(config.platform, code_digest(config, inputs), sweep)
-    price = price_of(instance, config.platform.region)
-    report = analyse(sweep, config, plan, outcomes, price, provenance, datetime.now(UTC))
+    report, by_type = analyse_sweep(
+        sweep, config, plan, outcomes, prices, provenance, datetime.now(UTC)
+    )
     kept = (Path(config.report.directory) / sweep / names.LOGS).glob("*.log")
     files = render_files(report, [path.name for path in kept])
+    for instance_type, own in by_type.items():
+        files |= {
+            names.of_type(instance_type, name): body for name, body in render_files(own).items()
+        }
     keys = {
         names.report_key(config.platform.prefix, sweep, name): body for name, body in files.items()
     }
@@ -67,7 +74,7 @@ def make_report(
     publish_report(config.platform, sweep, render_markdown(report, pictures))
     materialize_assets(config.platform, sweep, provenance)
     try:
-        append_history(config.platform, report, config.name)
+        append_history(config.platform, list(by_type.values()) or [report], config.name)
     except Exception as error:
         # the report is made; `nodesweep report` writes a missing history file anew
         logger.warning("the history of %s was not written: %s", config.name, error)
@@ -141,7 +148,7 @@ def jobs_of_sweep(given: BenchmarkConfig, sweep_id: str) -> SweepJobs:
     """
     record = read_sweep_record(given.platform, sweep_id)
     config = _recorded_config(record, given, sweep_id)
-    plan = plan_sweep(config, load_catalogue().get(config.training.instance_type))
+    plan = plan_types(config, [load_catalogue().get(name) for name in config.instance_types])
     outcomes, running = [], []
     for name in list_training_jobs(config.platform, sweep_id):
         description = describe_training_job(config.platform, name)
@@ -152,7 +159,9 @@ def jobs_of_sweep(given: BenchmarkConfig, sweep_id: str) -> SweepJobs:
             running.append(name)
             continue
         nodes, repeat, attempt = place
-        point = next((p for p in plan.points if (p.nodes, p.repeat) == (nodes, repeat)), None)
+        instance_type = type_of_job(config, name) or config.training.instance_type
+        key = Key(instance_type, nodes, repeat)
+        point = next((point for point in plan.points if point.key(config) == key), None)
         if point is not None:
             outcomes.append(collect_outcome(config, sweep_id, point, attempt, description))
     return SweepJobs(

@@ -43,9 +43,9 @@ from flows.stages.remote_data import check_same_objects, with_changes
 from flows.stages.signals import ended_once
 from flows.stages.sweep import run_sweep, say_plan
 from scaling import names
-from scaling.design.of_sweep import asked_points
+from scaling.instances.progress import asked_keys, keys_done
 from scaling.outcome.outcome import JobOutcome
-from scaling.planning.plan import SweepPlan
+from scaling.planning.plan import Key, SweepPlan
 from scaling.planning.request import ResolvedInputs
 from scaling.planning.validation import validation_usd
 from scaling.report import ScalingReport
@@ -228,8 +228,8 @@ def _run_benchmark(
     with owned(config.platform, inputs.sweep_id) as owner:
         run = in_stage("sweep", lambda: run_sweep(config, plan, inputs, owner, earlier_mark))
     outcomes = run.outcomes
-    asked = asked_points(config, outcomes)
-    missing = missing_points(asked, outcomes)
+    asked = asked_keys(config, outcomes)
+    missing = missing_points(config, asked, outcomes)
     stopped = bool(missing) and is_sweep_stopped(config.platform, inputs.sweep_id, earlier_mark)
     if stopped and not outcomes:
         raise _stopped(inputs.sweep_id, missing)
@@ -296,10 +296,12 @@ def _check_config(config: BenchmarkConfig, sweep: str) -> None:
         )
 
 
-def missing_points(asked: Sequence[tuple[int, int]], outcomes: Sequence[JobOutcome]) -> int:
+def missing_points(
+    config: BenchmarkConfig, asked: Sequence[Key], outcomes: Sequence[JobOutcome]
+) -> int:
     """How many of the points that the sweep's design asks for have no completed run."""
-    done = {(outcome.nodes, outcome.repeat) for outcome in outcomes if outcome.completed}
-    return sum(point not in done for point in asked)
+    done = keys_done(config, outcomes)
+    return sum(key not in done for key in asked)
 
 
 def check_points(config: BenchmarkConfig, result: SweepResult) -> None:

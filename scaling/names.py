@@ -30,7 +30,7 @@ LOGS = "logs"
 RUN_LOG = "run.log"
 TAG_SWEEP_ID = "nodesweep:sweep-id"
 TAG_REQUEST_DIGEST = "nodesweep:request-digest"
-PlotKind = Literal["speedup", "efficiency", "cost", "phases"]
+PlotKind = Literal["speedup", "efficiency", "cost", "phases", "types", "frontier"]
 _SWEEP_ID = re.compile(
     r"^(?P<name>[a-z0-9](-?[a-z0-9])*)-(?P<started>\d{14})-(?P<digest>[0-9a-f]{8})$"
 )
@@ -122,11 +122,20 @@ def job_prefix(sweep: str) -> str:
     return f"{sweep}-n"
 
 
-def job_name(sweep: str, nodes: int, repeat: int, attempt: int, request_digest: str) -> str:
+def type_letter(place: int) -> str:
+    """How job names call an instance type, by its place in sweep.instance_types: a, b, c."""
+    return chr(ord("a") + place)
+
+
+def job_name(
+    sweep: str, nodes: int, repeat: int, attempt: int, request_digest: str, letter: str = ""
+) -> str:
     """At most 63 characters, SageMaker's limit:
-    44 + "-n512-r50-a10-" + 4 hex of the request digest.
+    44 + "-n512a-r50-a10-" + 4 hex of the request digest.
+
+    `letter` is the type_letter() in a sweep of several instance types, else "".
     """
-    return f"{job_prefix(sweep)}{nodes}-r{repeat}-a{attempt}-{request_digest[:4]}"
+    return f"{job_prefix(sweep)}{nodes}{letter}-r{repeat}-a{attempt}-{request_digest[:4]}"
 
 
 def validation_job_prefix(sweep: str) -> str:
@@ -283,6 +292,11 @@ def report_folder_name(stem: str) -> str:
     return f"table_{safe}" if safe.lower() == LATEST or is_sweep_id(safe) else safe
 
 
+def of_type(instance_type: str, file_name: str) -> str:
+    """Where a file of one instance type's own report lies within the sweep's."""
+    return f"{instance_type}/{file_name}"
+
+
 def plot_name(kind: PlotKind, extension: str) -> str:
     """`speedup.svg`; the extension comes without its dot."""
     return f"{kind}.{extension}"
@@ -309,10 +323,12 @@ def image_uri(repository_uri: str, digest: str) -> str:
 
 
 _LOG_FILE = re.compile(
-    r"n(?P<nodes>\d+)-r(?P<repeat>\d+)-a(?P<attempt>\d+)-[0-9a-f]{4}_(?P<host>[\w-]+)\.log"
+    r"n(?P<nodes>\d+)(?P<letter>[a-z]?)-r(?P<repeat>\d+)-a(?P<attempt>\d+)-[0-9a-f]{4}"
+    r"_(?P<host>[\w-]+)\.log"
 )
 _JOB_NAME = re.compile(
-    r"^(?P<sweep>.+)-n(?P<nodes>\d+)-r(?P<repeat>\d+)-a(?P<attempt>\d+)-[0-9a-f]{4}$"
+    r"^(?P<sweep>.+)-n(?P<nodes>\d+)(?P<letter>[a-z]?)"
+    r"-r(?P<repeat>\d+)-a(?P<attempt>\d+)-[0-9a-f]{4}$"
 )
 
 
@@ -323,6 +339,28 @@ def parse_job_name(name: str) -> tuple[int, int, int] | None:
     """(nodes, repeat, attempt) of a job of ours, None for any other name."""
     match = _JOB_NAME.match(name)
     return (int(match["nodes"]), int(match["repeat"]), int(match["attempt"])) if match else None
+
+
+def short_job_name(name: str) -> str | None:
+    """n4-r1-a2 of a job of ours, n4b-r1-a2 of one on the second of several instance types; None for
+    any other name.
+    """
+    match = _JOB_NAME.match(name)
+    if match is None:
+        return None
+    return f"n{match['nodes']}{match['letter']}-r{match['repeat']}-a{match['attempt']}"
+
+
+def letter_of_log_file(name: str) -> str:
+    """The type_letter() in the name of a file that log_file() names; "" in any other."""
+    match = _LOG_FILE.fullmatch(name)
+    return match["letter"] if match else ""
+
+
+def letter_of_job(name: str) -> str:
+    """The type_letter() in a job's name; "" in a sweep of one instance type."""
+    match = _JOB_NAME.match(name)
+    return match["letter"] if match else ""
 
 
 def log_file(job: str, host: str) -> str:

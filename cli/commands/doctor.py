@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from cli.guard import PREFLIGHT_REFUSED
 from cli.inputs import read_config
@@ -211,15 +211,29 @@ def check_quotas(config: BenchmarkConfig) -> Finding:
     """What the preflight of a run asks Service Quotas, by the same rule."""
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
+    from scaling.formats import join_words
+    from scaling.rules.rule import together
     from tasks.platform import aws_client
     from tasks.preflight.facts import read_facts
     from tasks.preflight.quota import ask_quotas, judge_quotas
     from tasks.preflight.rule import Question
 
     facts = read_facts(config)
-    question = Question(facts, lambda service: aws_client(service, config.platform, quick=True))
+
+    def client(service: str) -> Any:
+        return aws_client(service, config.platform, quick=True)
+
     try:
-        findings = judge_quotas(config, ask_quotas(question), facts.peak_nodes, facts.most_nodes)
+        findings = together(
+            judge_quotas(
+                arm.config,
+                ask_quotas(Question(arm, client)),
+                arm.peak_nodes,
+                arm.most_nodes,
+                arm.peak_nodes_together,
+            )
+            for arm in facts.each
+        )
     except NoCredentialsError:
         return Finding("warning", "not asked for without credentials")
     except (BotoCoreError, ClientError) as error:
@@ -229,7 +243,8 @@ def check_quotas(config: BenchmarkConfig) -> Finding:
         return Finding("missing", "; ".join(findings.problems))
     if findings.notices:
         return Finding("warning", "; ".join(findings.notices))
-    return Finding("ok", f"enough for {facts.peak_nodes} x {config.training.instance_type} at once")
+    enough = [f"{arm.peak_nodes} x {arm.training.instance_type}" for arm in facts.each]
+    return Finding("ok", f"enough for {join_words(enough)} at once")
 
 
 def _nearest(path: Path) -> Path:

@@ -21,7 +21,7 @@ from scaling import names
 from scaling.outcome.logged import LogLine
 from scaling.outcome.outcome import TERMINAL
 from scaling.outcome.program_log import host_of_rank, rank_of
-from scaling.planning.plan import processes_per_node
+from scaling.planning.plan import processes_per_node, type_of_letter
 from scaling.secrets import hide_in_text
 from tasks.errors import RunFailed, SweepNotFound
 from tasks.jobs.follow import LogFollower
@@ -103,9 +103,6 @@ class _Shown:
     def __init__(self, config: BenchmarkConfig, sweep: str, wanted: Wanted) -> None:
         self._config, self._sweep, self._wanted = config, sweep, wanted
         self._folder = Path(config.report.directory) / sweep / names.LOGS
-        self._processes = processes_per_node(
-            config, load_catalogue().get(config.training.instance_type)
-        )
         self._follower: LogFollower | None = None
         self._followed: set[str] = set()
         self._done: set[str] = set()
@@ -139,20 +136,26 @@ class _Shown:
                 " platform shows none"
             )
 
+    def _processes(self, letter: str) -> int:
+        """Ranks per node of a job whose name has this letter."""
+        name = type_of_letter(self._config, letter) or self._config.training.instance_type
+        return processes_per_node(self._config.of_type(name), load_catalogue().get(name))
+
     def _logs(self) -> Any:
         return aws_client("logs", self._config.platform)
 
     def _print_files(self, paths: Iterable[Path]) -> None:
         """Job by job, the smallest first; each job's nodes merged by time."""
-        by_job: dict[tuple[int, int, int], list[Path]] = {}
+        by_job: dict[tuple[tuple[int, int, int], str], list[Path]] = {}
         for path in paths:
             parsed = names.parse_log_file(path.name)
             if parsed is not None and self._wanted.nodes in (None, parsed[0][0]):
-                by_job.setdefault(parsed[0], []).append(path)
-        for place, of_job in sorted(by_job.items()):
+                letter = names.letter_of_log_file(path.name)
+                by_job.setdefault((parsed[0], letter), []).append(path)
+        for (place, letter), of_job in sorted(by_job.items()):
             self._files += len(of_job)
             for line in read_kept(of_job):
-                self._print(place, line)
+                self._print(place, letter, line)
 
     def _print_new(self, name: str, created: datetime) -> None:
         """Page by page until there is none; a job that is followed is asked from
@@ -165,14 +168,16 @@ class _Shown:
         while True:
             for at, line in sorted(self._follower.new_lines(name)):
                 host, _, text = line.partition(": ")
-                self._print(place, LogLine(at, host, hide_in_text(text)))
+                self._print(place, names.letter_of_job(name), LogLine(at, host, hide_in_text(text)))
             if not self._follower.has_more(name):
                 return
 
-    def _print(self, place: tuple[int, int, int], line: LogLine) -> None:
+    def _print(self, place: tuple[int, int, int], letter: str, line: LogLine) -> None:
         nodes, repeat, attempt = place
         rank = self._wanted.rank
-        is_its_node = rank is None or line.host == host_of_rank(rank, nodes, self._processes)
+        is_its_node = rank is None or line.host == host_of_rank(
+            rank, nodes, self._processes(letter)
+        )
         if not is_its_node or (rank is not None and rank_of(line.text) not in (None, rank)):
             return
-        print_text(f"{line.at} n{nodes}-r{repeat}-a{attempt} {line.host} {line.text}")
+        print_text(f"{line.at} n{nodes}{letter}-r{repeat}-a{attempt} {line.host} {line.text}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from statistics import fmean
 from typing import Any
 
 from configs.models import BenchmarkConfig
@@ -21,7 +22,7 @@ from scaling.design.costs import (
 )
 from scaling.design.probe import is_check
 from scaling.formats import format_percent, join_words
-from scaling.planning.plan import POLICY_LABELS, SweepPlan
+from scaling.planning.plan import POLICY_LABELS, PlannedPoint, SweepPlan
 from scaling.planning.request import ResolvedInputs, build_request
 from scaling.planning.validation import describe_engine
 from scaling.rules.rule import Facts
@@ -32,6 +33,10 @@ from tasks.image.find import read_context
 from tasks.jobs.request import shape_problems
 from tasks.jobs.source import code_uri
 
+_SAME_SPEED = [
+    "(Every instance type is taken to be as fast, and so none to be beaten, which would end its",
+    "probes after the second pass; USD at the mean price of the types)",
+]
 _UNBUILT_DIGEST = "sha256:" + "0" * 64
 
 
@@ -46,11 +51,12 @@ def describe_plan(checked: Checked) -> str:
     training, sweep = config.training, config.sweep
     most = "" if sweep.design == "full" else "at most "
     points = [point for point in plan.points if not is_check(config, point.repeat)]
+    width = max(map(len, plan.by_type), default=0)
+    heading = f"  {'instance type':<{max(width, 13)}}" if width else ""
     lines = [
         (
-            f"{config.name}: {most}{sweep.most_jobs} jobs on {training.instance_type},"
-            f" {plan.processes_per_node} process(es) per node, {sweep.order} order (seed"
-            f" {sweep.order_seed})"
+            f"{config.name}: {most}{sweep.most_jobs} jobs on {_types(config, plan)}"
+            f" per node, {sweep.order} order (seed {sweep.order_seed})"
         ),
         (
             f"{_policy(training)}, at most {sweep.max_parallel_jobs} job(s) at once,"
@@ -58,18 +64,21 @@ def describe_plan(checked: Checked) -> str:
         ),
         "",
         (
-            f"{'job':>4} {'nodes':>6} {'repeat':>7} {'world':>6} {'global batch':>13}"
+            f"{'job':>4}{heading} {'nodes':>6} {'repeat':>7} {'world':>6} {'global batch':>13}"
             f" {'per replica':>12} {'learning rate':>14}"
         ),
     ]
     lines += [
-        f"{point.order + 1:>4} {point.nodes:>6} {point.repeat:>7} {point.world_size:>6} "
+        f"{point.order + 1:>4}{_type_cell(point, width)} {point.nodes:>6} {point.repeat:>7}"
+        f" {point.world_size:>6} "
         f"{_number(point.global_batch_size):>13} {_number(point.per_replica_batch_size):>12} "
         f"{_number(point.learning_rate):>14}"
         for point in points
     ]
     if sweep.design == "probe":
-        lines.append(f"{sweep.most_jobs:>4} one whole job at the node count that these recommend")
+        lines.append(
+            f"{sweep.most_jobs:>4} one whole job at the {_what(plan)} that these recommend"
+        )
     bound = "unknown" if plan.cost_bound_usd is None else f"{plan.cost_bound_usd:.2f} USD"
     lines += ["", f"cost bound: {bound} ({plan.cost_bound_reason})", *_designs(config, plan)]
     if config.dataset is not None and (engine := describe_engine(config.dataset)):
@@ -83,27 +92,43 @@ def describe_plan(checked: Checked) -> str:
     return "\n".join(lines)
 
 
+def _types(config: BenchmarkConfig, plan: SweepPlan) -> str:
+    """ml.g5.xlarge, 1 process(es); of several types each with its own."""
+    if not plan.by_type:
+        return f"{config.training.instance_type}, {plan.processes_per_node} process(es)"
+    plans = plan.by_type.items()
+    return join_words(f"{name} ({each.processes_per_node} process(es))" for name, each in plans)
+
+
+def _type_cell(point: PlannedPoint, width: int) -> str:
+    return "" if point.instance_type is None else f"  {point.instance_type:<{max(width, 13)}}"
+
+
+def _what(plan: SweepPlan) -> str:
+    return "instance type and node count" if plan.by_type else "node count"
+
+
 def _designs(config: BenchmarkConfig, plan: SweepPlan) -> list[str]:
     """What each design would cost if the job took the reference's times; nothing where a
     sequential one would be refused, and nothing of probes where they would be.
     """
     sweep, goals = config.sweep, config.report.recommendation
-    if len(sweep.node_counts) < 2 or config.sequential_problem is not None:
+    has_types = sweep.instance_types is not None
+    if not has_types and (len(sweep.node_counts) < 2 or config.sequential_problem is not None):
         return []
     own = sweep.max_repeats if sweep.design == "sequential" else sweep.repeats
     repeats = max(2, own)
-    sequential = sequential_cost(sweep.node_counts, goals, repeats)
-    full = full_cost(sweep.node_counts, own)
-    shown = {
-        f"full, {_repeats(own)}": DesignCost(full, full, full),
-        f"sequential, up to {repeats}": sequential,
-    }
+    types = len(config.instance_types)
+    full = full_cost(sweep.node_counts, own) * types
+    shown = {f"full, {_repeats(own)}": DesignCost(full, full, full)}
+    if not has_types:
+        shown[f"sequential, up to {repeats}"] = sequential_cost(sweep.node_counts, goals, repeats)
     if config.probe_problem is None:
         ends = sweep.probe_ends
         shown[f"probe, {_repeats(own)}"] = probe_cost(
-            sweep.node_counts, goals, own, ends.precision, ends.max_steps
+            sweep.node_counts, goals, own, ends.precision, ends.max_steps, types
         )
-    usd = plan.usd_per_hour
+    usd = _mean_price(plan)
     times = ", ".join(f"{minutes:g}" for minutes in REFERENCE_MINUTES.values())
     lines = [
         "",
@@ -123,11 +148,19 @@ def _designs(config: BenchmarkConfig, plan: SweepPlan) -> list[str]:
             f"{name:<24} {cost.least:>8.1f} {cost.expected:>9.1f} {cost.most:>8.1f}{price}"
         )
     of_probes = f"probes: {REFERENCE_STEPS:,} steps, each {format_percent(STEP_NOISE)} apart; "
-    return [*lines, f"({of_probes if config.probe_problem is None else ''}start-up is not in it)"]
+    probes = of_probes if config.probe_problem is None else ""
+    same_speed = _SAME_SPEED if has_types else []
+    return [*lines, f"({probes}start-up is not in it)", *same_speed]
 
 
 def _repeats(count: int) -> str:
     return f"{count} repeat{'' if count == 1 else 's'}"
+
+
+def _mean_price(plan: SweepPlan) -> float | None:
+    """USD per node-hour over the types, each of which gets as many; None where one is unknown."""
+    prices = [price for price in plan.usd_per_hour_by_letter.values() if price is not None]
+    return fmean(prices) if len(prices) == len(plan.usd_per_hour_by_letter) else None
 
 
 def _packages(facts: Facts) -> list[str]:

@@ -137,7 +137,8 @@ def read_facts(
 
     from cli.commands.compare import read_report
     from configs.models import BenchmarkConfig
-    from scaling.design.of_sweep import asked_points, points_done
+    from scaling.design.of_sweep import points_done
+    from scaling.instances.progress import asked_keys
     from scaling.trend.report_file import ReportUnreadable
     from tasks.errors import RecordDamaged
     from tasks.sweeps.folder import recall_sweep
@@ -171,7 +172,7 @@ def read_facts(
             done, planned = points_done(benchmark, report)
             state = "finished" if done == planned else "incomplete"
     elif benchmark is not None and benchmark.sweep.design == "full":
-        planned = len(asked_points(benchmark, ()))
+        planned = len(asked_keys(benchmark, ()))
     spent = report.costs.spent_usd if report is not None else None
     return SweepFacts(sweep, state, done, planned, spent, started), report, benchmark
 

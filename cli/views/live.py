@@ -176,16 +176,20 @@ def _points(state: RunState, now: float, room: int) -> list[RenderableType]:
         shown = [points[at] for at in kept]
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("", no_wrap=True)
+    has_types = any(point.instance_type is not None for point in points)
+    if has_types:
+        table.add_column("instance type", no_wrap=True)
     for heading in ("nodes", "repeat"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("state", no_wrap=True, overflow="ellipsis", min_width=12)
     table.add_column("progress", no_wrap=True, overflow="ellipsis", min_width=18)
     for heading in ("T", "speedup"):
         table.add_column(heading, justify="right", no_wrap=True)
-    baseline = _baseline(state)
     for point in shown:
+        baseline = _baseline(state, point.instance_type)
         table.add_row(
             _MARKS.get(point.state, "▸"),
+            *([point.instance_type or ""] if has_types else []),
             str(point.nodes),
             "check" if point.kind == "check" else str(point.repeat),
             escape_control_characters(point.state),
@@ -208,14 +212,17 @@ def _urgency(point: PointState) -> int:
     return 0 if point.runs else 2 if point.state == "waiting" else 1
 
 
-def _baseline(state: RunState) -> float | None:
-    """T of the smallest node count, of its first repeat that is done."""
+def _baseline(state: RunState, instance_type: str | None) -> float | None:
+    """T of the smallest node count of that type, of its first repeat that is done."""
     smallest = min((point.nodes for point in state.points), default=0)
     return next(
         (
             point.train_seconds
             for point in state.points
-            if point.nodes == smallest and point.train_seconds and point.kind != "check"
+            if point.nodes == smallest
+            and point.instance_type == instance_type
+            and point.train_seconds
+            and point.kind != "check"
         ),
         None,
     )
@@ -245,8 +252,11 @@ def _progress(point: PointState, now: float) -> str:
 
 def left_of(state: RunState, now: float) -> TimeLeft | None:
     """How long the points that are not done still take, the check of a probe sweep among them
-    before it is decided where that is.
+    before it is decided where that is; of several instance types nobody knows how fast one is by
+    another.
     """
+    if any(point.instance_type is not None for point in state.points):
+        return None
     done = [point for point in state.points if point.state == "done" and point.job_seconds]
     ended = [(point.nodes, point.job_seconds or 0.0) for point in done if point.kind != "check"]
     foretold = [(point.nodes, point.whole_run_seconds) for point in done if point.whole_run_seconds]

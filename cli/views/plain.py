@@ -140,5 +140,4 @@ def short_name(job: str | None) -> str:
     """n4-r1-a1 of a job's whole name, which begins with its sweep's."""
     from scaling import names
 
-    place = names.parse_job_name(job) if job else None
-    return str(job or "") if place is None else "n{}-r{}-a{}".format(*place)
+    return (names.short_job_name(job) if job else None) or str(job or "")

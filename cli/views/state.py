@@ -57,6 +57,11 @@ class PointState:
     """Accepted to ended."""
     whole_run_seconds: float | None = None
     """Of a probe that ended early: `job_seconds` of a whole job, as it foretells it."""
+    instance_type: str | None = None
+    """None in a sweep of one type; else `letter` names it in a job's name."""
+    letter: str = ""
+    usd_per_hour: float | None = None
+    """Of a node of that type."""
 
     @property
     def runs(self) -> bool:
@@ -194,8 +199,9 @@ class RunState:
         point.job_seconds = facts["submit_to_end_seconds"]
         point.whole_run_seconds = facts.get("whole_run_seconds")
         point.steps = facts.get("whole_run_steps") or point.steps
-        if self.usd_per_hour is not None and facts["billable_seconds"] is not None:
-            self.ended_usd += point.nodes * facts["billable_seconds"] * self.usd_per_hour / 3600
+        price = self._price(point)
+        if price is not None and facts["billable_seconds"] is not None:
+            self.ended_usd += point.nodes * facts["billable_seconds"] * price / 3600
         steps = facts["steps"]
         if point.state == "done" and steps is not None:
             point.step = steps
@@ -207,22 +213,31 @@ class RunState:
         place = names.parse_job_name(event.job) if event.job else None
         if place is None:
             return None
+        letter = names.letter_of_job(event.job or "")
         return next(
-            (point for point in self.points if (point.nodes, point.repeat) == place[:2]), None
+            (
+                point
+                for point in self.points
+                if (point.letter, point.nodes, point.repeat) == (letter, *place[:2])
+            ),
+            None,
         )
+
+    def _price(self, point: PointState) -> float | None:
+        return self.usd_per_hour if point.instance_type is None else point.usd_per_hour
 
     def cost_so_far_usd(self, now: float) -> float | None:
         """What ended jobs were billed, and those that train count from then on; None without a
         price.
         """
-        if self.usd_per_hour is None:
+        if None in map(self._price, self.points) or (self.usd_per_hour is None and not self.points):
             return None
-        node_seconds = sum(
-            point.nodes * max(0.0, now - point.trains_since)
+        node_hours_usd = sum(
+            point.nodes * max(0.0, now - point.trains_since) * (self._price(point) or 0.0)
             for point in self.points
             if point.runs and point.trains_since is not None
         )
-        return self.ended_usd + node_seconds * self.usd_per_hour / 3600
+        return self.ended_usd + node_hours_usd / 3600
 
     def ending_words(self, go_on: str | None) -> str:
         """What Ctrl-C stops, what it leaves, and the command that goes on."""

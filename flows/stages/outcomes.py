@@ -108,7 +108,7 @@ def refused_outcome(
         job_name=job_name,
         status="Failed",
         platform_kind=platform_kind(config.platform.role_arn),
-        instance_type=config.training.instance_type,
+        instance_type=point.instance_type or config.training.instance_type,
         reason=reason,
         **place_of(config, point, attempt),
     )

@@ -19,7 +19,7 @@ from configs.models import BenchmarkConfig, PlatformConfig
 from scaling import names
 from scaling.analysis.cost import Price, price_of
 from scaling.planning.budget import budget_problem
-from scaling.planning.plan import SweepPlan, plan_sweep
+from scaling.planning.plan import SweepPlan, plan_types
 from scaling.planning.request import ResolvedInputs, build_request
 from scaling.rules.offline import check
 from scaling.rules.rule import Facts, Findings, together
@@ -27,7 +27,7 @@ from tasks.errors import PreflightRefused
 from tasks.imports import begin_imports
 from tasks.jobs.request import MODULE, request_problems, shape_problems
 from tasks.preflight.ask import ask_platform, check_online
-from tasks.preflight.facts import read_facts
+from tasks.preflight.facts import read_facts, with_arms
 from tasks.report.pricing import (
     current_price,
     current_processing_price,
@@ -117,15 +117,19 @@ def check_account(
     """The sweep at the current prices, with what the platform's answers show."""
     facts = checked.facts
     platform = facts.config.platform
-    instance, unpriced = price(platform, facts.instance)
+    priced = [price(platform, arm.instance) for arm in facts.each]
+    instances = {instance.instance_type: instance for instance, _ in priced}
+    notices = [notice for _, its_notices in priced for notice in its_notices]
     validation_price: Price | None = None
     if facts.validation_instance is not None:
-        priced, more = processing_price(platform, facts.validation_instance)
-        validation_price, unpriced = price_of(priced, platform.region), (*unpriced, *more)
+        of_validation, more = processing_price(platform, facts.validation_instance)
+        validation_price = price_of(of_validation, platform.region)
+        notices += more
     found = ask(facts)
-    plan = plan_sweep(facts.config, instance, validation_price)
-    at_price = replace(facts, instance=instance, plan=plan)
-    return _checked(at_price, (*found.notices, *unpriced), found.problems)
+    main = facts.config.training.instance_type
+    plan = plan_types(facts.config, list(instances.values()), validation_price)
+    at_price = with_arms(replace(facts, instance=instances[main], plan=plan), instances)
+    return _checked(at_price, (*found.notices, *dict.fromkeys(notices)), found.problems)
 
 
 def _checked(facts: Facts, notices: tuple[str, ...], problems: tuple[str, ...] = ()) -> Checked:

@@ -31,7 +31,14 @@ def alarm_on_regression(
     """
     trends = _trends(config, report)
     earlier = {point.sweep_id for trend in trends for point in trend.points} - {report.sweep_id}
-    known = {point.nodes for trend in trends for point in trend.points if point.sweep_id in earlier}
+    own_type = [
+        trend
+        for trend in trends
+        if report.instances is None or trend.platform.instance_type == report.platform.instance_type
+    ]
+    known = {
+        point.nodes for trend in own_type for point in trend.points if point.sweep_id in earlier
+    }
     lost = [row.nodes for row in report.summary if not row.n and row.nodes in known]
     trend = next((trend for trend in trends if report.sweep_id in trend.sweeps), None)
     verdict = None

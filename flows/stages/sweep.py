@@ -22,11 +22,13 @@ from flows.stages.outcomes import (
     say_outcome,
     with_warm_pool,
 )
+from scaling import names
 from scaling.design.probe import kind_of_job
-from scaling.design.sequential import CountAnswer, Progress
+from scaling.design.sequential import CountAnswer
 from scaling.formats import counted, join_words, nodes_text
+from scaling.instances.progress import SweepProgress
 from scaling.outcome.outcome import TERMINAL, JobOutcome
-from scaling.planning.plan import PlannedPoint, SweepPlan
+from scaling.planning.plan import PlannedPoint, SweepPlan, letter_of
 from scaling.planning.queue import Attempt, Done, Refuse, Submit, SweepQueue, Wait
 from scaling.planning.request import ResolvedInputs, build_request
 from tasks.errors import JobRefused
@@ -76,7 +78,7 @@ def say_plan(config: BenchmarkConfig, plan: SweepPlan, sweep: str) -> None:
     """One line on what will run; a view gets the points too, and what they can cost."""
     most = config.sweep.most_jobs
     is_full = config.sweep.design == "full"
-    points = _facts(config, plan.points) if is_full else []  # told as they are decided
+    points = _facts(config, plan, plan.points) if is_full else []  # told as they are decided
     logger.info(
         "sweep %s: %s",
         sweep,
@@ -96,8 +98,11 @@ def say_plan(config: BenchmarkConfig, plan: SweepPlan, sweep: str) -> None:
     )
 
 
-def _facts(config: BenchmarkConfig, points: Sequence[PlannedPoint]) -> list[dict[str, Any]]:
-    return [
+def _facts(
+    config: BenchmarkConfig, plan: SweepPlan, points: Sequence[PlannedPoint]
+) -> list[dict[str, Any]]:
+    """What a view needs of the points; of several instance types also each one's and its price."""
+    facts: list[dict[str, Any]] = [
         {
             "nodes": point.nodes,
             "repeat": point.repeat,
@@ -106,6 +111,13 @@ def _facts(config: BenchmarkConfig, points: Sequence[PlannedPoint]) -> list[dict
         }
         for point in points
     ]
+    letters = {name: names.type_letter(place) for place, name in enumerate(plan.by_type)}
+    for fact, point in zip(facts, points, strict=True):
+        if point.instance_type is not None:
+            fact["instance_type"] = point.instance_type
+            fact["letter"] = letters[point.instance_type]
+            fact["usd_per_hour"] = plan.by_type[point.instance_type].usd_per_hour
+    return facts
 
 
 def run_sweep(
@@ -142,7 +154,13 @@ def run_sweep(
     if config.training.keep_alive_seconds:
         outcomes = [with_warm_pool(config, outcome) for outcome in outcomes]
     outcomes = sorted(
-        outcomes, key=lambda outcome: (outcome.nodes, outcome.repeat, outcome.attempt)
+        outcomes,
+        key=lambda outcome: (
+            names.letter_of_job(outcome.job_name),
+            outcome.nodes,
+            outcome.repeat,
+            outcome.attempt,
+        ),
     )
     return SweepRun(outcomes, sweep.queue.given_up)
 
@@ -165,7 +183,7 @@ class _Sweep:
         self._followed_until = utc_now()
         self._is_budget_told = False
         self._quota_pauses: dict[str, Iterator[float]] = {}
-        self._told: Progress | None = None
+        self._told: SweepProgress | None = None
         self._answered: list[CountAnswer] = []
         self._kept_told = 0
 
@@ -198,6 +216,8 @@ class _Sweep:
                     self._refuse(answer)
                 elif answer is not None:
                     return answer
+            elif isinstance(order, Refuse):
+                self._refuse(order)
             else:
                 return order
 
@@ -215,8 +235,8 @@ class _Sweep:
                 self._answered.append(each)
                 extra = about("count-answered", stage="sweep", count=each.nodes, answer=each.answer)
                 logger.info("%s", each.text, extra=extra)
-        next_ = set(progress.next_points)
-        points = [point for point in self.plan.points if (point.nodes, point.repeat) in next_]
+        next_ = set(progress.next_keys)
+        points = [point for point in self.plan.points if point.key(self.config) in next_]
         logger.info(
             "%s: %s",
             f"{counted(len(points), 'job')} next" if points else "no further job",
@@ -224,7 +244,7 @@ class _Sweep:
             extra=about(
                 "sweep-decided",
                 stage="sweep",
-                points=_facts(self.config, points),
+                points=_facts(self.config, self.plan, points),
                 reason=progress.reason,
                 answers=[
                     {
@@ -240,12 +260,14 @@ class _Sweep:
 
     def _say_kept(self) -> None:
         new, self._kept_told = self.queue.kept[self._kept_told :], len(self.queue.kept)
-        points = [point for point in self.plan.points if (point.nodes, point.repeat) in new]
+        points = [point for point in self.plan.points if point.key(self.config) in new]
         if points:
             logger.info(
                 "of an earlier run, no longer asked for by the design, and kept in the report: %s",
                 join_words(f"{nodes_text(each.nodes)}, repeat {each.repeat}" for each in points),
-                extra=about("sweep-kept", stage="sweep", points=_facts(self.config, points)),
+                extra=about(
+                    "sweep-kept", stage="sweep", points=_facts(self.config, self.plan, points)
+                ),
             )
 
     def _claim_and_submit(self, order: Submit) -> Wait | Refuse | None:
@@ -421,12 +443,13 @@ def _submit(
         "job %s: %d x %s, repeat %d%s",
         place,
         point.nodes,
-        config.training.instance_type,
+        point.instance_type or config.training.instance_type,
         point.repeat,
         again,
         extra=about("job-submitted", job=request["TrainingJobName"]),
     )
-    label = f"train-{point.nodes}n-r{point.repeat}" + (
+    letter = letter_of(config, point.instance_type)
+    label = f"train-{point.nodes}n{letter}-r{point.repeat}" + (
         f"-a{attempt.number}" if attempt.number > 1 else ""
     )
     return submit_training_job(config.platform, request, label)

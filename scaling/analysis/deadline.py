@@ -63,7 +63,7 @@ def recommend_by_deadline(
     judged = [
         judged_count(
             count.nodes,
-            (is_comparable(count), _is_in_time(count, deadline), is_within_budget(count, goals)),
+            (is_comparable(count), is_in_time(count, deadline), is_within_budget(count, goals)),
         )
         for count in measured
     ]
@@ -109,7 +109,7 @@ def _cheapest_first(counts: Sequence[MeasuredCount], priced: bool) -> list[Measu
     )
 
 
-def _is_in_time(count: MeasuredCount, deadline: Deadline) -> Verdict:
+def is_in_time(count: MeasuredCount, deadline: Deadline) -> Verdict:
     """The next run's time against the deadline."""
     seconds, most = deadline.seconds(count), deadline.next_run_seconds(count)
     limit = deadline.limit_seconds

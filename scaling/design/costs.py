@@ -80,23 +80,30 @@ def probe_cost(
     repeats: int,
     precision: float,
     max_steps: int,
+    types: int = 1,
 ) -> DesignCost:
     """Node-hours on the reference curve, start-up not included: the probes by how many steps each
     makes, and the check. Least: the fewest steps, and a check where it is cheapest; most: max_steps
     each, and a check where it is dearest.
+
+    Of several instance types each is taken to be as fast as the reference, so that none is expected
+    to be beaten; least: after the second pass one arm is left.
     """
     steady = (_NORMAL * STEP_NOISE / precision) ** 2
-    whole = full_cost(counts, repeats)
+    whole = full_cost(counts, repeats) * types
     checks = {nodes: full_cost([nodes], 1) for nodes in counts}
+    least = whole
+    if types > 1 and repeats > 2:
+        least = full_cost(counts, 2) * types + (repeats - 2) * min(checks.values())
 
-    def hours(steps: float, check: float) -> float:
+    def hours(whole: float, steps: float, check: float) -> float:
         made = min(max(steps, _LEAST_PROBE_STEPS), max_steps, REFERENCE_STEPS)
         return whole * made / REFERENCE_STEPS + check
 
     return DesignCost(
-        least=hours(0, min(checks.values())),
-        expected=hours(_WARM_UP_STEPS + steady, checks[_reference_choice(counts, goals)]),
-        most=hours(max_steps, max(checks.values())),
+        least=hours(least, 0, min(checks.values())),
+        expected=hours(whole, _WARM_UP_STEPS + steady, checks[_reference_choice(counts, goals)]),
+        most=hours(whole, max_steps, max(checks.values())),
     )
 
 

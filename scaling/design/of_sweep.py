@@ -95,8 +95,10 @@ def is_complete(config: BenchmarkConfig, report: ScalingReport) -> bool:
 
 def points_done(config: BenchmarkConfig, report: ScalingReport) -> tuple[int, int]:
     """(points with a completed run, all points) of those that the design of this config asks for by
-    what the report has.
+    what the report has; of several instance types as the report counted them.
     """
+    if report.instances is not None:
+        return report.instances.points_done, report.instances.points_asked
     done = {(point.nodes, point.repeat) for point in report.points if point.status == "Completed"}
     asked = set(_asked_by_report(config, report))
     return len(done & asked), len(asked)

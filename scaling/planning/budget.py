@@ -6,7 +6,7 @@ Both are counted over every job that the sweep ever had, so over resumes and ret
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,6 +68,36 @@ def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float |
     return (sum(jobs) + sum(further)) * billed_hours * price.usd_per_hour, text
 
 
+def cost_bound_of_types(
+    config: BenchmarkConfig, instances: Sequence[InstanceType]
+) -> tuple[float | None, str]:
+    """cost_bound() of a sweep of several types, each at its own price; None where one is unknown.
+
+    The further attempts that sweep.max_retries allows are the dearest ones, and a probe sweep's
+    one check is the dearest job.
+    """
+    sweep = config.sweep
+    prices = [price_of(instance, config.platform.region) for instance in instances]
+    unknown = [price for price in prices if price.usd_per_hour is None]
+    if unknown:
+        return None, "; ".join(f"no price for {one.instance_type}: {one.reason}" for one in unknown)
+    job_usd = [
+        nodes * (price.usd_per_hour or 0.0) * _billed_seconds(config) / _SECONDS_PER_HOUR
+        for price in prices
+        for nodes in sweep.node_counts
+    ]
+    jobs = job_usd * (sweep.repeats)
+    if sweep.design == "probe":
+        jobs.append(max(job_usd))
+    further = sorted(jobs * (sweep.max_attempts - 1), reverse=True)[: sweep.max_retries]
+    text = (
+        f"{len(jobs)} jobs of at most {_billed_seconds(config)} s, the time to download and upload"
+        f" not included, and {len(further)} further attempts, the dearest, at "
+        + ", ".join(f"{one.instance_type} {one.usd_per_hour} USD/h" for one in prices)
+    )
+    return sum(jobs) + sum(further), text
+
+
 def budget_problem(config: BenchmarkConfig, bound_usd: float | None, reason: str) -> str | None:
     """Why sweep.budget_usd refuses a sweep that can cost that much, or None."""
     budget = config.sweep.budget_usd
@@ -96,7 +126,8 @@ class Allowance:
     """
 
     config: BenchmarkConfig
-    usd_per_hour: float | None
+    usd_per_hour: Mapping[str, float | None]
+    """By the letter of the instance type in a job's name, "" in a sweep of one type."""
     spent_usd: float = 0.0
     node_seconds: dict[str, float] = field(default_factory=dict)
 
@@ -132,17 +163,27 @@ class Allowance:
     def budget_problem(self, job_name: str) -> str | None:
         """Why sweep.budget_usd keeps this attempt from starting, or None."""
         budget = self.config.sweep.budget_usd
-        if budget is None or self.usd_per_hour is None:
+        if budget is None or None in self.usd_per_hour.values():
             return None
-        usd = self.usd_per_hour / _SECONDS_PER_HOUR
-        spent = self.spent_usd + sum(self.node_seconds.values()) * usd
-        bound = self._most_node_seconds(job_name) * usd
+        spent = self.spent_usd + self._usd(self.node_seconds)
+        bound = self._usd({job_name: self._most_node_seconds(job_name)})
         if spent + bound <= budget * (1 + _ROUNDING):
             return None
         return (
             f"sweep.budget_usd: {budget:.2f} USD; the sweep's {len(self.node_seconds)} jobs cost"
             f" {spent:.2f} so far, and this attempt can cost {bound:.2f} more;"
             " raise it and go on with --resume"
+        )
+
+    def _usd(self, node_seconds: Mapping[str, float]) -> float:
+        """At the price of each letter; the jobs of one price are added up first."""
+        by_letter: dict[str, float] = {}
+        for name, seconds in node_seconds.items():
+            letter = names.letter_of_job(name)
+            by_letter[letter] = by_letter.get(letter, 0.0) + seconds
+        return sum(
+            seconds * ((self.usd_per_hour.get(letter) or 0.0) / _SECONDS_PER_HOUR)
+            for letter, seconds in by_letter.items()
         )
 
     def _most_node_seconds(self, job_name: str) -> float:

@@ -59,7 +59,8 @@ def needs_smoke(config: BenchmarkConfig) -> bool:
     """Whether the sweep is one that a small job can spare a larger one,
     and the config wants it to.
     """
-    return config.sweep.smoke == "auto" and len(config.sweep.node_counts) > 1
+    arms = len(config.sweep.node_counts) * len(config.instance_types)
+    return config.sweep.smoke == "auto" and arms > 1
 
 
 def next_to_start(waiting: Sequence[Candidate], running: int, is_proven: bool) -> int | None:

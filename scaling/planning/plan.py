@@ -7,14 +7,16 @@ from __future__ import annotations
 import math
 import random
 import re
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from configs.catalogue import InstanceType
 from configs.models import BenchmarkConfig
 from configs.training import BatchConfig, LearningRateConfig, Scalar, TrainingConfig
+from scaling import names
 from scaling.analysis.cost import Price, price_of
-from scaling.planning.budget import cost_bound
+from scaling.planning.budget import cost_bound, cost_bound_of_types
 from scaling.planning.validation import with_validation
 from scaling.rules import distribution
 
@@ -24,12 +26,21 @@ POLICY_LABELS = {
 }
 
 
+class Key(NamedTuple):
+    """What identifies a point of a sweep."""
+
+    instance_type: str
+    nodes: int
+    repeat: int
+
+
 @dataclass(frozen=True)
 class PlannedPoint:
     """One job to run. `order` counts the sweep's jobs from 0;
     batch sizes in samples per optimiser step.
 
     Batch sizes and learning rate are None where the config leaves them to the program.
+    `instance_type` is None in a sweep of one type.
     """
 
     nodes: int
@@ -41,31 +52,119 @@ class PlannedPoint:
     per_replica_batch_size: int | None
     accumulate_grad_batches: int | None
     learning_rate: float | None
+    instance_type: str | None = None
+
+    def key(self, config: BenchmarkConfig) -> Key:
+        """Which point it is of the sweep of that config."""
+        return Key(self.instance_type or config.training.instance_type, self.nodes, self.repeat)
 
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """What will run, in this order, at `usd_per_hour` per node (None: unknown)."""
+    """What will run, in this order, at `usd_per_hour` per node (None: unknown).
+
+    Of several instance types `by_type` has each one's own plan, and `usd_per_hour` and
+    `processes_per_node` are those of training.instance_type.
+    """
 
     points: tuple[PlannedPoint, ...]
     processes_per_node: int
     cost_bound_usd: float | None
     cost_bound_reason: str
     usd_per_hour: float | None
+    by_type: Mapping[str, SweepPlan] = field(default_factory=dict)
     spent_usd: float = 0.0
     """What the sweep has cost before its first job: the validation of its dataset."""
 
+    @property
+    def usd_per_hour_by_letter(self) -> dict[str, float | None]:
+        """The price of a node by what names its type in a job's name."""
+        if not self.by_type:
+            return {"": self.usd_per_hour}
+        return {
+            names.type_letter(place): each.usd_per_hour
+            for place, each in enumerate(self.by_type.values())
+        }
+
+
+def plan_types(
+    config: BenchmarkConfig,
+    instances: Sequence[InstanceType],
+    validation_price: Price | None = None,
+) -> SweepPlan:
+    """The plan of a sweep of any number of types; `instances` are config.instance_types, in order.
+
+    Each repeat is a pass over all types and node counts, shuffled together. The learning rate is
+    given at the smallest count of training.instance_type, and follows the global batch from there.
+    `validation_price`: as of plan_sweep().
+    """
+    if config.sweep.instance_types is None:
+        return plan_sweep(config, instances[0], validation_price)
+    base = min(config.sweep.node_counts) * next(
+        processes_per_node(config, instance)
+        for instance in instances
+        if instance.instance_type == config.training.instance_type
+    )
+    by_type = {
+        instance.instance_type: plan_sweep(
+            config.of_type(instance.instance_type), instance, validation_price, base
+        )
+        for instance in instances
+    }
+    main = by_type[config.training.instance_type]
+    planned = {
+        (name, point.nodes, point.repeat): point
+        for name, plan in by_type.items()
+        for point in plan.points
+    }
+    points = tuple(
+        replace(planned[name, nodes, repeat], order=index, instance_type=name)
+        for index, (name, nodes, repeat) in enumerate(_point_order(config))
+    )
+    bound, reason = with_validation(
+        config, cost_bound_of_types(config, instances), validation_price
+    )
+    return SweepPlan(points, main.processes_per_node, bound, reason, main.usd_per_hour, by_type)
+
+
+def letter_of(config: BenchmarkConfig, instance_type: str | None) -> str:
+    """What names the type in a job's name; "" in a sweep of one type."""
+    types = config.sweep.instance_types
+    return (
+        ""
+        if types is None or instance_type is None
+        else names.type_letter(types.index(instance_type))
+    )
+
+
+def type_of_job(config: BenchmarkConfig, job_name: str) -> str | None:
+    """The instance type that a job's name tells; None in a sweep of one type, or of a name that
+    tells none of the config's.
+    """
+    return type_of_letter(config, names.letter_of_job(job_name))
+
+
+def type_of_letter(config: BenchmarkConfig, letter: str) -> str | None:
+    """The type that this letter of a job's name stands for; None where it stands for none."""
+    letters = {names.type_letter(at): one for at, one in enumerate(config.instance_types)}
+    return letters.get(letter)
+
 
 def plan_sweep(
-    config: BenchmarkConfig, instance: InstanceType, validation_price: Price | None = None
+    config: BenchmarkConfig,
+    instance: InstanceType,
+    validation_price: Price | None = None,
+    base_world: int | None = None,
 ) -> SweepPlan:
     """Lay out every node count x repeat, whether the rules allow it or not
     (scaling/rules/offline.py).
 
     `validation_price`: of an instance of the Processing job that may validate the dataset; None:
-    it was not asked for.
+    it was not asked for. `base_world`: the processes that the learning rate is given for; None:
+    those of the smallest count.
     """
     processes = processes_per_node(config, instance)
+    base_world = base_world or min(config.sweep.node_counts) * processes
     shared = distribution.ranks_per_replica(config.training.distribution)
     points = [
         PlannedPoint(
@@ -77,11 +176,11 @@ def plan_sweep(
             **_batch_and_rate(
                 config.training,
                 nodes * processes,
-                min(config.sweep.node_counts) * processes,
+                base_world,
                 shared,
             ),
         )
-        for index, (nodes, repeat) in enumerate(_point_order(config))
+        for index, (_, nodes, repeat) in enumerate(_point_order(config))
     ]
     bound, reason = with_validation(config, cost_bound(config, instance), validation_price)
     usd_per_hour = price_of(instance, config.platform.region).usd_per_hour
@@ -176,18 +275,15 @@ def pairs_repeats(config: BenchmarkConfig) -> bool:
     return config.sweep.order == "shuffled" and config.sweep.design != "sequential"
 
 
-def _point_order(config: BenchmarkConfig) -> list[tuple[int, int]]:
-    """(nodes, repeat) pairs; each repeat is a pass over all node counts,
-    shuffled with the recorded seed.
-    """
+def _point_order(config: BenchmarkConfig) -> Iterator[Key]:
+    """Each repeat is a pass over all types and node counts, shuffled with the recorded seed."""
     generator = random.Random(config.sweep.order_seed)
-    order: list[tuple[int, int]] = []
+    counts = sorted(config.sweep.node_counts, reverse=config.sweep.order == "descending")
     for repeat in range(1, config.sweep.most_repeats + 1):
-        counts = sorted(config.sweep.node_counts, reverse=config.sweep.order == "descending")
+        arms = [(name, nodes) for nodes in counts for name in config.instance_types]
         if config.sweep.order == "shuffled":
-            generator.shuffle(counts)
-        order += [(nodes, repeat) for nodes in counts]
-    return order
+            generator.shuffle(arms)
+        yield from (Key(name, nodes, repeat) for name, nodes in arms)
 
 
 def replicas_of(world_size: int, ranks_per_replica: int) -> int:

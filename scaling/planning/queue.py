@@ -15,8 +15,8 @@ from typing import Any
 
 from configs.models import BenchmarkConfig
 from scaling import names
-from scaling.design.of_sweep import progress_of
-from scaling.design.sequential import Progress
+from scaling.instances.arms import Arm, lost_to_memory, types_given_up
+from scaling.instances.progress import SweepProgress, sweep_progress
 from scaling.outcome.outcome import TERMINAL, JobOutcome
 from scaling.planning.budget import Allowance
 from scaling.planning.fail_fast import (
@@ -26,7 +26,7 @@ from scaling.planning.fail_fast import (
     next_to_start,
     reason_to_give_up,
 )
-from scaling.planning.plan import PlannedPoint, SweepPlan
+from scaling.planning.plan import Key, PlannedPoint, SweepPlan, letter_of
 from scaling.planning.request import ResolvedInputs, build_request
 
 
@@ -98,21 +98,21 @@ class SweepQueue:
         """Whether the code is known to reach a first step;
         until then one small job runs at a time.
         """
-        self.progress: Progress | None = None
+        self.progress: SweepProgress | None = None
         """Of a sequential or probe sweep: what its latest look at the outcomes said."""
-        self.kept: tuple[tuple[int, int], ...] = ()
-        """(nodes, repeat) of jobs of earlier runs that the design no longer asks for."""
+        self.kept: tuple[Key, ...] = ()
+        """Points with jobs of earlier runs that the design no longer asks for."""
         self._is_over = self._is_stopped = False
         self._not_asked = list(plan.points)
         self._waiting: deque[Attempt] = deque()
         self._earlier: frozenset[str] = frozenset()
-        self._earlier_identities: frozenset[tuple[int, int, int] | None] = frozenset()
+        self._earlier_identities: frozenset[tuple[str, tuple[int, int, int] | None]] = frozenset()
         self._there: frozenset[str] = frozenset()
         self._others: frozenset[str] = frozenset()
         self._never_sent: set[str] = set()
         self._quota_deadlines: dict[str, float] = {}
         self._ended: list[JobOutcome] = []
-        self._allowance = Allowance(config, plan.usd_per_hour, plan.spent_usd)
+        self._allowance = Allowance(config, plan.usd_per_hour_by_letter, plan.spent_usd)
         self._ask()
         self._has_limit = (
             config.sweep.budget_usd is not None or config.sweep.max_retries is not None
@@ -149,15 +149,19 @@ class SweepQueue:
         self._there = frozenset(description["TrainingJobName"] for description in descriptions)
         if self._config.sweep.budget_usd is not None:
             self._earlier = self._there
-        self._earlier_identities = frozenset(map(names.parse_job_name, self._earlier))
+        self._earlier_identities = frozenset(
+            (names.letter_of_job(name), names.parse_job_name(name)) for name in self._earlier
+        )
         self._waiting = deque(sorted(self._waiting, key=self._is_new))
         for name in self._earlier:
             self._allowance.count(name)
         for description in descriptions:
             self._allowance.settle(description)
 
-    def next(self) -> Submit | Wait | Done:
-        """What to do now. A Submit's attempt waits no longer; `confirm` may put it back."""
+    def next(self) -> Submit | Refuse | Wait | Done:
+        """What to do now. A Submit's attempt waits no longer; `confirm` may put it back. Refused is
+        one on an instance type where the program can't run.
+        """
         self._ask()
         if not self._waiting:
             return Wait() if self.active else Done()
@@ -173,6 +177,10 @@ class SweepQueue:
         del self._waiting[index]
         request = build_request(self._config, attempt.point, self._inputs, attempt.number)
         name = request["TrainingJobName"]
+        failing = types_given_up(self._config, self._ended)
+        if (reason := failing.get(attempt.point.instance_type or "")) and self._is_new(attempt):
+            self._never_sent.add(name)
+            return Refuse(attempt, name, f"not run: {reason}")
         return Submit(attempt, name, request, self._has_limit and name not in self._earlier)
 
     def confirm(self, order: Submit, claimed: frozenset[str]) -> Submit | Wait | Refuse:
@@ -237,9 +245,10 @@ class SweepQueue:
         self._allowance.settle(description)
         self.outcomes.append(outcome)
         self.is_proven = self.is_proven or outcome.completed
-        if not outcome.completed and (attempt.point.nodes, attempt.point.repeat) not in self.kept:
+        if not outcome.completed and attempt.point.key(self._config) not in self.kept:
             further = Attempt(attempt.point, attempt.number + 1, attempt.tries_left)
             (self._waiting.append if self._is_new(further) else self._waiting.appendleft)(further)
+        self._leave_out_lost()
 
     def settle(self, description: Mapping[str, Any], outcome: JobOutcome) -> None:
         """A job of this run ended; what may pass on another try goes to the front of the queue."""
@@ -252,6 +261,7 @@ class SweepQueue:
             self._waiting.appendleft(
                 Attempt(attempt.point, attempt.number + 1, attempt.tries_left - 1)
             )
+        self._leave_out_lost()
 
     def lose(self, job_name: str) -> Attempt:
         """A job that is watched no longer though it may still run: it counts in full.
@@ -272,7 +282,7 @@ class SweepQueue:
         """(why, how many attempts are not made) where the program can't run; said once. What runs
         is to be stopped.
         """
-        reason = reason_to_give_up(self._ended)
+        reason = self._reason_to_give_up()
         self._ask()
         if reason is None or self.given_up is not None or not (self._waiting or self.active):
             return None
@@ -280,6 +290,24 @@ class SweepQueue:
         self._is_over = True
         self._waiting.clear()
         return reason, left
+
+    def _reason_to_give_up(self) -> str | None:
+        """Of several instance types, once the program can't run on any of them."""
+        types = self._config.sweep.instance_types
+        if types is None:
+            return reason_to_give_up(self._ended)
+        failing = types_given_up(self._config, self._ended)
+        return failing[types[0]] if set(failing) == set(types) else None
+
+    def _leave_out_lost(self) -> None:
+        """What memory rules out waits no longer; a job of it that is there already is looked at."""
+        if lost := lost_to_memory(self._config, self.outcomes):
+            self._waiting = deque(
+                attempt
+                for attempt in self._waiting
+                if not self._is_new(attempt)
+                or Arm(*attempt.point.key(self._config)[:2]) not in lost
+            )
 
     def _ask(self) -> None:
         """Let the points wait that the design asks for, once all of those before have ended:
@@ -294,12 +322,10 @@ class SweepQueue:
             self._keep()
 
     def _ask_design(self) -> None:
-        self.progress = progress_of(self._config, self.outcomes)
-        asked = None if self.progress is None else set(self.progress.next_points)
+        self.progress = sweep_progress(self._config, self.outcomes)
+        asked = None if self.progress is None else set(self.progress.next_keys)
         now = [
-            point
-            for point in self._not_asked
-            if asked is None or (point.nodes, point.repeat) in asked
+            point for point in self._not_asked if asked is None or point.key(self._config) in asked
         ]
         self._not_asked = [point for point in self._not_asked if point not in now]
         tries = self._config.sweep.max_attempts - 1
@@ -318,7 +344,7 @@ class SweepQueue:
                     kept.append(attempt)
         points = [attempt.point for attempt in kept]
         self._not_asked = [point for point in self._not_asked if point not in points]
-        self.kept += tuple(dict.fromkeys((point.nodes, point.repeat) for point in points))
+        self.kept += tuple(dict.fromkeys(point.key(self._config) for point in points))
         self._waiting = deque(kept)
 
     def _name(self, attempt: Attempt) -> str:
@@ -334,4 +360,6 @@ class SweepQueue:
             self._allowance.count(name)
 
     def _is_new(self, attempt: Attempt) -> bool:
-        return attempt.identity not in self._earlier_identities
+        """Whether no earlier run has a job of it, by what the job's name tells."""
+        letter = letter_of(self._config, attempt.point.instance_type)
+        return (letter, attempt.identity) not in self._earlier_identities

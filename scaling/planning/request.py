@@ -14,7 +14,7 @@ from configs.models import BenchmarkConfig
 from configs.training import TrainingConfig
 from scaling import names
 from scaling.outcome.projection import ASKED_BY, MOST_STEPS
-from scaling.planning.plan import PlannedPoint, fill_placeholders
+from scaling.planning.plan import PlannedPoint, fill_placeholders, letter_of
 from scaling.rules.distribution import distribution_hyperparameters
 from scaling.rules.distribution.option import Value
 from scaling.rules.plan import hyperparameter_problems
@@ -44,6 +44,8 @@ def build_request(
     """The whole CreateTrainingJob request of one attempt at one point.
     Raises ValueError where a limit is passed.
     """
+    letter = letter_of(config, point.instance_type)
+    config = config.of_type(point.instance_type)
     training, platform = config.training, config.platform
     jobs_uri = (
         f"s3://{platform.bucket}/{names.sweep_output_prefix(platform.prefix, inputs.sweep_id)}"
@@ -86,7 +88,7 @@ def build_request(
         request["Environment"] = environment
     if training.checkpoints is not None:
         request["CheckpointConfig"] = {"LocalPath": training.checkpoints.local_path}
-    return _named(config, request, point, inputs, attempt)
+    return _named(config, request, point, inputs, attempt, letter)
 
 
 def _probe_variables(config: BenchmarkConfig, point: PlannedPoint) -> dict[str, str]:
@@ -105,12 +107,13 @@ def _named(
     point: PlannedPoint,
     inputs: ResolvedInputs,
     attempt: int,
+    letter: str,
 ) -> dict[str, Any]:
     """The request with what its own digest names: the job, its tags,
     and the S3 prefix of its checkpoints.
     """
     platform, digest = config.platform, names.request_digest(request)
-    job = names.job_name(inputs.sweep_id, point.nodes, point.repeat, attempt, digest)
+    job = names.job_name(inputs.sweep_id, point.nodes, point.repeat, attempt, digest, letter)
     request["HyperParameters"]["sagemaker_job_name"] = json.dumps(job)
     if problems := hyperparameter_problems(request["HyperParameters"]):
         raise ValueError("; ".join(problems))

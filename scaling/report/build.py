@@ -28,6 +28,7 @@ from scaling.design.probe import (
     projected_notes,
     unprojected_notes,
 )
+from scaling.design.sequential import Progress
 from scaling.fits.assumption import assumption
 from scaling.fits.extrapolation import EXTRAPOLATION_FACTOR
 from scaling.fits.fit import fit_laws
@@ -71,15 +72,18 @@ def analyse(
     provenance: Mapping[str, Any],
     generated_at: datetime,
     rules: ReportConfig | None = None,
+    progress: Progress | None = None,
 ) -> ScalingReport:
     """Every number of the report; `rules` judge the points where there is no config to do so.
+    `progress`: what was asked for, where that is not the design's of this config alone.
 
     Raises ValueError without outcomes, MixedOutcomesError where they don't compare.
     """
     if not outcomes:
         raise ValueError(f"sweep {sweep_id}: no outcome to report, not one job was accepted")
     rules = config.report if config is not None else rules or ReportConfig()
-    progress = None if config is None else progress_of(config, outcomes)
+    if progress is None and config is not None:
+        progress = progress_of(config, outcomes)
     planned: list[tuple[int, int]] = []
     if progress is not None:
         planned = sorted(progress.points)

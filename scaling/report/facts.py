@@ -50,7 +50,8 @@ def sweep_facts(report: ScalingReport) -> list[tuple[str, str]]:
         ("generated", report.generated_at),
         ("scaling", report.policy_label),
     ]
-    created = sorted(point.created_at for point in report.points if point.created_at)
+    points = (*report.points, *report.other_points)
+    created = sorted(point.created_at for point in points if point.created_at)
     if created:
         facts.append(
             (

@@ -20,11 +20,13 @@ def failure_lines(report: ScalingReport) -> list[str]:
     nothing without one.
     """
     causes: dict[str, list[Point]] = {}
-    for point in report.points:
+    for point in (*report.points, *report.other_points):
         if point.status != "Completed":
             causes.setdefault(failure_cause(point.reason, point.program_error), []).append(point)
     lines = [
-        line for points in list(causes.values())[:MAX_CAUSES_SHOWN] for line in _cause_lines(points)
+        line
+        for points in list(causes.values())[:MAX_CAUSES_SHOWN]
+        for line in _cause_lines(points, report.instances is not None)
     ]
     if len(causes) > MAX_CAUSES_SHOWN:
         lines.append(f"{len(causes) - MAX_CAUSES_SHOWN} further causes are in the report.")
@@ -33,13 +35,13 @@ def failure_lines(report: ScalingReport) -> list[str]:
     return lines
 
 
-def _cause_lines(points: Sequence[Point]) -> Iterator[str]:
+def _cause_lines(points: Sequence[Point], has_types: bool) -> Iterator[str]:
     first = points[0]
     error = first.program_error
     others = f" (and {len(points) - 1} more like it)" if len(points) > 1 else ""
     said = error.text if error else (first.reason or "no reason was given")[:_REASON_CHARACTERS]
+    nodes = f"{first.nodes} x {first.instance_type}" if has_types else nodes_text(first.nodes)
     yield (
-        f"{nodes_text(first.nodes)}, repeat {first.repeat}, attempt {first.attempt}{others}:"
-        f" {first.status}: {said}"
+        f"{nodes}, repeat {first.repeat}, attempt {first.attempt}{others}: {first.status}: {said}"
     )
     yield from (f"    {line}" for line in first.log_tail[-LINES_SHOWN:])

@@ -93,7 +93,7 @@ def _result(
     scaling: str,
 ) -> str:
     if baseline is None:
-        return _qualified(kind, f"Nothing to compare: {_why_nothing(rows, jobs)}")
+        return qualified(kind, f"Nothing to compare: {_why_nothing(rows, jobs)}")
     if is_phase(clock):
         times = [
             f"{format_seconds(row.train.seconds)} on {nodes_text(row.nodes)}"
@@ -102,14 +102,14 @@ def _result(
         ]
         phase = _PHASE if clock == "training_phase" else _PHASE_WITHOUT_START_UP
         why = "No recommendation: no program gave a train time of its own"
-        return _qualified(
+        return qualified(
             kind, f"{why}; the platform's Training phase{phase} took {join_words(times)}"
         )
     if recommendation is None:
         one = f"{nodes_text(baseline.nodes)} ({_time(baseline, clock)})"
-        return _qualified(kind, f"One node count only, {one}: there is no speedup to show")
+        return qualified(kind, f"One node count only, {one}: there is no speedup to show")
     if recommendation.chosen is None:
-        return _qualified(kind, recommendation.reason.removesuffix("."))
+        return qualified(kind, recommendation.reason.removesuffix("."))
     by_nodes = {row.nodes: row for row in rows}
     chosen, base = by_nodes[recommendation.chosen.nodes], by_nodes[baseline.nodes]
     cheapest = _deadline_text(recommendation)
@@ -153,7 +153,8 @@ def _deadline_text(recommendation: Recommendation) -> str:
     )
 
 
-def _qualified(kind: PlatformKind, text: str) -> str:
+def qualified(kind: PlatformKind, text: str) -> str:
+    """The sentence, opened by what the nodes were where they were no real ones."""
     qualifier = _QUALIFIERS[kind]
     return f"{qualifier}, {text[0].lower()}{text[1:]}" if qualifier else text
 

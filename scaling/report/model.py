@@ -16,6 +16,7 @@ from scaling.analysis.parity import FinalMetric
 from scaling.analysis.speedup import Baseline, SummaryRow
 from scaling.design.probe import Check, JobKind
 from scaling.fits.models import Fits
+from scaling.instances.model import InstanceComparison
 from scaling.outcome.outcome import Clocks, PlatformKind, TrainClock
 from scaling.outcome.program_error import ProgramError
 from scaling.outcome.projection import Projection
@@ -318,6 +319,19 @@ class ScalingReport(Part):
         description=(
             "Whole runs that checked other counts, before the answer moved; not there: none."
         ),
+    )
+    instances: InstanceComparison | None = Field(
+        default=None,
+        exclude_if=lambda comparison: comparison is None,
+        description=(
+            "Of a sweep of several instance types, all of them side by side; the rest of the report"
+            " is about its `main` one, but for headline, caveats and costs. Not there: one type."
+        ),
+    )
+    other_points: tuple[Point, ...] = Field(
+        default=(),
+        exclude_if=lambda points: not points,
+        description="The attempts on the other instance types; not there: one type.",
     )
     fits: Fits = Field(description="Scaling laws fitted to the node-time, with their verdicts.")
     caveats: tuple[str, ...] = Field(description="What limits these numbers; only what applies.")

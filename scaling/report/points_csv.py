@@ -45,15 +45,16 @@ def render_csv(report: ScalingReport) -> str:
     """The attempts as CSV. A text that a spreadsheet would run
     as a formula gets a leading apostrophe.
     """
+    points = [*report.points, *report.other_points]
     columns = [
         column
         for name in Point.model_fields
         if name not in _LEFT_OUT and (name not in _OF_PROBES or _is_probed(report))
-        for column in _columns(name, [getattr(point, name) for point in report.points])
+        for column in _columns(name, [getattr(point, name) for point in points])
     ]
     # Rows of several sweeps end up in one sheet: each says what its nodes were.
-    platform = (("platform", kind_label(report.platform)), ("platform_kind", report.platform.kind))
-    columns += [(heading, [label] * len(report.points)) for heading, label in platform]
+    labels = [_label(report, point) for point in points]
+    columns += [("platform", labels), ("platform_kind", [report.platform.kind] * len(points))]
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow([_defused(heading) for heading, _ in columns])
@@ -61,6 +62,14 @@ def render_csv(report: ScalingReport) -> str:
         zip(*([_defused(value) for value in values] for _, values in columns), strict=True)
     )
     return buffer.getvalue()
+
+
+def _label(report: ScalingReport, point: Point) -> str:
+    """What its nodes were; of several instance types its own."""
+    if report.instances is None:
+        return kind_label(report.platform)
+    platform = report.platform.model_copy(update={"instance_type": point.instance_type})
+    return kind_label(platform)
 
 
 def _is_probed(report: ScalingReport) -> bool:

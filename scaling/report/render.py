@@ -37,6 +37,7 @@ from scaling.report.tables.attempts import (
 from scaling.report.tables.cells import MAX_NODE_COUNTS_SHOWN, time_unit
 from scaling.report.tables.costs import costs_table, price_text
 from scaling.report.tables.fits import extrapolation_text, fits_table, law_line
+from scaling.report.tables.instances import arms_table, of_all_types
 from scaling.report.tables.summary import (
     clocks_table,
     compact_table,
@@ -60,6 +61,8 @@ __all__ = [
 ]
 MAX_FAILURES_SHOWN = 20
 FIRST_OF_MAIN = ("T", "time per sample", "S", "E", "cost", "D")
+FIRST_OF_TYPES = ("T", "cost", "verdict", "front", "S", "E")
+_OF_TYPES = frozenset({"types", "frontier"})
 FIRST_OF_ATTEMPTS = ("status", "train", "log", "cost", "billable")
 """The columns a page shows without a click, the weightiest first: `split_table`."""
 _UNIT_SPACE = re.compile(r"(?<=\d) (?=%|(?:ms|s|min|h)\b)")
@@ -133,7 +136,11 @@ def _page(
     from markupsafe import Markup
 
     # The one thing not escaped: matplotlib wrote it, and escapes the text in it.
-    plots = [(drawing, Markup(to_page_svg(svgs[kind]))) for kind, drawing in drawings.items()]
+    drawn = [(drawing, Markup(to_page_svg(svgs[kind]))) for kind, drawing in drawings.items()]
+    plots = [(drawing, svg) for drawing, svg in drawn if drawing.kind not in _OF_TYPES]
+    types = types_context(report)
+    if types is not None:
+        types["plots"] = [(drawing, svg) for drawing, svg in drawn if drawing.kind in _OF_TYPES]
     config = (
         json.dumps(report.config, indent=2, ensure_ascii=False)
         if report.config is not None
@@ -144,7 +151,7 @@ def _page(
         _html()
         .get_template("report.html.j2")
         .render(
-            _context(report),
+            _context(report) | {"types": types},
             plots=plots,
             plot_file=names.plot_name,
             has_phases="phases" in drawings,
@@ -175,7 +182,10 @@ def _context(report: ScalingReport) -> dict[str, Any]:
     out_of_memory = out_of_memory_by_index(report)
     return {
         "report": report,
-        "kind_label": kind_label(report.platform, report.train_clock),
+        "kind_label": kind_label(
+            (report if report.instances is None else of_all_types(report)).platform,
+            report.train_clock,
+        ),
         "titled": lambda what: titled(what, report),
         "rule": RULE_TEXTS,
         "basis": BASIS_TEXTS,
@@ -199,8 +209,33 @@ def _context(report: ScalingReport) -> dict[str, Any]:
         "no_result": no_result_text(report),
         "facts": [*sweep_facts(report), *condition_facts(report), *provenance_facts(report)],
         "nodes_text": nodes_text,
+        "types": types_context(report),
         "points_csv": names.POINTS_CSV,
         "report_json": names.REPORT_JSON,
+    }
+
+
+def types_context(report: ScalingReport) -> dict[str, Any] | None:
+    """What the templates print of several instance types; None of one."""
+    comparison = report.instances
+    if comparison is None:
+        return None
+    table, chosen = arms_table(report, comparison), comparison.answers[0]
+    own = {arm.instance_type for arm in comparison.arms if arm.n or arm.n_failed}
+    return {
+        "table": split_table(table, ("instance type", "N"), FIRST_OF_TYPES),
+        "columns": table.columns,
+        "rows": table.rows,
+        "chosen": (
+            "No instance type"
+            if chosen.instance_type is None
+            else f"{chosen.nodes} x {chosen.instance_type}"
+        ),
+        "answers": comparison.answers,
+        "main": comparison.main,
+        "reported": [name for name in comparison.instance_types if name in own],
+        "page": lambda name: names.of_type(name, names.REPORT_HTML),
+        "plots": [],
     }
 
 

@@ -19,6 +19,7 @@ from scaling.report.guidance import find_guidance, out_of_memory_line
 from scaling.report.model import ScalingReport
 from scaling.report.table import TextTable, thinned, titled
 from scaling.report.tables.fits import extrapolation_text
+from scaling.report.tables.instances import brief_arms_table
 from scaling.report.tables.summary import brief_table
 
 MAX_BARS = 16
@@ -69,7 +70,11 @@ class SpeedupBars:
 def render_terminal(report: ScalingReport) -> Group:
     """The report as a terminal shows it, for rich's Console.print."""
     summary = brief_table(report)
-    parts: list[RenderableType] = [
+    parts: list[RenderableType] = []
+    if report.instances is not None:
+        table = brief_arms_table(report, report.instances)
+        parts += [console_table(table, title_style="bold", padding=(0, 1, 0, 0)), Text("")]
+    parts += [
         console_table(summary, title_style="bold", padding=(0, 1, 0, 0)),
         Text(summary.caption, style="dim"),
         Text(""),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from scaling.rules import distribution, features, learning, limits, plan, requirements
 from scaling.rules.distribution import containers, program, rules
-from scaling.rules.rule import Facts, Findings, Rule, together
+from scaling.rules.rule import Facts, Findings, Rule, of_types, together
 
 OFFLINE_RULES: tuple[Rule[Facts], ...] = (
     Rule(
@@ -261,6 +261,12 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         remedy="correct the path; another version, or name the container by `image.base_image`",
     ),
     Rule(
+        "instance types",
+        (plan.types_are_of_a_kind,),
+        refuses="`sweep.instance_types` has emulated nodes and real instances",
+        remedy="measure them in sweeps of their own",
+    ),
+    Rule(
         "variables",
         (limits.variables_are_set,),
         refuses=(
@@ -286,5 +292,13 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
 
 
 def check(facts: Facts) -> Findings:
-    """What all of them find."""
+    """What all of them find; of several instance types for each, and what the types don't share."""
+    if not facts.arms:
+        return _check_one(facts)
+    found = of_types({arm.instance.instance_type: _check_one(arm) for arm in facts.arms})
+    of_sweep = plan.budget_holds_the_bound, plan.requests_are_well_formed, plan.types_are_of_a_kind
+    return together([found, *(judge(facts) for judge in of_sweep)])
+
+
+def _check_one(facts: Facts) -> Findings:
     return together(judge(facts) for rule in OFFLINE_RULES for judge in rule.judges)

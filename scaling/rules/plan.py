@@ -128,6 +128,18 @@ def budget_holds_the_bound(facts: Facts) -> list[str]:
 
 
 @refuses
+def types_are_of_a_kind(facts: Facts) -> list[str]:
+    """Emulated nodes and real instances are on different platforms."""
+    emulated = [arm.instance.instance_type for arm in facts.each if arm.instance.emulated]
+    if len(emulated) in (0, len(facts.each)):
+        return []
+    return [
+        f"sweep.instance_types: {', '.join(emulated)} are emulated nodes, and the others are not;"
+        " measure them in sweeps of their own"
+    ]
+
+
+@refuses
 def requests_are_well_formed(facts: Facts) -> list[str]:
     """What sagemaker-core and botocore's model say of the requests, once they have been built."""
     return [f"CreateTrainingJob request: {problem}" for problem in facts.request_problems]

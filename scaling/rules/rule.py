@@ -18,7 +18,7 @@ from configs.training import TrainingConfig
 from scaling.rules.images import ImageFacts, image_facts, is_shipped_program
 
 if TYPE_CHECKING:  # the plan itself asks scaling/rules/distribution how many processes a node has
-    from scaling.planning.plan import SweepPlan
+    from scaling.planning.plan import PlannedPoint, SweepPlan
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,30 @@ class Findings:
     problems: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
+
+
+def of_types(found: Mapping[str, Findings]) -> Findings:
+    """The findings of each instance type as one: each sentence once, and one that does not hold for
+    all of them with its type.
+    """
+
+    def merged(each: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+        said = dict.fromkeys(sentence for sentences in each.values() for sentence in sentences)
+        return tuple(
+            text
+            for sentence in said
+            for text in (
+                [sentence]
+                if all(sentence in sentences for sentences in each.values())
+                else [f"{name}: {sentence}" for name, own in each.items() if sentence in own]
+            )
+        )
+
+    return Findings(
+        merged({name: one.problems for name, one in found.items()}),
+        merged({name: one.notices for name, one in found.items()}),
+        merged({name: one.hints for name, one in found.items()}),
+    )
 
 
 def together(found: Iterable[Findings]) -> Findings:
@@ -86,7 +110,8 @@ class Facts:
     `config` names the container that image.framework stands for. `variables` has the length of each
     variable that training.environment refers to, where it is set; None: nobody looked, since a plan
     may be made elsewhere than the run. `request_problems`: what is wrong with the shape of the
-    requests, once they have been built.
+    requests, once they have been built. `arms`: of a sweep of several instance types what is known
+    of each, as if it were measured alone; each of them has in `beside` the points of all.
     """
 
     config: BenchmarkConfig
@@ -95,6 +120,13 @@ class Facts:
     files: Files = Files()
     variables: Mapping[str, int] | None = None
     request_problems: tuple[str, ...] = ()
+    arms: tuple[Facts, ...] = ()
+    beside: tuple[PlannedPoint, ...] = ()
+
+    @property
+    def each(self) -> tuple[Facts, ...]:
+        """The facts of each instance type; of one type these."""
+        return self.arms or (self,)
 
     @property
     def training(self) -> TrainingConfig:
@@ -126,8 +158,16 @@ class Facts:
         """The most nodes in use at once: those of the largest jobs,
         as many as run beside each other.
         """
+        return self._peak(self.plan.points)
+
+    @property
+    def peak_nodes_together(self) -> int:
+        """The same over all instance types of the sweep."""
+        return self._peak(self.beside or self.plan.points)
+
+    def _peak(self, points: Iterable[PlannedPoint]) -> int:
         at_once = self.config.sweep.max_parallel_jobs
-        return sum(heapq.nlargest(at_once, (point.nodes for point in self.plan.points)))
+        return sum(heapq.nlargest(at_once, (point.nodes for point in points)))
 
     @property
     def processes_per_node(self) -> int:

@@ -64,10 +64,15 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         "service quotas",
         (
             lambda asked: quota.judge_quotas(
-                asked.facts.config, asked.answer, asked.facts.peak_nodes, asked.facts.most_nodes
+                asked.facts.config,
+                asked.answer,
+                asked.facts.peak_nodes,
+                asked.facts.most_nodes,
+                asked.facts.peak_nodes_together,
             ),
             lambda asked: quota.judge_validation_quota(asked.facts.config, asked.answer),
         ),
+        per_type=True,
         action="servicequotas:ListServiceQuotas",
         asks=(
             "the account's quotas by name: *TYPE for training job usage*, with spot *TYPE for "
@@ -92,7 +97,7 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         "subnets",
         (
             lambda asked: network.judge_subnets(
-                asked.answer, asked.facts.peak_nodes, asked.facts.most_nodes
+                asked.answer, asked.facts.peak_nodes_together, asked.facts.most_nodes
             ),
         ),
         action="ec2:DescribeSubnets",
@@ -116,6 +121,7 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
             ),
             lambda asked: network.judge_one_network(asked.answer[1], asked.answer[0]),
         ),
+        per_type=True,
         action="ec2:DescribeSecurityGroups",
         more_actions=("ec2:DescribeSubnets",),
         asks="`training.vpc.security_group_ids`",
@@ -256,10 +262,14 @@ def ask_rules(question: Question, rules: Sequence[AccountRule[Any]] = ACCOUNT_RU
 
 
 def check_online(facts: Facts) -> Findings:
-    """The findings for a sweep on its platform.
+    """The findings for a sweep on its platform; what depends on the instance type for each.
     Raises what boto3 does where there are no valid credentials.
     """
-    return ask_rules(Question(facts, _clients(facts.config.platform)))
+    client = _clients(facts.config.platform)
+    found = ask_rules(Question(facts.each[0], client))
+    of_type = [rule for rule in ACCOUNT_RULES if rule.per_type]
+    others = [ask_rules(Question(arm, client), of_type) for arm in facts.each[1:]]
+    return together([found, *others]) if others else found
 
 
 def _clients(platform: PlatformConfig) -> Callable[..., Any]:

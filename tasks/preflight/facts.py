@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from configs.catalogue import load_catalogue
+from configs.catalogue import InstanceType, load_catalogue
 from configs.models import BenchmarkConfig
-from scaling.planning.plan import plan_sweep
+from scaling.planning.plan import plan_types
 from scaling.rules.limits import variables_of
 from scaling.rules.rule import Facts, Files
 from tasks.errors import PreflightRefused
@@ -22,19 +22,44 @@ def read_facts(config: BenchmarkConfig, variables: Mapping[str, str] | None = No
     """The facts at the catalogue's price. `variables`: the environment of the run,
     None where it runs elsewhere.
     """
-    instance = load_catalogue().get(config.training.instance_type)
+    instances = {name: load_catalogue().get(name) for name in config.instance_types}
+    instance = instances[config.training.instance_type]
     try:
         config = config.model_copy(update={"image": with_container(config, instance)})
         files = read_files(config)
     except PreflightRefused as error:
         files = Files(problems=error.problems)
-    facts = Facts(config, instance, plan_sweep(config, instance), files)
-    if variables is None:
+    facts = Facts(config, instance, plan_types(config, list(instances.values())), files)
+    if variables is not None:
+        used = variables_of(config.training.environment).values()
+        facts = replace(
+            facts, variables={name: len(variables[name]) for name in used if name in variables}
+        )
+    return with_arms(facts, instances)
+
+
+def with_arms(facts: Facts, instances: Mapping[str, InstanceType]) -> Facts:
+    """The facts with those of each instance type, where the sweep has several."""
+    config, plan = facts.config, facts.plan
+    if config.sweep.instance_types is None:
         return facts
-    used = variables_of(config.training.environment).values()
-    return replace(
-        facts, variables={name: len(variables[name]) for name in used if name in variables}
+    arms = tuple(
+        replace(
+            facts,
+            config=_without_budget(config.of_type(name)),
+            instance=instance,
+            plan=plan.by_type[name],
+            arms=(),
+            beside=plan.points,
+        )
+        for name, instance in instances.items()
     )
+    return replace(facts, arms=arms)
+
+
+def _without_budget(config: BenchmarkConfig) -> BenchmarkConfig:
+    """A budget is one for all types together."""
+    return config.model_copy(update={"sweep": config.sweep.model_copy(update={"budget_usd": None})})
 
 
 def read_files(config: BenchmarkConfig) -> Files:

@@ -60,10 +60,14 @@ def judge_validation_quota(config: BenchmarkConfig, quotas: Mapping[str, float])
 
 
 def judge_quotas(
-    config: BenchmarkConfig, quotas: Mapping[str, float], peak: int, most: int
+    config: BenchmarkConfig,
+    quotas: Mapping[str, float],
+    peak: int,
+    most: int,
+    together: int | None = None,
 ) -> Findings:
     """`quotas`: name -> instances; `peak`: most nodes in use at once, `most`:
-    nodes of the largest job.
+    nodes of the largest job; `together`: most nodes of all instance types at once, None: of one.
     """
     problems, notices = [], []
     for name in quota_names(config):
@@ -78,7 +82,10 @@ def judge_quotas(
                 f" sweep needs {peak} ({config.sweep.max_parallel_jobs} job(s) at once, up to"
                 f" {most} nodes each); {_remedy(config, quotas[name], most)}"
             )
-    for name, needed in ((MOST_PER_JOB, most), (MOST_TOGETHER, peak)):
+    for name, needed in (
+        (MOST_PER_JOB, most),
+        (MOST_TOGETHER, peak if together is None else together),
+    ):
         if name in quotas and quotas[name] < needed:
             problems.append(
                 f"sweep: the account's quota {name!r} is {quotas[name]:g}, the sweep needs"

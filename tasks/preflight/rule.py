@@ -67,7 +67,7 @@ class AccountRule(Rule[Answered[Answer]]):
 
     `ask` makes it and raises NotThere, or boto3's errors; `action` is the IAM action that the call
     begins with, and `more_actions` are those it may need beside it. `asks` says in
-    docs/preflight.md what is asked for.
+    docs/preflight.md what is asked for. `per_type`: asked for each instance type of the sweep.
     """
 
     action: str
@@ -75,6 +75,7 @@ class AccountRule(Rule[Answered[Answer]]):
     asks: str
     ask: Callable[[Question], Answer]
     needed: Callable[[Facts], bool]
+    per_type: bool = False
 
 
 def find(rule: AccountRule[Any], question: Question) -> Findings:

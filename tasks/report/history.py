@@ -4,7 +4,10 @@ a benchmark's files out of it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import pyarrow as pa
 
 from configs.models import PlatformConfig
 from scaling import names
@@ -15,10 +18,17 @@ from tasks.storage import get_bytes, list_folders, list_objects, put_bytes
 from tasks.task import task
 
 
-def put_history(s3: Any, platform: PlatformConfig, report: ScalingReport, benchmark: str) -> str:
-    """Write the sweep's file, or replace it: its key is the sweep's. Returns its s3:// URI."""
-    key = names.history_key(platform.prefix, benchmark, report.sweep_id, HISTORY_SCHEMA_VERSION)
-    return put_bytes(s3, platform.bucket, key, write_history(history_table(report, benchmark)))
+def put_history(
+    s3: Any, platform: PlatformConfig, reports: Sequence[ScalingReport], benchmark: str
+) -> str:
+    """Write the sweep's file, or replace it: its key is the sweep's. Returns its s3:// URI.
+
+    A sweep of several instance types has a report of each, all in one file.
+    """
+    sweep = reports[0].sweep_id
+    key = names.history_key(platform.prefix, benchmark, sweep, HISTORY_SCHEMA_VERSION)
+    table = pa.concat_tables([history_table(report, benchmark) for report in reports])
+    return put_bytes(s3, platform.bucket, key, write_history(table))
 
 
 def read_history_files(s3: Any, platform: PlatformConfig, benchmark: str) -> dict[str, bytes]:
@@ -49,6 +59,8 @@ def read_history_of(platform: PlatformConfig, benchmark: str) -> dict[str, bytes
 
 
 @task(name="append-history", **TASK_OPTIONS)
-def append_history(platform: PlatformConfig, report: ScalingReport, benchmark: str) -> str:
+def append_history(
+    platform: PlatformConfig, reports: Sequence[ScalingReport], benchmark: str
+) -> str:
     """S3: the sweep's rows of the history."""
-    return put_history(aws_client("s3", platform), platform, report, benchmark)
+    return put_history(aws_client("s3", platform), platform, reports, benchmark)

@@ -81,7 +81,11 @@ class SweepBoard:
     def _show(self, outcomes: Sequence[JobOutcome], running: Collection[str], last: bool) -> None:
         now = self._monotonic()
         self._begun = {name: self._begun.get(name, now) for name in running}
-        done = {(outcome.nodes, outcome.repeat) for outcome in outcomes if outcome.completed}
+        done = {
+            (names.letter_of_job(outcome.job_name), outcome.nodes, outcome.repeat)
+            for outcome in outcomes
+            if outcome.completed
+        }
         # more than all where an earlier run made points that the design asks for no more
         share = min(100.0, 100.0 * len(done) / self._config.most_jobs)
         if self._progress is None:
@@ -112,7 +116,7 @@ class SweepBoard:
     def _words(
         self,
         outcomes: Sequence[JobOutcome],
-        done: Collection[tuple[int, int]],
+        done: Collection[tuple[str, int, int]],
         now: float,
         last: bool,
     ) -> str:
@@ -121,15 +125,20 @@ class SweepBoard:
         if not self._is_full:
             planned = f"at most {planned}"
         words = [f"{len(done)} of {planned} of {self._sweep} have a completed run"]
-        if (rate := self._plan.usd_per_hour) is not None:
-            hours = (
-                sum(each.nodes * (each.clocks.billable_seconds or 0) for each in outcomes) / 3600
+        rates = self._plan.usd_per_hour_by_letter
+        if None not in rates.values():
+            usd = sum(
+                each.nodes
+                * (each.clocks.billable_seconds or 0)
+                * (rates.get(names.letter_of_job(each.job_name)) or 0.0)
+                for each in outcomes
             )
             most = self._plan.cost_bound_usd
             of_most = "" if most is None else f" of at most {format_usd(most)}"
-            words.append(f"the ended jobs cost {format_usd(hours * rate)}{of_most}")
+            words.append(f"the ended jobs cost {format_usd(usd / 3600)}{of_most}")
         is_over = last or len(done) == self._config.most_jobs
-        left = self._left(outcomes, now) if self._is_full and not is_over else None
+        can_tell = self._is_full and not self._plan.by_type  # how fast each type is, nobody knows
+        left = self._left(outcomes, now) if can_tell and not is_over else None
         if left is not None:
             at = utc_now()
             ends = (at + timedelta(seconds=each) for each in (left.seconds, left.high_seconds))
@@ -156,21 +165,26 @@ class SweepBoard:
 def _rows(
     outcomes: Sequence[JobOutcome], smallest: int, config: SweepConfig
 ) -> list[dict[str, Any]]:
-    """Every attempt; the speedup is over the first completed run of the smallest node count.
+    """Every attempt; the speedup is over the first completed run of the smallest node count, of
+    several instance types of its own.
 
     Where a time is projected, each row says whether its own is. The check of a probe sweep is a
     whole run, and has no speedup: what it would be compared with is projected.
     """
-    ordered = sorted(outcomes, key=lambda each: (each.nodes, each.repeat, each.attempt))
-    baseline = next(
-        (
-            each.clocks.train_seconds
-            for each in ordered
-            if each.nodes == smallest and each.completed and each.clocks.train_seconds
-        ),
-        None,
+    letters = {each.job_name: names.letter_of_job(each.job_name) for each in outcomes}
+    ordered = sorted(
+        outcomes, key=lambda each: (letters[each.job_name], each.nodes, each.repeat, each.attempt)
     )
-    rows = [_row(outcome, baseline) for outcome in ordered]
+    baselines: dict[str, float] = {}
+    for each in ordered:
+        if each.nodes == smallest and each.completed and each.clocks.train_seconds:
+            baselines.setdefault(letters[each.job_name], each.clocks.train_seconds)
+    rows = [_row(outcome, baselines.get(letters[outcome.job_name])) for outcome in ordered]
+    if any(letters.values()):
+        rows = [
+            {"instance type": outcome.instance_type, **row}
+            for row, outcome in zip(rows, ordered, strict=True)
+        ]
     if any(outcome.projection is not None for outcome in ordered):
         for row, outcome in zip(rows, ordered, strict=True):
             row["train time"] = "measured" if outcome.projection is None else "projected"

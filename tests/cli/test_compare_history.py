@@ -331,7 +331,7 @@ def test_history_is_tabulated_and_plotted(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     for report in (report_of(BEFORE), report_of(AFTER, slower=1.25)):
-        put_history(bucket, platform, report, "bench")
+        put_history(bucket, platform, [report], "bench")
     result = nodesweep("history", "bench", "--config", config, "--output", str(tmp_path / "out"))
     assert result.exit_code == 0, result.output
     assert "History of bench (AWS, ml.m5.xlarge)" in result.output and "1.6x" in result.output
@@ -353,12 +353,12 @@ def test_history_alarms_by_the_chart_with_exit_code_1(
 
     nights = [f"bench-202601{day:02}030405-0a1b2c3d" for day in range(1, 12)]
     for night in nights[:5]:
-        put_history(bucket, platform, report_of(night), "bench")
+        put_history(bucket, platform, [report_of(night)], "bench")
     learning = history()
     assert learning.exit_code == 0 and "Cannot alarm." in learning.output
     assert "5 of 5 sweeps are learnt from; it can from sweep 6 on" in learning.output
     for night in nights[5:]:
-        put_history(bucket, platform, report_of(night, slower=1.2), "bench")
+        put_history(bucket, platform, [report_of(night, slower=1.2)], "bench")
     slow = history()
     assert slow.exit_code == 1
     assert "Slower at 2 nodes: beyond 5 % and noise." in slow.output
@@ -382,7 +382,9 @@ def test_commands_of_the_guide_run(
     """docs/history.md, with the name, the config, the counts and a sweep of this benchmark."""
     monkeypatch.chdir(tmp_path)
     for night in range(1, 7):
-        put_history(bucket, platform, report_of(f"bench-202601{night:02}030405-0a1b2c3d"), "bench")
+        put_history(
+            bucket, platform, [report_of(f"bench-202601{night:02}030405-0a1b2c3d")], "bench"
+        )
     commands = re.findall(r"^    nodesweep (history .*)$", GUIDE, re.MULTILINE)
     assert len(commands) == 3
     here = {
@@ -402,7 +404,7 @@ def test_commands_of_the_guide_run(
 def test_history_of_one_sweep_is_a_table_without_a_plot(
     bucket: Any, platform: PlatformConfig, config: str, tmp_path: Path
 ) -> None:
-    put_history(bucket, platform, report_of(BEFORE), "bench")
+    put_history(bucket, platform, [report_of(BEFORE)], "bench")
     result = nodesweep("history", "bench", "--config", config, "--output", str(tmp_path / "out"))
     assert (result.exit_code, "no plot: no two sweeps of the same conditions" in result.output) == (
         0,
@@ -416,7 +418,7 @@ def test_unknown_benchmark_is_answered_with_the_known_ones(
 ) -> None:
     empty = nodesweep("history", "bench", "--config", config)
     assert (empty.exit_code, "benchmarks with one: none" in empty.output) == (2, True)
-    put_history(bucket, platform, report_of(BEFORE), "other")
+    put_history(bucket, platform, [report_of(BEFORE)], "other")
     result = nodesweep("history", "bench", "--config", config)
     assert result.exit_code == 2
     assert "no history of 'bench' in s3://bench-bucket; benchmarks with one: other" in result.output
@@ -430,7 +432,7 @@ def test_unknown_benchmark_is_answered_with_the_known_ones(
 def test_damaged_file_of_a_history_costs_its_sweep_alone(
     bucket: Any, platform: PlatformConfig, config: str
 ) -> None:
-    put_history(bucket, platform, report_of(BEFORE), "bench")
+    put_history(bucket, platform, [report_of(BEFORE)], "bench")
     key = names.history_key(platform.prefix, "bench", AFTER, 1)
     bucket.put_object(Bucket=platform.bucket, Key=key, Body=b"not parquet")
     result = nodesweep("history", "bench", "--config", config)

@@ -13,14 +13,14 @@ from cli.commands.plan import describe_plan
 from configs.catalogue import load_catalogue
 from configs.models import BenchmarkConfig
 from flows.stages.preflight import Checked
-from scaling.planning.plan import plan_sweep
+from scaling.planning.plan import plan_types
 
 Configs = Callable[..., BenchmarkConfig]
 COUNTS = [1, 2, 4, 8]
 
 
 def described(config: BenchmarkConfig) -> str:
-    plan = plan_sweep(config, load_catalogue().get(config.training.instance_type))
+    plan = plan_types(config, [load_catalogue().get(name) for name in config.instance_types])
     findings = SimpleNamespace(problems=["none is asked"], hints=[])
     checked = SimpleNamespace(facts=SimpleNamespace(config=config, plan=plan), findings=findings)
     return describe_plan(cast(Checked, checked))
@@ -80,3 +80,20 @@ def test_nothing_is_said_where_a_sequential_design_would_be_refused(
     make_config: Configs, sections: dict[str, Any]
 ) -> None:
     assert "sequential" not in described(make_config(**sections))
+
+
+def test_several_instance_types_have_a_row_each_and_are_priced_together(
+    make_config: Configs,
+) -> None:
+    types = ["ml.g5.xlarge", "ml.g5.12xlarge"]
+    training = {"instance_type": types[0], "distribution": {"kind": "torch_distributed"}}
+    sweep = {"instance_types": types, "node_counts": COUNTS, "repeats": 3, "design": "probe"}
+    text = described(make_config(sweep=sweep, training=training))
+    head = "bench: at most 25 jobs on ml.g5.xlarge (1 process(es)) and ml.g5.12xlarge (4 process"
+    assert text.startswith(head)
+    rows = re.findall(r"^ +\d+  (ml\.g5\.\w+) +([1248]) +[123] +(\d+) ", text, re.MULTILINE)
+    assert len(rows) == 24 and ("ml.g5.12xlarge", "8", "32") in rows
+    assert "  25 one whole job at the instance type and node count that these recommend" in text
+    assert re.search(r"^full, 3 repeats +42\.5 +42\.5 +42\.5  180\.", text, re.MULTILINE)
+    assert re.search(r"^probe, 3 repeats +1\.8 +2\.\d +18\.8  ", text, re.MULTILINE)
+    assert "sequential" not in text and "Every instance type is taken to be as fast" in text

@@ -187,3 +187,15 @@ def test_open_of_a_sweep_without_a_report_says_so(reports: Path, launched: list[
     result = nodesweep("open", BEGUN)
     assert (result.exit_code, launched) == (1, [])
     assert f"has no report yet; see: nodesweep show {BEGUN}" in result.stderr
+
+
+def test_a_sweep_of_several_instance_types_counts_the_points_of_all(
+    reports: Path, make_config: Callable[..., BenchmarkConfig]
+) -> None:
+    types = {"instance_types": ["ml.m5.xlarge", "ml.m5.4xlarge"], "node_counts": [1, 2]}
+    training = {"instance_type": "ml.m5.xlarge"}
+    config = make_config(sweep={**types, "repeats": 1}, training=training)
+    record = {"config": config.model_dump(mode="json"), "inputs": {}, "provenance": {}}
+    (reports / BEGUN / "sweep.json").write_bytes(names.pretty_json(record))
+    [listed] = [line for line in nodesweep("list").output.splitlines() if BEGUN in line]
+    assert "–/4" in listed

@@ -73,7 +73,7 @@ def test_an_example_gives_one_request_per_job(path: Path) -> None:
     result = CliRunner().invoke(main, ["requests", str(path)])
     assert result.exit_code == 0, result.output
     requests, config = json.loads(result.stdout), load_config(path)
-    assert len(requests) == len(config.sweep.node_counts) * config.sweep.repeats
+    assert len(requests) == config.sweep.most_jobs
     own = {
         "sagemaker_program",
         "sagemaker_container_log_level",

@@ -1,7 +1,11 @@
-"""ScalingReport -> its four plots. One is left out where the report has nothing to draw in it."""
+"""ScalingReport -> its four plots, and two more of several instance types.
+
+One is left out where the report has nothing to draw in it.
+"""
 
 from __future__ import annotations
 
+from scaling.instances.model import InstanceComparison
 from scaling.names import PlotKind
 from scaling.report.model import ScalingReport
 from scaling.report.plots.canvas import Drawing, drawing_style, to_page_svg, to_png, to_svg
@@ -9,6 +13,7 @@ from scaling.report.plots.cost import draw_cost
 from scaling.report.plots.efficiency import draw_efficiency
 from scaling.report.plots.phases import draw_phases
 from scaling.report.plots.speedup import draw_speedup
+from scaling.report.plots.types import draw_frontier, draw_types
 from scaling.report.sources import is_phase
 
 __all__ = ["Drawing", "draw_plots", "drawing_style", "to_page_svg", "to_png", "to_svg"]
@@ -20,12 +25,19 @@ def draw_plots(report: ScalingReport) -> dict[PlotKind, Drawing]:
 
     Of times that are no program's own the phases alone, which show what the times hold.
     """
+    types = [] if report.instances is None else draw_of_types(report, report.instances)
     if report.baseline is None:
-        return {}
+        return {drawing.kind: drawing for drawing in types}
     phases = draw_phases(report)
     drawings = [phases]
     if not is_phase(report.train_clock):
         speedup = draw_speedup(report, report.baseline)
         efficiency = draw_efficiency(report, report.baseline)
         drawings = [speedup, efficiency, draw_cost(report), phases]
-    return {drawing.kind: drawing for drawing in drawings if drawing is not None}
+    return {drawing.kind: drawing for drawing in (*types, *drawings) if drawing is not None}
+
+
+def draw_of_types(report: ScalingReport, comparison: InstanceComparison) -> list[Drawing]:
+    """Of several instance types the two plots that have a curve of each."""
+    drawings = draw_frontier(report, comparison), draw_types(report, comparison)
+    return [drawing for drawing in drawings if drawing is not None]

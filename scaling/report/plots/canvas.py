@@ -240,10 +240,14 @@ def set_node_axis(drawing: Drawing, rows: Sequence[SummaryRow], last: float | No
     """log2 from the first to the last node count (or `last`, where a line goes further),
     ticks at the counts.
     """
+    set_node_ticks(drawing, [row.nodes for row in rows], last)
+
+
+def set_node_ticks(drawing: Drawing, nodes: Sequence[int], last: float | None = None) -> None:
+    """The same for ascending node counts."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     axis = drawing.axes.xaxis
-    nodes = [row.nodes for row in rows]
     drawing.axes.set_xscale("log", base=2)
     furthest = max(nodes[-1], last or 0)
     # Half of a label's width to the left of the first point, whose label then keeps clear of those

@@ -67,7 +67,8 @@ def draw_cost(report: ScalingReport) -> Drawing:
     write = format_usd if in_usd else _plain
     _draw_front(drawing, shown)
     _draw_points(drawing, shown, unit, write)
-    _set_axes(drawing, shown, write)
+    times, spent = [spend.seconds for spend in shown], [spend.y for spend in shown]
+    set_time_cost_axes(drawing, times, spent, write)
     finish(drawing, f"{time} (log scale)", f"{unit}, USD" if in_usd else unit)
     drawing.numbers = "; ".join(_describe(spend, unit, write) for spend in thinned(shown, 20))
     drawing.caption = _caption(report, in_usd)
@@ -164,18 +165,20 @@ def _draw_points(drawing: Drawing, spends: Sequence[_Spend], unit: str, write: A
             )
 
 
-def _set_axes(drawing: Drawing, spends: Sequence[_Spend], write: Any) -> None:
+def set_time_cost_axes(
+    drawing: Drawing, times: Sequence[float], spent: Sequence[float], write: Any
+) -> None:
+    """Time across, logarithmic; what is spent upwards, from 0 on, as `write` writes it."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
     axes = drawing.axes
-    shortest = min(spend.seconds for spend in spends)
-    longest = max(spend.seconds for spend in spends)
+    shortest, longest = min(times), max(times)
     axes.set_xscale("log", base=2)
     room = max(1.25, (longest / shortest) ** 0.1)
     axes.set_xlim(shortest / room, longest * room**2)
-    axes.set_ylim(0, max(spend.y for spend in spends) * 1.2 or 1)
-    axes.xaxis.set_major_locator(FixedLocator(_time_ticks(shortest, longest)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick_text(value)))
+    axes.set_ylim(0, max(spent) * 1.2 or 1)
+    axes.xaxis.set_major_locator(FixedLocator(time_ticks(shortest, longest)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: tick_text(value)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     axes.yaxis.set_major_formatter(
@@ -183,7 +186,7 @@ def _set_axes(drawing: Drawing, spends: Sequence[_Spend], write: Any) -> None:
     )
 
 
-def _time_ticks(shortest: float, longest: float) -> list[float]:
+def time_ticks(shortest: float, longest: float) -> list[float]:
     """Round times within the range, or its ends where there are fewer than two."""
     inside = [seconds for seconds in _NICE_SECONDS if shortest * 0.95 <= seconds <= longest * 1.05]
     if len(inside) < 2:
@@ -196,7 +199,7 @@ def _time_ticks(shortest: float, longest: float) -> list[float]:
     return kept
 
 
-def _tick_text(seconds: float) -> str:
+def tick_text(seconds: float) -> str:
     """20 s, 5 min, 2 h: a round time without its zeros."""
     size, unit = next(
         ((size, unit) for size, unit in ((3600, "h"), (60, "min"), (1, "s")) if seconds >= size),

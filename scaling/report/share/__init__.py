@@ -41,6 +41,7 @@ def for_sharing(report: ScalingReport) -> ScalingReport:
             "provenance": {},
             "conditions": conditions,
             "points": tuple(map(_without_output, report.points)),
+            "other_points": tuple(map(_without_output, report.other_points)),
         }
     )
 

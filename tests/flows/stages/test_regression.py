@@ -12,6 +12,7 @@ import flows.stages.regression
 from configs.models import BenchmarkConfig
 from flows.stages.regression import alarm_on_regression
 from scaling import names
+from scaling.instances.model import InstanceComparison
 from scaling.outcome.outcome import Clocks, JobOutcome
 from scaling.report import ScalingReport, analyse
 from scaling.trend.chart import LEARNING_SWEEPS
@@ -200,3 +201,17 @@ def test_other_conditions_start_a_new_trend_and_are_a_warning(
     verdict = bucket.alarm(bucket.learn(), slower=1.5, instance_type="ml.m5.2xlarge")
     assert verdict is not None and verdict.headline == "Cannot alarm."
     assert "starts a new trend: the 5 earlier sweeps" in caplog.text and not bucket.events
+
+
+def test_of_several_types_the_recommended_one_alone_is_judged(bucket: Bucket) -> None:
+    """Another type had runs at 2 nodes the night before; that this one has none is no news."""
+    bucket.night(1, instance_type="ml.m5.4xlarge")
+    tonight = report_of(bucket.config, bucket.sweep(2), 1.0, lost=2)
+    comparison = InstanceComparison(
+        instance_types=("ml.m5.xlarge", "ml.m5.4xlarge"), main="ml.m5.xlarge", arms=(),
+        answers=(), prices={}, points_asked=0, points_done=0,
+    )  # fmt: skip
+    with pytest.raises(RegressionEstablished):
+        alarm_on_regression(bucket.config, tonight, 0.05)
+    of_types = tonight.model_copy(update={"instances": comparison})
+    alarm_on_regression(bucket.config, of_types, 0.05)

@@ -73,7 +73,9 @@ def test_a_warm_pool_counts_in_full_until_its_time_is_final(keep_alive, pool, re
 
 def allowance(make_config, usd_per_hour=DOLLAR_A_SECOND, **sweep):
     """Attempts of 200 s, 80 of training and 120 to stop, at a dollar per node-second."""
-    return Allowance(make_config(training={"max_runtime_seconds": 80}, sweep=sweep), usd_per_hour)
+    return Allowance(
+        make_config(training={"max_runtime_seconds": 80}, sweep=sweep), {"": usd_per_hour}
+    )
 
 
 def test_the_budget_holds_all_attempts_running_ones_in_full(make_config):
@@ -104,7 +106,7 @@ def test_a_kept_pool_is_part_of_what_an_attempt_can_cost(make_config):
         sweep={"budget_usd": 499.0, "repeats": 1},
     )
     assert "this attempt can cost 500.00 more" in str(
-        Allowance(config, DOLLAR_A_SECOND).budget_problem(job(2))
+        Allowance(config, {"": DOLLAR_A_SECOND}).budget_problem(job(2))
     )
 
 
@@ -184,7 +186,7 @@ def test_a_budget_of_exactly_the_bound_holds_every_attempt(make_config):
     bound, reason = bound_of(make_config(sweep=sweep, training=training))
     config = make_config(sweep={**sweep, "budget_usd": bound}, training=training)
     assert budget_problem(config, bound, reason) is None
-    full = Allowance(config, load_catalogue().get("ml.m5.xlarge").on_demand_usd_per_hour)
+    full = Allowance(config, {"": load_catalogue().get("ml.m5.xlarge").on_demand_usd_per_hour})
     points = [(nodes, repeat) for repeat in (1, 2, 3) for nodes in (8, 4, 2, 1)]
     further = [
         (nodes, repeat, attempt) for attempt in (2, 3) for nodes, repeat in points if nodes == 8

@@ -265,8 +265,8 @@ def test_what_the_validation_cost_is_no_longer_there_for_jobs(config):
         },
     )
     job = names.job_name(SWEEP, 1, 1, 1, "abcd")
-    assert Allowance(asked, 1.0, spent_usd=2.0).budget_problem(job) is None
-    assert Allowance(asked, 1.0, spent_usd=2.1).budget_problem(job) is not None
+    assert Allowance(asked, {"": 1.0}, spent_usd=2.0).budget_problem(job) is None
+    assert Allowance(asked, {"": 1.0}, spent_usd=2.1).budget_problem(job) is not None
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from scaling.measured.table import read_measured
 from scaling.outcome.outcome import Clocks
 from scaling.report.plots import draw_plots, drawing_style, to_page_svg, to_png, to_svg
 from scaling.report.plots.canvas import COLOURS, MAX_MARKERS, spaced
-from scaling.report.plots.cost import _tick_text, _time_ticks
+from scaling.report.plots.cost import tick_text, time_ticks
 from scaling.report.plots.efficiency import _labels, _points_per_unit
 from scaling.report.plots.phases import MAX_BARS
 from scaling.report.plots.speedup import MAX_DOTS_PER_NODE_COUNT
@@ -293,11 +293,11 @@ def test_no_phases_no_plot_of_them(make_outcomes, make_report):
     assert list(svgs(make_report(make_outcomes({1: 40, 2: 21})))) == FOUR[:3]
 
 
-def test_time_ticks_are_round_and_few():
-    assert _time_ticks(290, 6000) == [300, 600, 1200, 3600]
-    assert _time_ticks(41, 42) == [42]
-    assert _time_ticks(33, 55) == [33, 55]
-    assert [_tick_text(seconds) for seconds in (0.5, 20, 300, 7200, 4500)] == [
+def testtime_ticks_are_round_and_few():
+    assert time_ticks(290, 6000) == [300, 600, 1200, 3600]
+    assert time_ticks(41, 42) == [42]
+    assert time_ticks(33, 55) == [33, 55]
+    assert [tick_text(seconds) for seconds in (0.5, 20, 300, 7200, 4500)] == [
         "500 ms",
         "20 s",
         "5 min",

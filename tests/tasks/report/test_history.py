@@ -34,7 +34,7 @@ def s3(aws: Callable[[str], Any]) -> Any:
 
 
 def test_sweep_lies_in_its_benchmarks_partition(s3: Any, platform: PlatformConfig) -> None:
-    uri = put_history(s3, platform, report_of(SWEEPS[0]), "bench")
+    uri = put_history(s3, platform, [report_of(SWEEPS[0])], "bench")
     assert uri == f"s3://bench-bucket/nodesweep/history/v1/benchmark=bench/{SWEEPS[0]}.parquet"
     [(found, body)] = read_history_files(s3, platform, "bench").items()
     assert found == uri
@@ -43,14 +43,14 @@ def test_sweep_lies_in_its_benchmarks_partition(s3: Any, platform: PlatformConfi
 
 def test_second_append_replaces_the_sweep(s3: Any, platform: PlatformConfig) -> None:
     for seconds in (80.0, 70.0):
-        put_history(s3, platform, report_of(SWEEPS[0], seconds), "bench")
+        put_history(s3, platform, [report_of(SWEEPS[0], seconds)], "bench")
     [body] = read_history_files(s3, platform, "bench").values()
     assert parse_history(body, "it").column("train_seconds").to_pylist() == [70.0]
 
 
 def test_only_the_benchmarks_own_files_are_read(s3: Any, platform: PlatformConfig) -> None:
     for benchmark, sweep in (("bench", SWEEPS[1]), ("bench", SWEEPS[0]), ("bench-2", SWEEPS[0])):
-        put_history(s3, platform, report_of(sweep), benchmark)
+        put_history(s3, platform, [report_of(sweep)], benchmark)
     s3.put_object(
         Bucket="bench-bucket", Key="nodesweep/history/v1/benchmark=bench/notes.txt", Body=b"x"
     )
@@ -89,6 +89,6 @@ def test_bucket_that_may_not_be_listed_is_an_error(s3: Any, platform: PlatformCo
 
 def test_task_writes_to_the_platforms_bucket(s3: Any, platform: PlatformConfig) -> None:
     aws_client.cache_clear()  # a client made outside the mocked account would not be mocked
-    append_history.fn(platform, report_of(SWEEPS[0]), "bench")
+    append_history.fn(platform, [report_of(SWEEPS[0])], "bench")
     aws_client.cache_clear()
     assert len(read_history_files(s3, platform, "bench")) == 1

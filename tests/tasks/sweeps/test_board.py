@@ -190,3 +190,30 @@ def test_a_server_that_does_not_answer_costs_nothing(
     monkeypatch.setattr(tasks.sweeps.board, "create_progress_artifact", refuse)
     board_of(1).show([outcome(1)])
     assert "can't be shown in Prefect: no server" in caplog.text
+
+
+def test_several_instance_types_have_a_column_their_own_speedup_and_price(
+    calls: list[tuple[str, Any]], told: list[str]
+) -> None:
+    point = PlannedPoint(1, 1, 0, 0, 1, *[None] * 4)
+    own = SweepPlan((point,), 1, None, "", 36.0)
+    by_type = {"ml.a": own, "ml.b": replace(own, usd_per_hour=72.0)}
+    plan = SweepPlan((point,), 1, None, "", 36.0, by_type)
+    config = SweepConfig(node_counts=(1, 2), repeats=1, instance_types=("ml.a", "ml.b"))
+    board = SweepBoard("s", plan, config, lambda: 0.0)
+    ran = [
+        replace(
+            outcome(nodes, instance_type=f"ml.{letter}"),
+            job_name=f"s-20261124120000-0a1b2c3d-n{nodes}{letter}-r1-a1-abcd",
+            clocks=Clocks(train_seconds=seconds, billable_seconds=100),
+        )
+        for letter, nodes, seconds in (("b", 1, 40.0), ("a", 1, 80.0), ("b", 2, 10.0))
+    ]
+    board.show(ran)
+    assert [(row["instance type"], row["speedup"]) for row in calls[-1][1]] == [
+        ("ml.a", 1.0),
+        ("ml.b", 1.0),
+        ("ml.b", 4.0),
+    ]
+    # 100 s at 36 USD/h, 100 s at 72 and twice 100 s at 72
+    assert told == ["3 of 4 points of s have a completed run; the ended jobs cost $7.00"]

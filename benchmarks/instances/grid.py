@@ -1,0 +1,270 @@
+"""What a probe sweep over instance types costs and how often it is right: the very functions that
+such a sweep asks (scaling/instances/), on a simulated grid of 4 types x 4 node counts.
+
+    nice -n 19 .venv/bin/python -m benchmarks.instances.grid [--sweeps 500] [--noise 0.02 0.05]
+        [--grids generations alike] [--repeats 3] [--probe-share 0.05] [--output FILE.json]
+
+A grid gives each type a speed, a price and a curve of true medians on 1, 2, 4 and 8 nodes; a cell
+is a grid and a log-normal noise (sigma of the log of a time). Every arm is probed in passes, beaten
+ones no further; one whole run checks the answer, which is the cheapest arm within a deadline of
+half an hour. Cost share: USD of the probes and the check over those of --repeats whole runs of
+every arm. Front lost: an arm that truly belongs on the time-cost front was dropped; the design
+promises at most 5 %. Right: what is recommended truly meets the deadline and costs at most 2 % more
+than the cheapest that does; undecided: nothing is, or another is named as not ruled out or not told
+apart. The exit code is 1 where a cell has lost the front in more than 5 % of sweeps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.dated_result import store_result
+from benchmarks.designs import CURVES
+from configs.load import parse_config
+from configs.models import BenchmarkConfig
+from scaling.analysis.cost import Price
+from scaling.analysis.speedup import summarise_runs
+from scaling.instances.arms import Arm
+from scaling.instances.compare import choose_arms, judge_arms
+from scaling.instances.design import ERROR, Passes, Sample, follow_passes
+from scaling.outcome.outcome import Clocks, JobOutcome
+
+NODE_COUNTS = (1, 2, 4, 8)
+NOISES = (0.02, 0.05, 0.15)
+DEADLINE_SECONDS = 1800.0
+CLOSE = 0.02
+TYPES = ("ml.m5.xlarge", "ml.m5.4xlarge", "ml.g5.xlarge", "ml.g5.12xlarge")
+"""Names alone: what they cost and how fast they are is the grid's."""
+Runs = dict[Arm, dict[int, Sample | None]]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """An instance type of a grid: how fast beside the reference, USD per hour, and its curve."""
+
+    speed: float
+    usd_per_hour: float
+    curve: str = "reference"
+
+
+GRIDS: Mapping[str, tuple[Kind, ...]] = {
+    "one family": (Kind(1, 1), Kind(2, 2), Kind(4, 4), Kind(8, 8)),
+    "generations": (Kind(1, 1), Kind(1.6, 1.1), Kind(2.5, 1.5), Kind(4, 3)),
+    "one wins": (Kind(1, 1), Kind(1, 2), Kind(1.5, 3), Kind(3, 1)),
+    "curves differ": (
+        Kind(1, 1, "linear"),
+        Kind(2, 1.9, "knee"),
+        Kind(3, 3.2, "amdahl 10 %"),
+        Kind(4, 4.1, "amdahl 25 %"),
+    ),
+    "alike": (Kind(1, 1),) * 4,
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Shares of the sweeps; `cost_share` is the mean, `dropped` the mean share of the arms."""
+
+    grid: str
+    noise: float
+    sweeps: int
+    cost_share: float
+    least_cost_share: float
+    most_cost_share: float
+    dropped: float
+    front_lost: float
+    right: float
+    wrong: float
+    undecided: float
+
+    @property
+    def keeps_promise(self) -> bool:
+        return self.front_lost <= ERROR
+
+
+def truth(grid: str) -> dict[Arm, Sample]:
+    """Each arm's true median time in seconds, and what a run of it costs."""
+    found = {}
+    for name, kind in zip(TYPES, GRIDS[grid], strict=True):
+        for nodes in NODE_COUNTS:
+            seconds = CURVES[kind.curve][nodes] * 60 / kind.speed
+            found[Arm(name, nodes)] = Sample(seconds, nodes * seconds * kind.usd_per_hour / 3600)
+    return found
+
+
+def config_of(repeats: int) -> BenchmarkConfig:
+    """A sweep of the four types with that deadline."""
+    raw = {
+        "name": "grid",
+        "dataset": None,
+        "training": {
+            "instance_type": TYPES[0],
+            "max_runtime_seconds": 3600,
+            "distribution": {"kind": "none"},
+        },
+        "sweep": {
+            "instance_types": TYPES,
+            "node_counts": NODE_COUNTS,
+            "design": "probe",
+            "repeats": repeats,
+        },
+        "report": {"recommendation": {"deadline_seconds": DEADLINE_SECONDS}},
+        "platform": {
+            "region": "us-east-1",
+            "bucket": "grid",
+            "role_arn": "arn:aws:iam::000000000000:role/grid",
+        },
+    }
+    return parse_config(raw, origin="grid")
+
+
+def probe_grid(
+    config: BenchmarkConfig,
+    true: Mapping[Arm, Sample],
+    generator: np.random.Generator,
+    noise: float,
+) -> tuple[Runs, Passes]:
+    """One sweep's probes to their end. No goal of the sweep drops an arm: what is beaten alone."""
+    runs: Runs = {}
+    goals = config.report.recommendation.model_copy(update={"deadline_seconds": None})
+    while True:
+        passes = follow_passes(runs, list(true), config.sweep.repeats, goals)
+        if not passes.missing:
+            return runs, passes
+        for arm, repeat in passes.missing:
+            factor = float(np.exp(generator.normal(0, noise)))
+            mean = true[arm]
+            sample = Sample(mean.seconds * factor, (mean.usd or 0.0) * factor)
+            runs.setdefault(arm, {})[repeat] = sample
+
+
+def answer(config: BenchmarkConfig, grid: str, runs: Runs) -> tuple[Arm | None, str]:
+    """What the report would recommend, and its sentence."""
+    rows = {}
+    for name, kind in zip(TYPES, GRIDS[grid], strict=True):
+        outcomes = [
+            _outcome(arm, repeat, sample)
+            for arm, own in runs.items()
+            if arm.instance_type == name
+            for repeat, sample in own.items()
+            if sample is not None
+        ]
+        price = Price(instance_type=name, usd_per_hour=kind.usd_per_hour)
+        rows[name] = summarise_runs(outcomes, price, paired=True)[0]
+    choice = choose_arms(config, judge_arms(config, rows))[0]
+    if choice.instance_type is None or choice.nodes is None:
+        return None, choice.reason
+    return Arm(choice.instance_type, choice.nodes), choice.reason
+
+
+def _outcome(arm: Arm, repeat: int, sample: Sample) -> JobOutcome:
+    return JobOutcome(
+        job_name=f"grid-n{arm.nodes}-r{repeat}",
+        nodes=arm.nodes,
+        repeat=repeat,
+        attempt=1,
+        status="Completed",
+        platform_kind="simulated",
+        clocks=Clocks(train_seconds=sample.seconds, billable_seconds=sample.seconds),
+        train_clock="program",
+    )
+
+
+def verdict(true: Mapping[Arm, Sample], chosen: Arm | None, reason: str) -> str:
+    """right, wrong or undecided."""
+    in_time = [each.usd or 0.0 for each in true.values() if each.seconds <= DEADLINE_SECONDS]
+    if chosen is None:
+        return "undecided" if in_time else "right"
+    own = true[chosen]
+    meets = own.seconds <= DEADLINE_SECONDS * (1 + CLOSE)
+    if meets and (own.usd or 0.0) <= min(in_time, default=0.0) * (1 + CLOSE):
+        return "right"
+    is_open = "not ruled out" in reason or "not told apart" in reason
+    return "undecided" if meets and is_open else "wrong"
+
+
+def true_front(true: Mapping[Arm, Sample]) -> set[Arm]:
+    """The arms that no other truly beats on both."""
+    return {
+        arm
+        for arm, own in true.items()
+        if not any(
+            other.seconds <= own.seconds and (other.usd or 0.0) <= (own.usd or 0.0) and other != own
+            for other in true.values()
+        )
+    }
+
+
+def simulate(grid: str, noise: float, sweeps: int, repeats: int, share: float) -> Cell:
+    """That many sweeps over a grid; the same arguments give the same cell."""
+    true, config = truth(grid), config_of(repeats)
+    front = true_front(true)
+    generator = np.random.default_rng([sorted(GRIDS).index(grid), round(noise * 1e4)])
+    whole = repeats * sum(each.usd or 0.0 for each in true.values())
+    costs, dropped, lost = [], 0, 0
+    counted = dict.fromkeys(("right", "wrong", "undecided"), 0)
+    for _ in range(sweeps):
+        runs, passes = probe_grid(config, true, generator, noise)
+        chosen, reason = answer(config, grid, runs)
+        probes = sum(true[arm].usd or 0.0 for arm, own in runs.items() for _ in own) * share
+        check = 0.0 if chosen is None else true[chosen].usd or 0.0
+        costs.append((probes + check) / whole)
+        dropped += len(passes.dropped)
+        lost += bool(front & passes.dropped.keys())
+        counted[verdict(true, chosen, reason)] += 1
+    return Cell(
+        grid=grid,
+        noise=noise,
+        sweeps=sweeps,
+        cost_share=float(np.mean(costs)),
+        least_cost_share=min(costs),
+        most_cost_share=max(costs),
+        dropped=dropped / sweeps / len(true),
+        front_lost=lost / sweeps,
+        **{name: number / sweeps for name, number in counted.items()},
+    )
+
+
+def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
+    for grid in arguments.grids:
+        for noise in arguments.noise:
+            cell = simulate(grid, noise, arguments.sweeps, arguments.repeats, arguments.probe_share)
+            print(
+                f"{grid:<14} {noise:>5.0%} noise: cost {cell.cost_share:6.1%}"
+                f" ({cell.least_cost_share:.1%}-{cell.most_cost_share:.1%}), dropped"
+                f" {cell.dropped:5.1%} of arms, front lost {cell.front_lost:5.2%}, right"
+                f" {cell.right:6.1%}, wrong {cell.wrong:5.1%}, undecided {cell.undecided:6.1%}",
+                flush=True,
+            )
+            yield cell
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--sweeps", type=int, default=500, help="per cell; default 500")
+    parser.add_argument("--noise", type=float, nargs="+", default=NOISES)
+    parser.add_argument("--grids", nargs="+", choices=list(GRIDS), default=list(GRIDS))
+    parser.add_argument("--repeats", type=int, default=3, help="passes; default 3")
+    parser.add_argument("--probe-share", type=float, default=0.05, help="of a run's steps")
+    parser.add_argument("--output", type=Path, help="write the cells as JSON, too")
+    arguments = parser.parse_args(argv)
+    started = time.perf_counter()
+    made = list(cells(arguments))
+    settings = {
+        "repeats": arguments.repeats,
+        "probe_share": arguments.probe_share,
+        "deadline_seconds": DEADLINE_SECONDS,
+    }
+    store_result(arguments.output, started, made, **settings)
+    return 0 if all(cell.keeps_promise for cell in made) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

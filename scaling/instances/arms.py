@@ -1,0 +1,97 @@
+"""A sweep of several instance types taken apart: its arms, each type's own outcomes, and the arms
+that memory rules out.
+
+An arm is a type at a node count. docs/instance-types.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from configs.models import BenchmarkConfig
+from scaling.outcome.failure import memory_that_ran_out
+from scaling.outcome.outcome import JobOutcome
+from scaling.planning.fail_fast import reason_to_give_up
+from scaling.planning.plan import type_of_job
+
+
+class Arm(NamedTuple):
+    """A type at a node count."""
+
+    instance_type: str
+    nodes: int
+
+    @property
+    def text(self) -> str:
+        """4 x ml.g5.xlarge."""
+        return f"{self.nodes} x {self.instance_type}"
+
+
+def arms_of(config: BenchmarkConfig) -> list[Arm]:
+    """Every arm of the sweep, type by type in the config's order, counts ascending."""
+    return [
+        Arm(name, nodes) for name in config.instance_types for nodes in config.sweep.node_counts
+    ]
+
+
+def outcomes_by_type(
+    config: BenchmarkConfig, outcomes: Sequence[JobOutcome]
+) -> dict[str, list[JobOutcome]]:
+    """The outcomes of each type that has one, in the config's order; which type a job ran on, its
+    name tells. Jobs whose name tells none of the types are left out.
+    """
+    found: dict[str, list[JobOutcome]] = {name: [] for name in config.instance_types}
+    for outcome in outcomes:
+        if (name := type_of_job(config, outcome.job_name)) is not None:
+            found[name].append(outcome)
+    return {name: own for name, own in found.items() if own}
+
+
+def lacks_memory(outcome: JobOutcome) -> bool:
+    """Whether the job failed because memory ran out, as far as its reason and its log tell."""
+    if outcome.status != "Failed":
+        return False
+    return (
+        memory_that_ran_out(outcome.reason, [*outcome.log_tail, *outcome.other_log_tail])
+        is not None
+    )
+
+
+def lost_to_memory(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> dict[Arm, str]:
+    """The arms that memory rules out, and why; none in a sweep of one type.
+
+    A job that ran out of memory at N nodes rules out N and every smaller count of its type, where
+    each process holds as much or more. A larger count may fit: under a fixed global batch each
+    process holds less of it. An arm with a completed run is never ruled out.
+    """
+    lost: dict[Arm, str] = {}
+    if config.sweep.instance_types is None:
+        return lost
+    for name, own in outcomes_by_type(config, outcomes).items():
+        fits = {outcome.nodes for outcome in own if outcome.completed}
+        lacking = [outcome.nodes for outcome in own if lacks_memory(outcome)]
+        largest = max((nodes for nodes in lacking if nodes not in fits), default=0)
+        for nodes in config.sweep.node_counts:
+            if nodes > largest or nodes in fits:
+                continue
+            lost[Arm(name, nodes)] = (
+                "out of memory"
+                if nodes in lacking
+                else f"out of memory on {largest} nodes already, so not run"
+            )
+    return lost
+
+
+def types_given_up(config: BenchmarkConfig, ended: Sequence[JobOutcome]) -> dict[str, str]:
+    """The types on which the program can't run, and why: two failures in a row with the same cause
+    there, in the order in which the jobs ended; a lack of memory is none of them. Nothing in a
+    sweep of one type, which is given up as a whole.
+    """
+    if config.sweep.instance_types is None:
+        return {}
+    programs = [outcome for outcome in ended if not lacks_memory(outcome)]
+    reasons = {
+        name: reason_to_give_up(own) for name, own in outcomes_by_type(config, programs).items()
+    }
+    return {name: f"on {name} {reason}" for name, reason in reasons.items() if reason}

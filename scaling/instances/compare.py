@@ -1,0 +1,287 @@
+"""The arms of a sweep side by side: the time-cost front, and which one to run on.
+
+docs/instance-types.md. Speedup is within a type; across types time and cost alone are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from configs.models import BenchmarkConfig, RecommendationConfig
+from scaling.analysis.advice import sentence
+from scaling.analysis.counts import MeasuredCount, measured_counts, rounded
+from scaling.analysis.deadline import Deadline, deadline_clock, is_in_time
+from scaling.analysis.interval import Interval
+from scaling.analysis.parity import FinalMetric, judge_parity
+from scaling.analysis.recommend import recommend
+from scaling.analysis.rows import SummaryRow
+from scaling.analysis.verdicts import (
+    Answer,
+    JudgedCount,
+    Verdict,
+    is_comparable,
+    is_within_budget,
+    judged_count,
+)
+from scaling.formats import format_seconds, format_usd, join_words
+from scaling.instances.arms import Arm
+from scaling.instances.model import ArmChoice, Question
+
+RowsByType = Mapping[str, Sequence[SummaryRow]]
+"""Each type's summary, in the config's order; a type without an outcome is not there."""
+Key = Literal["cost", "time"]
+_WHAT: Mapping[Question, str] = {
+    "cheapest_within_deadline": "within the deadline",
+    "fastest_within_budget": "within the budget",
+    "cheapest_efficient": "of what each type's own limits recommend",
+}
+
+_NONE: Mapping[Question, str] = {
+    "cheapest_within_deadline": "No type and node count is known to meet the deadline",
+    "fastest_within_budget": "No type and node count is known to hold the budget",
+    "cheapest_efficient": "No type has a node count that is known to pass its own limits",
+}
+
+
+@dataclass(frozen=True)
+class JudgedArm:
+    """An arm with a time, against the limits that decide between the types."""
+
+    arm: Arm
+    count: MeasuredCount
+    judged: JudgedCount
+
+    @property
+    def answer(self) -> Answer:
+        return self.judged.answer
+
+    @property
+    def usd(self) -> float | None:
+        return self.count.usd
+
+    @property
+    def numbers(self) -> str:
+        """12.0 min, $3.20; cost unknown."""
+        cost = "cost unknown" if self.usd is None else format_usd(self.usd)
+        return f"{format_seconds(self.count.seconds)}, {cost}"
+
+
+def judge_arms(config: BenchmarkConfig, rows_by_type: RowsByType) -> list[JudgedArm]:
+    """Every arm with a time against deadline and budget; where neither is given, against the limits
+    of its own type's recommendation.
+    """
+    goals = config.report.recommendation
+    measured = {name: measured_counts(rows) for name, rows in rows_by_type.items()}
+    everything = [count for counts in measured.values() for count in counts]
+    deadline = None
+    if goals.deadline_seconds is not None and everything:
+        deadline = Deadline(goals.deadline_seconds, deadline_clock(everything))
+    judged = []
+    for name, counts in measured.items():
+        unlike = _unlike_main(config, rows_by_type, name)
+        own = _own_judgements(rows_by_type[name], counts, goals)
+        for count in counts:
+            verdicts = own.get(count.nodes) or (
+                is_comparable(count),
+                None if deadline is None else is_in_time(count, deadline),
+                is_within_budget(count, goals),
+            )
+            arm = Arm(name, count.nodes)
+            judged.append(JudgedArm(arm, count, judged_count(count.nodes, (unlike, *verdicts))))
+    return judged
+
+
+def _has_no_goal(goals: RecommendationConfig) -> bool:
+    return goals.deadline_seconds is None and goals.budget_usd_per_run is None
+
+
+def _own_judgements(
+    rows: Sequence[SummaryRow], counts: Sequence[MeasuredCount], goals: RecommendationConfig
+) -> dict[int, tuple[Verdict, ...]]:
+    """What the type's own recommendation says of each of its counts, where no goal decides."""
+    own = recommend(rows, goals) if len(counts) > 1 and _has_no_goal(goals) else None
+    return {} if own is None else {each.nodes: each.verdicts for each in own.judged}
+
+
+def _unlike_main(config: BenchmarkConfig, rows_by_type: RowsByType, name: str) -> Verdict | None:
+    """Why no time of the type is one to train the same model: its smallest count ended at another
+    metric than that of the first type. None: it did not, or nothing is known of it.
+    """
+    first = next(iter(rows_by_type))
+    base, own = _first_metric(rows_by_type[first]), _first_metric(rows_by_type[name])
+    if name == first or base is None or own is None:
+        return None
+    parity = judge_parity(own, [own.value], base, [base.value], config.report.parity)
+    if parity.verdict != "different":
+        return None
+    return Verdict(
+        criterion="comparable",
+        answer="fail",
+        value=own.value,
+        limit=None,
+        interval=None,
+        reason=f"its model is not that of {first}: {parity.reason}",
+    )
+
+
+def _first_metric(rows: Sequence[SummaryRow]) -> FinalMetric | None:
+    return next((row.final_metric for row in rows if row.final_metric is not None), None)
+
+
+def front_of(arms: Sequence[JudgedArm]) -> dict[Arm, bool]:
+    """Of each arm whose cost is known, whether no other beats it on train time and cost.
+
+    One beats another where it is not worse in either and better in one. An arm whose time is no
+    time to train of the same model, or no measurement, neither is on the front nor beats another.
+    """
+    points = {
+        each.arm: (rounded(each.count.seconds), rounded(each.usd))
+        for each in arms
+        if each.usd is not None
+    }
+    sound = {each.arm for each in arms if _is_sound(each)}
+    return {
+        arm: arm in sound
+        and not any(
+            other[0] <= point[0] and other[1] <= point[1] and other != point
+            for name, other in points.items()
+            if name in sound
+        )
+        for arm, point in points.items()
+    }
+
+
+def _is_sound(each: JudgedArm) -> bool:
+    return not any(
+        verdict.criterion == "comparable" and verdict.answer != "pass"
+        for verdict in each.judged.verdicts
+    )
+
+
+def beaten_for_sure(arms: Sequence[JudgedArm]) -> set[Arm]:
+    """The arms that another one beats by its whole intervals of time and cost."""
+    return {
+        each.arm
+        for each in arms
+        if any(
+            _lies_below(
+                other.count.row.train.seconds_interval, each.count.row.train.seconds_interval
+            )
+            and _lies_below(
+                other.count.row.cost_spread.interval, each.count.row.cost_spread.interval
+            )
+            for other in arms
+            if _is_sound(other)
+        )
+    }
+
+
+def _lies_below(one: Interval | None, other: Interval | None) -> bool:
+    return one is not None and other is not None and one.high < other.low
+
+
+def choose_arms(config: BenchmarkConfig, arms: Sequence[JudgedArm]) -> tuple[ArmChoice, ...]:
+    """The answers to the questions that the config asks; the first is the recommendation."""
+    goals = config.report.recommendation
+    choices: list[ArmChoice] = []
+    if goals.deadline_seconds is not None:
+        choices.append(_choose("cheapest_within_deadline", arms, arms, "cost"))
+    if goals.budget_usd_per_run is not None:
+        choices.append(_choose("fastest_within_budget", arms, arms, "time"))
+    if _has_no_goal(goals):
+        largest: dict[str, JudgedArm] = {}
+        for each in arms:
+            if each.answer == "pass":
+                largest[each.arm.instance_type] = each
+        choices.append(_choose("cheapest_efficient", list(largest.values()), arms, "cost"))
+    return tuple(choices)
+
+
+def _choose(
+    question: Question,
+    candidates: Sequence[JudgedArm],
+    arms: Sequence[JudgedArm],
+    by: Key,
+) -> ArmChoice:
+    """The first of the candidates that pass, by cost or time; `arms` are all of the sweep."""
+    passing = [each for each in candidates if each.answer == "pass"]
+    notes = []
+    if by == "cost":
+        priced = [each for each in passing if each.usd is not None]
+        unpriced = [each.arm.text for each in passing if each.usd is None]
+        if priced and unpriced:
+            notes.append(f"the cost of {join_words(unpriced)} is unknown, so ranked by time alone")
+        if passing and not priced:
+            by = "time"
+            notes.append("no cost is known, so the fastest counts")
+        passing = priced or passing
+    ranked = sorted(passing, key=lambda each: _rank(each, by))
+    chosen = ranked[0] if ranked else None
+    open_ = [
+        each
+        for each in arms
+        if each.answer == "undecided" and (chosen is None or _rank(each, by) < _rank(chosen, by))
+    ]
+    notes += [_open_text(each) for each in open_]
+    if chosen is None:
+        why = _nearest(arms)
+        return ArmChoice(
+            question=question,
+            instance_type=None,
+            nodes=None,
+            by=by,
+            reason=sentence(_NONE[question], *why, *notes),
+        )
+    alike = [each.arm.text for each in ranked[1:] if not _is_told_apart(chosen, each, by)]
+    if alike:
+        verb = "is" if len(alike) == 1 else "are"
+        notes.append(f"{join_words(alike)} {verb} not told apart from it by the intervals")
+    text = f"{chosen.arm.text} ({chosen.numbers}) is the {_word(by)} {_WHAT[question]}"
+    return ArmChoice(
+        question=question,
+        instance_type=chosen.arm.instance_type,
+        nodes=chosen.arm.nodes,
+        by=by,
+        reason=sentence(text, *notes),
+    )
+
+
+def _word(by: Key) -> str:
+    return "cheapest" if by == "cost" else "fastest"
+
+
+def _rank(each: JudgedArm, by: Key) -> tuple[float, float, int]:
+    """The least comes first; an arm without a cost last, where cost counts."""
+    usd = float("inf") if each.usd is None else rounded(each.usd)
+    seconds = rounded(each.count.seconds)
+    first, second = (usd, seconds) if by == "cost" else (seconds, usd)
+    return first, second, each.arm.nodes
+
+
+def _open_text(each: JudgedArm) -> str:
+    return f"{each.arm.text} is not ruled out: {' and '.join(each.judged.problems)}"
+
+
+def _nearest(arms: Collection[JudgedArm]) -> list[str]:
+    """What the arm lacks that is nearest to passing: the fastest one."""
+    failed = [each for each in arms if each.answer == "fail"]
+    if not failed:
+        return []
+    fastest = min(failed, key=lambda each: _rank(each, "time"))
+    return [f"at the fastest, {fastest.arm.text}, {' and '.join(fastest.judged.problems)}"]
+
+
+def _is_told_apart(one: JudgedArm, other: JudgedArm, by: Key) -> bool:
+    """Whether their intervals do not overlap; without intervals the values themselves differ."""
+    if by == "cost":
+        first, second = one.count.row.cost_spread.interval, other.count.row.cost_spread.interval
+        values = (one.usd, other.usd)
+    else:
+        first = one.count.row.train.seconds_interval
+        second = other.count.row.train.seconds_interval
+        values = (one.count.seconds, other.count.seconds)
+    if first is None or second is None:
+        return values[0] != values[1]
+    return first.high < second.low or second.high < first.low

@@ -1,0 +1,152 @@
+"""The probe design over several instance types: arms that are beaten get no further probes.
+
+docs/instance-types.md. Each pass probes every arm that is left. From the second pass on an arm is
+dropped where, by one-sided bounds, another arm is both faster and cheaper, or where it misses the
+deadline or the budget per run. The bounds are Student's t on logarithms, with the spread of all
+arms pooled; their errors are spent over arms, comparisons and passes, so that an arm which belongs
+on the time-cost front is dropped in at most 5 % of sweeps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import NamedTuple
+
+from scipy.special import stdtrit
+
+from configs.models import RecommendationConfig
+from scaling.design.sequential import LEAST_SPREAD
+from scaling.formats import format_seconds, format_usd
+from scaling.instances.arms import Arm
+
+ERROR = 0.05
+"""The largest share of sweeps in which an arm that belongs on the front may be dropped."""
+
+
+class Sample(NamedTuple):
+    """One run of an arm: its train time, and what a whole run costs; None: unknown."""
+
+    seconds: float
+    usd: float | None
+
+
+Runs = Mapping[Arm, Mapping[int, Sample | None]]
+"""Of each arm the repeats that have ended; None: it gave no time."""
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Where the probing stands. `asked`: every (arm, repeat) asked for; `missing`: those of them
+    that have not ended, () once all passes are made; `dropped`: why an arm was left out, by arm.
+    """
+
+    asked: tuple[tuple[Arm, int], ...]
+    missing: tuple[tuple[Arm, int], ...]
+    dropped: Mapping[Arm, str] = field(default_factory=dict)
+
+
+def follow_passes(
+    runs: Runs,
+    arms: Sequence[Arm],
+    repeats: int,
+    goals: RecommendationConfig,
+    lost: Collection[Arm] = (),
+) -> Passes:
+    """Go through the passes with what has ended: the same runs give the same next ones. `lost` arms
+    are asked for no more than has ended; one that gave no time in the first pass is probed no more.
+    """
+    asked: list[tuple[Arm, int]] = []
+    dropped: dict[Arm, str] = {}
+    for repeat in range(1, repeats + 1):
+        timed = [arm for arm in arms if repeat == 1 or any(runs.get(arm, {}).values())]
+        left = [arm for arm in timed if arm not in dropped]
+        now = [(arm, repeat) for arm in left if arm not in lost or repeat in runs.get(arm, {})]
+        asked += now
+        missing = tuple((arm, each) for arm, each in now if each not in runs.get(arm, {}))
+        if missing:
+            return Passes(tuple(asked), missing, dropped)
+        if 1 < repeat < repeats:
+            samples = _samples(runs, asked)
+            error = ERROR / ((repeats - 2) * len(arms) * (len(arms) + 1))
+            dropped |= find_beaten(
+                {arm: samples[arm] for arm in left if arm in samples}, goals, error
+            )
+    return Passes(tuple(asked), (), dropped)
+
+
+def _samples(runs: Runs, asked: Sequence[tuple[Arm, int]]) -> dict[Arm, list[Sample]]:
+    """What the passes so far measured; arms without any time are left out."""
+    found: dict[Arm, list[Sample]] = {}
+    for arm, repeat in asked:
+        if (sample := runs[arm][repeat]) is not None:
+            found.setdefault(arm, []).append(sample)
+    return found
+
+
+def find_beaten(
+    samples: Mapping[Arm, Sequence[Sample]], goals: RecommendationConfig, error: float
+) -> dict[Arm, str]:
+    """The arms that another one beats in time and cost, or that miss a limit, and why; each bound
+    errs with at most `error`.
+
+    To be beaten an arm must lose in both, so each comparison may err by all of it (an
+    intersection-union test: Berger, *Technometrics* 24(4), 1982, pp. 295-300).
+    """
+    times = {arm: [math.log(each.seconds) for each in own] for arm, own in samples.items()}
+    costs = {
+        arm: [math.log(each.usd) for each in own if each.usd]
+        for arm, own in samples.items()
+        if all(each.usd for each in own)
+    }
+    by_time, by_cost = _Bounds(times, error), _Bounds(costs, error)
+    found: dict[Arm, str] = {}
+    for arm in samples:
+        better = [
+            other
+            for other in samples
+            if other != arm and by_time.is_less(other, arm) and by_cost.is_less(other, arm)
+        ]
+        if better:
+            best = min(better, key=lambda other: fmean(times[other]))
+            found[arm] = f"{best.text} is faster and cheaper"
+        elif goals.deadline_seconds is not None and by_time.is_above(arm, goals.deadline_seconds):
+            found[arm] = f"slower than the deadline of {format_seconds(goals.deadline_seconds)}"
+        elif goals.budget_usd_per_run is not None and by_cost.is_above(
+            arm, goals.budget_usd_per_run
+        ):
+            found[arm] = f"dearer than the budget of {format_usd(goals.budget_usd_per_run)}"
+    return found
+
+
+class _Bounds:
+    """One-sided bounds of the means of logarithms, their spread pooled over all arms."""
+
+    def __init__(self, logs: Mapping[Arm, Sequence[float]], error: float) -> None:
+        self._logs = logs
+        freedom = sum(len(values) - 1 for values in logs.values())
+        squares = math.fsum(
+            (value - fmean(values)) ** 2 for values in logs.values() for value in values
+        )
+        self._reach = (
+            math.inf
+            if freedom < 1
+            else float(stdtrit(freedom, 1 - error))
+            * max(LEAST_SPREAD, math.sqrt(squares / freedom))
+        )
+
+    def is_less(self, arm: Arm, other: Arm) -> bool:
+        """Whether the arm's mean lies below the other's, beyond doubt."""
+        if arm not in self._logs or other not in self._logs:
+            return False
+        mine, its = self._logs[arm], self._logs[other]
+        return fmean(mine) + self._reach * math.sqrt(1 / len(mine) + 1 / len(its)) < fmean(its)
+
+    def is_above(self, arm: Arm, limit: float) -> bool:
+        """Whether the arm's mean lies above the limit, beyond doubt."""
+        values = self._logs.get(arm)
+        if values is None:
+            return False
+        return fmean(values) - self._reach / math.sqrt(len(values)) > math.log(limit)

@@ -1,0 +1,96 @@
+"""What report.json says of a sweep of several instance types: its arms side by side, and which one
+to run on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field
+
+from scaling.analysis.cost import Price
+from scaling.analysis.interval import Interval
+from scaling.analysis.verdicts import Answer
+from scaling.parts import Part
+
+Question = Literal["cheapest_within_deadline", "fastest_within_budget", "cheapest_efficient"]
+
+
+class ArmRow(Part):
+    """One instance type at one node count."""
+
+    instance_type: str
+    nodes: int = Field(description="N, nodes per job.")
+    n: int = Field(description="Used runs.")
+    n_failed: int = Field(description="Attempts that failed or were stopped.")
+    n_projected: int = Field(description="Used runs whose time is projected from a probe.")
+    train_seconds: float | None = Field(description="Median train time; null: none is known.")
+    train_interval: Interval | None = Field(description="95 % interval of it.")
+    total_usd: float | None = Field(
+        description="Median cost of a run, warm pool included; null: unknown."
+    )
+    total_usd_interval: Interval | None = Field(description="95 % interval of it.")
+    usd_per_hour: float | None = Field(description="Price of a node; null: unknown.")
+    speedup: float | None = Field(description="Over the smallest measured count of its own type.")
+    efficiency: float | None = Field(description="Within its own type.")
+    world_size: int | None = Field(description="Processes over all nodes, as planned.")
+    global_batch_size: int | None = Field(description="Samples per optimiser step, as planned.")
+    per_replica_batch_size: int | None = Field(
+        description="Samples per process and (micro-)step, as planned."
+    )
+    learning_rate: float | None = Field(description="Learning rate, as planned.")
+    answer: Answer | None = Field(
+        description=(
+            "Against deadline and budget, by the prediction bounds of the next run; without either"
+            " by the limits of its own type's recommendation. Null: it has no time."
+        )
+    )
+    reason: str | None = Field(
+        description="Why it does not pass, why it has no time, or why no further probe was made."
+    )
+    on_front: bool | None = Field(
+        description=(
+            "Whether no other arm beats it on both train time and cost; null: one is unknown."
+        )
+    )
+    beaten_for_sure: bool = Field(
+        description="Whether another arm's whole intervals of time and cost lie below its own."
+    )
+
+
+class ArmChoice(Part):
+    """The arm that answers a question, or none."""
+
+    question: Question = Field(
+        description=(
+            "cheapest_within_deadline: of all arms that meet the deadline (and the budget);"
+            " fastest_within_budget: of all that hold the budget (and meet the deadline);"
+            " cheapest_efficient: of the counts that each type's own recommendation names."
+        )
+    )
+    instance_type: str | None = Field(description="null: no arm answers it.")
+    nodes: int | None
+    by: Literal["cost", "time"] = Field(
+        description="What it is the least of; time where no cost is known."
+    )
+    reason: str = Field(description="One sentence: why this one, or why none.")
+
+
+class InstanceComparison(Part):
+    """Every arm of the sweep, and the answers."""
+
+    instance_types: tuple[str, ...] = Field(description="In the config's order.")
+    main: str = Field(description="The type that the rest of this report is about.")
+    arms: tuple[ArmRow, ...] = Field(description="By type in that order, counts ascending.")
+    answers: tuple[ArmChoice, ...] = Field(description="The first is the recommendation.")
+    prices: Mapping[str, Price] = Field(description="By instance type.")
+    points_asked: int = Field(description="Points that the design asked for.")
+    points_done: int = Field(description="Those of them with a completed run.")
+
+    @property
+    def front(self) -> list[ArmRow]:
+        """The arms on the time-cost front, the fastest first."""
+        return sorted(
+            (arm for arm in self.arms if arm.on_front), key=lambda arm: arm.train_seconds or 0.0
+        )

@@ -1,0 +1,163 @@
+"""How far a sweep of any design and any number of instance types is: what it has asked for, and
+what comes next.
+
+A pure function of the outcomes so far, so that a resumed sweep goes on as the first run would have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from configs.catalogue import load_catalogue
+from configs.models import BenchmarkConfig
+from scaling.analysis.cost import price_of
+from scaling.analysis.rows import SummaryRow
+from scaling.analysis.speedup import Run, summarise_runs
+from scaling.design.of_sweep import progress_of
+from scaling.design.probe import check_repeat
+from scaling.design.sequential import CountAnswer, Progress
+from scaling.formats import counted, join_words
+from scaling.instances.arms import Arm, arms_of, lost_to_memory, outcomes_by_type
+from scaling.instances.compare import choose_arms, judge_arms
+from scaling.instances.design import Passes, Sample, follow_passes
+from scaling.outcome.outcome import JobOutcome
+from scaling.planning.plan import Key, pairs_repeats, repeats_share_seeds, type_of_job
+
+
+@dataclass(frozen=True)
+class SweepProgress:
+    """Where a sweep stands that decides on its next jobs by those before.
+
+    `asked`: all that it has asked for so far; `next_keys`: those of them that have not ended, ()
+    where it is done. `answers`: of a sequential sweep; `dropped`: arms of several types that get no
+    further probe, and why; `reason`: why the next points are the next, or why there are none.
+    """
+
+    asked: tuple[Key, ...]
+    next_keys: tuple[Key, ...]
+    reason: str
+    answers: tuple[CountAnswer, ...] = ()
+    dropped: Mapping[Arm, str] = field(default_factory=dict)
+
+    def of_type(self, instance_type: str) -> Progress:
+        """What of it is about that type."""
+        asked, left = (
+            tuple((key.nodes, key.repeat) for key in keys if key.instance_type == instance_type)
+            for keys in (self.asked, self.next_keys)
+        )
+        return Progress(asked, left, (), self.reason)
+
+
+def sweep_progress(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> SweepProgress | None:
+    """By the outcomes of the points that have ended; None of a full sweep, which asks for all."""
+    if config.sweep.instance_types is not None and config.sweep.design == "probe":
+        return _probe_types(config, outcomes)
+    progress = progress_of(config, outcomes)
+    if progress is None:
+        return None
+    name = config.training.instance_type
+    return SweepProgress(
+        tuple(Key(name, *point) for point in progress.points),
+        tuple(Key(name, *point) for point in progress.next_points),
+        progress.reason,
+        progress.answers,
+    )
+
+
+def asked_keys(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> list[Key]:
+    """Every point that the design has asked for by these outcomes, without those that memory rules
+    out where another arm has a result: that they don't fit is the answer.
+    """
+    progress = sweep_progress(config, outcomes)
+    if progress is not None:
+        asked = list(progress.asked)
+    else:
+        repeats = range(1, config.sweep.repeats + 1)
+        asked = [Key(*arm, repeat) for arm in arms_of(config) for repeat in repeats]
+    if not any(outcome.completed for outcome in outcomes):
+        return asked
+    lost = lost_to_memory(config, outcomes)
+    return [key for key in asked if Arm(key.instance_type, key.nodes) not in lost]
+
+
+def keys_done(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> set[Key]:
+    """The points with a completed run."""
+    return {key for outcome in outcomes if outcome.completed and (key := key_of(config, outcome))}
+
+
+def key_of(config: BenchmarkConfig, outcome: JobOutcome) -> Key | None:
+    """Which point a job was of; None where its name tells a type that the config has not."""
+    name = config.training.instance_type
+    if config.sweep.instance_types is not None:
+        name = type_of_job(config, outcome.job_name) or ""
+    return Key(name, outcome.nodes, outcome.repeat) if name else None
+
+
+def _probe_types(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> SweepProgress:
+    """All arms are probed, those that are beaten no further; then a whole job checks the answer."""
+    rows_by_type: dict[str, tuple[SummaryRow, ...]] = {}
+    runs: dict[Arm, dict[int, Sample | None]] = {}
+    for name, own in outcomes_by_type(config, outcomes).items():
+        rows, own_runs = _summarise(config.of_type(name), own)
+        rows_by_type[name] = rows
+        for run in own_runs:
+            known = runs.setdefault(Arm(name, run.outcome.nodes), {})
+            known[run.outcome.repeat] = _sample(run) or known.get(run.outcome.repeat)
+    lost = lost_to_memory(config, outcomes)
+    goals, repeats = config.report.recommendation, config.sweep.repeats
+    passes = follow_passes(runs, arms_of(config), repeats, goals, lost)
+    asked = tuple(Key(*arm, repeat) for arm, repeat in passes.asked)
+    missing = tuple(Key(*arm, repeat) for arm, repeat in passes.missing)
+    if missing:
+        return SweepProgress(asked, missing, _pass_text(passes), dropped=passes.dropped)
+    check, reason = _check(config, rows_by_type)
+    if check is None:
+        return SweepProgress(asked, (), reason, dropped=passes.dropped)
+    left = () if check.repeat in runs.get(Arm(check.instance_type, check.nodes), {}) else (check,)
+    return SweepProgress((*asked, check), left, reason, dropped=passes.dropped)
+
+
+def _summarise(
+    config: BenchmarkConfig, outcomes: Sequence[JobOutcome]
+) -> tuple[tuple[SummaryRow, ...], list[Run]]:
+    """The rows of one type, at the catalogue's price."""
+    instance = load_catalogue().get(config.training.instance_type)
+    return summarise_runs(
+        outcomes,
+        price_of(instance, config.platform.region),
+        parity=config.report.parity,
+        paired=pairs_repeats(config),
+        same_seeds=repeats_share_seeds(config),
+    )
+
+
+def _sample(run: Run) -> Sample | None:
+    if not run.used or not run.train_seconds:
+        return None
+    return Sample(run.train_seconds, run.whole_run_costs.total_usd)
+
+
+def _pass_text(passes: Passes) -> str:
+    repeat = passes.missing[0][1]
+    if repeat == 1:
+        return "every instance type is probed at every node count first"
+    if not passes.dropped:
+        return f"pass {repeat}: no arm is known to be beaten"
+    dropped = [f"{arm.text} ({why})" for arm, why in passes.dropped.items()]
+    return f"pass {repeat}: {counted(len(dropped), 'arm')} dropped: {join_words(dropped)}"
+
+
+def _check(
+    config: BenchmarkConfig, rows_by_type: Mapping[str, Sequence[SummaryRow]]
+) -> tuple[Key | None, str]:
+    """(the point that a whole job checks, why that one); None: none is to be checked."""
+    if not any(row.n_projected for rows in rows_by_type.values() for row in rows):
+        return None, "no time is projected, so that there is nothing to check"
+    choice = choose_arms(config, judge_arms(config, rows_by_type))[0]
+    if choice.instance_type is None or choice.nodes is None:
+        return None, "no instance type is recommended, so that none is checked"
+    arm = Arm(choice.instance_type, choice.nodes)
+    return Key(*arm, check_repeat(config)), (
+        f"{choice.reason.removesuffix('.')}; one whole job on {arm.text} checks it"
+    )

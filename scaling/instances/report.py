@@ -1,0 +1,249 @@
+"""The report of a sweep of any number of instance types.
+
+Of several types each has a report of its own, as if it had been measured alone; the sweep's is that
+of the recommended type with the comparison of all (`instances`) and the other types' attempts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from configs.models import BenchmarkConfig
+from scaling.analysis.cost import Price
+from scaling.analysis.rows import SummaryRow
+from scaling.formats import counted, format_seconds, format_usd, join_words
+from scaling.instances.arms import Arm, arms_of, lost_to_memory, outcomes_by_type, types_given_up
+from scaling.instances.compare import (
+    JudgedArm,
+    beaten_for_sure,
+    choose_arms,
+    front_of,
+    judge_arms,
+)
+from scaling.instances.model import ArmChoice, ArmRow, InstanceComparison
+from scaling.instances.progress import asked_keys, keys_done, sweep_progress
+from scaling.outcome.outcome import JobOutcome
+from scaling.planning.plan import SweepPlan
+from scaling.report.build import analyse
+from scaling.report.headline import qualified
+from scaling.report.model import ScalingReport, SweepCosts
+from scaling.secrets import hide_in_config
+
+Reports = Mapping[str, ScalingReport]
+"""Each type's own report, in the config's order; a type without an outcome is not there."""
+
+
+def analyse_sweep(
+    sweep_id: str,
+    config: BenchmarkConfig,
+    plan: SweepPlan,
+    outcomes: Sequence[JobOutcome],
+    prices: Mapping[str, Price],
+    provenance: Mapping[str, Any],
+    generated_at: datetime,
+) -> tuple[ScalingReport, Reports]:
+    """The sweep's report, and of several types each one's own. `prices` are by type.
+
+    Raises ValueError without outcomes, MixedOutcomesError where those of a type don't compare.
+    """
+    if config.sweep.instance_types is None:
+        price = prices[config.training.instance_type]
+        return analyse(sweep_id, config, plan, outcomes, price, provenance, generated_at), {}
+    progress = sweep_progress(config, outcomes)
+    reports = {
+        name: analyse(
+            sweep_id,
+            config.of_type(name),
+            plan.by_type[name],
+            own,
+            prices[name],
+            provenance,
+            generated_at,
+            progress=None if progress is None else progress.of_type(name),
+        )
+        for name, own in outcomes_by_type(config, outcomes).items()
+    }
+    if not reports:
+        raise ValueError(f"sweep {sweep_id}: no outcome to report, not one job was accepted")
+    return _together(config, plan, outcomes, prices, reports), reports
+
+
+def _together(
+    config: BenchmarkConfig,
+    plan: SweepPlan,
+    outcomes: Sequence[JobOutcome],
+    prices: Mapping[str, Price],
+    reports: Reports,
+) -> ScalingReport:
+    judged = judge_arms(config, {name: report.summary for name, report in reports.items()})
+    answers = choose_arms(config, judged)
+    main = answers[0].instance_type or config.training.instance_type
+    if main not in reports:
+        main = next(iter(reports))
+    own = reports[main]
+    others = [report for name, report in reports.items() if name != main]
+    comparison = InstanceComparison(
+        instance_types=config.instance_types,
+        main=main,
+        arms=tuple(_arm_rows(config, plan, outcomes, reports, judged)),
+        answers=answers,
+        prices=dict(prices),
+        points_asked=len(asked_keys(config, outcomes)),
+        points_done=len(keys_done(config, outcomes) & set(asked_keys(config, outcomes))),
+    )
+    return own.model_copy(
+        update={
+            "headline": _headline(own, comparison, len(outcomes)),
+            "config": hide_in_config(config),
+            "costs": _all_costs([report.costs for report in reports.values()]),
+            "instances": comparison,
+            "other_points": tuple(point for report in others for point in report.points),
+            "caveats": tuple(_caveats(config, outcomes, own, reports, comparison)),
+        }
+    )
+
+
+def _arm_rows(
+    config: BenchmarkConfig,
+    plan: SweepPlan,
+    outcomes: Sequence[JobOutcome],
+    reports: Reports,
+    judged: Sequence[JudgedArm],
+) -> Iterator[ArmRow]:
+    by_arm = {each.arm: each for each in judged}
+    front, beaten = front_of(judged), beaten_for_sure(judged)
+    progress = sweep_progress(config, outcomes)
+    ruled_out = {} if progress is None else dict(progress.dropped)
+    ruled_out |= lost_to_memory(config, outcomes)
+    rows = {Arm(name, row.nodes): row for name, report in reports.items() for row in report.summary}
+    for arm in arms_of(config):
+        row, own = rows.get(arm), by_arm.get(arm)
+        point = next(
+            each for each in plan.by_type[arm.instance_type].points if each.nodes == arm.nodes
+        )
+        yield ArmRow(
+            instance_type=arm.instance_type,
+            nodes=arm.nodes,
+            n=0 if row is None else row.n,
+            n_failed=0 if row is None else row.n_failed,
+            n_projected=0 if row is None else row.n_projected,
+            train_seconds=None if row is None else row.train.seconds,
+            train_interval=None if row is None else row.train.seconds_interval,
+            total_usd=None if row is None else row.costs.total_usd,
+            total_usd_interval=None if row is None else row.cost_spread.interval,
+            usd_per_hour=plan.by_type[arm.instance_type].usd_per_hour,
+            speedup=None if row is None else row.train.speedup,
+            efficiency=None if row is None else row.train.efficiency,
+            world_size=point.world_size,
+            global_batch_size=point.global_batch_size,
+            per_replica_batch_size=point.per_replica_batch_size,
+            learning_rate=point.learning_rate,
+            answer=None if own is None else own.answer,
+            reason=_reason(own, row, ruled_out.get(arm)),
+            on_front=front.get(arm),
+            beaten_for_sure=arm in beaten,
+        )
+
+
+def _reason(own: JudgedArm | None, row: SummaryRow | None, ruled_out: str | None) -> str | None:
+    if ruled_out is not None:
+        return ruled_out
+    if own is not None:
+        return " and ".join(own.judged.problems) or None
+    if row is None or not row.n:
+        return "not run" if row is None or not row.n_failed else "no run completed"
+    return "no program gave a train time of its own"
+
+
+def _headline(own: ScalingReport, comparison: InstanceComparison, jobs: int) -> str:
+    """Which type and how many nodes, its time and cost, what the alternatives are, and how many
+    jobs did not complete.
+    """
+    chosen = comparison.answers[0]
+    text = qualified(own.platform.kind, _advice(chosen, is_real=own.platform.kind == "aws"))
+    front = comparison.front
+    if len(front) > 1:
+        text += (
+            f"; {len(front)} of {len(comparison.arms)} combinations are on the"
+            f" time-cost front, from {_arm_text(front[0])} to {_arm_text(front[-1])}"
+        )
+    if any(arm.n_projected for arm in comparison.arms):
+        check = own.check
+        text += "; projected from probes, " + (
+            f"checked by a whole run: {check.text}" if check is not None else "not checked"
+        )
+    failed = sum(arm.n_failed for arm in comparison.arms)
+    if failed:
+        text += f"; {failed} of {counted(jobs, 'job')} did not complete"
+    return text + "."
+
+
+def _advice(chosen: ArmChoice, is_real: bool) -> str:
+    """Run it on 2 x ml.g5.xlarge (3 min, $4.00), the cheapest within the deadline."""
+    reason = chosen.reason.removesuffix(".")
+    if chosen.instance_type is None:
+        return reason
+    arm, _, why = reason.partition(" is the ")
+    return f"Run it on {arm}, the {why}" if is_real else f"{arm} is the best choice, the {why}"
+
+
+def _arm_text(arm: ArmRow) -> str:
+    """8 x ml.g5.xlarge (3 min, $4.00)."""
+    numbers = f"{format_seconds(arm.train_seconds)}, {format_usd(arm.total_usd)}"
+    return f"{Arm(arm.instance_type, arm.nodes).text} ({numbers})"
+
+
+def _all_costs(costs: Sequence[SweepCosts]) -> SweepCosts:
+    """What the whole sweep cost, over all its types."""
+    return SweepCosts(
+        spent_usd=_sum(each.spent_usd for each in costs),
+        warm_pool_usd=_sum(each.warm_pool_usd for each in costs),
+        attempts_without_cost=sum(each.attempts_without_cost for each in costs),
+        attempts_with_given_cost=sum(each.attempts_with_given_cost for each in costs),
+    )
+
+
+def _sum(values: Iterator[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _caveats(
+    config: BenchmarkConfig,
+    outcomes: Sequence[JobOutcome],
+    own: ScalingReport,
+    reports: Reports,
+    comparison: InstanceComparison,
+) -> Iterator[str]:
+    """What limits the comparison, then the main type's own caveats, then those of the others that
+    differ, each with its type.
+    """
+    yield (
+        "Speedup and efficiency are within an instance type, over its own smallest count; across"
+        " types time and cost alone are compared."
+    )
+    if unpriced := [
+        name for name, price in comparison.prices.items() if price.usd_per_hour is None
+    ]:
+        yield (
+            f"No price is known for {join_words(unpriced)}: compared by time alone, and on no"
+            " time-cost front."
+        )
+    lost = lost_to_memory(config, outcomes)
+    if lost:
+        arms = join_words(arm.text for arm in lost)
+        yield f"Memory rules out {arms}; a smaller batch per process may fit."
+    by_end = sorted(outcomes, key=lambda outcome: outcome.created_at or "")
+    for reason in types_given_up(config, by_end).values():
+        yield f"{reason[0].upper()}{reason[1:]}, so that nothing more was tried there."
+    if absent := [name for name in config.instance_types if name not in reports]:
+        yield f"No job ran on {join_words(absent)}."
+    clocks = {report.train_clock for report in reports.values() if report.train_clock}
+    if len(clocks) > 1:
+        yield f"The types' train times are on different clocks ({join_words(sorted(clocks))})."
+    yield from own.caveats
+    for name, report in reports.items():
+        if report is not own:
+            yield from (f"{name}: {each}" for each in report.caveats if each not in own.caveats)

@@ -1,0 +1,155 @@
+"""The two plots of a sweep of several instance types: train time over nodes, and cost against train
+time with the time-cost front. Each has one curve per type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scaling.formats import format_seconds, format_usd
+from scaling.instances.arms import Arm
+from scaling.instances.model import ArmRow, InstanceComparison
+from scaling.report.model import ScalingReport
+from scaling.report.plots.canvas import (
+    COLOURS,
+    DASHED,
+    Drawing,
+    begin,
+    finish,
+    mark,
+    set_node_ticks,
+)
+from scaling.report.plots.cost import set_time_cost_axes, tick_text, time_ticks
+from scaling.report.tables.instances import of_all_types
+
+# Told apart by shape as well as by colour.
+_STYLES = tuple(
+    zip(
+        ("accent", "starting", "downloading", "uploading", "bad", "pending", "ink", "muted"),
+        ("o", "s", "^", "D", "v", "P", "X", "*"),
+        strict=True,
+    )
+)
+
+
+def draw_types(report: ScalingReport, comparison: InstanceComparison) -> Drawing | None:
+    """Train time over nodes, both logarithmic; None where no arm has a time."""
+    timed = [arm for arm in comparison.arms if arm.train_seconds is not None]
+    if not timed:
+        return None
+    drawing = begin("types", "Train time by nodes", of_all_types(report), report.policy_label)
+    for name, (colour, shape) in zip(comparison.instance_types, _STYLES, strict=False):
+        own = [arm for arm in timed if arm.instance_type == name]
+        _draw_curve(
+            drawing,
+            [(arm.nodes, arm.train_seconds or 0.0, arm) for arm in own],
+            name,
+            colour,
+            shape,
+        )
+    _set_time_axis(drawing, [arm.train_seconds or 0.0 for arm in timed])
+    set_node_ticks(drawing, sorted({arm.nodes for arm in timed}))
+    finish(drawing, "nodes", "train time (log scale)", legend_columns=2)
+    drawing.numbers = "; ".join(_describe(arm) for arm in timed)
+    drawing.caption = "One curve per instance type; speedup is within a type. Lower is faster."
+    return drawing
+
+
+def draw_frontier(report: ScalingReport, comparison: InstanceComparison) -> Drawing | None:
+    """Cost against train time; None where no arm has both."""
+    known = [
+        arm
+        for arm in comparison.arms
+        if arm.train_seconds is not None and arm.total_usd is not None
+    ]
+    if not known:
+        return None
+    drawing = begin(
+        "frontier", "Run cost against train time", of_all_types(report), report.policy_label
+    )
+    front = [(arm.train_seconds or 0.0, arm.total_usd or 0.0) for arm in comparison.front]
+    if front:
+        drawing.axes.plot(
+            [seconds for seconds, _ in front],
+            [usd for _, usd in front],
+            color=COLOURS["muted"],
+            linewidth=5,
+            alpha=0.35,
+            solid_capstyle="round",
+            label="time-cost front",
+        )
+    for name, (colour, shape) in zip(comparison.instance_types, _STYLES, strict=False):
+        own = [arm for arm in known if arm.instance_type == name]
+        points = [(arm.train_seconds or 0.0, arm.total_usd or 0.0, arm) for arm in own]
+        _draw_curve(drawing, points, name, colour, shape)
+        for seconds, usd, arm in points:
+            drawing.axes.annotate(
+                f"{arm.nodes}",
+                (seconds, usd),
+                color=COLOURS["ink"],
+                fontsize=10,
+                textcoords="offset points",
+                xytext=(6, 6),
+            )
+    set_time_cost_axes(
+        drawing,
+        [arm.train_seconds or 0.0 for arm in known],
+        [arm.total_usd or 0.0 for arm in known],
+        format_usd,
+    )
+    finish(drawing, "train time (log scale)", "run cost, USD", legend_columns=2)
+    drawing.numbers = "; ".join(_describe(arm) for arm in known)
+    drawing.caption = (
+        "Time-cost front: nothing else is both faster and cheaper. The numbers are node counts."
+        + _not_drawn(comparison)
+    )
+    return drawing
+
+
+def _draw_curve(
+    drawing: Drawing,
+    points: Sequence[tuple[float, float, ArmRow]],
+    name: str,
+    colour: str,
+    shape: str,
+) -> None:
+    """One type's line with its markers; nothing where it has none."""
+    if not points:
+        return
+    drawing.axes.plot(
+        [x for x, _, _ in points],
+        [y for _, y, _ in points],
+        color=COLOURS[colour],
+        linewidth=1.6,
+        linestyle=DASHED if all(arm.n_projected for _, _, arm in points) else "-",
+        marker=shape,
+        label=name,
+    )
+    for x, y, arm in points:
+        mark(drawing, x, y, _describe(arm), marker=shape, color=COLOURS[colour])
+
+
+def _describe(arm: ArmRow) -> str:
+    """4 x ml.g5.xlarge: 3 min, $2.00, on the front."""
+    parts = [format_seconds(arm.train_seconds)]
+    parts += [format_usd(arm.total_usd)] if arm.total_usd is not None else []
+    parts += ["projected"] if arm.n_projected else []
+    parts += ["on the front"] if arm.on_front else []
+    return f"{Arm(arm.instance_type, arm.nodes).text}: {', '.join(parts)}"
+
+
+def _not_drawn(comparison: InstanceComparison) -> str:
+    unpriced = [name for name, price in comparison.prices.items() if price.usd_per_hour is None]
+    return f" Not drawn, without a price: {', '.join(unpriced)}." if unpriced else ""
+
+
+def _set_time_axis(drawing: Drawing, seconds: Sequence[float]) -> None:
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    axis = drawing.axes.yaxis
+    drawing.axes.set_yscale("log", base=2)
+    least, most = min(seconds), max(seconds)
+    drawing.axes.set_ylim(least / 1.3, most * 1.3)
+    axis.set_major_locator(FixedLocator(time_ticks(least, most)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: tick_text(value)))
+    axis.set_minor_locator(NullLocator())

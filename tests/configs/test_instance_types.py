@@ -1,0 +1,54 @@
+"""sweep.instance_types in a config: what is refused, and that others keep their digests."""
+
+from __future__ import annotations
+
+import pytest
+
+from configs.load import ConfigError
+from configs.sweep import SweepConfig
+from scaling.names import config_digest
+
+SMALL, MEDIUM = "ml.local.small", "ml.local.medium"
+
+
+@pytest.mark.parametrize(
+    ("sweep", "words"),
+    [
+        ({"instance_types": [SMALL]}, "at least 2 items"),
+        ({"instance_types": [SMALL, SMALL]}, "repeat one; name each once"),
+        ({"instance_types": [SMALL, "ml.nothing.large"]}, "sweep.instance_types.1: instance type"),
+        ({"instance_types": [MEDIUM, "ml.local.large"]}, "without training.instance_type"),
+        (
+            {"instance_types": [SMALL, MEDIUM], "design": "sequential", "repeats": 3},
+            "decides between the node counts of one type; set design: probe",
+        ),
+        ({"instance_types": [SMALL, MEDIUM], "repeats": 50, "node_counts": list(range(1, 30))},
+         "2 types x 29 node counts x 50 repeats are 2900 jobs"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(make_config, sweep, words):
+    with pytest.raises(ConfigError, match=words):
+        make_config(sweep=sweep, training={"instance_type": SMALL})
+
+
+def test_a_config_of_one_type_keeps_its_digest(make_config):
+    config = make_config()
+    assert "instance_types" not in config.model_dump(mode="json")["sweep"]
+    assert config_digest(config) == config_digest(make_config(sweep={"instance_types": None}))
+
+
+def test_another_type_is_another_sweep(make_config):
+    one = make_config(training={"instance_type": SMALL})
+    two = make_config(sweep={"instance_types": [SMALL, MEDIUM]}, training={"instance_type": SMALL})
+    assert config_digest(one) != config_digest(two)
+    assert config_digest(two.of_type(SMALL)) == config_digest(one)
+    assert one.of_type(MEDIUM) is one and two.of_type(None) is two
+    assert two.of_type(MEDIUM).training.instance_type == MEDIUM
+    assert (one.instance_types, two.instance_types) == ((SMALL,), (SMALL, MEDIUM))
+
+
+def test_jobs_are_counted_over_the_types():
+    sweep = SweepConfig(node_counts=(1, 2), repeats=3, instance_types=("a", "b"))
+    assert sweep.most_jobs == 12
+    probing = SweepConfig(node_counts=(1, 2), repeats=3, instance_types=("a", "b"), design="probe")
+    assert probing.most_jobs == 13

@@ -1,0 +1,128 @@
+"""sweep.instance_types through the whole flow: jobs of each type, one report, each type's own."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from configs.models import BenchmarkConfig
+from flows.report import report_sweep
+from flows.scaling_benchmark import scaling_benchmark
+from infra.local.interfaces import JobSpec, Node
+from scaling import names
+from tests.flows.conftest import train
+from tests.flows.designs.test_probe_sweep import events_of
+from tests.flows.simulated_sweep import measure
+
+pytestmark = pytest.mark.usefixtures("prefect")
+Configs = Callable[..., BenchmarkConfig]
+SMALL, MEDIUM = "ml.local.small", "ml.local.medium"
+TYPES = {"instance_types": [SMALL, MEDIUM], "node_counts": [1, 2], "max_parallel_jobs": 4}
+MODEL = {"noise_sigma": 0.0, "serial_share": 0.0, "gradient_bytes": 1e6}
+OUT_OF_MEMORY = "AlgorithmError: RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"
+
+
+def jobs_of(served: SimpleNamespace, sweep: str) -> list[tuple[str, str]]:
+    """(n1a-r1-a1, instance type) of every job of the sweep that the platform knows, sorted."""
+    pages = served.sagemaker.get_paginator("list_training_jobs").paginate(NameContains=sweep)
+    found = [job["TrainingJobName"] for page in pages for job in page["TrainingJobSummaries"]]
+    described = [served.sagemaker.describe_training_job(TrainingJobName=name) for name in found]
+    return sorted(
+        (
+            str(names.short_job_name(one["TrainingJobName"])),
+            one["ResourceConfig"]["InstanceType"],
+        )
+        for one in described
+    )
+
+
+def test_every_type_at_every_count_and_one_report(
+    simulated: Callable[..., Any], sweep_config: Configs, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="nodesweep.sweep")
+    with simulated(model=MODEL) as served:
+        config = sweep_config(served, sweep=TYPES)
+        result = scaling_benchmark(config)
+        assert jobs_of(served, result.sweep_id) == [
+            ("n1a-r1-a1", SMALL),
+            ("n1b-r1-a1", MEDIUM),
+            ("n2a-r1-a1", SMALL),
+            ("n2b-r1-a1", MEDIUM),
+        ]
+        resumed = scaling_benchmark(config, sweep_id=result.sweep_id, resume=True)
+        assert len(jobs_of(served, result.sweep_id)) == 4
+        again, folder = report_sweep(result.sweep_id, config)
+    assert (result.planned_points, result.missing_points, resumed.missing_points) == (4, 0, 0)
+    [planned, _] = events_of(caplog, "sweep-planned")
+    assert [(fact["instance_type"], fact["letter"]) for fact in planned.facts["points"]] == [
+        (SMALL, "a"),
+        (MEDIUM, "b"),
+        (SMALL, "a"),
+        (MEDIUM, "b"),
+    ]
+    written = json.loads((folder / "report.json").read_text())
+    assert written["headline"] == again.headline
+    assert [(arm["instance_type"], arm["nodes"]) for arm in written["instances"]["arms"]] == [
+        (SMALL, 1),
+        (SMALL, 2),
+        (MEDIUM, 1),
+        (MEDIUM, 2),
+    ]
+    for name in (SMALL, MEDIUM):
+        own = json.loads((folder / name / "report.json").read_text())
+        assert own["platform"]["instance_type"] == name and len(own["points"]) == 2
+
+
+def test_what_does_not_fit_in_memory_fails_alone(
+    served: SimpleNamespace, pipeline_config: Configs
+) -> None:
+    def lacking(job: JobSpec, node: Node, say: Any, stop: threading.Event) -> None:
+        if (job.instance_type, job.instance_count) == (SMALL, 1):
+            raise ValueError(OUT_OF_MEMORY)
+        train(job, node, say, stop)
+
+    served.engine.programs['"lacking"'] = lacking
+    config = pipeline_config(
+        "lacking", sweep={**TYPES, "repeats": 2, "max_parallel_jobs": 1, "order": "ascending"}
+    )
+    result = scaling_benchmark(config)
+    kept = [name for name, _ in jobs_of(served, result.sweep_id)]
+    assert kept == sorted(
+        ["n1a-r1-a1", *(f"n{arm}-r{repeat}-a1" for arm in ("1b", "2a", "2b") for repeat in (1, 2))]
+    )
+    assert (result.planned_points, result.missing_points) == (6, 0)
+    arm = result.report.instances.arms[0]
+    assert (arm.n, arm.n_failed, arm.reason) == (0, 1, "out of memory")
+    resumed = scaling_benchmark(config, sweep_id=result.sweep_id, resume=True)
+    assert (resumed.missing_points, len(jobs_of(served, result.sweep_id))) == (0, 7)
+
+
+def test_probes_of_types_drop_what_misses_the_deadline_and_check_the_answer(
+    simulated: Callable[..., Any], sweep_config: Configs, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="nodesweep.sweep")
+    with simulated(model={**MODEL, "noise_sigma": 0.002}) as served:
+        config = sweep_config(served, sweep={**TYPES, "design": "probe", "repeats": 3})
+        goals = config.report.recommendation.model_copy(update={"deadline_seconds": 550.0})
+        report = config.report.model_copy(update={"recommendation": goals})
+        result = measure(config.model_copy(update={"report": report}))
+        ran = [name for name, _ in jobs_of(served, result.sweep_id)]
+    # one node takes 600 s, two take 300 s; both types are as fast on this platform
+    assert [name for name in ran if name.startswith("n1")] == [
+        "n1a-r1-a1", "n1a-r2-a1", "n1b-r1-a1", "n1b-r2-a1"
+    ]  # fmt: skip
+    assert len([name for name in ran if name.startswith("n2")]) == 7
+    assert result.missing_points == 0
+    told = [event.text for event in events_of(caplog, "sweep-decided")]
+    assert told[0] == "4 jobs next: every instance type is probed at every node count first"
+    assert told[2].startswith(
+        "2 jobs next: pass 3: 2 arms dropped: 1 x ml.local.small (slower than"
+    )
+    assert told[3].startswith("1 job next: 2 x ml.local.") and told[3].endswith(" checks it")
+    assert "checked by a whole run" in result.report.headline

@@ -1,0 +1,175 @@
+"""Which arm answers which question, and what is on the time-cost front."""
+
+from __future__ import annotations
+
+from configs.catalogue import load_catalogue
+from scaling.analysis.cost import price_of
+from scaling.analysis.speedup import summarise_runs
+from scaling.instances.arms import Arm, outcomes_by_type
+from scaling.instances.compare import beaten_for_sure, choose_arms, front_of, judge_arms
+from tests.scaling.instances.conftest import CHEAP, FAST, SECONDS, UNPRICED, all_runs, run
+
+
+def judged(config, outcomes):
+    rows = {
+        name: summarise_runs(own, price_of(load_catalogue().get(name), "us-east-1"))[0]
+        for name, own in outcomes_by_type(config, outcomes).items()
+    }
+    return judge_arms(config, rows)
+
+
+def chosen(config, outcomes):
+    """(type, nodes) and reason of each answer."""
+    return [
+        ((answer.instance_type, answer.nodes), answer.reason)
+        for answer in choose_arms(config, judged(config, outcomes))
+    ]
+
+
+def test_the_cheapest_within_the_deadline(types_config):
+    config = types_config({"deadline_seconds": 1500})
+    [(arm, reason)] = chosen(config, all_runs())
+    assert arm == (CHEAP, 4)
+    assert reason == (
+        "4 x ml.m5.xlarge (15 min 50 s, $0.2581) is the cheapest within the deadline."
+    )
+
+
+def test_a_shorter_deadline_takes_the_faster_type(types_config):
+    [(arm, _)] = chosen(types_config({"deadline_seconds": 800}), all_runs())
+    assert arm == (FAST, 2)
+
+
+def test_the_fastest_within_the_budget(types_config):
+    [(arm, reason)] = chosen(types_config({"budget_usd_per_run": 0.3}), all_runs())
+    assert arm == (CHEAP, 4)
+    assert "is the fastest within the budget" in reason
+
+
+def test_both_limits_ask_both_questions(types_config):
+    goals = {"deadline_seconds": 2500, "budget_usd_per_run": 0.3}
+    config = types_config(goals)
+    answers = choose_arms(config, judged(config, all_runs()))
+    assert [answer.question for answer in answers] == [
+        "cheapest_within_deadline", "fastest_within_budget"
+    ]  # fmt: skip
+    assert [(answer.by, answer.nodes) for answer in answers] == [("cost", 2), ("time", 4)]
+
+
+def test_without_limits_the_cheapest_of_what_each_type_recommends(types_config):
+    [(arm, reason)] = chosen(types_config(), all_runs())
+    assert arm == (CHEAP, 4)
+    assert "the cheapest of what each type's own limits recommend" in reason
+
+
+def test_one_count_of_each_type_is_compared_too(types_config):
+    config = types_config(node_counts=[1])
+    [(arm, _)] = chosen(config, [run(name, 1, repeat) for name, _ in SECONDS for repeat in (1, 2)])
+    assert arm == (CHEAP, 1)
+
+
+def test_no_arm_in_time_says_what_the_fastest_lacks(types_config):
+    [(arm, reason)] = chosen(types_config({"deadline_seconds": 60}), all_runs())
+    assert arm == (None, None)
+    assert reason.startswith(
+        "No type and node count is known to meet the deadline; at the fastest, 4 x ml.m5.4x"
+    )
+    assert "misses the deadline of 1 min 0 s by 6 min 30 s" in reason
+
+
+def test_an_arm_that_may_pass_is_named(types_config):
+    # 2 x the cheap type takes 32 min 50 s from submission to end, give or take 1 %
+    config = types_config({"deadline_seconds": 1975})
+    [(arm, reason)] = chosen(config, all_runs())
+    assert arm == (CHEAP, 4)
+    assert "2 x ml.m5.xlarge is not ruled out: time from submission to end 32 min" in reason
+
+
+def test_nothing_passes_and_one_is_open(types_config):
+    config = types_config({"deadline_seconds": 1325}, node_counts=[1])
+    runs = [run(FAST, 1, repeat) for repeat in (1, 2, 3)]
+    [(arm, reason)] = chosen(config, runs)
+    assert arm == (None, None)
+    assert reason.startswith(
+        "No type and node count is known to meet the deadline; 1 x ml.m5.4xlarge is n"
+    )
+
+
+def test_types_without_a_price_are_ranked_by_time(types_config):
+    types = (CHEAP, UNPRICED)
+    config = types_config({"deadline_seconds": 9000}, types=types)
+    runs = [run(UNPRICED, nodes, types=types) for nodes in (1, 2)]
+    [(arm, reason)] = chosen(config, runs)
+    assert arm[0] == UNPRICED
+    assert "is the fastest within the deadline; no cost is known, so the fastest counts" in reason
+    [(arm, reason)] = chosen(config, [*runs, run(CHEAP, 1, types=types)])
+    assert arm == (CHEAP, 1)
+    assert "the cost of 1 x ml.m5.2xlarge and 2 x ml.m5.2xlarge is unknown" in reason
+
+
+def test_arms_within_each_other_s_interval_are_not_told_apart(types_config):
+    config = types_config({"deadline_seconds": 9000}, node_counts=[1])
+    near = [
+        run(name, 1, repeat, train_seconds=seconds * (0.98, 1.0, 1.02)[repeat - 1])
+        for name, seconds in ((CHEAP, 4000.0), (FAST, 960.0))
+        for repeat in (1, 2, 3)
+    ]
+    [(_, reason)] = chosen(config, near)
+    assert "is not told apart from it by the intervals" in reason
+    config = types_config({"budget_usd_per_run": 9}, node_counts=[1])
+    same = [run(name, 1, repeat, train_seconds=900.0 + repeat) for name in (CHEAP, FAST)
+            for repeat in (1, 2, 3)]  # fmt: skip
+    [(arm, reason)] = chosen(config, same)
+    assert arm == (CHEAP, 1) and "1 x ml.m5.4xlarge is not told apart" in reason
+
+
+def test_a_type_that_trains_another_model_is_no_answer(types_config):
+    config = types_config({"deadline_seconds": 800})
+    metric = {"metrics": {"final_metric": {"name": "accuracy", "value": 0.9, "goal": "maximize"}}}
+    worse = {"metrics": {"final_metric": {"name": "accuracy", "value": 0.5, "goal": "maximize"}}}
+    runs = [
+        run(name, nodes, repeat, **(metric if name == CHEAP else worse))
+        for name, nodes in SECONDS
+        for repeat in (1, 2, 3)
+    ]
+    arms = judged(config, runs)
+    fast = [each for each in arms if each.arm.instance_type == FAST]
+    assert {each.answer for each in fast} == {"fail"}
+    assert fast[0].judged.problems[0].startswith("its model is not that of ml.m5.xlarge: 0.5 ag")
+    assert not any(front_of(arms)[each.arm] for each in fast)
+
+
+def test_the_front_is_what_nothing_beats_on_both(types_config):
+    arms = judged(types_config(), all_runs())
+    front = front_of(arms)
+    assert [arm for arm, is_on in front.items() if is_on] == [
+        Arm(CHEAP, 1), Arm(CHEAP, 2), Arm(CHEAP, 4), Arm(FAST, 2), Arm(FAST, 4)
+    ]  # fmt: skip
+    assert beaten_for_sure(arms) == {Arm(FAST, 1)}
+
+
+def test_an_unknown_cost_is_on_no_front(types_config):
+    types = (CHEAP, UNPRICED)
+    arms = judged(
+        types_config(types=types), [run(CHEAP, 1, types=types), run(UNPRICED, 1, types=types)]
+    )
+    assert front_of(arms) == {Arm(CHEAP, 1): True}
+    assert beaten_for_sure(arms) == set()
+
+
+def test_nothing_measured_answers_nothing(types_config):
+    failed = [run(CHEAP, 1, train_seconds=None)]
+    assert judged(types_config({"deadline_seconds": 9}), failed) == []
+    [(arm, reason)] = chosen(types_config(), failed)
+    assert arm == (None, None)
+    assert reason == "No type has a node count that is known to pass its own limits."
+
+
+def test_a_type_with_the_same_metric_and_a_count_that_fails_its_own_limits(types_config):
+    metric = {"metrics": {"final_metric": {"name": "accuracy", "value": 0.9, "goal": "maximize"}}}
+    slow = {(CHEAP, 4): {"train_seconds": 1800.0}}
+    runs = [run(*arm, **metric, **slow.get(arm, {})) for arm in SECONDS]
+    arms = {each.arm: each.answer for each in judged(types_config(), runs)}
+    assert arms[Arm(CHEAP, 4)] == "fail" and arms[Arm(FAST, 4)] == "pass"
+    [(arm, _)] = chosen(types_config(), runs)
+    assert arm == (CHEAP, 2)

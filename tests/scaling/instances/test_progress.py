@@ -1,0 +1,108 @@
+"""What a sweep of several types has asked for, what is next, and why."""
+
+from __future__ import annotations
+
+import pytest
+
+from scaling.instances.arms import Arm
+from scaling.instances.progress import asked_keys, key_of, keys_done, sweep_progress
+from scaling.planning.plan import Key
+from tests.scaling.conftest import outcome
+from tests.scaling.instances.conftest import (
+    CHEAP,
+    FAST,
+    OUT_OF_MEMORY,
+    SECONDS,
+    all_runs,
+    probe,
+    run,
+)
+
+
+@pytest.fixture
+def probing(types_config):
+    def make(goals=None, **sweep):
+        return types_config(goals, design="probe", **sweep)
+
+    return make
+
+
+def test_a_full_sweep_asks_for_everything(types_config):
+    config = types_config(repeats=2)
+    assert sweep_progress(config, []) is None
+    assert asked_keys(config, []) == [Key(*arm, repeat) for arm in SECONDS for repeat in (1, 2)]
+
+
+def test_a_sweep_of_one_type_asks_as_its_design_does(make_config):
+    config = make_config(sweep={"node_counts": [1, 2], "repeats": 1})
+    name = config.training.instance_type
+    assert asked_keys(config, []) == [Key(name, 1, 1), Key(name, 2, 1)]
+    sequential = make_config(sweep={"node_counts": [1, 2], "repeats": 3, "design": "sequential"})
+    progress = sweep_progress(sequential, [outcome(1, 80.0)])
+    assert progress.next_keys == (Key(name, 2, 1),)
+    assert asked_keys(sequential, []) == [Key(name, 1, 1), Key(name, 2, 1)]
+    assert progress.of_type(name).next_points == ((2, 1),)
+    assert keys_done(config, [outcome(1, 80.0), outcome(2)]) == {Key(name, 1, 1)}
+
+
+def test_what_does_not_fit_is_no_missing_point_once_something_does(types_config):
+    config = types_config(repeats=1)
+    lacking = [run(CHEAP, nodes, train_seconds=None, reason=OUT_OF_MEMORY) for nodes in (1, 2)]
+    assert len(asked_keys(config, lacking)) == 6
+    asked = asked_keys(config, [*lacking, run(CHEAP, 4)])
+    assert asked == [Key(CHEAP, 4, 1), *(Key(FAST, nodes, 1) for nodes in (1, 2, 4))]
+
+
+def test_a_name_of_another_type_is_no_point_of_the_sweep(types_config):
+    config = types_config()
+    assert key_of(config, run(FAST, 2, 3)) == Key(FAST, 2, 3)
+    assert key_of(config, outcome(1, 80.0)) is None
+    assert keys_done(config, [outcome(1, 80.0), run(CHEAP, 1)]) == {Key(CHEAP, 1, 1)}
+
+
+def test_every_arm_is_probed_first(probing):
+    progress = sweep_progress(probing(), [])
+    assert {key.repeat for key in progress.next_keys} == {1} and len(progress.next_keys) == 6
+    assert progress.reason == "every instance type is probed at every node count first"
+
+
+def test_after_two_passes_what_is_beaten_is_dropped(probing):
+    two = all_runs(2, probe)
+    second = sweep_progress(probing(), all_runs(1, probe))
+    assert second.reason == "pass 2: no arm is known to be beaten"
+    third = sweep_progress(probing(), two)
+    assert Arm(FAST, 1) in third.dropped
+    assert Key(FAST, 1, 3) not in third.asked and Key(CHEAP, 4, 3) in third.next_keys
+    assert (
+        third.reason.startswith(f"pass 3: {len(third.dropped)} arm")
+        and "1 x ml.m5.4xlarge (4 x ml.m5.xlarge is faster and cheaper)" in third.reason
+    )
+    assert asked_keys(probing(), two) == list(third.asked)
+
+
+def test_then_one_whole_job_checks_the_answer(probing):
+    config = probing({"deadline_seconds": 1500}, repeats=1)
+    done = all_runs(1, probe)
+    progress = sweep_progress(config, done)
+    assert progress.next_keys == (Key(CHEAP, 4, 2),)
+    assert progress.reason.startswith("4 x ml.m5.xlarge (")
+    assert progress.reason.endswith("; one whole job on 4 x ml.m5.xlarge checks it")
+    check = run(CHEAP, 4, 2, train_seconds_by={"program": 951.0})
+    assert sweep_progress(config, [*done, check]).next_keys == ()
+
+
+def test_no_answer_and_no_projection_need_no_check(probing):
+    late = sweep_progress(probing({"deadline_seconds": 1}, repeats=1), all_runs(1, probe))
+    assert late.next_keys == () and "none is checked" in late.reason
+    whole = sweep_progress(probing(repeats=1), all_runs(1, run))
+    assert whole.next_keys == () and "nothing to check" in whole.reason
+
+
+def test_memory_and_failures_leave_the_other_arms_alone(probing):
+    lacking = run(CHEAP, 1, train_seconds=None, reason=OUT_OF_MEMORY)
+    broken = run(FAST, 4, train_seconds=None)
+    rest = [probe(*arm) for arm in SECONDS if arm not in ((CHEAP, 1), (FAST, 4))]
+    progress = sweep_progress(probing(repeats=2), [lacking, broken, *rest])
+    assert [(key.instance_type, key.nodes) for key in progress.next_keys] == [
+        (CHEAP, 2), (CHEAP, 4), (FAST, 1), (FAST, 2)
+    ]  # fmt: skip

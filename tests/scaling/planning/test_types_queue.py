@@ -1,0 +1,216 @@
+"""A sweep of several instance types in the queue of attempts, and its plan, names and budget."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from configs.catalogue import load_catalogue
+from scaling import names
+from scaling.planning.budget import cost_bound_of_types
+from scaling.planning.plan import letter_of, plan_types, type_of_job
+from scaling.planning.queue import Done, Refuse, Submit, SweepQueue
+from scaling.planning.request import build_request
+from tests.scaling.instances.conftest import CHEAP, FAST, OUT_OF_MEMORY, UNPRICED
+from tests.scaling.planning.test_queue import INPUTS, SWEEP, described, ended, settle, submit
+
+THE_PROGRAMS = "AlgorithmError: boom"
+
+
+@pytest.fixture
+def types_config(make_config):
+    def make(training=None, types=(CHEAP, FAST), **sweep):
+        given = {
+            "instance_types": types,
+            "node_counts": [1, 2],
+            "repeats": 1,
+            "order": "ascending",
+            "smoke": "never",
+            "max_attempts": 1,
+            **sweep,
+        }
+        return make_config(
+            sweep=given,
+            training={"max_runtime_seconds": 80, "instance_type": types[0], **(training or {})},
+        )
+
+    return make
+
+
+def instances(config):
+    return [load_catalogue().get(name) for name in config.instance_types]
+
+
+def queue_of(config):
+    return SweepQueue(config, plan_types(config, instances(config)), INPUTS)
+
+
+def arm_of(order):
+    point = order.attempt.point
+    return point.instance_type, point.nodes, point.repeat
+
+
+def to_the_end(queue, fails):
+    """Every job that is sent, each ended as `fails` says of it: a reason, or None."""
+    sent = []
+    while not isinstance(order := queue.next(), Done):
+        if isinstance(order, Refuse):
+            queue.outcomes.append(ended(order, order.reason))
+            continue
+        queue.confirm(order, frozenset({order.job_name}))
+        sent.append(arm_of(order))
+        settle(queue, order, fails(*arm_of(order)))
+        queue.give_up()
+    return sent
+
+
+def test_a_repeat_is_a_pass_over_types_and_counts(types_config):
+    plan = plan_types(config := types_config(repeats=2), instances(config))
+    places = [(point.instance_type, point.nodes, point.repeat) for point in plan.points]
+    one = [(CHEAP, 1), (FAST, 1), (CHEAP, 2), (FAST, 2)]
+    assert places == [(*arm, repeat) for repeat in (1, 2) for arm in one]
+    assert [point.order for point in plan.points] == list(range(8))
+    shuffled = types_config(order="shuffled")
+    order = [point.key(shuffled)[:2] for point in plan_types(shuffled, instances(shuffled)).points]
+    assert sorted(order) == sorted(one) and order != one
+
+
+def test_batch_and_learning_rate_are_each_type_s_own(types_config):
+    training = {
+        "distribution": {"kind": "torch_distributed"},
+        "batch": {"policy": "fixed_per_replica", "size": 8},
+        "learning_rate": {"value": 0.1, "rule": "linear"},
+        "hyperparameters": {"batch": "{per_replica_batch_size}", "lr": "{learning_rate}"},
+    }
+    types = ("ml.g5.12xlarge", "ml.g5.xlarge")
+    config = types_config(training, types)
+    points = plan_types(config, instances(config)).points
+    planned = {point.key(config)[:2]: point for point in points}
+    # 0.1 is given for the 4 processes of one ml.g5.12xlarge
+    assert {
+        arm: (point.world_size, point.global_batch_size, point.learning_rate)
+        for arm, point in planned.items()
+    } == {
+        ("ml.g5.12xlarge", 1): (4, 32, 0.1),
+        ("ml.g5.12xlarge", 2): (8, 64, 0.2),
+        ("ml.g5.xlarge", 1): (1, 8, 0.025),
+        ("ml.g5.xlarge", 2): (2, 16, 0.05),
+    }
+
+
+def test_names_and_requests_tell_the_type(types_config):
+    config = types_config()
+    plan = plan_types(config, instances(config))
+    request = build_request(config, plan.points[1], INPUTS)
+    assert request["TrainingJobName"].startswith(f"{SWEEP}-n1b-r1-a1-")
+    assert request["ResourceConfig"]["InstanceType"] == FAST
+    assert type_of_job(config, request["TrainingJobName"]) == FAST
+    assert letter_of(config, CHEAP) == "a" and letter_of(config, None) == ""
+    assert plan.usd_per_hour_by_letter == {"a": 0.23, "b": 0.922}
+
+
+def test_the_longest_name_is_within_the_service_s_limit():
+    name = names.job_name("x" * 44, 512, 50, 10, "abcd", names.type_letter(7))
+    assert len(name) == 63 and name.endswith("-n512h-r50-a10-abcd")
+    assert names.parse_job_name(name) == (512, 50, 10)
+    assert names.letter_of_job(name) == "h" and names.letter_of_job("other") == ""
+    assert names.short_job_name(name) == "n512h-r50-a10" and names.short_job_name("no") is None
+    file = names.log_file(f"{SWEEP}-n4b-r1-a2-ab12", "algo-3")
+    assert names.letter_of_log_file(file) == "b" and names.letter_of_log_file("x") == ""
+    assert names.parse_log_file(file) == ((4, 1, 2), "algo-3")
+    assert names.of_type(FAST, "report.html") == "ml.m5.4xlarge/report.html"
+
+
+def test_a_lack_of_memory_fails_its_arm_alone(types_config):
+    config = types_config(repeats=2, node_counts=[1, 2, 4])
+    lacks = {(CHEAP, 2)}
+    sent = to_the_end(
+        queue_of(config),
+        lambda name, nodes, repeat: OUT_OF_MEMORY if (name, nodes) in lacks else None,
+    )
+    # 1 and 2 nodes of the cheap type get no second repeat; 1 had completed and keeps it
+    assert [arm for arm in sent if arm[0] == CHEAP] == [
+        (CHEAP, 1, 1), (CHEAP, 2, 1), (CHEAP, 4, 1), (CHEAP, 1, 2), (CHEAP, 4, 2)
+    ]  # fmt: skip
+    assert len([arm for arm in sent if arm[0] == FAST]) == 6
+
+
+def test_two_lacks_of_memory_in_a_row_do_not_end_the_sweep(types_config):
+    config = types_config(order="descending", node_counts=[1, 2, 4])
+    sent = to_the_end(
+        queue_of(config), lambda name, nodes, repeat: OUT_OF_MEMORY if name == CHEAP else None
+    )
+    assert sent == [(CHEAP, 4, 1), (FAST, 4, 1), (FAST, 2, 1), (FAST, 1, 1)]
+
+
+def test_a_program_that_fails_on_one_type_goes_on_with_the_others(types_config):
+    queue = queue_of(types_config(repeats=2))
+    sent = to_the_end(queue, lambda name, nodes, repeat: THE_PROGRAMS if name == CHEAP else None)
+    assert [arm for arm in sent if arm[0] == CHEAP] == [(CHEAP, 1, 1), (CHEAP, 2, 1)]
+    assert len([arm for arm in sent if arm[0] == FAST]) == 4
+    refused = [each for each in queue.outcomes if (each.reason or "").startswith("not run: ")]
+    assert len(refused) == 2 and queue.given_up is None
+    assert refused[0].reason.startswith(f"not run: on {CHEAP} the program failed twice in a row")
+
+
+def test_a_program_that_fails_on_every_type_ends_the_sweep(types_config):
+    queue = queue_of(types_config(repeats=2))
+    sent = to_the_end(queue, lambda *arm: THE_PROGRAMS)
+    assert len(sent) == 4
+    assert queue.given_up.startswith(f"on {CHEAP} the program failed twice in a row")
+
+
+def test_a_resume_knows_the_jobs_of_each_type(types_config):
+    config = types_config()
+    first = submit(queue_of(config))
+    assert arm_of(first) == (CHEAP, 1, 1)
+    again = queue_of(config)
+    again.count_earlier([first.job_name], [])
+    order = submit(again)
+    assert order.job_name == first.job_name
+    assert again.was_ended_before(order, "Completed")
+    again.settle_earlier(described(order), ended(order))
+    assert arm_of(submit(again)) == (FAST, 1, 1)
+
+
+def test_a_resume_does_not_try_again_what_does_not_fit(types_config):
+    config = types_config(max_attempts=3)
+    first = submit(queue_of(config))
+    again = queue_of(config)
+    again.count_earlier([first.job_name], [])
+    order = submit(again)
+    again.settle_earlier(described(order, "Failed"), ended(order, OUT_OF_MEMORY))
+    assert arm_of(submit(again)) == (FAST, 1, 1)
+
+
+def test_the_budget_counts_each_type_at_its_price(types_config):
+    config = types_config(budget_usd=50.0, node_counts=[1])
+    plan = plan_types(config, instances(config))
+    # 200 s at 360 and 720 USD/h are 20 and 40 USD
+    by_type = {
+        name: replace(each, usd_per_hour=usd)
+        for (name, each), usd in zip(plan.by_type.items(), (360.0, 720.0), strict=True)
+    }
+    queue = SweepQueue(config, replace(plan, by_type=by_type), INPUTS)
+    first = submit(queue)
+    settle(queue, first, BillableTimeInSeconds=200)
+    second = queue.next()
+    assert isinstance(second, Submit)
+    refused = queue.confirm(second, frozenset({first.job_name, second.job_name}))
+    assert isinstance(refused, Refuse) and refused.is_over_budget
+    assert "cost 20.00 so far, and this attempt can cost 40.00 more" in refused.reason
+
+
+def test_the_bound_is_the_sum_over_the_types(types_config):
+    config = types_config(max_attempts=2, max_retries=1)
+    bound, text = cost_bound_of_types(config, instances(config))
+    hours = 200 / 3600
+    assert bound == pytest.approx(hours * (3 * 0.23 + 3 * 0.922 + 2 * 0.922))
+    assert text.endswith("ml.m5.xlarge 0.23 USD/h, ml.m5.4xlarge 0.922 USD/h")
+    probing = types_config(design="probe")
+    checked = hours * (3 * 0.23 + 3 * 0.922 + 2 * 0.922)
+    assert cost_bound_of_types(probing, instances(probing))[0] == pytest.approx(checked)
+    unpriced = types_config(types=(CHEAP, UNPRICED))
+    bound, text = cost_bound_of_types(unpriced, instances(unpriced))
+    assert bound is None and text.startswith("no price for ml.m5.2xlarge: ")

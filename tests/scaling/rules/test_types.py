@@ -1,0 +1,47 @@
+"""The rules over several instance types: each type is judged, and said where it matters."""
+
+from __future__ import annotations
+
+from scaling.rules.offline import check
+from scaling.rules.rule import Findings, of_types
+from tasks.preflight.facts import read_facts
+
+LARGE, SMALL = "ml.g5.12xlarge", "ml.g5.xlarge"
+
+
+def types_facts(make_config, types, training=None, **sweep):
+    given = {"instance_types": types, "node_counts": [1, 2], **sweep}
+    config = make_config(sweep=given, training={"instance_type": types[0], **(training or {})})
+    return read_facts(config)
+
+
+def test_a_sentence_of_all_types_is_said_once_and_of_one_with_its_type():
+    found = of_types({"a": Findings(("x", "y"), ("n",)), "b": Findings(("y",), hints=("h",))})
+    assert found == Findings(("a: x", "y"), ("a: n",), ("b: h",))
+
+
+def test_a_batch_that_does_not_divide_on_one_type_names_it(make_config):
+    batch = {"batch": {"policy": "fixed_global", "size": 6},
+             "distribution": {"kind": "torch_distributed"}}  # fmt: skip
+    problems = check(types_facts(make_config, (LARGE, SMALL), batch)).problems
+    dividing = [each for each in problems if "does not divide" in each]
+    assert dividing and all(each.startswith(f"{LARGE}: training.batch.size") for each in dividing)
+
+
+def test_the_budget_is_one_for_all_types(make_config):
+    facts = types_facts(make_config, (LARGE, SMALL), budget_usd=0.01)
+    over = [each for each in check(facts).problems if "sweep.budget_usd" in each]
+    assert len(over) == 1 and over[0].startswith("sweep.budget_usd: 0.01 is less than")
+
+
+def test_emulated_and_real_types_do_not_mix(make_config):
+    problems = check(types_facts(make_config, ("ml.local.small", SMALL))).problems
+    assert any("ml.local.small are emulated nodes, and the others are not" in p for p in problems)
+    both = check(types_facts(make_config, ("ml.local.small", "ml.local.medium"))).problems
+    assert not any("emulated" in problem for problem in both)
+
+
+def test_nodes_at_once_are_of_a_type_and_of_all(make_config):
+    facts = types_facts(make_config, (LARGE, SMALL), repeats=1, max_parallel_jobs=2)
+    assert [arm.peak_nodes for arm in facts.each] == [3, 3]
+    assert [arm.peak_nodes_together for arm in facts.each] == [4, 4]
