@@ -50,7 +50,7 @@ def parts_of_configs() -> list[Any]:
     found = []
     for page, text in sorted(PAGES.items()):
         fenced = re.findall(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-        indented = re.findall(rf"^    (?:{SECTIONS}):\n(?: {{5,}}.*\n)+", text, re.MULTILINE)
+        indented = re.findall(rf"(?:^    (?:{SECTIONS}):\n(?: {{5,}}.*\n)+)+", text, re.MULTILINE)
         for number, part in enumerate([*fenced, *indented], start=1):
             found.append(pytest.param(part, id=f"{page}-{number}"))
     return found
@@ -75,7 +75,7 @@ def modules() -> set[tuple[str, tuple[str, ...]]]:
     return {
         (module, tuple(re.findall(r"--[a-z][a-z-]*", rest.partition("#")[0])))
         for text in documents
-        for module, rest in re.findall(r"python -m ([a-z_.]+[a-z_])([^`\n]*)", text)
+        for module, rest in re.findall(r"python -m ([a-z0-9_.]+[a-z0-9_])([^`\n]*)", text)
         if find_spec(module.partition(".")[0]) is not None
         and (REPOSITORY / module.partition(".")[0]).is_dir()
     }
