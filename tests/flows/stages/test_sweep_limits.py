@@ -257,7 +257,7 @@ def test_min_points_decides_whether_a_run_with_gaps_is_done(
     config = make_config(sweep={"min_points": min_points})
     result = SweepResult(
         "bench-20261120000000-01234567",
-        cast(ScalingReport, SimpleNamespace(points=())),
+        cast(ScalingReport, SimpleNamespace(points=(), other_points=())),
         Path(),
         3,
         missing,
