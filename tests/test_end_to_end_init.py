@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).resolve().parents[1]
 STOPWATCH_TOLERANCE = 0.02
 OWN_SCRIPT = """
-import argparse, gc, time
+import argparse, time
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -49,8 +49,6 @@ with clock():
 if dist.get_rank() == 0:
     print(f"loss {loss.item():.4f}, took {time.monotonic() - began:.3f} s", flush=True)
 dist.destroy_process_group()
-del model
-gc.collect()  # as docs/own-code.md says: a DDP model that lives to the end may abort the process
 """
 Run = Callable[..., str]
 

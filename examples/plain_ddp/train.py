@@ -11,7 +11,6 @@ alone: leave it out.
 """
 
 import argparse
-import gc
 import os
 import time
 
@@ -86,6 +85,3 @@ if dist.get_rank() == 0:
         model.module.state_dict(), os.path.join(os.environ.get("SM_MODEL_DIR", "."), "model.pt")
     )
 dist.destroy_process_group()
-del model
-# DDP is a cycle that keeps gloo's threads; at exit they may abort the process (pytorch #190489)
-gc.collect()
