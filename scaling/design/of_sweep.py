@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from configs.catalogue import load_catalogue
 from configs.models import BenchmarkConfig
@@ -11,14 +11,22 @@ from scaling.analysis.cost import Price, price_of
 from scaling.analysis.rows import SummaryRow
 from scaling.analysis.speedup import summarise_runs
 from scaling.design.probe import probe_progress
-from scaling.design.sequential import Limits, Point, Progress, Times, follow
+from scaling.design.sequential import Limits, Point, Progress, follow
+from scaling.outcome.attainment import is_starved
 from scaling.outcome.outcome import JobOutcome
 from scaling.planning.plan import pairs_repeats, repeats_share_seeds
 
 if TYPE_CHECKING:
     from scaling.report.model import ScalingReport
 
-_NOT_COMPARABLE = frozenset({"throughput_only", "starved"})
+
+class Attempt(NamedTuple):
+    """A run that has ended; `train_seconds` is None where it gave none or is not used."""
+
+    nodes: int
+    repeat: int
+    train_seconds: float | None
+    starved: bool
 
 
 def progress_of(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> Progress | None:
@@ -34,11 +42,16 @@ def progress_of(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> Prog
         paired=pairs_repeats(config),
         same_seeds=repeats_share_seeds(config),
     )
-    points = (
-        (run.outcome.nodes, run.outcome.repeat, run.train_seconds if run.used else None)
+    attempts = [
+        Attempt(
+            run.outcome.nodes,
+            run.outcome.repeat,
+            run.train_seconds if run.used else None,
+            is_starved(run.outcome),
+        )
         for run in runs
-    )
-    return progress_by_rows(config, rows, points)
+    ]
+    return progress_by_rows(config, rows, attempts)
 
 
 def _price(config: BenchmarkConfig) -> Price:
@@ -50,31 +63,32 @@ def _price(config: BenchmarkConfig) -> Price:
 def progress_by_rows(
     config: BenchmarkConfig,
     rows: Sequence[SummaryRow],
-    attempts: Iterable[tuple[int, int, float | None]],
+    attempts: Sequence[Attempt],
 ) -> Progress:
-    """By what a report has: its rows, and (nodes, repeat, train seconds where the run is used).
+    """By what a report has: its rows and attempts.
 
     Times that hold start-up, too, make no ratio, so that none is taken (docs/method.md, "Clocks").
     """
     if config.sweep.design == "probe":
-        return probe_progress(config, rows, {(nodes, repeat) for nodes, repeat, _ in attempts})
+        return probe_progress(config, rows, {(each.nodes, each.repeat) for each in attempts})
     has_ratios = any(row.train.efficiency is not None for row in rows)
     times: dict[Point, float | None] = {}
-    for nodes, repeat, seconds in attempts:
+    for nodes, repeat, seconds, starved in attempts:
         if times.get((nodes, repeat)) is None:
-            times[nodes, repeat] = seconds if has_ratios else None
-    not_comparable = [row.nodes for row in rows if _NOT_COMPARABLE.intersection(row.flags)]
-    return _follow(config, times, not_comparable)
-
-
-def _follow(config: BenchmarkConfig, times: Times, not_comparable: Sequence[int]) -> Progress:
+            times[nodes, repeat] = seconds if has_ratios and not starved else None
+    without_cpu = {
+        (each.nodes, each.repeat)
+        for each in attempts
+        if each.starved and times[each.nodes, each.repeat] is None
+    }
     goals = config.report.recommendation
     return follow(
         times,
         config.sweep.node_counts,
         Limits(goals.min_efficiency, goals.min_doubling_ratio),
         config.sweep.max_repeats,
-        not_comparable,
+        [row.nodes for row in rows if "throughput_only" in row.flags],
+        without_cpu,
     )
 
 
@@ -107,8 +121,13 @@ def points_done(config: BenchmarkConfig, report: ScalingReport) -> tuple[int, in
 def _asked_by_report(config: BenchmarkConfig, report: ScalingReport) -> Iterable[Point]:
     if config.sweep.design == "full":
         return asked_points(config, ())
-    attempts = (
-        (point.nodes, point.repeat, point.clocks.train_seconds if point.used else None)
+    attempts = [
+        Attempt(
+            point.nodes,
+            point.repeat,
+            point.clocks.train_seconds if point.used else None,
+            is_starved(point),
+        )
         for point in report.points
-    )
+    ]
     return progress_by_rows(config, report.summary, attempts).points

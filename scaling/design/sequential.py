@@ -144,14 +144,18 @@ def follow(
     limits: Limits,
     max_repeats: int,
     not_comparable: Collection[int] = (),
+    starved: Collection[Point] = (),
 ) -> Progress:
     """Go through the design with what has ended; points that it has not asked for are left out.
 
-    `not_comparable` counts have a time that is no time to train of the baseline's model, or no
-    measurement: they are run once and not looked at. A count without a time in its first run is
-    left out too.
+    `not_comparable` counts have a time that is no time to train of the baseline's model: they are
+    run once and not looked at. Of the points in `starved` the nodes did not get their CPU: they
+    have no time, and a count whose runs were all starved is run again while it has a repeat left.
+    A count without a time in its first run is left out too.
     """
-    design = _Design(times, sorted(counts), limits, max_repeats, frozenset(not_comparable))
+    design = _Design(
+        times, sorted(counts), limits, max_repeats, frozenset(not_comparable), frozenset(starved)
+    )
     for reason, open_ in design.steps():
         points = design.points
         if missing := tuple(point for point in points if point not in times):
@@ -169,9 +173,10 @@ class _Design:
         limits: Limits,
         max_repeats: int,
         not_comparable: frozenset[int],
+        starved: frozenset[Point],
     ) -> None:
         self.times, self.counts, self.limits = times, counts, limits
-        self.max_repeats, self.not_comparable = max_repeats, not_comparable
+        self.max_repeats, self.not_comparable, self.starved = max_repeats, not_comparable, starved
         self.planned = dict.fromkeys(counts, 1)
         self.answers: list[CountAnswer] = []
         self.end = "fewer than two node counts can be compared"
@@ -195,6 +200,10 @@ class _Design:
     def steps(self) -> Iterator[_Step]:
         """Each time that points are asked for: why. Goes on where all of them have ended."""
         yield "every node count is run once first", ()
+        yield from self.replace_starved()
+        if self._is_starved(self.counts[0]):
+            self.end = f"the nodes were starved of CPU in every run of {nodes_text(self.counts[0])}"
+            return
         timed = [nodes for nodes, logs in self.logs().items() if logs]
         targets = [nodes for nodes in timed[1:] if nodes not in self.not_comparable]
         for target in reversed(targets):
@@ -209,6 +218,20 @@ class _Design:
                 self.end = f"{last.text}; smaller counts need no more runs"
                 return
             self.end = f"no count larger than {nodes_text(timed[0])} is known to pass"
+
+    def replace_starved(self) -> Iterator[_Step]:
+        """One run more of each count that was starved in all of its runs, while it has one left."""
+        while add := [
+            nodes
+            for nodes in self.counts
+            if self._is_starved(nodes) and self.planned[nodes] < self.max_repeats
+        ]:
+            for nodes in add:
+                self.planned[nodes] += 1
+            yield f"the nodes were starved of CPU; {_one_more(add)}", ()
+
+    def _is_starved(self, nodes: int) -> bool:
+        return (nodes, self.planned[nodes]) in self.starved
 
     def look_at(self, target: int, comparisons: Sequence[_Comparison]) -> Iterator[_Step]:
         """Repeat what the target's limits compare until they are answered, no repeat is left, or
@@ -226,7 +249,9 @@ class _Design:
                 look = last.looks + 1
                 last = judge(target, comparisons, logs, error / (look * (look + 1)), look)
             least = min(self.planned[nodes] for nodes in group)
-            is_lost = bool(added) and not any(self.times.get(point) for point in added)
+            is_lost = bool(added) and not any(
+                self.times.get(point) or point in self.starved for point in added
+            )
             if last.answer != "undecided" or least >= self.max_repeats or is_lost:
                 self.answers.append(last)
                 return
@@ -235,7 +260,7 @@ class _Design:
                 self.planned[nodes] += 1
             added = [(nodes, self.planned[nodes]) for nodes in add]
             why = last.text if last.limits else "one run of each shows no spread"
-            yield f"{why}; one more run{' each' if len(add) > 1 else ''} at {_at(add)}", (last,)
+            yield f"{why}; {_one_more(add)}", (last,)
 
 
 def _comparisons(target: int, smaller: Sequence[int], limits: Limits) -> Iterator[_Comparison]:
@@ -304,5 +329,7 @@ def _squares(logs: Mapping[int, Sequence[float]]) -> float:
     )
 
 
-def _at(counts: Sequence[int]) -> str:
-    return nodes_text(counts[0]) if len(counts) == 1 else f"{join_words(counts)} nodes"
+def _one_more(counts: Sequence[int]) -> str:
+    if len(counts) == 1:
+        return f"one more run at {nodes_text(counts[0])}"
+    return f"one more run each at {join_words(counts)} nodes"

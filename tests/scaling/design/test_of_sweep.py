@@ -71,6 +71,15 @@ def test_another_model_is_not_looked_at(sequential, runs):
     assert progress_of(sequential, outcomes).next_points == ((1, 2), (2, 2))
 
 
+def test_a_starved_run_is_made_again(sequential, runs, make_outcome):
+    starved, fine = {"attained_percent": 60.0}, {"attained_percent": 99.0}
+    first = runs(FIRST, n4={"utilisation": starved})
+    assert progress_of(sequential, first).next_points == ((4, 2),)
+    again = [*first, make_outcome(4, 21.0, 2, utilisation=fine)]
+    assert progress_of(sequential, again).next_points == ((1, 2), (2, 2))
+    assert asked_points(sequential, again) == ALL
+
+
 def test_times_that_hold_start_up_decide_nothing(sequential, runs):
     phase = {"train_clock": "training_phase"}
     progress = progress_of(sequential, runs(FIRST, n1=phase, n2=phase, n4=phase))
