@@ -247,11 +247,17 @@ def _none_for_starved(
 def _unless_next_starved(
     answer: Recommendation, measured: Sequence[MeasuredCount]
 ) -> Recommendation:
-    """No choice where the next larger count was starved: that one may well be better."""
+    """No choice where the next larger count was starved, but for counts in between that are
+    undecided: that one may well be better.
+    """
     if answer.chosen is None:
         return answer
     chosen = answer.chosen.nodes
-    unknown = next((count for count in measured if count.nodes > chosen), None)
+    undecided = {each.nodes for each in answer.judged if each.answer == "undecided"}
+    larger = (count for count in measured if count.nodes > chosen)
+    unknown = next(
+        (count for count in larger if count.starved or count.nodes not in undecided), None
+    )
     if unknown is None or not unknown.starved:
         return answer
     this = Choice(nodes=chosen, reason=f"{nodes_text(unknown.nodes)} may be better: not known")

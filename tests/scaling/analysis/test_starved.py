@@ -17,22 +17,25 @@ from tests.scaling.analysis.test_recommend import chosen, runner_up, why_not
 
 
 def advise_starved(
-    times: Mapping[int, float], starved: Sequence[int], **goals: float
+    times: Mapping[int, float | Sequence[float]], starved: Sequence[int], **goals: float
 ) -> Recommendation:
-    """With the nodes of these counts starved of CPU."""
+    """With the nodes of these counts starved of CPU; several times of a count are its repeats."""
     outcomes = [
         JobOutcome(
             nodes=nodes,
-            repeat=1,
+            repeat=repeat,
             attempt=1,
-            job_name=f"n{nodes}",
+            job_name=f"n{nodes}-r{repeat}",
             status="Completed",
             platform_kind="emulated",
             clocks=Clocks(train_seconds=seconds),
             train_clock="program",
             utilisation={"attained_percent": 40.0 if nodes in starved else 99.0},
         )
-        for nodes, seconds in times.items()
+        for nodes, of_count in times.items()
+        for repeat, seconds in enumerate(
+            of_count if isinstance(of_count, Sequence) else [of_count], start=1
+        )
     ]
     answer = recommend(summarise(outcomes), RecommendationConfig(**goals))
     assert answer is not None
@@ -93,6 +96,16 @@ def test_a_count_is_not_best_where_the_next_were_starved():
     )
     assert [choice.nodes for choice in answer.rejected] == [1, 2, 4, 8]
     assert why_not(answer, 2) == "4 nodes may be better: not known"
+
+
+def test_undecided_counts_before_a_starved_one_make_the_fewest_nodes_no_best_choice():
+    """On a busy machine: 2 nodes vary too much, 4 and 8 were starved, so nothing is known."""
+    noisy = {1: [100, 101, 99], 2: [50, 70, 95], 4: 30, 8: 25}
+    answer = advise_starved(noisy, starved=[4, 8])
+    assert (answer.chosen, answer.runner_up) == (None, None)
+    assert answer.reason.endswith("whether more than 1 node pay is not known without them.")
+    assert why_not(answer, 1) == "4 nodes may be better: not known"
+    assert chosen(advise_starved({**noisy, 4: [90, 91, 92]}, starved=[8])) == 1
 
 
 def test_a_starved_count_fails_no_limit():
