@@ -3,7 +3,7 @@ and probe, by `nodesweep run` on the local platform.
 
     .venv/bin/python -m benchmarks.local_platform.designs [--repeats 3] [--batch 16384]
         [--epochs 10] [--precision 0.02] [--designs full sequential probe]
-        [--state-directory FOLDER] [--output FILE.json]
+        [--state-directory FOLDER] [--full-report REPORT.json] [--output FILE.json]
 
 The program and its nodes are those of configs/local.yaml, with smaller batches and more epochs:
 its own 16 steps are fewer than a probe needs to know their time. Node-seconds are nodes x billed
@@ -14,6 +14,9 @@ that did not get their CPU are named by the report, and here.
 - full: --repeats runs of 1, 2, 4 and 8 nodes;
 - sequential: at most so many;
 - probe: one probe of each count, and the check.
+
+--full-report takes the full design's report from a run that was cut off, of the same options and on
+the same machine shortly before, in place of its 20 jobs.
 
 The exit code is 1 where a design recommends another count than the full one, or takes more than its
 share: 60 % of the node-seconds for sequential, 25 % for probe.
@@ -57,7 +60,8 @@ class Swept:
     check_difference: float | None
     check_error_share: float | None
     starved: bool
-    wall_seconds: float
+    wall_seconds: float | None
+    """None of a report that was given."""
 
     @property
     def keeps_share(self) -> bool:
@@ -146,7 +150,7 @@ def summarise(design: str, report: Mapping[str, Any], full: Mapping[str, Any]) -
         and check["error_seconds"]
         and check["error_seconds"] / check["projected_seconds"],
         starved=any("starved" in row["flags"] for row in report["summary"]),
-        wall_seconds=round(report["wall_seconds"], 1),
+        wall_seconds=round(report["wall_seconds"], 1) if "wall_seconds" in report else None,
     )
 
 
@@ -198,6 +202,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         type=Path,
         help="of a platform whose image is built; default: a new one",
     )
+    parser.add_argument("--full-report", type=Path, help="in place of a full sweep")
     parser.add_argument("--output", type=Path, help="write the result as JSON, too")
     options = parser.parse_args(argv)
     designs = ["full", *(name for name in options.designs if name != "full")]
@@ -211,13 +216,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="nodesweep-designs-") as folder:
         port = _free_port()
         for design in designs:
-            report = sweep(design, Path(folder), port, options)
+            if design == "full" and options.full_report:
+                report = json.loads(options.full_report.read_text(encoding="utf-8"))
+            else:
+                report = sweep(design, Path(folder), port, options)
             full = full or report
             all_swept.append(summarise(design, report, full))
             print(line(all_swept[-1]), flush=True)
             store_result(  # after each: a sweep takes minutes
                 options.output, started, all_swept, repeats=options.repeats, batch=options.batch,
                 epochs=options.epochs, precision=options.precision, cpus=os.cpu_count(),
+                full_made_at=full["generated_at"],
                 load_average_1_minute=round(os.getloadavg()[0], 2), missed=failures(all_swept),
             )  # fmt: skip
     missed = failures(all_swept)
