@@ -4,6 +4,7 @@ is the endpoint URL.
 
 from __future__ import annotations
 
+import io
 import logging
 import random
 from collections.abc import Callable
@@ -102,13 +103,27 @@ def aws_client(service: str, platform: PlatformConfig, quick: bool = False) -> A
     if platform.credentials == "chain":
         own_models = with_shared_models(botocore.session.Session())
         session = boto3.Session(region_name=platform.region, botocore_session=own_models)
-        return heed_answers(
-            session.client(service, endpoint_url=platform.endpoint_url, config=config)
-        )
+        return _prepared(session.client(service, endpoint_url=platform.endpoint_url, config=config))
     assert platform.endpoint_url is not None  # the config's own rule
     endpoint = loopback_endpoint(platform.endpoint_url)
     session = local_session(endpoint, platform.region, platform.state_directory)
     # A body is sent to S3 with a checksum in the headers, which are signed; over HTTPS boto3 does
     # not sign it as well either.
     own = config.merge(Config(proxies={}, s3={"payload_signing_enabled": False}))
-    return heed_answers(session.client(service, endpoint_url=endpoint, config=own))
+    return _prepared(session.client(service, endpoint_url=endpoint, config=own))
+
+
+def _prepared(client: Any) -> Any:
+    """The client, which heeds answers that are not AWS's, and sends objects that are held in memory
+    at once.
+    """
+    client.meta.events.register_last("before-call.s3", _send_bytes_at_once)
+    return heed_answers(client)
+
+
+def _send_bytes_at_once(params: dict[str, Any], **_: Any) -> None:
+    """boto3 sends the headers of every PutObject alone and waits for "100 Continue", since a body
+    may be long. For bytes that wait is a whole round trip, as long as all else of a small object.
+    """
+    if isinstance(params.get("body"), io.BytesIO):
+        params["headers"].pop("Expect", None)

@@ -34,8 +34,8 @@ PART_BYTES = 16 * 1024 * 1024
 SINGLE_PUT_BYTES = 64 * 1024 * 1024
 """Up to this size a file is one call."""
 IN_MEMORY_BYTES = 1024 * 1024
-"""Up to this size a file is read whole. Of a stream botocore asks first whether it is wanted
-(Expect: 100-continue), which costs a small file as long as its sending.
+"""Up to this size a file is read whole and sent at once. Of a stream boto3 asks first whether it is
+wanted (Expect: 100-continue), which costs a small file as long as its sending (tasks/platform.py).
 """
 CONNECTIONS = 8
 """Calls at once: small files side by side, or the parts of one large file."""
