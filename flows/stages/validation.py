@@ -52,6 +52,8 @@ from tasks.sweeps.stopping import stop_sweep_jobs_now
 
 logger = logging.getLogger("nodesweep.dataset")
 _OF_DATASET = about("message", stage="dataset")
+_MOST_JOBS = 99
+"""Of one sweep: a name has two digits for the number."""
 
 
 def say_engine(section: DatasetConfig, size_bytes: int) -> dict[str, Any] | None:
@@ -124,11 +126,11 @@ def _run_job(
 
     Raises ValidationJobFailed where none does: only lack of capacity and internal errors get
     another attempt, and what ended in vain in an earlier try of this run; sweep.max_attempts in
-    all.
+    all, those not counted that somebody stopped then.
     """
     asked, digest = asked_of(config), hashlib.sha256(document).hexdigest()
-    spent_usd, failed = 0.0, ""
-    for attempt in range(1, config.sweep.max_attempts + 1):
+    spent_usd, failed, left = 0.0, "", config.sweep.max_attempts
+    for attempt in range(1, _MOST_JOBS + 1):
         request = build_validation_request(config, sweep, image_uri, digest, attempt)
         name = request["ProcessingJobName"]
         before = describe_processing_job(config.platform, name)
@@ -151,20 +153,26 @@ def _run_job(
         )
         spent_usd += _usd(config, ended, price) or 0.0
         was_over = before is not None and before["ProcessingJobStatus"] in TERMINAL
+        left -= not (was_over and _was_stopped(ended))
         if ended["ProcessingJobStatus"] == "Completed":
             verdict = read_verdict(config.platform, sweep, name)
-            is_last = attempt == config.sweep.max_attempts
-            if not was_over or is_last or not verdict.get("error"):
+            if not was_over or not left or not verdict.get("error"):
                 return verdict, _recorded(config, ended, price, image_uri, attempt, spent_usd)
             logger.warning("%s could not judge the dataset then; it is tried again", name)
             continue
         if is_sweep_stopped(config.platform, sweep):
             raise sweep_stopped(sweep)
         failed = failure_text(config.platform, ended)
-        if not was_over and not may_pass(ended["ProcessingJobStatus"], ended.get("FailureReason")):
+        is_lasting = not may_pass(ended["ProcessingJobStatus"], ended.get("FailureReason"))
+        if not left or (not was_over and is_lasting):
             break
         logger.warning("%s", failed, extra=_OF_DATASET)
     raise ValidationJobFailed(failed)
+
+
+def _was_stopped(ended: Mapping[str, Any]) -> bool:
+    """Whether somebody asked for its end, and not max_runtime_seconds."""
+    return ended["ProcessingJobStatus"] == "Stopped" and not ended.get("FailureReason")
 
 
 def _usd(config: BenchmarkConfig, ended: Mapping[str, Any], price: Price) -> float | None:
