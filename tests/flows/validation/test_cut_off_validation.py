@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,12 +18,13 @@ from flows.stages import validation
 from flows.stop import stop_sweep
 from scaling import names
 from tasks.errors import PreflightRefused, SweepNotFound, SweepNotNamed, ValidationJobFailed
-from tests.flows.simulated_sweep import begin_as
+from tests.flows.simulated_sweep import begin_as, write_config
 from tests.flows.validation.test_validation_on_spark import (
     answer,
     endless_program,
     failing,
     good,
+    lines_of,
     processing_jobs,
     request_of,
     spark_config,  # noqa: F401  (a fixture)
@@ -47,6 +49,7 @@ def cut_off(
             raise OSError("killed")
 
         def waiting(job: Any, node: Any, say: Any, stop: Any) -> None:
+            say("waits")
             while not stop.wait(0.05):
                 if served.go:
                     return answer(node, verdict_on(request_of(node), 3))
@@ -85,6 +88,17 @@ def test_resume_without_an_id_finds_it(
     served.go = True
     assert scaling_benchmark(config, resume=True).sweep_id == sweep
     assert list(processing_jobs(served, sweep).values()) == ["Completed"]
+
+
+def test_its_log_is_shown_while_it_runs(
+    served: SimpleNamespace, cut_off: Callable[..., tuple[BenchmarkConfig, str]], tmp_path: Path
+) -> None:
+    config, sweep = cut_off(6)
+    place = ["--config", str(write_config(config, tmp_path))]
+    shown = ["v1 algo-1 waits", "v1 algo-2 waits"]
+    wait_until(lambda: sorted(lines_of(sweep, "--validation", *place)[1]) == shown, 30)
+    assert not (Path(config.report.directory) / sweep / "logs").exists(), "it has not ended"
+    assert stop_sweep(sweep, config)
 
 
 def test_another_config_does_not_go_on_with_it(
