@@ -183,7 +183,9 @@ def failure_text(
     if status == "Failed" and description.get("ProcessingStartTime") is None:
         what = "failed before it got its instances"
     said = [description.get("ExitMessage"), description.get("FailureReason")]
-    why = "; ".join(text.strip() for text in said if text) or "SageMaker gives no reason"
+    why = (
+        "; ".join(text.strip().rstrip(".") for text in said if text) or "SageMaker gives no reason"
+    )
     endpoint = f" --endpoint-url {platform.endpoint_url}" if platform.endpoint_url else ""
     sweep = names.sweep_of_validation_job(name)
     lines = "".join(f"\n    {line}" for line in last_lines)
