@@ -372,6 +372,9 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
     help="Only the node that this rank ran on, and no other rank's lines.",
 )
 @click.option(
+    "--validation", is_flag=True, help="Only the Processing job that validated the dataset."
+)
+@click.option(
     "--follow", is_flag=True, help="Go on with new lines until the sweep ends, or --deadline."
 )
 @click.option(
@@ -385,6 +388,7 @@ def logs(
     sweep_id: str,
     nodes: int | None,
     rank: int | None,
+    validation: bool,
     follow: bool,
     deadline: float,
     config: Path | None,
@@ -393,11 +397,13 @@ def logs(
     """The whole logs of a sweep's jobs: of those that run from CloudWatch Logs,
     of the others as they are kept.
     """
+    if validation and not (nodes is None and rank is None):
+        raise click.UsageError("--validation goes with neither --nodes nor --rank")
     sweep_id = sweep_meant(sweep_id, config, output)
     benchmark = config_of_sweep(sweep_id, config, output)
     from cli.commands.logs import Wanted, show_logs
 
-    show_logs(benchmark, sweep_id, Wanted(nodes, rank), deadline if follow else None)
+    show_logs(benchmark, sweep_id, Wanted(nodes, rank, validation), deadline if follow else None)
 
 
 @main.command(short_help="Check whether a run can start here, and say what to do.")

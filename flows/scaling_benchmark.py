@@ -70,6 +70,7 @@ from tasks.sweeps.folder import recall_sweep, remember_sweep
 from tasks.sweeps.ids import claim_sweep_id, claimed_sweep_id
 from tasks.sweeps.owner import SweepOwner, owned
 from tasks.sweeps.records import (
+    begins_with_validation,
     find_latest_sweep,
     has_record,
     latest_sweep,
@@ -198,7 +199,9 @@ def _run_benchmark(
         plan = preflight(config, goes_on=resume)
         check_limit(config.sweep.concurrency_limit, max(config.sweep.node_counts))
         ensure_bucket(config.platform)
-        return plan, _continue_sweep(config, sweep, as_started) if resume else None
+        if resume and not _begins_again(config, sweep):
+            return plan, _continue_sweep(config, sweep, as_started)
+        return plan, None
 
     try:
         # Read before anything else: a stop that is given from here on is meant for this run, not
@@ -220,7 +223,7 @@ def _run_benchmark(
             end_sweep(config, sweep, (), error, SweepOwner(config.platform, sweep))
         raise
     say_plan(config, plan, inputs.sweep_id)
-    if resume and begun_with is None:
+    if recorded and begun_with is None:
         # the platform did not answer then: the mark that is there is an earlier stop's
         s3 = aws_client("s3", config.platform)
         begun_with = _EarlierRun(read_stop_mark(s3, config.platform, inputs.sweep_id))
@@ -294,6 +297,18 @@ def _check_config(config: BenchmarkConfig, sweep: str) -> None:
             f"--resume {sweep}: it was started with another config;"
             " restore that config or start anew"
         )
+
+
+def _begins_again(config: BenchmarkConfig, sweep: str | None) -> bool:
+    """Whether the sweep that is to be continued was cut off before it was recorded, and has a
+    Processing job to go on with. Raises PreflightRefused, and ConfigError for a missing directory.
+    """
+    if sweep is None or not begins_with_validation(config.platform, sweep):
+        return False
+    _check_config(config, sweep)
+    check_directories(config)
+    logger.info("%s was cut off while its dataset was validated, and goes on there", sweep)
+    return True
 
 
 def missing_points(

@@ -156,6 +156,12 @@ def sweep_of_validation_job(name: str) -> str | None:
     return match["sweep"] if match and is_sweep_id(match["sweep"]) else None
 
 
+def attempt_of_validation_job(name: str) -> int | None:
+    """The number of a Processing job of ours, None for any other name."""
+    match = _VALIDATION_JOB.match(name)
+    return int(match["attempt"]) if match else None
+
+
 def validation_request_key(prefix: str, sweep: str, job: str) -> str:
     """What the Processing job is asked: its one input. It is written before the job is sent, so
     that whoever stops the sweep knows every such job there may be.
@@ -326,13 +332,14 @@ _LOG_FILE = re.compile(
     r"n(?P<nodes>\d+)(?P<letter>[a-z]?)-r(?P<repeat>\d+)-a(?P<attempt>\d+)-[0-9a-f]{4}"
     r"_(?P<host>[\w-]+)\.log"
 )
+_VALIDATION_LOG_FILE = re.compile(r"v(?P<attempt>\d+)-[0-9a-f]{8}_(?P<host>[\w-]+)\.log")
 _JOB_NAME = re.compile(
     r"^(?P<sweep>.+)-n(?P<nodes>\d+)(?P<letter>[a-z]?)"
     r"-r(?P<repeat>\d+)-a(?P<attempt>\d+)-[0-9a-f]{4}$"
 )
 
 
-_VALIDATION_JOB = re.compile(r"^(?P<sweep>.+)-v\d+-[0-9a-f]{8}$")
+_VALIDATION_JOB = re.compile(r"^(?P<sweep>.+)-v(?P<attempt>\d+)-[0-9a-f]{8}$")
 
 
 def parse_job_name(name: str) -> tuple[int, int, int] | None:
@@ -365,9 +372,10 @@ def letter_of_job(name: str) -> str:
 
 def log_file(job: str, host: str) -> str:
     """The file in LOGS that keeps the log of one node of a job of ours:
-    n4-r1-a2-ab12_algo-3.log.
+    n4-r1-a2-ab12_algo-3.log, of a Processing job v1-0123abcd_algo-1.log.
     """
-    return f"{job.removeprefix(f'{sweep_of_job(job)}-')}_{host}.log"
+    sweep = sweep_of_job(job) or sweep_of_validation_job(job)
+    return f"{job.removeprefix(f'{sweep}-')}_{host}.log"
 
 
 def parse_log_file(name: str) -> tuple[tuple[int, int, int], str] | None:
@@ -376,6 +384,12 @@ def parse_log_file(name: str) -> tuple[tuple[int, int, int], str] | None:
     if match is None:
         return None
     return (int(match["nodes"]), int(match["repeat"]), int(match["attempt"])), match["host"]
+
+
+def parse_validation_log_file(name: str) -> tuple[int, str] | None:
+    """(attempt, host) of a file that log_file() names for a Processing job, None for any other."""
+    match = _VALIDATION_LOG_FILE.fullmatch(name)
+    return (int(match["attempt"]), match["host"]) if match else None
 
 
 def sweep_of_job(name: str) -> str | None:

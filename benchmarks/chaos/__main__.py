@@ -10,8 +10,9 @@ and how (kill -9, SIGTERM, SIGINT once or twice, SIGINT and then SIGTERM, `nodes
 run of the same sweep, an outage of the platform; in every fifth seed the first try is a Prefect
 worker's, in another fifth a detached one, and that is struck), which calls are dropped, doubled,
 delayed, answered with 5xx or lose their answer, which the platform throttles, by how many seconds
-its lists, descriptions and tags are behind, and whether jobs keep warm pools. After each try the
-sweep is resumed. It must hold:
+its lists, descriptions and tags are behind, and whether jobs keep warm pools. In every third seed
+the dataset lies in S3 and a Processing job validates it, which is struck first, waits, finds no
+capacity or is lost. After each try the sweep is resumed. It must hold:
 
 - exactly one completed job per point, and after a kill or an outage no other job at all (SIGTERM
   and SIGINT stop jobs)
@@ -19,6 +20,8 @@ sweep is resumed. It must hold:
   one no warm pool
 - never more nodes in use than the quota, nor more jobs than sweep.max_parallel_jobs; no job left at
   the end
+- the same of the Processing job: one that completed, none left, none of another sweep that nobody
+  stopped; what all its attempts were billed is in the report
 - dataset, image context and training code are uploaded once, unless the answer to an upload was
   lost
 - the report is that of an undisturbed sweep: benchmarks/chaos/ledger.py lists what is compared
@@ -50,7 +53,7 @@ from typing import Any
 
 from benchmarks.chaos.forks import Forks
 from benchmarks.chaos.ledger import broken_invariants
-from benchmarks.chaos.plan import UNDISTURBED, ChaosPlan, draw_plan
+from benchmarks.chaos.plan import UNDISTURBED, UNDISTURBED_ON_SPARK, ChaosPlan, draw_plan
 from benchmarks.chaos.run import Evidence, run_chaos
 from benchmarks.chaos.world import forget, prefect_server
 from scaling.names import pretty_json
@@ -76,15 +79,20 @@ def main(argv: Sequence[str]) -> int:
             options.at_once, get_context("spawn"), _begin_process, (dict(environment),)
         ) as runs,
     ):
-        undisturbed = runs.submit(_run, UNDISTURBED, folder / "undisturbed").result()
-        broken = broken_invariants(undisturbed, None)
+        plans = [draw_plan(seed) for seed in options.seeds]
+        wanted = [UNDISTURBED]
+        if any(plan.on_spark for plan in plans):
+            wanted.append(UNDISTURBED_ON_SPARK)
+        begun = [runs.submit(_run, plan, folder / f"undisturbed{plan.seed}") for plan in wanted]
+        undisturbed, *_ = references = [run.result() for run in begun]
+        broken = [problem for each in references for problem in broken_invariants(each, None)]
         if broken:
             print("the undisturbed sweep is broken already:", *broken, sep="\n  ")
             return 1
         print(f"undisturbed: {undisturbed.seconds:.1f} s\n{_HEADINGS}", flush=True)
+        reports = {each.plan.on_spark: each.report or {} for each in references}
         waiting = {
-            runs.submit(_run, draw_plan(seed), folder / f"seed-{seed}"): seed
-            for seed in options.seeds
+            runs.submit(_run, plan, folder / f"seed-{plan.seed}"): plan.seed for plan in plans
         }
         for done in as_completed(waiting):
             if error := done.exception():
@@ -92,7 +100,8 @@ def main(argv: Sequence[str]) -> int:
                 lost.append(waiting[done])
                 print(f"{waiting[done]:5d} could not be carried out: {error!r}", flush=True)
                 continue
-            rows.append(_judge(done.result(), folder, undisturbed.report or {}, options))
+            evidence = done.result()
+            rows.append(_judge(evidence, folder, reports[evidence.plan.on_spark], options))
             if options.output:
                 # after each run, so that an interrupted program has measured something
                 options.output.write_bytes(pretty_json(_result(rows, undisturbed, options, began)))
@@ -119,7 +128,8 @@ _forks: Forks | None = None
 def _begin_process(environment: Mapping[str, str]) -> None:
     """In each of the processes whose runs come one after the other."""
     global _forks
-    _forks = Forks(environment)
+    cache = Path(environment["XDG_CACHE_HOME"]) / str(os.getpid())  # prices are kept by each alone
+    _forks = Forks({**environment, "XDG_CACHE_HOME": str(cache)})
     atexit.register(_forks.close)
 
 
@@ -160,6 +170,8 @@ def describe(evidence: Evidence, broken: Sequence[str]) -> dict[str, Any]:
         "api_faults": [dict(rule) for rule in evidence.plan.api_faults],
         "lag": asdict(evidence.plan.lag),
         "keep_alive_seconds": evidence.plan.keep_alive_seconds,
+        "on_spark": evidence.plan.on_spark,
+        "processing_jobs": [job["ProcessingJobStatus"] for job in evidence.processing_jobs],
         "tries": [asdict(one) for one in evidence.tries],
         "jobs_created": len(evidence.jobs),
         "jobs_completed": statuses["Completed"],
@@ -240,7 +252,10 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         prog="python -m benchmarks.chaos", description="Chaos runs of a simulated sweep."
     )
     parser.add_argument(
-        "--seeds", type=_seeds, default=range(50), help="FIRST:END, END not among them, or one seed"
+        "--seeds",
+        type=_seeds,
+        default=range(50),
+        help="FIRST:END[:STEP], END not among them, or one seed",
     )
     parser.add_argument("--at-once", type=_at_once, default=1, help="runs at the same time (1)")
     parser.add_argument("--work-dir", type=Path, help="keep every run's folder below this one")
@@ -249,10 +264,13 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _seeds(text: str) -> range:
-    first, colon, end = text.partition(":")
-    if not first.isdigit() or (colon and not end.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is neither FIRST:END nor a seed, e.g. 0:50")
-    seeds = range(int(first), int(end) if colon else int(first) + 1)
+    parts = text.split(":")
+    if len(parts) > 3 or not all(part.isdigit() for part in parts) or parts[2:] == ["0"]:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither FIRST:END[:STEP] nor a seed, e.g. 0:50, or 2:50:3 on Spark alone"
+        )
+    first, *rest = map(int, parts)
+    seeds = range(first, *rest) if rest else range(first, first + 1)
     if not seeds:
         raise argparse.ArgumentTypeError(f"{text!r} holds no seed: END must be above FIRST")
     return seeds
@@ -265,4 +283,7 @@ def _at_once(text: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    # By its own name: a process that is spawned finds nothing in a __main__ of a package.
+    from benchmarks.chaos.__main__ import main as run_main
+
+    sys.exit(run_main(sys.argv[1:]))

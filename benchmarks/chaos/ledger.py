@@ -7,12 +7,18 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.chaos.proxy import Call
 from benchmarks.chaos.run import Evidence, quota_of
-from benchmarks.chaos.world import NODE_COUNTS, PARALLEL_JOBS, REPEATS
+from benchmarks.chaos.world import (
+    NODE_COUNTS,
+    PARALLEL_JOBS,
+    PROCESSING_USD_PER_HOUR,
+    REPEATS,
+    SPARK_NODES,
+)
 from scaling import names
 
 CONTENT_ADDRESSED = ("PUT datasets", "PUT contexts", "PUT code")
@@ -48,6 +54,7 @@ def broken_invariants(evidence: Evidence, undisturbed: Mapping[str, Any] | None)
 
 def _all(evidence: Evidence) -> Iterator[str]:
     yield from _job_problems(evidence)
+    yield from _validation_problems(evidence)
     yield from _attempt_problems(evidence)
     yield from _ending_problems(evidence)
     yield from _load_problems(evidence)
@@ -73,6 +80,56 @@ def _job_problems(evidence: Evidence) -> Iterator[str]:
                 yield f"{nodes} nodes, repeat {repeat}: {count} completed jobs"
     for nodes, repeat in completed:
         yield f"{nodes} nodes, repeat {repeat} was never planned"
+
+
+def _validation_problems(evidence: Evidence) -> Iterator[str]:
+    """Of a run on Spark exactly one completed Processing job, whatever struck it, but for sweeps
+    that somebody has stopped; none that has not ended, or failed by itself; all that were paid for
+    are in the report.
+    """
+    is_asked_for = any(
+        done.struck and (done.disturbance or "").split()[0] in _STOPPING_KINDS
+        for done in evidence.tries
+    )
+    injected = {rule["fault"] for rule in evidence.plan.api_faults if rule.get("jobs")}
+    completed: list[str] = []
+    for job in evidence.processing_jobs:
+        name, status = job["ProcessingJobName"], job["ProcessingJobStatus"]
+        sweep = names.sweep_of_validation_job(name)
+        if status in ("InProgress", "Stopping"):
+            yield f"{name} is left {status}"
+        elif status == "Stopped" and not is_asked_for:
+            yield f"{name} was stopped, and nobody had asked for that"
+        elif status == "Failed" and not injected & {"capacity_error", "internal_error"}:
+            yield f"{name} failed: {job.get('FailureReason')}"
+        if sweep != evidence.sweep and sweep not in evidence.stopped_sweeps:
+            yield f"{name} is a second sweep's, and nobody had stopped the first one"
+        if status == "Completed" and sweep == evidence.sweep:
+            completed.append(name)
+    if len(completed) != evidence.plan.on_spark:
+        yield f"{len(completed)} completed Processing jobs: {completed}"
+    if completed and evidence.report is not None:
+        yield from _cost_problems(evidence, completed)
+
+
+def _cost_problems(evidence: Evidence, completed: Sequence[str]) -> Iterator[str]:
+    """The report's validation is the job that completed, and has cost what all attempts did."""
+    recorded = evidence.report["provenance"]["dataset_validation"] if evidence.report else {}
+    if recorded["job"] not in completed:
+        yield f"the report's validation is {recorded['job']}, completed are {completed}"
+    billed = {
+        job["ProcessingJobName"]: (job["ProcessingEndTime"] - started).total_seconds()
+        for job in evidence.processing_jobs
+        if (started := job.get("ProcessingStartTime")) is not None
+        and names.sweep_of_validation_job(job["ProcessingJobName"]) == evidence.sweep
+    }
+    own = billed[recorded["job"]]
+    if recorded["usd"] is None or not math.isclose(recorded["billed_seconds"], own, abs_tol=0.01):
+        yield f"the report's validation was billed {recorded['billed_seconds']} s, and took {own}"
+        return
+    wanted = sum(billed.values()) * PROCESSING_USD_PER_HOUR * SPARK_NODES / 3600
+    if not math.isclose(recorded["usd"], wanted, rel_tol=_RELATIVE_TOLERANCE, abs_tol=1e-4):
+        yield f"the report's validation has cost {recorded['usd']} USD, all its jobs {wanted}"
 
 
 def _attempt_problems(evidence: Evidence) -> Iterator[str]:
@@ -157,7 +214,8 @@ def _report_problems(evidence: Evidence, undisturbed: Mapping[str, Any] | None) 
         yield f"the report's attempts are not the platform's jobs: {odd}"
     if undisturbed is not None and evidence.plan.keep_alive_seconds is None:
         # a warm start is another measurement
-        has_stopped = any(status != "Completed" for status in listed.values())
+        others = (job["ProcessingJobStatus"] for job in evidence.processing_jobs)
+        has_stopped = any(status != "Completed" for status in (*listed.values(), *others))
         yield from differences(
             comparable(evidence.report, has_stopped), comparable(undisturbed, has_stopped), "report"
         )

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 Kind = Literal[
@@ -73,9 +73,29 @@ _CALLS: Sequence[tuple[int, str, int]] = (
     (1, "PUT history", 1),
 )
 """(weight, label of a call, the last number at which a try is struck)."""
+_SPARK_EVERY = 3
+_VALIDATION_CALLS: Sequence[tuple[int, str, int]] = (
+    (4, "CreateProcessingJob", 1),
+    (6, "DescribeProcessingJob", 5),
+    (2, "PUT request", 1),
+    (2, "GET verdict", 1),
+    (1, "PUT record", 1),
+)
+"""The same of a run whose dataset a Processing job validates: its first try is struck there."""
+_VALIDATION_FAULTS: Sequence[Mapping[str, Any] | None] = (
+    None,
+    {"fault": "pending", "seconds": 600},
+    {"fault": "capacity_error", "seconds": 60, "max_jobs": 1},
+    {"fault": "internal_error", "after_seconds": 100, "max_jobs": 1},
+)
+PROCESSING_JOBS = "*-v?-*"
+"""Pattern of the names of Processing jobs alone."""
 _FAULT_SHARE = 0.012
 """Of the calls, for each CallFault."""
 _API_OPERATIONS = ("CreateTrainingJob", "DescribeTrainingJob", "StopTrainingJob", "ListTags")
+_PROCESSING_OPERATIONS = (
+    "CreateProcessingJob", "DescribeProcessingJob", "StopProcessingJob", "ListTags",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -132,6 +152,8 @@ class ChaosPlan:
     lag: Lag = Lag()
     keep_alive_seconds: int | None = None
     """Jobs keep warm pools; then the quota holds all of them, since they count in it."""
+    on_spark: bool = False
+    """The dataset lies in S3, and a Processing job validates it."""
 
     def call_fault(self, label: str, number: int) -> CallFault | None:
         """What happens to the `number`-th call of this label in the run,
@@ -152,6 +174,7 @@ CALL_FAULTS: Sequence[CallFault] = (
     "answer_twice",
 )
 UNDISTURBED = ChaosPlan(seed=-1, disturbances=(), fault_share=0.0)
+UNDISTURBED_ON_SPARK = replace(UNDISTURBED, seed=-2, on_spark=True)
 
 
 def draw_plan(seed: int) -> ChaosPlan:
@@ -170,21 +193,47 @@ def draw_plan(seed: int) -> ChaosPlan:
     api_faults = tuple(_draw_api_faults(draws))
     lags = draws.choice((0.0, 2.0, 6.0)), draws.choice((0.0, 1.0, 3.0)), draws.choice((0.0, 2.0))
     keep_alive_seconds = draws.choice((None, None, 3600))
-    return ChaosPlan(
+    plan = ChaosPlan(
         seed, tuple(disturbances), api_faults, lag=Lag(*lags), keep_alive_seconds=keep_alive_seconds
+    )
+    return plan if seed % _SPARK_EVERY != _SPARK_EVERY - 1 else _with_spark(plan)
+
+
+def _with_spark(plan: ChaosPlan) -> ChaosPlan:
+    """The plan of a run whose dataset a Processing job validates, with what strikes that job. Its
+    draws are its own, so that the rest of the seed's plan is what it would be without.
+    """
+    draws = random.Random(f"chaos-on-spark:{plan.seed}")
+    first, *others = plan.disturbances
+    if not first.kind.startswith("detach"):
+        first = replace(first, trigger=_draw_trigger(draws, _VALIDATION_CALLS))
+    faults = list(_draw_api_faults(draws, _PROCESSING_OPERATIONS))
+    if (of_job := draws.choice(_VALIDATION_FAULTS)) is not None:
+        faults.append({**of_job, "jobs": PROCESSING_JOBS})
+    return replace(
+        plan,
+        disturbances=(first, *others),
+        api_faults=(*plan.api_faults, *faults),
+        on_spark=True,
     )
 
 
 def _draw_disturbance(draws: random.Random) -> Disturbance:
     kind = draws.choices(list(_KINDS), weights=list(_KINDS.values()))[0]
-    _, label, last = draws.choices(_CALLS, weights=[weight for weight, _, _ in _CALLS])[0]
-    delay_seconds = draws.choice((0.0, draws.uniform(0.1, 1.5)))
-    moment: Moment = draws.choice(("before", "after"))
-    trigger = Trigger(label, draws.randint(1, last), moment, round(delay_seconds, 1))
+    trigger = _draw_trigger(draws, _CALLS)
     return Disturbance(kind, trigger, round(draws.uniform(1.0, 5.0), 1))
 
 
-def _draw_api_faults(draws: random.Random) -> list[dict[str, Any]]:
+def _draw_trigger(draws: random.Random, calls: Sequence[tuple[int, str, int]]) -> Trigger:
+    _, label, last = draws.choices(calls, weights=[weight for weight, _, _ in calls])[0]
+    delay_seconds = draws.choice((0.0, draws.uniform(0.1, 1.5)))
+    moment: Moment = draws.choice(("before", "after"))
+    return Trigger(label, draws.randint(1, last), moment, round(delay_seconds, 1))
+
+
+def _draw_api_faults(
+    draws: random.Random, operations: Sequence[str] = _API_OPERATIONS
+) -> list[dict[str, Any]]:
     """Up to three rules, each about one or two calls in a row:
     botocore and Prefect repeat those.
     """
@@ -192,7 +241,7 @@ def _draw_api_faults(draws: random.Random) -> list[dict[str, Any]]:
     for _ in range(draws.randint(0, 3)):
         first = draws.randint(1, 6)
         rule = {
-            "operation": draws.choice(_API_OPERATIONS),
+            "operation": draws.choice(operations),
             "calls": [first, first + draws.randint(0, 1)],
         }
         if draws.random() < 0.5:

@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -33,6 +33,8 @@ _SWEEP_OBJECTS = (
     (re.compile(r"/stopped\.json$"), "stop-mark"),
     (re.compile(r"/claims/"), "claims"),
     (re.compile(r"/report/"), "report"),
+    (re.compile(r"/request/request\.json$"), "request"),
+    (re.compile(r"/verdict/verdict\.json$"), "verdict"),
     (re.compile(r"/jobs/"), "output"),
 )
 
@@ -147,8 +149,8 @@ class Proxy:
         if label not in _LATE or answer.status != 200:
             return answer
         asked, said = json.loads(body), json.loads(answer.body)
-        name = asked.get("TrainingJobName") or asked.get("ResourceArn", "").rpartition("/")[2]
-        if label == "CreateTrainingJob":
+        name = _job_of(asked) or asked.get("ResourceArn", "").rpartition("/")[2]
+        if label in ("CreateTrainingJob", "CreateProcessingJob"):
             self._accepted_at.setdefault(name, now)
         elif label == "ListTrainingJobs":
             jobs = said["TrainingJobSummaries"]
@@ -166,10 +168,10 @@ class Proxy:
 
     def is_unknown(self, label: str, body: bytes) -> bool:
         """Whether the platform does not know the job of this call yet."""
-        if label not in ("DescribeTrainingJob", "StopTrainingJob"):
+        if label not in _UNKNOWN:
             return False
         young = self._is_young(
-            json.loads(body)["TrainingJobName"], self._lag.describe_seconds, time.monotonic()
+            _job_of(json.loads(body)) or "", self._lag.describe_seconds, time.monotonic()
         )
         if young:
             self.note_fault("late description or stop")
@@ -202,13 +204,25 @@ class _Answer:
         return replace(self, body=json.dumps(body).encode())
 
 
-_LATE = ("CreateTrainingJob", "ListTrainingJobs", "ListTags")
-_UNKNOWN = _Answer(
-    400,
-    "Bad Request",
-    [("Content-Type", "application/x-amz-json-1.1")],
-    b'{"__type": "ValidationException", "message": "Requested resource not found."}',
-)
+_LATE = ("CreateTrainingJob", "CreateProcessingJob", "ListTrainingJobs", "ListTags")
+_OF_TRAINING = "Requested resource not found."
+_OF_PROCESSING = "Could not find requested job with name"
+_UNKNOWN = {
+    "DescribeTrainingJob": _OF_TRAINING,
+    "StopTrainingJob": _OF_TRAINING,
+    "DescribeProcessingJob": _OF_PROCESSING,
+    "StopProcessingJob": _OF_PROCESSING,
+}
+"""What is said of a job that is not known, by label."""
+
+
+def _job_of(asked: Mapping[str, Any]) -> str | None:
+    return asked.get("TrainingJobName") or asked.get("ProcessingJobName")
+
+
+def _unknown(label: str) -> _Answer:
+    body = json.dumps({"__type": "ValidationException", "message": _UNKNOWN[label]}).encode()
+    return _Answer(400, "Bad Request", [("Content-Type", "application/x-amz-json-1.1")], body)
 
 
 _PAGE = _Answer(
@@ -250,7 +264,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fault == "request_twice":
             self._forward(body)
         if proxy.is_unknown(label, body):
-            return self._send(_UNKNOWN)
+            return self._send(_unknown(label))
         answer = proxy.late(label, body, self._forward(body))
         struck = proxy.is_struck(label, in_try, "after")
         is_lost = struck or fault == "answer_lost" or proxy.is_down()

@@ -27,6 +27,7 @@ from benchmarks.chaos.world import (
     REPEATS,
     Platform,
     Sampler,
+    keep_processing_price,
     served_platform,
     write_benchmark,
     write_config,
@@ -67,6 +68,10 @@ class Evidence:
     tries: Sequence[Try]
     jobs: Sequence[Mapping[str, Any]]
     """Descriptions of every training job that the platform knows."""
+    processing_jobs: Sequence[Mapping[str, Any]]
+    """The same of every Processing job."""
+    stopped_sweeps: frozenset[str]
+    """That somebody ended with `nodesweep stop`."""
     sweep: str | None
     report: Mapping[str, Any] | None
     local_report: Mapping[str, Any] | None
@@ -175,7 +180,14 @@ def run_chaos(plan: ChaosPlan, folder: Path, forks: Forks) -> Evidence:
         Proxy(platform.endpoint, plan.call_fault, plan.lag, platform.state_directory) as proxy,
         Sampler(platform) as sampler,
     ):
-        config = write_config(folder, proxy.endpoint, keep_alive_seconds=plan.keep_alive_seconds)
+        config = write_config(
+            folder,
+            proxy.endpoint,
+            keep_alive_seconds=plan.keep_alive_seconds,
+            on_spark=plan.on_spark,
+        )
+        if plan.on_spark:
+            keep_processing_price(Path(forks.environment["XDG_CACHE_HOME"]), proxy.endpoint)
         tries = _run_tries(plan, platform, proxy, config, forks)
         sweep = platform.sweep()
         report_key = names.report_key("nodesweep", sweep or "", names.REPORT_JSON)
@@ -184,6 +196,13 @@ def run_chaos(plan: ChaosPlan, folder: Path, forks: Forks) -> Evidence:
             plan=plan,
             tries=tries,
             jobs=[platform.describe(job["TrainingJobName"]) for job in platform.jobs()],
+            processing_jobs=[
+                platform.sagemaker.describe_processing_job(
+                    ProcessingJobName=job["ProcessingJobName"]
+                )
+                for job in platform.processing_jobs()
+            ],
+            stopped_sweeps=frozenset(platform.stopped_sweeps()),
             sweep=sweep,
             report=(
                 platform.read_json(report_key) if report_key in platform.keys(report_key) else None
@@ -217,7 +236,12 @@ def _run_tries(
         if is_detached:  # it starts all jobs at once; those beyond the quota are refused
             places = len(NODE_COUNTS) * REPEATS
             parallel = write_config(
-                config.parent, proxy.endpoint, "detached.yaml", places, plan.keep_alive_seconds
+                config.parent,
+                proxy.endpoint,
+                "detached.yaml",
+                places,
+                plan.keep_alive_seconds,
+                plan.on_spark,
             )
             command = ["run", str(parallel), "--detach"]
         beside = _Beside(config, platform, forks)
@@ -230,6 +254,10 @@ def _run_tries(
             done = _watch(process, disturbance, proxy, log, beside)
             beside.wait()
             running = [job["TrainingJobName"] for job in platform.jobs(StatusEquals="InProgress")]
+            running += [
+                job["ProcessingJobName"]
+                for job in platform.processing_jobs(StatusEquals="InProgress")
+            ]
             tries.append(replace(done, left_running=running))
         finally:
             beside.end()
@@ -254,7 +282,7 @@ class _Beside:
 
     def start(self, kind: Kind) -> None:
         """Where the sweep has begun; before that there is nothing to stop or to join."""
-        sweep = self._platform.sweep()
+        sweep = self._platform.sweep_to_continue()
         if sweep is None:
             return
         own = ["--output", str(self._config.parent / "beside")]
@@ -279,7 +307,7 @@ def _command(config: Path, platform: Platform) -> list[str]:
     """The command that a person would give: a sweep that has begun is resumed,
     else it is started.
     """
-    sweep = platform.sweep()
+    sweep = platform.sweep_to_continue()
     resume = ["--resume", sweep] if sweep else []
     return ["run", str(config), *resume]
 

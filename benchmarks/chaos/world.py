@@ -16,6 +16,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +25,22 @@ import yaml
 from botocore.config import Config
 
 from benchmarks.chaos.plan import ChaosPlan
+from configs.load import load_config
 from infra.local.server.contract import ServerConfig
 from infra.local.server.serving import running
 from scaling import names
+from tasks.dataset.remote.objects import describe_remote
+from tasks.dataset.spark.contract import request_document
 from tasks.local_keys import local_session
+from tasks.report.pricing import PROCESSING, keep_price
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 INSTANCE_TYPE, QUOTA = "ml.m5.xlarge", 5
 QUOTA_WITH_POOLS = 100  # further attempts and their pools, too
 NODE_COUNTS, REPEATS, PARALLEL_JOBS = (1, 2, 4), 2, 2
+SPARK_NODES, PROCESSING_USD_PER_HOUR = 2, 0.23
+RAW = "raw"
+"""The bucket with the data of a run on Spark."""
 TIME_SCALE = 0.002
 # No noise: a job's name holds the sweep's time,
 # so noise drawn by it would differ from sweep to sweep.
@@ -59,11 +67,20 @@ def write_config(
     file_name: str = "config.yaml",
     parallel_jobs: int = PARALLEL_JOBS,
     keep_alive_seconds: int | None = None,
+    on_spark: bool = False,
 ) -> Path:
     """The benchmark's config in `folder`: 6 points, 2 jobs at once,
     on a quota that holds only some pairs of them.
     """
     path, config = folder / file_name, _config(folder, endpoint)
+    if on_spark:
+        validation = {
+            "engine": "spark",
+            "instance_type": INSTANCE_TYPE,
+            "instance_count": SPARK_NODES,
+            "image": {"uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/spark:1"},
+        }
+        config["dataset"] |= {"source": f"s3://{RAW}/tables", "validation": validation}
     config["sweep"]["max_parallel_jobs"] = parallel_jobs
     if keep_alive_seconds is not None:
         config["training"]["keep_alive_seconds"] = keep_alive_seconds
@@ -115,6 +132,13 @@ def _config(folder: Path, endpoint: str) -> dict[str, Any]:
     }
 
 
+def keep_processing_price(cache_home: Path, endpoint: str) -> None:
+    """The Price List's, which no local platform has: as if an earlier run had read it."""
+    key = f"{endpoint} us-east-1 {INSTANCE_TYPE} {PROCESSING.name}"
+    today = datetime.now(UTC).date()
+    keep_price(cache_home / "nodesweep" / "prices.json", key, PROCESSING_USD_PER_HOUR, today)
+
+
 class Platform:
     """A served platform: its endpoint, and clients that reach it past the proxy."""
 
@@ -132,14 +156,35 @@ class Platform:
     def describe(self, name: str) -> dict[str, Any]:
         return dict(self.sagemaker.describe_training_job(TrainingJobName=name))
 
+    def processing_jobs(self, **query: Any) -> list[dict[str, Any]]:
+        """Summaries of the Processing jobs that the platform lists."""
+        pages = self.sagemaker.get_paginator("list_processing_jobs").paginate(**query)
+        return [job for page in pages for job in page["ProcessingJobSummaries"]]
+
     def sweep(self) -> str | None:
         """The sweep whose record the bucket holds, None before it is written."""
-        found = [
-            key.split("/")[2]
-            for key in self.keys("nodesweep/sweeps/")
-            if key.endswith("/config.json")
-        ]
+        found = self._sweeps_with("/config.json")
         return found[0] if found else None
+
+    def sweep_to_continue(self) -> str | None:
+        """The sweep that a person goes on with: the recorded one, else the last one whose dataset
+        is being validated and that nobody has stopped. Its name was on the screen.
+        """
+        if recorded := self.sweep():
+            return recorded
+        stopped = self.stopped_sweeps()
+        begun = [
+            sweep for sweep in self._sweeps_with("/request/request.json") if sweep not in stopped
+        ]
+        return begun[-1] if begun else None
+
+    def stopped_sweeps(self) -> set[str]:
+        """Those that `nodesweep stop` has marked."""
+        return set(self._sweeps_with("/stopped.json"))
+
+    def _sweeps_with(self, ending: str) -> list[str]:
+        keys = self.keys("nodesweep/sweeps/")
+        return sorted({key.split("/")[2] for key in keys if key.endswith(ending)})
 
     def keys(self, prefix: str) -> list[str]:
         try:
@@ -166,6 +211,8 @@ def served_platform(
     faults.write_text(json.dumps({"faults": [dict(rule) for rule in plan.api_faults]}))
     model.write_text(json.dumps(dict(simulation)))
     quotas = {INSTANCE_TYPE: quota}
+    leaves = folder / "leaves"
+    leaves.mkdir()
     config = ServerConfig(
         0,
         folder / "state",
@@ -174,6 +221,7 @@ def served_platform(
         engine="simulated",
         model_file=model,
         time_scale=time_scale,
+        processing_leaves=leaves,
     )
     # moto prints a line for each service that it does not have.
     with (
@@ -181,7 +229,41 @@ def served_platform(
         redirect_stdout(printed),
         running(config) as endpoint,
     ):
-        yield Platform(endpoint, config.state_dir)
+        served = Platform(endpoint, config.state_dir)
+        if plan.on_spark:
+            _give_verdict(served, folder.parent, leaves)
+        yield served
+
+
+def _give_verdict(platform: Platform, folder: Path, leaves: Path) -> None:
+    """The dataset in S3, and what the Processing job is to say of it: a simulation runs no Spark,
+    so it is told the verdict on these very objects.
+    """
+    platform.s3.create_bucket(Bucket=RAW)
+    files = sorted((folder / "data").iterdir())
+    for file in files:
+        platform.s3.upload_file(str(file), RAW, f"tables/{file.name}")
+    config = load_config(write_config(folder, platform.endpoint, "spark.yaml", on_spark=True))
+    section = config.dataset
+    assert section is not None
+    request = request_document(section, describe_remote(platform.s3, section))
+    found: dict[str, Any] = {
+        "unreadable": None,
+        "rows": 3,
+        "schema": 0,
+        "unjudged": [],
+        "failed": {},
+    }
+    verdict = {
+        "format": request["format"],
+        "request": request["digest"],
+        "schemas": [{"columns": ["label"], "arrow": None}],
+        "files": [found] * len(files),
+        "repeats": None,
+    }
+    place = leaves / "processing" / "output" / "verdict"
+    place.mkdir(parents=True)
+    (place / "verdict.json").write_text(json.dumps(verdict))
 
 
 def _client(service: str, endpoint: str, state_directory: Path) -> Any:
@@ -231,6 +313,7 @@ def prefect_server(folder: Path) -> Iterator[Mapping[str, str]]:
             if not name.startswith(("PREFECT_", "AWS_"))
         },
         "PREFECT_HOME": str(folder / "prefect"),
+        "XDG_CACHE_HOME": str(folder / "cache"),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_CLI_WELCOME_MESSAGE": "false",
         "DO_NOT_TRACK": "1",

@@ -28,9 +28,12 @@ from tasks.jobs.follow import LogFollower
 from tasks.jobs.logs import keep_log, read_kept
 from tasks.platform import aws_client
 from tasks.polling import Clock, intervals
+from tasks.processing.calls import claimed_jobs, describe
 from tasks.sweeps.owner import BEAT_SECONDS, read_owner_sign
 from tasks.sweeps.stopping import list_of
 
+_OF_VALIDATION = 0
+"""In a place instead of the number of nodes."""
 _LOST_OWNER_SECONDS = 2.5 * BEAT_SECONDS
 
 
@@ -40,10 +43,29 @@ class Wanted:
 
     nodes: int | None = None
     rank: int | None = None
+    validation: bool = False
+    """Only the Processing job that validated the dataset."""
 
-    def has(self, job: str) -> bool:
-        place = names.parse_job_name(job)
-        return place is not None and self.nodes in (None, place[0])
+    def has(self, place: tuple[int, int, int]) -> bool:
+        if place[0] == _OF_VALIDATION:
+            return self.nodes is None and self.rank is None
+        return not self.validation and self.nodes in (None, place[0])
+
+
+def _place_of(job: str) -> tuple[int, int, int]:
+    """(nodes, repeat, attempt) of a job of ours, of a Processing job (0, 0, attempt)."""
+    attempt = names.attempt_of_validation_job(job)
+    if attempt is not None:
+        return _OF_VALIDATION, 0, attempt
+    return names.parse_job_name(job) or (0, 0, 0)
+
+
+def _place_of_file(name: str) -> tuple[int, int, int] | None:
+    """What _place_of() says of the job whose log the file is; None for any other file."""
+    if (validation := names.parse_validation_log_file(name)) is not None:
+        return _OF_VALIDATION, 0, validation[0]
+    parsed = names.parse_log_file(name)
+    return None if parsed is None else parsed[0]
 
 
 def show_logs(
@@ -69,7 +91,7 @@ def show_logs(
     deadline = clock.monotonic() + (follow_seconds or 0.0)
     pauses = intervals(config.sweep.poll_interval_seconds, 4 * config.sweep.poll_interval_seconds)
     while True:
-        jobs = list_of(aws_client("sagemaker", config.platform), sweep)()
+        jobs = _jobs(config, sweep)
         shown.show(jobs)
         if follow_seconds is None or _is_over(config, sweep, jobs):
             break
@@ -79,6 +101,21 @@ def show_logs(
             )
         clock.sleep(next(pauses))
     shown.refuse_none()
+
+
+def _jobs(config: BenchmarkConfig, sweep: str) -> list[Mapping[str, Any]]:
+    """Summaries of the sweep's jobs, of its Processing jobs too, in the words of training jobs."""
+    platform = config.platform
+    sagemaker = aws_client("sagemaker", platform)
+    jobs = list(list_of(sagemaker, sweep)())
+    if config.dataset is None or not config.dataset.may_use_spark:
+        return jobs
+    for name in claimed_jobs(aws_client("s3", platform), platform, sweep):
+        if (job := describe(sagemaker, name)) is not None:
+            known = {"TrainingJobName": name, "TrainingJobStatus": job["ProcessingJobStatus"]}
+            times = {time: job[time] for time in ("CreationTime", "LastModifiedTime")}
+            jobs.append({**known, **times})
+    return jobs
 
 
 def _is_over(config: BenchmarkConfig, sweep: str, jobs: Iterable[Mapping[str, Any]]) -> bool:
@@ -118,7 +155,7 @@ class _Shown:
         """
         for job in jobs:
             name = job["TrainingJobName"]
-            if not self._wanted.has(name) or name in self._done:
+            if not self._wanted.has(_place_of(name)) or name in self._done:
                 continue
             is_over = job["TrainingJobStatus"] in TERMINAL
             if is_over and name not in self._followed:
@@ -148,10 +185,10 @@ class _Shown:
         """Job by job, the smallest first; each job's nodes merged by time."""
         by_job: dict[tuple[tuple[int, int, int], str], list[Path]] = {}
         for path in paths:
-            parsed = names.parse_log_file(path.name)
-            if parsed is not None and self._wanted.nodes in (None, parsed[0][0]):
+            place = _place_of_file(path.name)
+            if place is not None and self._wanted.has(place):
                 letter = names.letter_of_log_file(path.name)
-                by_job.setdefault((parsed[0], letter), []).append(path)
+                by_job.setdefault((place, letter), []).append(path)
         for (place, letter), of_job in sorted(by_job.items()):
             self._files += len(of_job)
             for line in read_kept(of_job):
@@ -164,7 +201,7 @@ class _Shown:
         self._follower = self._follower or LogFollower(self._logs())
         self._follower.begin([name], created)
         self._followed.add(name)
-        place = names.parse_job_name(name) or (0, 0, 0)
+        place = _place_of(name)
         while True:
             for at, line in sorted(self._follower.new_lines(name)):
                 host, _, text = line.partition(": ")
@@ -180,4 +217,7 @@ class _Shown:
         )
         if not is_its_node or (rank is not None and rank_of(line.text) not in (None, rank)):
             return
-        print_text(f"{line.at} n{nodes}{letter}-r{repeat}-a{attempt} {line.host} {line.text}")
+        job = f"n{nodes}{letter}-r{repeat}-a{attempt}"
+        if nodes == _OF_VALIDATION:
+            job = f"v{attempt}"
+        print_text(f"{line.at} {job} {line.host} {line.text}")

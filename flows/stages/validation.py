@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from configs.catalogue import load_catalogue
@@ -19,7 +20,9 @@ from flows.stages.building import ended_with_this, start_build
 from flows.stages.ending import is_cancel
 from scaling import names
 from scaling.analysis.cost import Price, node_cost_usd, price_of
+from scaling.outcome.logged import LogLine
 from scaling.outcome.outcome import TERMINAL, may_pass
+from scaling.outcome.spark_log import last_own_lines
 from scaling.planning.validation import (
     asked_of,
     attempt_budget_problem,
@@ -37,6 +40,7 @@ from tasks.errors import JobRefused, ValidationJobFailed
 from tasks.events import about
 from tasks.image.bases import pin_base_images
 from tasks.image.find import build_arguments, find_image, read_context
+from tasks.jobs.logs import read_job_log
 from tasks.processing.jobs import (
     describe_processing_job,
     failure_text,
@@ -52,6 +56,8 @@ from tasks.sweeps.stopping import stop_sweep_jobs_now
 
 logger = logging.getLogger("nodesweep.dataset")
 _OF_DATASET = about("message", stage="dataset")
+_MOST_JOBS = 99
+"""Of one sweep: a name has two digits for the number."""
 
 
 def say_engine(section: DatasetConfig, size_bytes: int) -> dict[str, Any] | None:
@@ -124,11 +130,11 @@ def _run_job(
 
     Raises ValidationJobFailed where none does: only lack of capacity and internal errors get
     another attempt, and what ended in vain in an earlier try of this run; sweep.max_attempts in
-    all.
+    all, those not counted that somebody stopped then.
     """
     asked, digest = asked_of(config), hashlib.sha256(document).hexdigest()
-    spent_usd, failed = 0.0, ""
-    for attempt in range(1, config.sweep.max_attempts + 1):
+    spent_usd, failed, left = 0.0, "", config.sweep.max_attempts
+    for attempt in range(1, _MOST_JOBS + 1):
         request = build_validation_request(config, sweep, image_uri, digest, attempt)
         name = request["ProcessingJobName"]
         before = describe_processing_job(config.platform, name)
@@ -150,21 +156,39 @@ def _run_job(
             asked.max_runtime_seconds,
         )
         spent_usd += _usd(config, ended, price) or 0.0
+        log = _kept_log(config, sweep, ended)
         was_over = before is not None and before["ProcessingJobStatus"] in TERMINAL
+        left -= not (was_over and _was_stopped(ended))
         if ended["ProcessingJobStatus"] == "Completed":
             verdict = read_verdict(config.platform, sweep, name)
-            is_last = attempt == config.sweep.max_attempts
-            if not was_over or is_last or not verdict.get("error"):
+            if not was_over or not left or not verdict.get("error"):
                 return verdict, _recorded(config, ended, price, image_uri, attempt, spent_usd)
             logger.warning("%s could not judge the dataset then; it is tried again", name)
             continue
         if is_sweep_stopped(config.platform, sweep):
             raise sweep_stopped(sweep)
-        failed = failure_text(config.platform, ended)
-        if not was_over and not may_pass(ended["ProcessingJobStatus"], ended.get("FailureReason")):
+        failed = failure_text(config.platform, ended, last_own_lines(log))
+        is_lasting = not may_pass(ended["ProcessingJobStatus"], ended.get("FailureReason"))
+        if not left or (not was_over and is_lasting):
             break
         logger.warning("%s", failed, extra=_OF_DATASET)
     raise ValidationJobFailed(failed)
+
+
+def _kept_log(config: BenchmarkConfig, sweep: str, ended: Mapping[str, Any]) -> Iterable[LogLine]:
+    """The log of a job that has ended, which is kept beside its sweep's report; one that had no
+    instances has none.
+    """
+    if ended.get("ProcessingStartTime") is None:
+        return ()
+    folder = Path(config.report.directory) / sweep / names.LOGS
+    completed = ended["ProcessingJobStatus"] == "Completed"
+    return read_job_log(config.platform, ended["ProcessingJobName"], folder, completed)
+
+
+def _was_stopped(ended: Mapping[str, Any]) -> bool:
+    """Whether somebody asked for its end, and not max_runtime_seconds."""
+    return ended["ProcessingJobStatus"] == "Stopped" and not ended.get("FailureReason")
 
 
 def _usd(config: BenchmarkConfig, ended: Mapping[str, Any], price: Price) -> float | None:

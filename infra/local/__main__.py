@@ -4,7 +4,7 @@
                                  [--quota TYPE=N]... [--quotas FILE] [--faults FILE]
                                  [--cold-start-seconds S] [--file-system ID=DIR]...
                                  [--engine process|container|auto|simulated] [--registry HOST:PORT]
-                                 [--model FILE] [--time-scale X]
+                                 [--model FILE] [--time-scale X] [--processing-leaves DIR]
     python -m infra.local status [--port N] [--state-dir DIR]
                                  JSON; exit code 0 while it runs, 1 otherwise
     python -m infra.local stop   [--port N] [--state-dir DIR]
@@ -124,6 +124,7 @@ def _server_config(options: argparse.Namespace, state_dir: Path) -> ServerConfig
         engine=engine,
         model_file=_model_file(options),
         time_scale=options.time_scale,
+        processing_leaves=_processing_leaves(options),
         file_systems=dict(options.file_system),
         registry=options.registry if engine == "container" else None,
     )
@@ -160,6 +161,23 @@ def _model_file(options: argparse.Namespace) -> Path | None:
     path: Path = options.model.resolve()
     read_model(path)
     return path
+
+
+def _processing_leaves(options: argparse.Namespace) -> Path | None:
+    """The folder that stands for /opt/ml of a simulated Processing job. Raises SettingsError."""
+    folder: Path | None = options.processing_leaves
+    if folder is None:
+        return None
+    if options.engine != "simulated":
+        raise SettingsError(
+            "--processing-leaves is for --engine simulated: leave it out, or add that"
+        )
+    if not folder.is_dir():
+        raise SettingsError(
+            f"--processing-leaves {folder} is no folder: make it, with what a Processing job"
+            " leaves below /opt/ml in it, e.g. processing/output/verdict/verdict.json"
+        )
+    return folder.resolve()
 
 
 def _start(config: ServerConfig) -> None:
@@ -289,6 +307,12 @@ def _add_engine_options(command: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="performance model (YAML or JSON) of a simulation",
+    )
+    command.add_argument(
+        "--processing-leaves",
+        type=Path,
+        metavar="DIR",
+        help="what a simulated Processing job leaves below /opt/ml (a simulation runs no program)",
     )
     command.add_argument(
         "--time-scale",

@@ -21,7 +21,7 @@ from scaling.outcome.line_kinds import LineKinds, step_of
 from scaling.secrets import LogHider
 from tasks.errors import error_code, is_transient
 from tasks.events import NODE_LOG, tell
-from tasks.jobs.logs import LOG_GROUP
+from tasks.jobs.logs import log_group
 from tasks.polling import CallBudget, Clock
 
 logger = logging.getLogger(NODE_LOG)
@@ -130,7 +130,7 @@ class LogFollower:
         where = (
             ""
             if place.is_whereabouts_said
-            else f"; the whole log: CloudWatch Logs, {LOG_GROUP}, {job_name}/*"
+            else f"; the whole log: CloudWatch Logs, {log_group(job_name)}, {job_name}/*"
         )
         place.is_whereabouts_said = True
         logger.info("%s: … %d lines left out%s", job_name, count, where)
@@ -141,7 +141,7 @@ class LogFollower:
         """
         place, prefix = self._places[job_name], f"{job_name}/"
         streams: dict[str, list[dict[str, Any]]] = {}
-        for event in self._next_page(place, prefix):
+        for event in self._next_page(place, log_group(job_name), prefix):
             # A platform may not keep to the prefix.
             if event["logStreamName"].startswith(prefix) and event["eventId"] not in place.said:
                 place.said[event["eventId"]] = event["timestamp"]
@@ -165,11 +165,11 @@ class LogFollower:
         """Whether a further page of what is there already waits to be asked for."""
         return self._places[job_name].next_token is not None
 
-    def _next_page(self, place: _Place, prefix: str) -> list[dict[str, Any]]:
+    def _next_page(self, place: _Place, group: str, prefix: str) -> list[dict[str, Any]]:
         token = {"nextToken": place.next_token} if place.next_token is not None else {}
         try:
             page = self._logs.filter_log_events(
-                logGroupName=LOG_GROUP,
+                logGroupName=group,
                 logStreamNamePrefix=prefix,
                 startTime=place.since_milliseconds,
                 **token,

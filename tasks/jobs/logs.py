@@ -21,6 +21,7 @@ from typing import Any
 from configs.models import PlatformConfig
 from scaling import names
 from scaling.outcome.logged import LogLine
+from scaling.planning.validation import LOG_GROUP as PROCESSING_LOG_GROUP
 from scaling.secrets import LogHider
 from tasks.errors import best_effort, error_code
 from tasks.platform import aws_client, patient
@@ -37,6 +38,12 @@ MAX_FIRST_BYTES = 8 * 1024 * 1024
 takes nine calls.
 """
 _BY_TIME = attrgetter("unix_milliseconds")
+
+
+def log_group(job_name: str) -> str:
+    """Where the log of a job of ours is, a training job's or a Processing job's."""
+    is_training = names.sweep_of_validation_job(job_name) is None
+    return LOG_GROUP if is_training else PROCESSING_LOG_GROUP
 
 
 @patient
@@ -59,9 +66,11 @@ def read_job_log(
                 keep_log(logs, job_name, folder)
             except OSError as error:
                 logger.warning("the log of %s can't be kept: %s", job_name, error)
-                of_nodes = _streams_by_host(logs, job_name).items()
+                group, of_nodes = log_group(job_name), _streams_by_host(logs, job_name).items()
                 return list(
-                    heapq.merge(*(_lines_of_node(logs, *node) for node in of_nodes), key=_BY_TIME)
+                    heapq.merge(
+                        *(_lines_of_node(logs, group, *node) for node in of_nodes), key=_BY_TIME
+                    )
                 )
     return read_kept(sorted(folder.glob(kept)))
 
@@ -74,7 +83,7 @@ def keep_log(logs: Any, job_name: str, folder: Path) -> list[Path]:
     for host, streams in _streams_by_host(logs, job_name).items():
         path = folder / names.log_file(job_name, host)
         with written_atomically(path) as file:
-            for line in _lines_of_node(logs, host, streams):
+            for line in _lines_of_node(logs, log_group(job_name), host, streams):
                 file.write(f"{line.at} {line.text}\n".encode(errors="replace"))
         paths.append(path)
     return paths
@@ -104,7 +113,7 @@ def _streams_by_host(logs: Any, job_name: str) -> dict[str, list[str]]:
     found: defaultdict[str, list[str]] = defaultdict(list)
     try:
         pages = logs.get_paginator("describe_log_streams").paginate(
-            logGroupName=LOG_GROUP, logStreamNamePrefix=f"{job_name}/"
+            logGroupName=log_group(job_name), logStreamNamePrefix=f"{job_name}/"
         )
         for page in pages:
             for stream in page["logStreams"]:
@@ -118,14 +127,14 @@ def _streams_by_host(logs: Any, job_name: str) -> dict[str, list[str]]:
     return {host: sorted(streams) for host, streams in found.items()}
 
 
-def _lines_of_node(logs: Any, host: str, streams: list[str]) -> Iterator[LogLine]:
+def _lines_of_node(logs: Any, group: str, host: str, streams: list[str]) -> Iterator[LogLine]:
     for stream in streams:
-        yield from _lines_of_stream(logs, host, stream)
+        yield from _lines_of_stream(logs, group, host, stream)
 
 
-def _lines_of_stream(logs: Any, host: str, stream: str) -> Iterator[LogLine]:
+def _lines_of_stream(logs: Any, group: str, host: str, stream: str) -> Iterator[LogLine]:
     """What is kept of it: page by page the first MAX_FIRST_BYTES, and the last page."""
-    query: dict[str, Any] = {"logGroupName": LOG_GROUP, "logStreamName": stream}
+    query: dict[str, Any] = {"logGroupName": group, "logStreamName": stream}
     token: dict[str, str] = {}
     kept_bytes = last = 0
     hider = LogHider()
@@ -148,7 +157,7 @@ def _lines_of_stream(logs: Any, host: str, stream: str) -> Iterator[LogLine]:
             last,
             host,
             f"… lines are left out here, up to {rest[0].at}: the first {MAX_FIRST_BYTES} bytes are"
-            f" kept and the last page; the whole log: CloudWatch Logs, {LOG_GROUP}, {stream}",
+            f" kept and the last page; the whole log: CloudWatch Logs, {group}, {stream}",
         )
     yield from rest
 
@@ -161,7 +170,7 @@ def _hidden(events: list[dict[str, Any]], host: str, hider: LogHider) -> list[Lo
 
 
 def _lines_of_file(path: Path) -> Iterator[LogLine]:
-    parsed = names.parse_log_file(path.name)
+    parsed = names.parse_log_file(path.name) or names.parse_validation_log_file(path.name)
     host = parsed[1] if parsed else path.stem
     milliseconds = 0
     with path.open(encoding="utf-8", errors="replace", newline="\n") as file:

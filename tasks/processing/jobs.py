@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -172,19 +172,31 @@ def _about(description: Mapping[str, Any], wait_until: float | None) -> dict[str
     )
 
 
-def failure_text(platform: PlatformConfig, description: Mapping[str, Any]) -> str:
-    """Why a job that did not complete gave no verdict, and where its log is."""
+def failure_text(
+    platform: PlatformConfig, description: Mapping[str, Any], last_lines: Sequence[str] = ()
+) -> str:
+    """Why a job that did not complete gave no verdict, its program's last lines, and where its log
+    is.
+    """
     name, status = description["ProcessingJobName"], description["ProcessingJobStatus"]
     what = "failed" if status == "Failed" else "was stopped"
     if status == "Failed" and description.get("ProcessingStartTime") is None:
         what = "failed before it got its instances"
     said = [description.get("ExitMessage"), description.get("FailureReason")]
-    why = "; ".join(text.strip() for text in said if text) or "SageMaker gives no reason"
+    why = (
+        "; ".join(text.strip().rstrip(".") for text in said if text) or "SageMaker gives no reason"
+    )
     endpoint = f" --endpoint-url {platform.endpoint_url}" if platform.endpoint_url else ""
+    sweep = names.sweep_of_validation_job(name)
+    lines = "".join(f"\n    {line}" for line in last_lines)
+    log = (
+        f"Its log: nodesweep logs {sweep} --validation --config CONFIG, or aws logs tail"
+        f" {LOG_GROUP} --log-stream-name-prefix {name}/ --since 1d --region"
+        f" {platform.region}{endpoint}"
+    )
     return (
         f"the dataset was not validated, and nothing else was started: the Processing job {name}"
-        f" {what}: {why}. Its log: aws logs tail {LOG_GROUP} --log-stream-name-prefix {name}/"
-        f" --since 1d --region {platform.region}{endpoint}"
+        f" {what}: {why}." + (f"{lines}\n{log}" if lines else f" {log}")
     )
 
 

@@ -12,7 +12,9 @@ from configs.models import BenchmarkConfig, PlatformConfig
 from scaling import names
 from tasks.errors import RecordDamaged, SweepNotFound, SweepNotNamed
 from tasks.platform import TASK_OPTIONS, aws_client, patient
+from tasks.processing.calls import claimed_jobs
 from tasks.storage import get_bytes, list_folders, put_bytes
+from tasks.sweeps.claims import read_stop_mark
 from tasks.sweeps.folder import parse_record
 from tasks.task import task
 
@@ -35,7 +37,7 @@ def latest_sweep(s3: Any, config: BenchmarkConfig) -> str:
             " --resume, or name the sweep"
         )
     latest = mine[-1]
-    if not has_record(s3, platform, latest):
+    if not has_record(s3, platform, latest) and not is_being_validated(s3, platform, latest):
         earlier = next(
             (sweep for sweep in reversed(mine[:-1]) if has_record(s3, platform, sweep)), None
         )
@@ -87,6 +89,23 @@ def has_record(s3: Any, platform: PlatformConfig, sweep: str) -> bool:
     return (
         get_bytes(s3, platform.bucket, names.sweep_config_key(platform.prefix, sweep)) is not None
     )
+
+
+def is_being_validated(s3: Any, platform: PlatformConfig, sweep: str) -> bool:
+    """Whether a sweep without a record has sent a Processing job that nobody has stopped: a run
+    that goes on with it adopts that job.
+    """
+    return (
+        not has_record(s3, platform, sweep)
+        and bool(claimed_jobs(s3, platform, sweep))
+        and read_stop_mark(s3, platform, sweep) is None
+    )
+
+
+@patient
+def begins_with_validation(platform: PlatformConfig, sweep: str) -> bool:
+    """S3: whether the sweep ended, or is, amid its dataset's validation by a Processing job."""
+    return is_being_validated(aws_client("s3", platform), platform, sweep)
 
 
 @task(name="list-sweeps", **TASK_OPTIONS)

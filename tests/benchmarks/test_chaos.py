@@ -61,6 +61,23 @@ def test_every_other_fifth_first_try_is_detached() -> None:
     )
 
 
+def test_every_third_seed_is_validated_on_spark_and_struck_there() -> None:
+    plans = [draw_plan(seed) for seed in range(120)]
+    on_spark = [plan for plan in plans if plan.on_spark]
+    assert [plan.seed for plan in on_spark] == list(range(2, 120, 3))
+    firsts = [plan.disturbances[0] for plan in on_spark]
+    labels = {one.trigger.label for one in firsts if not one.kind.startswith("detach")}
+    assert labels == {
+        "CreateProcessingJob",
+        "DescribeProcessingJob",
+        "PUT request",
+        "GET verdict",
+        "PUT record",
+    }
+    of_jobs = {rule["fault"] for plan in plans for rule in plan.api_faults if "jobs" in rule}
+    assert of_jobs == {"pending", "capacity_error", "internal_error"}
+
+
 def test_every_fault_is_drawn() -> None:
     plans = [draw_plan(seed) for seed in range(100)]
     assert {disturbance.kind for plan in plans for disturbance in plan.disturbances} == set(
@@ -97,6 +114,13 @@ def test_calls_are_spoilt_at_the_stated_rate() -> None:
             "",
             b"",
             "GET output",
+        ),
+        (
+            "PUT",
+            f"/chaos/nodesweep/sweeps/{SWEEP}/jobs/{SWEEP}-v1-0123abcd/request/request.json",
+            "",
+            b"",
+            "PUT request",
         ),
         ("GET", "/chaos?list-type=2", "", b"", "GET bucket"),
     ],
@@ -279,6 +303,8 @@ def test_proxy_knows_a_new_job_late() -> None:
     ("option", "message"),
     [
         ("--seeds=x", "neither FIRST:END"),
+        ("--seeds=2:9:0", "neither FIRST:END"),
+        ("--seeds=2:9:3:1", "neither FIRST:END"),
         ("--seeds=3:3", "END must be above FIRST"),
         ("--at-once=0", "not a number of runs"),
         ("--at-once=two", "not a number of runs"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -48,6 +49,8 @@ def evidence_of(jobs: list[dict[str, Any]], **changes: Any) -> Evidence:
         plan=ChaosPlan(seed=0, disturbances=()),
         tries=[Try(f"{kind} after StartBuild#1", True, -9, 1.0, ""), Try(None, False, 0, 1.0, "")],
         jobs=jobs,
+        processing_jobs=[],
+        stopped_sweeps=frozenset(),
         sweep=SWEEP,
         report=report_of(jobs),
         local_report=report_of(jobs),
@@ -152,3 +155,68 @@ def test_reports_are_compared_by_value() -> None:
     ]
     assert len(list(differences([1], [1, 2], "list"))) == 1
     assert len(list(differences(True, 1.0001, "flag"))) == 1
+
+
+def validation(
+    attempt: int = 1,
+    status: str = "Completed",
+    sweep: str = SWEEP,
+    seconds: float | None = 300.0,
+) -> dict[str, Any]:
+    """A Processing job that had its instances for so long; None: it got none."""
+    times = {"ProcessingStartTime": BEGUN, "ProcessingEndTime": BEGUN + timedelta(0, seconds or 0)}
+    return {
+        "ProcessingJobName": f"{sweep}-v{attempt}-0123abcd",
+        "ProcessingJobStatus": status,
+        **(times if seconds is not None else {}),
+    }
+
+
+def on_spark(jobs: list[dict[str, Any]], usd: float, **changes: Any) -> Evidence:
+    """A run on Spark whose report has the validation of the last of the jobs."""
+    recorded = {"job": jobs[-1]["ProcessingJobName"], "billed_seconds": 300.0, "usd": usd}
+    report = report_of(DONE) | {"provenance": {"dataset_validation": recorded}}
+    plan = ChaosPlan(seed=2, disturbances=(), on_spark=True, **changes.pop("plan", {}))
+    reports = {"report": report, "local_report": report}
+    return evidence_of(DONE, plan=plan, processing_jobs=jobs, **reports, **changes)
+
+
+BEGUN = datetime(2026, 11, 25, tzinfo=UTC)
+USD = 300 * 2 * 0.23 / 3600
+LOST = {"api_faults": ({"fault": "internal_error", "jobs": "*-v?-*"},)}
+OTHER = "chaos-20261121024700-75cbf942"
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        on_spark([validation()], USD),
+        on_spark([validation(1, "Failed", seconds=150.0), validation(2)], 1.5 * USD, plan=LOST),
+        on_spark([validation(1, "Failed", seconds=None), validation(2)], USD, plan=LOST),
+        on_spark([validation(1, "Stopped"), validation(2)], 2 * USD, kind="sigterm"),
+        on_spark([validation(sweep=OTHER), validation()], USD, stopped_sweeps=frozenset({OTHER})),
+    ],
+)
+def test_a_validation_that_was_paid_for_once_breaks_nothing(kept: Evidence) -> None:
+    assert broken_invariants(kept, None) == []
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        (on_spark([validation(1), validation(2)], 2 * USD), "2 completed Processing jobs"),
+        (on_spark([validation(status="InProgress")], USD), "is left InProgress"),
+        (on_spark([validation(1, "Stopped"), validation(2)], 2 * USD), "nobody had asked"),
+        (on_spark([validation(1, "Failed"), validation(2)], 2 * USD), "-v1-0123abcd failed"),
+        (on_spark([validation(sweep=OTHER), validation()], USD), "is a second sweep's"),
+        (on_spark([validation(2), validation(1, "Failed")], USD, plan=LOST), "completed are"),
+        (on_spark([validation(seconds=200.0)], USD), "was billed 300.0 s, and took 200.0"),
+        (
+            on_spark([validation(1, "Failed", seconds=150.0), validation(2)], USD, plan=LOST),
+            "USD, all its jobs",
+        ),
+    ],
+)
+def test_a_validation_that_was_paid_for_twice_is_noticed(broken: Evidence, words: str) -> None:
+    problems = broken_invariants(broken, None)
+    assert any(words in problem for problem in problems), problems

@@ -170,3 +170,15 @@ def test_sweeps_are_told_apart_by_the_start_in_their_ids() -> None:
     for text in ("nowhere", "local-20261399000000-00000000"):
         with pytest.raises(ValueError):
             names.sweep_started(text)
+
+
+def test_the_log_of_a_processing_job_has_a_file_of_its_own() -> None:
+    job = names.validation_job_name("bench-20261120191500-1a2b3c4d", 12, "0123abcd" * 8)
+    assert names.attempt_of_validation_job(job) == 12
+    file = names.log_file(job, "algo-2")
+    assert file == "v12-0123abcd_algo-2.log"
+    assert names.parse_validation_log_file(file) == (12, "algo-2")
+    assert names.parse_log_file(file) is None
+    training = "bench-20261120191500-1a2b3c4d-n2-r1-a1-ab12"
+    assert names.attempt_of_validation_job(training) is None
+    assert names.parse_validation_log_file(names.log_file(training, "algo-1")) is None

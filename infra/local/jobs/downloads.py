@@ -69,21 +69,32 @@ def fill_folders(
             pass
 
 
+def check_sources(s3: Any, downloads: Sequence[Download]) -> None:
+    """Raise DataDownloadError for what can't be carried out, without carrying it out."""
+    for each in downloads:
+        _found(s3, each.source)
+
+
 def _shares(
     s3: Any, source: Mapping[str, Any], nodes: Sequence[Node]
 ) -> Iterator[tuple[FolderObject, list[Node]]]:
     """Each object with the nodes that get it: all of them, or with ShardedByS3Key one,
     in turn by sorted key.
     """
+    objects = _found(s3, source)
+    sharded = source.get("S3DataDistributionType") == "ShardedByS3Key"
+    for index, item in enumerate(objects):
+        yield item, [nodes[index % len(nodes)]] if sharded else list(nodes)
+
+
+def _found(s3: Any, source: Mapping[str, Any]) -> list[FolderObject]:
     objects = _objects(s3, source)
     if not objects:
         raise DataDownloadError(
             f"Data download failed:S3 key: {source['S3Uri']} matched no files on s3"
         )
     _refuse_collisions(objects)
-    sharded = source.get("S3DataDistributionType") == "ShardedByS3Key"
-    for index, item in enumerate(objects):
-        yield item, [nodes[index % len(nodes)]] if sharded else list(nodes)
+    return objects
 
 
 def _refuse_collisions(objects: Sequence[FolderObject]) -> None:

@@ -53,5 +53,7 @@ class ProcessingJobs(JobBook[ProcessingJob]):
             check_quota(self._quotas, quota, in_use, job.instance_count)
             faults = self._faults.job_faults(job.name, request.get("Environment", {}))
             self._save_new(job)
-            self._accept(Waiting(job, now + faults.pending_seconds, faults), problem)
+            is_virtual = self._runner.has_virtual_clock
+            not_before = now if is_virtual else now + faults.pending_seconds
+            self._accept(Waiting(job, not_before, faults, is_virtual), problem)
         return job

@@ -109,6 +109,15 @@ class ProcessingJob:
         reason = ending.reason or (INTERNAL_ERROR if ending.status == "Failed" else None)
         self.failure_reason = reason and reason[:FAILURE_REASON_MAX_CHARACTERS]
 
+    def shift(self, seconds: float) -> None:
+        """Move all of the job's times."""
+        self.creation_time += seconds
+        self.last_modified_time += seconds
+        if self.processing_start_time is not None:
+            self.processing_start_time += seconds
+        if self.processing_end_time is not None:
+            self.processing_end_time += seconds
+
     def spec(self) -> JobSpec:
         app = self.request["AppSpecification"]
         folders = [one.folder for one in input_folders(self.request)]

@@ -1,6 +1,4 @@
-"""What runs a Processing job: an engine with this machine's processes, or nothing in a
-simulation.
-"""
+"""What runs a Processing job: an engine with this machine's processes, or a simulation."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from infra.local.api.protocol import ACCOUNT_ID, SIMULATED_ACCOUNT_ID, validation_error
+from infra.local.api.protocol import ACCOUNT_ID, validation_error
 from infra.local.faults.injector import JobFaults
 from infra.local.jobs.book import Runner
 from infra.local.jobs.execution import ExecutionServices
@@ -24,6 +22,10 @@ class ProcessingRunner(Runner[ProcessingJob], Protocol):
     def account_id(self) -> str:
         """Twelve digits that no AWS account has."""
 
+    @property
+    def has_virtual_clock(self) -> bool:
+        """Whether a job's waits pass in `run`, not in the queue."""
+
     def check(self, request: Mapping[str, Any]) -> None:
         """Raise ValidationException for a request that the job can't be run of."""
 
@@ -35,6 +37,7 @@ class EngineProcessingRunner:
     """Runs jobs with an engine: their nodes are real."""
 
     account_id = ACCOUNT_ID
+    has_virtual_clock = False
 
     def __init__(self, services: ExecutionServices) -> None:
         self._services = services
@@ -65,31 +68,3 @@ class EngineProcessingRunner:
 
     def clean_up(self, job: ProcessingJob) -> None:
         self._services.engine.clean_up(job.spec())
-
-
-class NoProcessing:
-    """A simulation's: a program that doesn't run has no outputs, and no model could tell them."""
-
-    account_id = SIMULATED_ACCOUNT_ID
-
-    def check(self, request: Mapping[str, Any]) -> None:
-        """Refuse every request."""
-        raise validation_error(
-            "A simulation runs no program, so a Processing job would have no outputs: start the"
-            " local platform with --engine process or container."
-        )
-
-    def capacity_problem(self, job: ProcessingJob) -> str | None:
-        return None
-
-    def run(
-        self,
-        job: ProcessingJob,
-        change: Change[ProcessingJob],
-        faults: JobFaults,
-        stop: threading.Event,
-    ) -> None:
-        """It has no jobs."""
-
-    def clean_up(self, job: ProcessingJob) -> None:
-        """It has no jobs."""

@@ -17,11 +17,7 @@ from infra.local.engine.errors import EngineError
 from infra.local.interfaces import Engine, ImageStore, Room
 from infra.local.jobs.execution import ExecutionServices
 from infra.local.jobs.kept_metrics import KeptMetrics
-from infra.local.processing.runner import (
-    EngineProcessingRunner,
-    NoProcessing,
-    ProcessingRunner,
-)
+from infra.local.processing.runner import EngineProcessingRunner, ProcessingRunner
 from infra.local.sagemaker.metric_series import MetricSeries
 from infra.local.server.contract import ServerConfig, ServerStartError
 from infra.local.settings import SettingsError
@@ -120,6 +116,7 @@ def _simulated(config: ServerConfig, endpoint_url: str) -> Backend:
     from infra.local.simulation.execution import SimulatedRunner
     from infra.local.simulation.images import SimulatedImageStore
     from infra.local.simulation.model import PerformanceModel, read_model
+    from infra.local.simulation.processing import SimulatedProcessingRunner
 
     model = read_model(config.model_file) if config.model_file else PerformanceModel()
     images = SimulatedImageStore(config.state_dir)
@@ -128,7 +125,14 @@ def _simulated(config: ServerConfig, endpoint_url: str) -> Backend:
         lambda clients: SimulatedRunner(
             model, images, clients, config.cold_start_seconds, config.time_scale
         ),
-        lambda clients: NoProcessing(),
+        lambda clients: SimulatedProcessingRunner(
+            model,
+            images,
+            clients,
+            config.cold_start_seconds,
+            config.time_scale,
+            config.processing_leaves,
+        ),
         account_id=SIMULATED_ACCOUNT_ID,
         is_simulated=True,
     )

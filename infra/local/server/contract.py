@@ -99,6 +99,8 @@ class ServerConfig:
     """Of the simulated engine: its performance model; None for the default one."""
     time_scale: float = 0.0
     """Of the simulated engine: real seconds that a virtual second takes."""
+    processing_leaves: Path | None = None
+    """Of the simulated engine: a folder with what Processing jobs leave below /opt/ml."""
     file_systems: Mapping[str, Path] = field(default_factory=dict)
     """Id of an FSx or EFS file system -> the folder that stands for it."""
     or_free_port: bool = False
@@ -121,6 +123,7 @@ class ServerConfig:
             state_dir=Path(config.state_dir),
             faults_file=Path(config.faults_file) if config.faults_file else None,
             model_file=Path(config.model_file) if config.model_file else None,
+            processing_leaves=Path(config.processing_leaves) if config.processing_leaves else None,
             file_systems={name: Path(folder) for name, folder in config.file_systems.items()},
         )
 
@@ -138,5 +141,6 @@ class ServerConfig:
             "model_file": str(self.model_file) if self.model_file else None,
             "model_sha256": digest(self.model_file) if self.model_file else None,
             "time_scale": self.time_scale,
+            "processing_leaves": str(self.processing_leaves) if self.processing_leaves else None,
             "file_systems": {name: str(folder) for name, folder in self.file_systems.items()},
         }

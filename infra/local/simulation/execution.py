@@ -1,21 +1,13 @@
-"""The way of one simulated job through its phases, on a virtual clock.
-
-Whenever the record changes, its times move back so that the last change is now: nothing lies in the
-future, and the distances are those of the model. With a time scale a virtual second takes so many
-real ones, otherwise none.
-"""
+"""The way of one simulated training job through its phases."""
 
 from __future__ import annotations
 
 import io
 import json
 import logging
-import re
 import tarfile
 import threading
-import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -25,17 +17,14 @@ from infra.local.api.in_process import ClientFactory
 from infra.local.api.protocol import SIMULATED_ACCOUNT_ID
 from infra.local.faults.injector import JobFaults
 from infra.local.interfaces import ImageStore
-from infra.local.jobs.endings import Ending, WaitEnded, internal_error
-from infra.local.jobs.execution import missing_image
+from infra.local.jobs.endings import Ending, WaitEnded
 from infra.local.jobs.job import Change
-from infra.local.log_streams import LogStreams
 from infra.local.s3_objects import S3Location
 from infra.local.simulation.model import PerformanceModel, model_of_job, plan_workload
 from infra.local.simulation.program import VALIDATIONS, log_lines, metrics
+from infra.local.simulation.virtual import VirtualExecution
 from infra.local.training.metrics import NAMESPACE, MetricMatcher, PublishedMetrics
 from infra.local.training.record import PENDING_TOO_LONG, Retries, TrainingJob
-
-_LOG_HOST = "algo-1"
 
 logger = logging.getLogger(__name__)
 
@@ -81,10 +70,12 @@ class SimulatedRunner:
         """There is nothing of it but its record."""
 
 
-class SimulatedExecution:
+class SimulatedExecution(VirtualExecution[TrainingJob]):
     """Runs one job to its end in the calling thread. Every outcome ends up in the job's record;
     nothing is raised.
     """
+
+    group = NAMESPACE
 
     def __init__(
         self,
@@ -93,16 +84,10 @@ class SimulatedExecution:
         runner: SimulatedRunner,
         faults: JobFaults,
         stop: threading.Event,
-        clock: Callable[[], float] = time.time,
     ) -> None:
-        self._job = job
-        self._change = change
-        self._runner = runner
-        self._faults = faults
-        self._stop = stop
-        self._clock = clock
-        self._scale = runner.time_scale
+        super().__init__(job, change, runner, faults, stop)
         request = job.request
+        self._runner = runner
         self._model = model_of_job(runner.model, request.get("Environment", {}))
         self._work = plan_workload(
             self._model,
@@ -111,20 +96,12 @@ class SimulatedExecution:
             request.get("HyperParameters", {}),
             request.get("Environment", {}),
         )
-        self._rules = [rule for rule in faults.training if rule.concerns(job)]
-        self._times_struck: Counter[int] = Counter()
         self._start_seconds = self._cold_start_seconds() if not job.reused_pool_of else 0.0
         self._wait_seconds = faults.pending_seconds
         self._done_seconds = 0.0
         """Of the program's clock, in what a further segment need not do again."""
         self._trained_seconds = 0.0
         self._retries = Retries(job.retry_attempts)
-        self._printed: list[tuple[float, str]] = []
-        """(virtual seconds since the creation, line)"""
-        self._last = job.creation_time
-        self._lapse = 0.0
-        self._elapsed = 0.0
-        """Virtual seconds since the last change of the record, and since the creation."""
         self._pending_seconds = 0.0
 
     def run(self) -> None:
@@ -137,20 +114,7 @@ class SimulatedExecution:
         else:
             self._record(lambda job, now: job.end(ending, now))
 
-    def _segment(self) -> Ending:
-        try:
-            return self._run_phases()
-        except WaitEnded as wait:
-            return wait.ending
-        except Exception as error:
-            logger.exception("Job %s: the platform failed", self._job.name)
-            return Ending("Failed", internal_error(error))
-        finally:
-            self._record(lambda job, now: job.end_segment(now))
-
     def _run_phases(self) -> Ending:
-        if problem := missing_image(self._runner.images, self._job):
-            return Ending("Failed", f"ClientError: {problem}")
         self._pass(self._start_seconds)
         if self._wait_seconds > 0:
             if self._job.secondary_status != "Pending":
@@ -191,25 +155,6 @@ class SimulatedExecution:
             return self._rules[struck[1]].ending()
         return Ending("Completed" if end_seconds <= left_seconds else "MaxRuntimeExceeded")
 
-    def _next_fault(
-        self, lines: Sequence[tuple[float, str]], end_seconds: float
-    ) -> tuple[float, int] | None:
-        """(seconds after Training began, number of the rule) of the first fault
-        before the end, or None.
-        """
-        due: list[tuple[float, int]] = []
-        for number, rule in enumerate(self._rules):
-            at = rule.after_seconds
-            if rule.at_line is not None:
-                at = next((moment for moment, line in lines if re.search(rule.at_line, line)), None)
-            if (
-                at is not None
-                and at <= end_seconds
-                and self._times_struck[number] < rule.most_strikes
-            ):
-                due.append((at, number))
-        return min(due, default=None)
-
     def _keep_checkpoint(self, spent_seconds: float) -> None:
         """With CheckpointConfig a further segment goes on at the last validation,
         otherwise at the beginning.
@@ -241,10 +186,8 @@ class SimulatedExecution:
         """Every line at its time, into one stream, that of algo-1; other nodes have none. Metrics
         are matched in it.
         """
-        if not self._printed:
+        if not (lines := self._log()):
             return
-        created = self._clock() - self._elapsed
-        lines = [(int((created + at) * 1000), line) for at, line in self._printed]
         published = PublishedMetrics(
             self._runner.clients("cloudwatch", self._job.region), self._job.name
         )
@@ -256,13 +199,7 @@ class SimulatedExecution:
         published.publish()
         final = matcher.final()
         self._record(lambda job, now: setattr(job, "final_metrics", final))
-        try:
-            with LogStreams(self._runner.clients("logs", self._job.region), NAMESPACE) as streams:
-                streams.open(_LOG_HOST, f"{self._job.name}/{_LOG_HOST}-{lines[0][0]}")
-                for unix_milliseconds, line in lines:
-                    streams.write(_LOG_HOST, line, unix_milliseconds)
-        except (ClientError, BotoCoreError):
-            logger.exception("Job %s: its log could not be written", self._job.name)
+        self._write(lines)
 
     # -- between segments --------------------------------------------------------------------------
 
@@ -298,35 +235,14 @@ class SimulatedExecution:
         if is_pending and left_pending_seconds < left_seconds:
             left_seconds, ending = left_pending_seconds, PENDING_TOO_LONG
         passed = min(seconds, left_seconds)
-        if self._scale > 0:
-            began = time.monotonic()
-            if self._stop.wait(passed * self._scale):
-                passed = min(passed, (time.monotonic() - began) / self._scale)
-        self._lapse += passed
-        self._elapsed += passed
+        super()._pass(passed)
         if is_pending:
             self._pending_seconds += passed
-        if self._stop.is_set():
-            raise WaitEnded(Ending("Stopped"))
         if seconds > left_seconds:
             raise WaitEnded(ending)
 
     def _enter(self, secondary_status: str, message: str | None = None) -> None:
         self._record(lambda job, now: job.enter(secondary_status, now, message))
-
-    def _record(self, apply: Callable[[TrainingJob, float], None]) -> None:
-        """Apply a change that happens now, and move all earlier times so
-        that the last change lies `lapse` ago.
-        """
-        now = self._clock()
-        shift_seconds = now - self._lapse - self._last
-
-        def moved(job: TrainingJob) -> None:
-            job.shift(shift_seconds)
-            apply(job, now)
-
-        self._change(moved)
-        self._last, self._lapse = now, 0.0
 
 
 def _archive(name: str, content: Mapping[str, Any]) -> bytes:

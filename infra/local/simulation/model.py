@@ -86,6 +86,9 @@ class PerformanceModel(BaseModel):
         default=20.0, ge=0, description="Of Training, before the program's clock starts."
     )
     upload_seconds: float = Field(default=10.0, ge=0, description="Uploading.")
+    processing_seconds: float = Field(
+        default=300.0, ge=0, description="Of a Processing job, between its data's way in and out."
+    )
     final_metric: float = Field(
         default=0.9, description="Value of validation_accuracy at the end, at every N."
     )

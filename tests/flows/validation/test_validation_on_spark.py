@@ -14,8 +14,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from cli.commands.plan import describe_plan, plan_of
+from cli.main import main
 from configs.models import BenchmarkConfig
 from flows.reaper import reaper
 from flows.scaling_benchmark import scaling_benchmark
@@ -23,7 +25,7 @@ from flows.stop import stop_sweep
 from infra.local.interfaces import JobSpec, Node
 from scaling import names
 from tasks.errors import DatasetRefused, SweepStopped, ValidationJobFailed
-from tests.flows.simulated_sweep import begin_as
+from tests.flows.simulated_sweep import begin_as, write_config
 from tests.flows.test_reaper import later
 from tests.infra.local.platform_client import wait_until
 from tests.infra.local.platform_fakes import IMAGE_URI, endless_program
@@ -294,3 +296,70 @@ def test_by_size_spark_is_taken_from_the_threshold_on(
     config = spark_config(good, validation={"engine": "auto", "spark_from_bytes": 1})
     result = scaling_benchmark(config)
     assert list(processing_jobs(served, result.sweep_id).values()) == ["Completed"]
+
+
+def loud(job: JobSpec, node: Node, say: Say, stop: threading.Event) -> None:
+    """Fails with its last words between Spark's."""
+    say("26/11/25 08:00:01 WARN NativeCodeLoader: Unable to load native-hadoop library")
+    say("Traceback (most recent call last):")
+    say("MemoryError: password=hunter2")
+    say("26/11/25 08:00:10 INFO ShutdownHookManager: Shutdown hook called")
+    raise RuntimeError("exit code: 1")
+
+
+def lines_of(*arguments: str) -> tuple[int, list[str]]:
+    """Exit code and lines of `nodesweep logs`, without each line's time."""
+    shown = CliRunner().invoke(main, ["logs", *arguments])
+    return shown.exit_code, [line.partition(" ")[2] for line in shown.output.splitlines()]
+
+
+def test_the_log_of_a_failed_job_is_kept_and_its_last_own_lines_are_in_the_message(
+    served: SimpleNamespace, spark_config: Configs, tmp_path: Path
+) -> None:
+    config = spark_config(loud)
+    sweep = names.sweep_id(config, datetime(2026, 11, 8, tzinfo=UTC))
+    with pytest.raises(ValidationJobFailed) as failed:
+        begin_as(config, sweep)
+    said = str(failed.value)
+    assert "\n    algo-1: Traceback (most recent call last):\n    algo-1: MemoryError" in said
+    assert "hunter2" not in said and "NativeCodeLoader" not in said and "Hook" not in said
+    assert f"nodesweep logs {sweep} --validation --config CONFIG" in said
+    kept = sorted((Path(config.report.directory) / sweep / "logs").iterdir())
+    assert [path.name.partition("_")[2] for path in kept] == ["algo-1.log", "algo-2.log"]
+    place = ["--config", str(write_config(config, tmp_path))]
+    code, lines = lines_of(sweep, "--validation", *place)
+    assert code == 0
+    assert lines.count("v1 algo-1 Traceback (most recent call last):") == 1
+    assert "v1 algo-1 26/11/25 08:00:10 INFO ShutdownHookManager: Shutdown hook called" in lines
+    assert lines_of(sweep, *place) == (code, lines), "it is all that there is"
+    for path in kept:
+        path.unlink()
+    assert lines_of(sweep, "--validation", *place) == (code, lines), "read from the platform"
+
+
+def test_logs_of_the_validation_and_of_the_training_are_told_apart(
+    served: SimpleNamespace, spark_config: Configs, tmp_path: Path
+) -> None:
+    def judging(job: JobSpec, node: Node, say: Say, stop: threading.Event) -> None:
+        say("nodesweep: footers: 3.1 s")
+        return good(job, node, say, stop)
+
+    config = spark_config(judging)
+    scaling = served.engine.programs['"scaling"']
+
+    def training(job: JobSpec, node: Node, say: Say, stop: threading.Event) -> None:
+        say("a step")
+        scaling(job, node, say, stop)
+
+    served.engine.programs['"scaling"'] = training
+    sweep = names.sweep_id(config, datetime(2026, 11, 9, tzinfo=UTC))
+    begin_as(config, sweep)
+    served.engine.programs['"scaling"'] = scaling
+    place = ["--config", str(write_config(config, tmp_path))]
+    of_job = [f"v1 algo-{number} nodesweep: footers: 3.1 s" for number in (1, 2)]
+    assert sorted(lines_of(sweep, "--validation", *place)[1]) == of_job
+    of_training = ["n1-r1-a1 algo-1 a step"]
+    assert lines_of(sweep, "--nodes", "1", *place) == (0, of_training)
+    assert sorted(lines_of(sweep, *place)[1]) == [*of_training, *of_job]
+    refused = CliRunner().invoke(main, ["logs", sweep, "--validation", "--rank", "1", *place])
+    assert refused.exit_code == 2 and "goes with neither --nodes nor --rank" in refused.output

@@ -153,6 +153,7 @@ def serve_simulated(
     faults: Sequence[dict[str, Any]] = (),
     model: Mapping[str, Any] | None = None,
     time_scale: float = 0.0,
+    processing_leaves: Path | None = None,
     **quotas: int,
 ) -> Iterator[SimpleNamespace]:
     """A platform with the simulated engine in this process, with a bucket for results."""
@@ -167,6 +168,7 @@ def serve_simulated(
         engine="simulated",
         model_file=model_file,
         time_scale=time_scale,
+        processing_leaves=processing_leaves,
     )
     with running(config) as endpoint:
         served = ServedPlatform(endpoint=endpoint, state_dir=state_dir)

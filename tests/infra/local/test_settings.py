@@ -172,6 +172,7 @@ def test_every_setting_reaches_the_server(tmp_path: Path, monkeypatch: pytest.Mo
         engine="container",
         model_file=tmp_path / "model.yaml",
         time_scale=0.3,
+        processing_leaves=tmp_path,
         file_systems={"fs-0123456789abcdef0": tmp_path},
         or_free_port=True,
         registry="127.0.0.1:5000",
@@ -222,9 +223,11 @@ def test_simulation_settings_reach_the_server(
     asked: list[ServerConfig] = []
     monkeypatch.setattr(daemon, "start", lambda config: asked.append(config))
     options = ["--engine", "simulated", "--model", str(model), "--time-scale", "0.01"]
+    options += ["--processing-leaves", str(tmp_path)]
     assert main(["start", "--state-dir", str(tmp_path), *options]) == 0
     [config] = asked
     assert (config.engine, config.model_file, config.time_scale) == ("simulated", model, 0.01)
+    assert config.processing_leaves == tmp_path
     assert served(config, monkeypatch) == config
 
 

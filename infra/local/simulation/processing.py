@@ -1,0 +1,142 @@
+"""Simulated Processing jobs: their times are the model's; what they leave behind is given.
+
+A program that doesn't run has no outputs, and no model could tell them. So whoever starts the
+platform gives a folder that stands for what the program leaves below /opt/ml; without it every
+request is refused.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from infra.local.api.in_process import ClientFactory
+from infra.local.api.protocol import SIMULATED_ACCOUNT_ID, validation_error
+from infra.local.faults.injector import JobFaults
+from infra.local.interfaces import ImageStore, Node
+from infra.local.jobs.artifacts import upload_folder
+from infra.local.jobs.downloads import check_sources
+from infra.local.jobs.endings import Ending
+from infra.local.jobs.job import Change
+from infra.local.processing.execution import LOG_GROUP, exit_message
+from infra.local.processing.files import input_folders, output_folders
+from infra.local.processing.record import RUNTIME_EXCEEDED, ProcessingJob
+from infra.local.simulation.model import PerformanceModel, model_of_job
+from infra.local.simulation.virtual import VirtualExecution
+
+
+@dataclass(frozen=True)
+class SimulatedProcessingRunner:
+    """See `infra.local.processing.runner.ProcessingRunner`."""
+
+    model: PerformanceModel
+    images: ImageStore
+    clients: ClientFactory
+    cold_start_seconds: float
+    time_scale: float = 0.0
+    """Real seconds that a virtual second takes, 0 to 1."""
+    leaves: Path | None = None
+    """The folder that stands for /opt/ml as the program of a job leaves it; None: there is none."""
+
+    account_id: ClassVar[str] = SIMULATED_ACCOUNT_ID
+    has_virtual_clock: ClassVar[bool] = True
+
+    def check(self, request: Mapping[str, Any]) -> None:
+        """Raise ValidationException where a job would have no outputs, and for an Environment that
+        no model can be made of.
+        """
+        if self.leaves is None:
+            raise validation_error(
+                "A simulation runs no program, so a Processing job would have no outputs: start"
+                " the local platform with --engine process or container, or give what the program"
+                " would leave below /opt/ml: --processing-leaves DIR."
+            )
+        for output in output_folders(request):
+            if not (self.leaves / output.folder).is_dir():
+                raise validation_error(
+                    "A simulation runs no program, and what this one would leave in"
+                    f" /opt/ml/{output.folder} is not given: --processing-leaves has no folder"
+                    f" {output.folder}."
+                )
+        model_of_job(self.model, request.get("Environment", {}))
+
+    def capacity_problem(self, job: ProcessingJob) -> str | None:
+        """There is room for any number of nodes of any type."""
+        return None
+
+    def run(
+        self,
+        job: ProcessingJob,
+        change: Change[ProcessingJob],
+        faults: JobFaults,
+        stop: threading.Event,
+    ) -> None:
+        SimulatedProcessing(job, change, self, faults, stop).run()
+
+    def clean_up(self, job: ProcessingJob) -> None:
+        """There is nothing of it but its record."""
+
+
+class SimulatedProcessing(VirtualExecution[ProcessingJob]):
+    """Runs one job to its end in the calling thread. Every outcome ends up in the job's record;
+    nothing is raised.
+    """
+
+    group = LOG_GROUP
+
+    def __init__(
+        self,
+        job: ProcessingJob,
+        change: Change[ProcessingJob],
+        runner: SimulatedProcessingRunner,
+        faults: JobFaults,
+        stop: threading.Event,
+    ) -> None:
+        super().__init__(job, change, runner, faults, stop)
+        self._runner = runner
+        self._model = model_of_job(runner.model, job.request.get("Environment", {}))
+        # As one node left it.
+        self._nodes = [Node("algo-1", "", runner.leaves)] if runner.leaves else []
+
+    def run(self) -> None:
+        ending = self._segment()
+        self._write(self._log())
+        self._record(lambda job, now: job.end(ending, now))
+
+    def _run_phases(self) -> Ending:
+        self._pass(self._model.startup_seconds + self._runner.cold_start_seconds)
+        self._pass(self._faults.pending_seconds)
+        if self._faults.capacity_error is not None:
+            return Ending("Failed", self._faults.capacity_error)
+        self._record(lambda job, now: job.begin_segment(now))
+        s3 = self._runner.clients("s3", self._job.region)
+        check_sources(s3, input_folders(self._job.request))
+        self._pass(self._model.download_seconds)
+        ending = self._process()
+        if ending.status != "Completed":
+            return ending
+        self._pass(self._model.upload_seconds)
+        for output in output_folders(self._job.request):
+            upload_folder(s3, self._nodes, output.folder, output.uri)
+        return ending
+
+    def _process(self) -> Ending:
+        """Pass the time until the first of: the program's end, MaxRuntimeInSeconds, a fault."""
+        line = (
+            f"[simulated] nothing runs: {self._job.instance_count} nodes are taken to need"
+            f" {self._model.processing_seconds:g} s, and what they leave behind was given"
+        )
+        self._printed.append((self._elapsed, line))
+        most = self._job.max_runtime_seconds
+        end_seconds = min(self._model.processing_seconds, most)
+        struck = self._next_fault([(0.0, line)], end_seconds)
+        self._pass(struck[0] if struck else end_seconds)
+        if struck is not None:
+            return self._rules[struck[1]].ending()
+        if message := exit_message(self._nodes):
+            self._record(lambda job, now: setattr(job, "exit_message", message))
+        is_done = self._model.processing_seconds <= most
+        return Ending("Completed") if is_done else RUNTIME_EXCEEDED

@@ -1,0 +1,176 @@
+"""A simulated job of any kind, on a virtual clock.
+
+Whenever the record changes, its times move back so that the last change is now: nothing lies in the
+future, and the distances are those of the model. With a time scale a virtual second takes so many
+real ones, otherwise none.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from infra.local.api.in_process import ClientFactory
+from infra.local.faults.injector import JobFaults
+from infra.local.interfaces import ImageStore
+from infra.local.jobs.endings import (
+    ClientFault,
+    Ending,
+    ImageNotFoundError,
+    WaitEnded,
+    internal_error,
+)
+from infra.local.jobs.execution import missing_image
+from infra.local.jobs.job import Change, Job
+from infra.local.log_streams import LogStreams
+
+_LOG_HOST = "algo-1"
+
+logger = logging.getLogger(__name__)
+
+
+class VirtualJob(Job, Protocol):
+    """A job's record whose times can be moved."""
+
+    def shift(self, seconds: float) -> None:
+        """Move all of the job's times."""
+
+
+V = TypeVar("V", bound=VirtualJob)
+
+
+class Simulation(Protocol):
+    """What jobs of every kind are simulated with."""
+
+    @property
+    def images(self) -> ImageStore: ...
+
+    @property
+    def clients(self) -> ClientFactory: ...
+
+    @property
+    def time_scale(self) -> float:
+        """Real seconds that a virtual second takes, 0 to 1."""
+
+
+class VirtualExecution(ABC, Generic[V]):
+    """Runs one job to its end in the calling thread. Every outcome ends up in the job's record;
+    nothing is raised.
+    """
+
+    group: ClassVar[str]
+    """The log group of its stream."""
+
+    def __init__(
+        self,
+        job: V,
+        change: Change[V],
+        simulation: Simulation,
+        faults: JobFaults,
+        stop: threading.Event,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._job = job
+        self._change = change
+        self._simulation = simulation
+        self._faults = faults
+        self._stop = stop
+        self._clock = clock
+        self._rules = [rule for rule in faults.training if rule.concerns(job)]
+        self._times_struck: Counter[int] = Counter()
+        self._printed: list[tuple[float, str]] = []
+        """(virtual seconds since the creation, line)"""
+        self._last = job.creation_time
+        self._lapse = 0.0
+        self._elapsed = 0.0
+        """Virtual seconds since the last change of the record, and since the creation."""
+
+    @abstractmethod
+    def _run_phases(self) -> Ending:
+        """One segment, from the start of its instances to its end."""
+
+    def _segment(self) -> Ending:
+        try:
+            if problem := missing_image(self._simulation.images, self._job):
+                raise ImageNotFoundError(problem)
+            return self._run_phases()
+        except ClientFault as error:
+            return Ending("Failed", f"ClientError: {error}")
+        except WaitEnded as wait:
+            return wait.ending
+        except Exception as error:
+            logger.exception("Job %s: the platform failed", self._job.name)
+            return Ending("Failed", internal_error(error))
+        finally:
+            self._record(lambda job, now: job.end_segment(now))
+
+    def _next_fault(
+        self, lines: Sequence[tuple[float, str]], end_seconds: float
+    ) -> tuple[float, int] | None:
+        """(seconds after the program began, number of the rule) of the first fault
+        before the end, or None.
+        """
+        due: list[tuple[float, int]] = []
+        for number, rule in enumerate(self._rules):
+            at = rule.after_seconds
+            if rule.at_line is not None:
+                at = next((moment for moment, line in lines if re.search(rule.at_line, line)), None)
+            if (
+                at is not None
+                and at <= end_seconds
+                and self._times_struck[number] < rule.most_strikes
+            ):
+                due.append((at, number))
+        return min(due, default=None)
+
+    def _log(self) -> list[tuple[int, str]]:
+        """(unix milliseconds, line) of what was printed until now."""
+        created = self._clock() - self._elapsed
+        return [(int((created + at) * 1000), line) for at, line in self._printed]
+
+    def _write(self, lines: Sequence[tuple[int, str]]) -> None:
+        """Into the stream of algo-1."""
+        if not lines:
+            return
+        clients = self._simulation.clients
+        try:
+            with LogStreams(clients("logs", self._job.region), self.group) as streams:
+                streams.open(_LOG_HOST, f"{self._job.name}/{_LOG_HOST}-{lines[0][0]}")
+                for unix_milliseconds, line in lines:
+                    streams.write(_LOG_HOST, line, unix_milliseconds)
+        except (ClientError, BotoCoreError):
+            logger.exception("Job %s: its log could not be written", self._job.name)
+
+    def _pass(self, seconds: float) -> None:
+        """Let virtual time pass. Raises WaitEnded for a stop."""
+        passed, scale = seconds, self._simulation.time_scale
+        if scale > 0:
+            began = time.monotonic()
+            if self._stop.wait(passed * scale):
+                passed = min(passed, (time.monotonic() - began) / scale)
+        self._lapse += passed
+        self._elapsed += passed
+        if self._stop.is_set():
+            raise WaitEnded(Ending("Stopped"))
+
+    def _record(self, apply: Callable[[V, float], None]) -> None:
+        """Apply a change that happens now, and move all earlier times so
+        that the last change lies `lapse` ago.
+        """
+        now = self._clock()
+        shift_seconds = now - self._lapse - self._last
+
+        def moved(job: V) -> None:
+            job.shift(shift_seconds)
+            apply(job, now)
+
+        self._change(moved)
+        self._last, self._lapse = now, 0.0

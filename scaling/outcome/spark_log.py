@@ -1,0 +1,30 @@
+"""Which lines of a Spark job's log its program wrote: not Spark's and not smspark-submit's.
+
+Spark says everything through log4j, "26/11/25 08:00:00 WARN TaskSetManager: Lost task 3.0 …", and
+ends with a dozen such lines after the program's last words; AWS's smspark-submit with Python's
+logging, "11-25 08:00 smspark.cli INFO …". Errors of Spark's are kept: a lost executor is told by
+nobody else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable
+
+from scaling.outcome.logged import LogLine
+
+LINES_SHOWN = 10
+_FRAMEWORK = re.compile(
+    r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d (?:TRACE|DEBUG|INFO|WARN) "
+    r"|\d\d-\d\d \d\d:\d\d smspark\S* +(?:DEBUG|INFO|WARNING) "
+)
+
+
+def last_own_lines(log: Iterable[LogLine], most: int = LINES_SHOWN) -> list[str]:
+    """The program's last lines, of all nodes in time order: "algo-1: ValueError: …"."""
+    last: deque[str] = deque(maxlen=most)
+    for line in log:
+        if line.text.strip() and not _FRAMEWORK.match(line.text):
+            last.append(f"{line.host}: {line.text}")
+    return list(last)

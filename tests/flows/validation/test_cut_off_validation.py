@@ -1,0 +1,158 @@
+"""A run that ended while a Processing job validated its dataset, before the sweep was recorded: who
+goes on with the sweep goes on with that job, and pays for no second one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from configs.models import BenchmarkConfig
+from flows.scaling_benchmark import scaling_benchmark
+from flows.stages import validation
+from flows.stop import stop_sweep
+from scaling import names
+from tasks.errors import PreflightRefused, SweepNotFound, SweepNotNamed, ValidationJobFailed
+from tests.flows.simulated_sweep import begin_as, write_config
+from tests.flows.validation.test_validation_on_spark import (
+    answer,
+    endless_program,
+    failing,
+    good,
+    lines_of,
+    processing_jobs,
+    request_of,
+    spark_config,  # noqa: F401  (a fixture)
+    verdict_on,
+)
+from tests.infra.local.platform_client import wait_until
+
+pytestmark = pytest.mark.usefixtures("prefect")
+Configs = Callable[..., BenchmarkConfig]
+
+
+@pytest.fixture
+def cut_off(
+    served: SimpleNamespace,
+    spark_config: Configs,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., tuple[BenchmarkConfig, str]]:
+    """cut_off(day, …): the config and the sweep of a run that died as its job waited for `go`."""
+
+    def make(day: int, **sections: Any) -> tuple[BenchmarkConfig, str]:
+        def die(*args: Any, **kwargs: Any) -> None:
+            raise OSError("killed")
+
+        def waiting(job: Any, node: Any, say: Any, stop: Any) -> None:
+            say("waits")
+            while not stop.wait(0.05):
+                if served.go:
+                    return answer(node, verdict_on(request_of(node), 3))
+            return None
+
+        served.go = False
+        config = spark_config(waiting, **sections)
+        sweep = names.sweep_id(config, datetime(2026, 12, day, tzinfo=UTC))
+        with monkeypatch.context() as patched:
+            patched.setattr("flows.stages.validation.watch_validation_job", die)
+            with pytest.raises(OSError, match="killed"):
+                begin_as(config, sweep)
+        assert list(processing_jobs(served, sweep).values()) == ["InProgress"]
+        return config, sweep
+
+    return make
+
+
+def test_resume_adopts_the_job_that_runs(
+    served: SimpleNamespace, cut_off: Callable[..., tuple[BenchmarkConfig, str]]
+) -> None:
+    config, sweep = cut_off(1)
+    served.go = True
+    result = scaling_benchmark(config, sweep_id=sweep, resume=True)
+    assert result.sweep_id == sweep and result.missing_points == 0
+    [(job, status)] = processing_jobs(served, sweep).items()
+    assert status == "Completed"
+    assert result.report.provenance["dataset_validation"]["job"] == job
+
+
+def test_resume_without_an_id_finds_it(
+    served: SimpleNamespace, cut_off: Callable[..., tuple[BenchmarkConfig, str]]
+) -> None:
+    # a config of its own, so that no other test's sweep is the latest
+    config, sweep = cut_off(2, name="cut-off")
+    served.go = True
+    assert scaling_benchmark(config, resume=True).sweep_id == sweep
+    assert list(processing_jobs(served, sweep).values()) == ["Completed"]
+
+
+def test_its_log_is_shown_while_it_runs(
+    served: SimpleNamespace, cut_off: Callable[..., tuple[BenchmarkConfig, str]], tmp_path: Path
+) -> None:
+    config, sweep = cut_off(6)
+    place = ["--config", str(write_config(config, tmp_path))]
+    shown = ["v1 algo-1 waits", "v1 algo-2 waits"]
+    wait_until(lambda: sorted(lines_of(sweep, "--validation", *place)[1]) == shown, 30)
+    assert not (Path(config.report.directory) / sweep / "logs").exists(), "it has not ended"
+    assert stop_sweep(sweep, config)
+
+
+def test_another_config_does_not_go_on_with_it(
+    served: SimpleNamespace, cut_off: Callable[..., tuple[BenchmarkConfig, str]]
+) -> None:
+    config, sweep = cut_off(3)
+    other = config.model_copy(update={"name": "another"})
+    with pytest.raises(PreflightRefused, match="started with another config"):
+        scaling_benchmark(other, sweep_id=sweep, resume=True)
+    assert stop_sweep(sweep, config)
+
+
+def test_what_was_stopped_is_not_gone_on_with(
+    served: SimpleNamespace, cut_off: Callable[..., tuple[BenchmarkConfig, str]]
+) -> None:
+    config, sweep = cut_off(4, name="stopped-then")
+    [job] = processing_jobs(served, sweep)
+    assert stop_sweep(sweep, config) == [job]
+    wait_until(lambda: processing_jobs(served, sweep) == {job: "Stopped"}, 30)
+    with pytest.raises(SweepNotFound):
+        scaling_benchmark(config, sweep_id=sweep, resume=True)
+    with pytest.raises(SweepNotNamed, match="ended before its sweep was recorded"):
+        scaling_benchmark(config, resume=True)
+    assert processing_jobs(served, sweep) == {job: "Stopped"}
+
+
+def test_jobs_that_were_stopped_are_no_attempts(
+    served: SimpleNamespace,
+    spark_config: Configs,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Interrupted three times, with two attempts allowed: the fourth run still gets its verdict;
+    jobs that failed count.
+    """
+
+    config = spark_config(endless_program, sweep={"node_counts": [1], "max_attempts": 2})
+    sweep = names.sweep_id(config, datetime(2026, 12, 5, tzinfo=UTC))
+    real = validation.watch_validation_job
+
+    def interrupted(platform: Any, sweep: str, job: str, *rest: Any) -> Any:
+        if processing_jobs(served, sweep)[job] in ("Stopped", "Stopping"):
+            return real(platform, sweep, job, *rest)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(validation, "watch_validation_job", interrupted)
+        for number in range(1, 4):
+            with pytest.raises(KeyboardInterrupt):
+                begin_as(config, sweep)
+            assert len(processing_jobs(served, sweep)) == number
+    for _ in range(2):
+        with pytest.raises(ValidationJobFailed):
+            begin_as(spark_config(failing, sweep={"node_counts": [1], "max_attempts": 2}), sweep)
+    statuses = sorted(processing_jobs(served, sweep).values())
+    assert statuses == ["Failed", "Failed", "Stopped", "Stopped", "Stopped"]
+    with pytest.raises(ValidationJobFailed):
+        begin_as(spark_config(good, sweep={"node_counts": [1], "max_attempts": 2}), sweep)
