@@ -323,7 +323,7 @@ def install(container: Container, uv: str) -> Path:
     folder = ENVIRONMENTS / f"torch-{container.torch}"
     python = folder / "bin" / "python"
     if not python.exists():
-        _call(uv, "venv", "--quiet", "--python", _find_python(container.python), str(folder))
+        _call(uv, "venv", "--quiet", "--python", find_python(container.python), str(folder))
     pip = (uv, "pip", "install", "--quiet", "--no-cache", "--python", str(python))
     torch = f"torch=={container.torch}"
     # protobuf: of the SageMaker toolkit, tensorboardX reads it
@@ -339,7 +339,7 @@ def _call(*command: str) -> None:
         raise CheckError(f"{' '.join(command[:3])}: {done.stderr.strip()[-600:]}")
 
 
-def _find_python(minor: str) -> str:
+def find_python(minor: str) -> str:
     """pyenv's, where it has one: its commands on PATH run only the versions that
     are switched on.
 

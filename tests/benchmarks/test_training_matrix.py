@@ -144,14 +144,14 @@ def test_python_is_pyenvs_where_that_may_be_read(
     python.parent.mkdir(parents=True)
     python.touch()
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
-    assert (training_matrix._find_python("3.12"), training_matrix._find_python("3.10")) == (
+    assert (training_matrix.find_python("3.12"), training_matrix.find_python("3.10")) == (
         str(python),
         "3.10",
     )
     locked = tmp_path / "locked"  # root may read this too; CI runs this as an ordinary user as well
     locked.mkdir(mode=0)
     monkeypatch.setenv("PYENV_ROOT", str(locked))
-    assert training_matrix._find_python("3.12") == "3.12"
+    assert training_matrix.find_python("3.12") == "3.12"
 
 
 def test_the_readme_says_of_every_release_what_the_last_result_says() -> None:

@@ -7,6 +7,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,21 +22,38 @@ def client_python(*requirements: str) -> Path:
     The test fails, with the reason, where they can't be had. The environment is named by what
     is in it: other requirements, or another Python, make another one.
     """
-    wanted = "\n".join([sys.version, *requirements])
-    folder = _FOLDER / hashlib.sha256(wanted.encode()).hexdigest()[:16]
+
+    def make(folder: Path, python: Path) -> None:
+        uv("venv", "--clear", "--python", sys.executable, str(folder))
+        uv("pip", "install", "--python", str(python), *requirements)
+
+    return kept_environment([sys.version, *requirements], make)
+
+
+def kept_environment(wanted: Sequence[str], make: Callable[[Path, Path], None]) -> Path:
+    """Python of the environment of what is `wanted`; where there is none yet, `make` makes it in
+    the folder that it is given, beside the path that its Python is to have.
+    """
+    name = hashlib.sha256("\n".join(wanted).encode()).hexdigest()[:16]
+    folder = _FOLDER / name
     python, complete = folder / "bin" / "python", folder / "complete"
     _FOLDER.mkdir(parents=True, exist_ok=True)
-    with (_FOLDER / f"{folder.name}.lock").open("w") as lock:
+    with (_FOLDER / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # against tests that run beside this one
         if not complete.exists():
-            _uv("venv", "--clear", "--python", sys.executable, str(folder))
-            _uv("pip", "install", "--python", str(python), *requirements)
+            make(folder, python)
             complete.touch()
     return python
 
 
-def _uv(*arguments: str) -> None:
-    command = [str(Path(sys.executable).with_name("uv")), "--quiet", *arguments]
+def uv(*arguments: str) -> None:
+    """The test fails, with the reason, where uv does."""
+    install(str(Path(sys.executable).with_name("uv")), "--quiet", *arguments)
+
+
+def install(*command: str) -> None:
+    """Run a step of making an environment; the test fails, with the reason, where it does."""
+    step = " ".join(command[:4])
     try:
         done = subprocess.run(
             command,
@@ -45,9 +63,9 @@ def _uv(*arguments: str) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        pytest.fail(f"uv {arguments[0]} took longer than {_INSTALL_SECONDS:g} s")
+        pytest.fail(f"{step} took longer than {_INSTALL_SECONDS:g} s")
     if done.returncode != 0:
-        pytest.fail(f"the client can't be installed: {done.stderr.strip()[-500:]}")
+        pytest.fail(f"{step} failed: {(done.stderr.strip() or done.stdout.strip())[-500:]}")
 
 
 def client_variables(endpoint: str, state_dir: Path, home: Path, **more: str) -> dict[str, str]:

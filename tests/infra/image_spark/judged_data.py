@@ -135,6 +135,9 @@ SPREAD = parquet(None, a=pa.array([5], pa.int64()), b=pa.array([1.5]))
 _NO_FOOTER = parquet(None, a=[1], b=[1.0])[:-4] + b"gone"
 _DAMAGED = bytearray(parquet(None, a=pa.array(range(9_000)), b=pa.array([0.5] * 9_000)))
 _DAMAGED[20:3000] = bytes(2980)
+_LONG_AGO = datetime.datetime(999, 12, 28, 1, 2, 3, 4)
+"""In the Julian calendar of Java's times this is another day."""
+_MICROSECOND = datetime.timedelta(microseconds=1)
 ONE_CHECK = (check(BETWEEN, column="a", min_value=0, max_value=9),)
 
 CASES: dict[str, Case] = {
@@ -199,6 +202,27 @@ CASES: dict[str, Case] = {
             check(BETWEEN, column="a", max_value=2**53),
             check(BETWEEN, column="a", max_value=2**62),
             check(IN_SET, column="a", value_set=[2**53, 2**62, 5]),
+        ),
+    ),
+    "far bounds": Case(
+        {
+            "a.parquet": parquet(
+                None,
+                a=pa.array([-(2**63), 2**63 - 1], pa.int64()),
+                t=pa.array([_LONG_AGO, _LONG_AGO], pa.timestamp("us")),
+                s=pa.array([0.1, -3e38], pa.float32()),
+            )
+        },
+        (
+            check(BETWEEN, column="a", min_value=-(2**63), max_value=2**63 - 1),
+            check(BETWEEN, column="a", min_value=-(2**70), max_value=2**70),
+            check(BETWEEN, column="a", min_value=-(2**63), max_value=2**63 - 2),
+            check(BETWEEN, column="t", min_value=_LONG_AGO, max_value=_LONG_AGO),
+            check(BETWEEN, column="t", min_value=_LONG_AGO + _MICROSECOND),
+            check(BETWEEN, column="t", max_value=_LONG_AGO + datetime.timedelta(days=5)),
+            check(BETWEEN, column="t", min_value=_LONG_AGO + datetime.timedelta(days=2)),
+            check(BETWEEN, column="s", min_value=-(10**39), max_value=1e300),
+            check(BETWEEN, column="s", min_value=-(10**38)),
         ),
     ),
     "csv": Case(

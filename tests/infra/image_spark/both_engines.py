@@ -1,0 +1,58 @@
+"""Every dataset of judged_data.py, asked of the judge and of this machine: one verdict."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from configs.dataset import DatasetConfig
+from tasks.dataset.remote.objects import RemoteDataset, describe_remote
+from tasks.dataset.remote.validation import remote_tables
+from tasks.dataset.spark.contract import report_of, request_document
+from tasks.dataset.validation import validate_tables
+from tests.infra.image_spark.judged_data import BUCKET, CASES
+
+NOW = datetime(2026, 11, 29, tzinfo=UTC)
+_DELETED = "only-empty"
+
+
+class Asked(NamedTuple):
+    """What the flow knows of a dataset, and the request that it makes of it."""
+
+    config: DatasetConfig
+    dataset: RemoteDataset
+    request: str
+
+
+def ask_all(s3: Any) -> dict[str, Asked]:
+    """Put all datasets, each below a prefix of its own; what is asked of them, by the prefix.
+
+    An object of one of them is deleted after it was listed.
+    """
+    s3.create_bucket(Bucket=BUCKET)
+    asked = {}
+    for name, case in CASES.items():
+        prefix = name.replace(" ", "-")
+        config = case.put(s3, prefix)
+        dataset = describe_remote(s3, config)
+        asked[prefix] = Asked(config, dataset, json.dumps(request_document(config, dataset)))
+    s3.delete_object(Bucket=BUCKET, Key=f"{_DELETED}/e.parquet")
+    return asked
+
+
+def assert_one_verdict(s3: Any, asked: Mapping[str, Asked], verdicts: Mapping[str, str]) -> None:
+    """The reports of all these verdicts, JSON by the prefix, are those of this machine."""
+    found = {prefix: json.loads(text) for prefix, text in verdicts.items()}
+    assert set(found) == set(asked)
+    for prefix, (config, dataset, _) in asked.items():
+        if prefix == _DELETED:
+            error = found[prefix]["error"]
+            assert (error["kind"], error["key"]) == ("deleted", f"{_DELETED}/e.parquet")
+            continue
+        theirs = validate_tables(remote_tables(s3, dataset, config), config, now=NOW)
+        ours = report_of(found[prefix], config, dataset, NOW)
+        assert ours.model_dump() == theirs.model_dump(), prefix
+    # in 2 files; a verdict in which Spark proves nothing would be the same
+    assert found["types"]["spark"]["proven"] >= 30
