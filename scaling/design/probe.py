@@ -232,8 +232,32 @@ def unprojected_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
     for reason, counts in by_reason.items():
         at = join_words(map(nodes_text, sorted(set(counts))))
         yield (
-            f"No time to train from {counted(len(counts), 'probe')} at {at}: {reason}"
+            f"No time to train from {counted(len(counts), 'job')} at {at}: {reason}"
             " (docs/probe.md)."
+        )
+
+
+def unasked_notes(config: BenchmarkConfig | None, outcomes: Sequence[JobOutcome]) -> Iterator[str]:
+    """A caveat where jobs that were to be whole ended themselves early all the same, so that their
+    times are projected.
+    """
+    if config is None:
+        return
+    parts = {
+        outcome.nodes: outcome.projection
+        for outcome in outcomes
+        if outcome.projection is not None and kind_of_job(config, outcome.repeat) != "probe"
+    }
+    if parts:
+        made = join_words(
+            f"{part.steps} of {part.planned_steps} steps at {nodes_text(nodes)}"
+            for nodes, part in sorted(parts.items())
+        )
+        yield (
+            f"Not whole: jobs that were to make all their steps made {made}, and what the rest"
+            " would have taken is projected. Look for a limit of steps that was left in the"
+            " program, its hyperparameters or its image; design: probe is what asks for parts, and"
+            " checks them."
         )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from configs.catalogue import InstanceType, load_catalogue
 from configs.models import BenchmarkConfig
@@ -26,7 +27,7 @@ def read_facts(config: BenchmarkConfig, variables: Mapping[str, str] | None = No
     instance = instances[config.training.instance_type]
     try:
         config = config.model_copy(update={"image": with_container(config, instance)})
-        files = read_files(config)
+        files = replace(read_files(config), says_planned_steps=_says_planned_steps(config))
     except PreflightRefused as error:
         files = Files(problems=error.problems)
     facts = Facts(config, instance, plan_types(config, list(instances.values())), files)
@@ -79,3 +80,19 @@ def read_files(config: BenchmarkConfig) -> Files:
         return Files(bases, packages)
     packages[str(requirements.path)] = requirements.files[REQUIREMENTS_FILE]
     return Files(bases, packages, requirements, requirements.missing)
+
+
+def _says_planned_steps(config: BenchmarkConfig) -> bool | None:
+    """As Files has it; by the text of the code, which may still not say it when it runs."""
+    source_dir = config.training.source_dir
+    if config.sweep.design != "probe" or source_dir is None or not Path(source_dir).is_dir():
+        return None
+    if "planned_steps" in config.training.metric_definitions:
+        return True
+    root = Path(source_dir)
+    return any(
+        word in path.read_text(errors="replace")
+        for path in root.rglob("*.py")
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(root).parts)
+        for word in ("nodesweep_clock", "planned_steps")
+    )
