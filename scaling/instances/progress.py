@@ -31,7 +31,8 @@ class SweepProgress:
 
     `asked`: all that it has asked for so far; `next_keys`: those of them that have not ended, ()
     where it is done. `answers`: of a sequential sweep; `dropped`: arms of several types that get no
-    further probe, and why; `reason`: why the next points are the next, or why there are none.
+    further probe, and why; `reason`: why the next points are the next, or why there are none;
+    `later`: what else of several types' probes may come, where nothing more is dropped.
     """
 
     asked: tuple[Key, ...]
@@ -39,6 +40,7 @@ class SweepProgress:
     reason: str
     answers: tuple[CountAnswer, ...] = ()
     dropped: Mapping[Arm, str] = field(default_factory=dict)
+    later: tuple[Key, ...] = ()
 
     def of_type(self, instance_type: str) -> Progress:
         """What of it is about that type."""
@@ -110,7 +112,8 @@ def _probe_types(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> Swe
     asked = tuple(Key(*arm, repeat) for arm, repeat in passes.asked)
     missing = tuple(Key(*arm, repeat) for arm, repeat in passes.missing)
     if missing:
-        return SweepProgress(asked, missing, _pass_text(passes), dropped=passes.dropped)
+        later = tuple(Key(*arm, repeat) for arm, repeat in passes.later)
+        return SweepProgress(asked, missing, _pass_text(passes), (), passes.dropped, later)
     check, reason = _check(config, rows_by_type)
     if check is None:
         return SweepProgress(asked, (), reason, dropped=passes.dropped)

@@ -124,9 +124,9 @@ def test_the_longest_name_is_within_the_service_s_limit():
 
 def test_a_lack_of_memory_fails_its_arm_alone(types_config):
     config = types_config(repeats=2, node_counts=[1, 2, 4])
-    lacks = {(CHEAP, 2)}
+    lacks, queue = {(CHEAP, 2)}, queue_of(config)
     sent = to_the_end(
-        queue_of(config),
+        queue,
         lambda name, nodes, repeat: OUT_OF_MEMORY if (name, nodes) in lacks else None,
     )
     # 1 and 2 nodes of the cheap type get no second repeat; 1 had completed and keeps it
@@ -134,6 +134,7 @@ def test_a_lack_of_memory_fails_its_arm_alone(types_config):
         (CHEAP, 1, 1), (CHEAP, 2, 1), (CHEAP, 4, 1), (CHEAP, 1, 2), (CHEAP, 4, 2)
     ]  # fmt: skip
     assert len([arm for arm in sent if arm[0] == FAST]) == 6
+    assert queue.left_out == ((CHEAP, 2, 2),)
 
 
 def test_two_lacks_of_memory_in_a_row_do_not_end_the_sweep(types_config):
