@@ -191,7 +191,7 @@ def test_whole_jobs_that_ended_themselves_early_are_named(
     design, make_report, make_config, probes, whole
 ):
     """A limit of steps was left in the program: what it did not make is projected, unasked."""
-    sweep = {"node_counts": [1, 2, 4], "design": design}
+    sweep = {"node_counts": [1, 2, 4], "design": design, "repeats": 3}
     report = make_report(probes(PROBES), config=make_config(sweep=sweep))
     assert report.train_clock == "projected"
     (said,) = [each for each in report.caveats if each.startswith("Not whole: ")]

@@ -89,7 +89,11 @@ def test_a_check_whose_count_is_not_decided_lies_between_the_counts() -> None:
 
 
 @given(
-    st.lists(st.builds(Took, st.integers(1, 512), st.floats(0.1, 1e5)), min_size=1, max_size=6),
+    st.lists(
+        st.builds(Took, st.integers(1, 512), st.floats(0.1, 1e5), st.just("")),
+        min_size=1,
+        max_size=6,
+    ),
     st.lists(st.builds(JobToCome, st.integers(1, 512), st.none() | st.floats(0, 1e5)), max_size=8),
     st.integers(1, 4),
 )
