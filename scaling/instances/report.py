@@ -196,8 +196,10 @@ def _arm_text(arm: ArmRow) -> str:
 
 
 def _all_costs(costs: Sequence[SweepCosts]) -> SweepCosts:
-    """What the whole sweep cost, over all its types."""
+    """What the whole sweep cost, over all its types, whose one dataset was validated once."""
+    validations = [each.validation_usd for each in costs if each.validation_usd is not None]
     return SweepCosts(
+        validation_usd=validations[0] if validations else None,
         spent_usd=_sum(each.spent_usd for each in costs),
         warm_pool_usd=_sum(each.warm_pool_usd for each in costs),
         attempts_without_cost=sum(each.attempts_without_cost for each in costs),

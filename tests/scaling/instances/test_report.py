@@ -57,6 +57,14 @@ def test_emulated_nodes_open_the_headline(types_config, types_report):
     assert report.headline.startswith("On emulated nodes, 4 x ml.m5.xlarge (")
 
 
+def test_the_validation_of_the_one_dataset_is_paid_once(types_config, types_report):
+    spark = {"dataset_validation": {"engine": "spark", "usd": 1.25}}
+    report, by_type = types_report(types_config(), all_runs(), **spark)
+    assert report.costs.validation_usd == 1.25
+    assert [own.costs.validation_usd for own in by_type.values()] == [1.25, 1.25]
+    assert types_report(types_config(), all_runs())[0].costs.validation_usd is None
+
+
 def test_speedup_is_within_a_type(types_config, types_report):
     report, by_type = types_report(types_config(), all_runs())
     arms = {(arm.instance_type, arm.nodes): arm for arm in report.instances.arms}
