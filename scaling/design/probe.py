@@ -238,27 +238,38 @@ def unprojected_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
 
 
 def unasked_notes(config: BenchmarkConfig | None, outcomes: Sequence[JobOutcome]) -> Iterator[str]:
-    """A caveat where jobs that were to be whole ended themselves early all the same, so that their
-    times are projected.
+    """Caveats where jobs ended themselves early that were to be whole, or probes that nothing had
+    told to end: their times are projected all the same.
     """
     if config is None:
         return
-    parts = {
-        outcome.nodes: outcome.projection
-        for outcome in outcomes
-        if outcome.projection is not None and kind_of_job(config, outcome.repeat) != "probe"
-    }
-    if parts:
-        made = join_words(
-            f"{part.steps} of {part.planned_steps} steps at {nodes_text(nodes)}"
-            for nodes, part in sorted(parts.items())
-        )
+    parts = [outcome for outcome in outcomes if outcome.projection is not None]
+    whole = [each for each in parts if kind_of_job(config, each.repeat) != "probe"]
+    if whole:
         yield (
-            f"Not whole: jobs that were to make all their steps made {made}, and what the rest"
-            " would have taken is projected. Look for a limit of steps that was left in the"
-            " program, its hyperparameters or its image; design: probe is what asks for parts, and"
-            " checks them."
+            f"Not whole: jobs that were to make all their steps made {_parts_text(whole)}, and what"
+            " the rest would have taken is projected. Look for a limit of steps that was left in"
+            " the program, its hyperparameters or its image; design: probe is what asks for parts,"
+            " and checks them."
         )
+    untold = [
+        each for each in parts if each not in whole and each.metric("probe", "ended") == "complete"
+    ]
+    if untold:
+        yield (
+            f"Ended untold: probes made {_parts_text(untold)}, and nothing had told them to end."
+            " What is projected is of all the steps that the program says a whole run makes; if it"
+            " makes no more than these, it counts them wrong."
+        )
+
+
+def _parts_text(parts: Sequence[JobOutcome]) -> str:
+    """50 of 500 steps at 1 node and 50 of 500 steps at 2 nodes."""
+    by_nodes = {each.nodes: each.projection for each in parts if each.projection is not None}
+    return join_words(
+        f"{part.steps} of {part.planned_steps} steps at {nodes_text(nodes)}"
+        for nodes, part in sorted(by_nodes.items())
+    )
 
 
 def _check_text(check: Check) -> str:

@@ -198,6 +198,17 @@ def test_whole_jobs_that_ended_themselves_early_are_named(
     assert "50 of 500 steps at 1 node, 50 of 500 steps at 2 nodes and 50 of 500 steps at 4" in said
 
 
+def test_probes_that_nothing_had_told_to_end_are_named(make_report, probe_config, probes):
+    """The helper was told of 500 steps, and the program made 50 without its word."""
+    for ended, is_said in (("complete", True), ("precise", False)):
+        metrics = {"probe": {"ended": ended, "planned_steps": 500}}
+        said = make_report(probes(PROBES, metrics=metrics), config=probe_config()).caveats
+        found = [each for each in said if each.startswith("Ended untold: probes made 50 of 500 st")]
+        assert bool(found) == is_said
+    unplanned = make_report(probes(PROBES), config=None)
+    assert not any(each.startswith(("Ended untold", "Not whole")) for each in unplanned.caveats)
+
+
 def test_a_check_that_ended_itself_early_is_no_check(make_report, probe_config, probes):
     short = probes([(4, 2)], created_at="2026-01-01T00:00:00+00:00")
     report = make_report([*probes(PROBES), *short], config=probe_config())
