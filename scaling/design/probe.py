@@ -53,12 +53,16 @@ class Check(Part):
     @property
     def text(self) -> str:
         """8 nodes took 13.6 s, 1.5 % more than the 13.4 s ± 0.3 s projected, outside that error."""
+        return self.text_of(nodes_text(self.nodes))
+
+    def text_of(self, place: str) -> str:
+        """The same of a place by another name: 8 x ml.g5.xlarge."""
         error = "" if self.error_seconds is None else f" ± {format_seconds(self.error_seconds)}"
         share = f"{abs(self.difference) * 100:.1f} %"
         than = f"{share} {'more' if self.difference >= 0 else 'less'} than"
         where = {True: ", within that error", False: ", outside that error", None: ""}
         return (
-            f"{nodes_text(self.nodes)} took {format_seconds(self.measured_seconds)}, {than} the"
+            f"{place} took {format_seconds(self.measured_seconds)}, {than} the"
             f" {format_seconds(self.projected_seconds)}{error} projected"
             f"{where[self.is_within_error]}"
         )

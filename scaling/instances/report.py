@@ -172,7 +172,9 @@ def _headline(own: ScalingReport, comparison: InstanceComparison, jobs: int) -> 
     if any(arm.n_projected for arm in comparison.arms):
         check = own.check
         text += "; projected from probes, " + (
-            f"checked by a whole run: {check.text}" if check is not None else "not checked"
+            f"checked by a whole run: {check.text_of(Arm(comparison.main, check.nodes).text)}"
+            if check is not None
+            else "not checked"
         )
     failed = sum(arm.n_failed for arm in comparison.arms)
     if failed:

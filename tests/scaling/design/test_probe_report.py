@@ -153,6 +153,16 @@ def test_caveats_have_the_errors_and_the_check(report):
     assert "without a readable train time" not in said
 
 
+def test_that_no_probe_says_how_well_a_model_is_trained_is_said_once(
+    make_report, probe_config, probes, whole
+):
+    metric = {"final_metric": {"value": 0.9}}
+    report = make_report([*probes(PROBES), whole(4, 21.3, metrics=metric)], config=probe_config())
+    said = "\n".join(report.caveats)
+    assert "Nothing is said of how well a model is trained" in said
+    assert "Convergence was not checked" not in said
+
+
 def test_an_unknown_error_is_not_made_up(make_report, probe_config, probes, whole):
     report = make_report([*probes(PROBES, error=None), whole(4, 21.3)], config=probe_config())
     assert {row.projection_error_seconds for row in report.summary} == {None}

@@ -165,9 +165,13 @@ def test_probes_are_called_projected(types_config, types_report):
     report, by_type = types_report(config, done)
     assert "; projected from probes, not checked" in report.headline
     check = run(CHEAP, 4, 2, train_seconds_by={"program": 951.0})
-    report, _ = types_report(config, [*done, check])
-    assert "; projected from probes, checked by a whole run: 4 nodes took" in report.headline
+    report, by_type = types_report(config, [*done, check])
+    assert f"; projected from probes, checked by a whole run: 4 x {CHEAP} took" in report.headline
     assert by_type[FAST].check is None
+    assert (
+        f"{FAST}: No whole run has checked what is projected: the sweep's one whole run is that of"
+        f" 4 x {CHEAP}." in report.caveats
+    )
 
 
 def test_a_dropped_arm_says_why(types_config, types_report):
