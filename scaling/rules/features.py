@@ -229,7 +229,7 @@ def own_program_ends_itself(facts: Facts) -> Iterator[str]:
     if facts.files.says_planned_steps is False:
         yield (
             f"sweep.design: probe: no .py file in training.source_dir {facts.training.source_dir}"
-            " has nodesweep_clock or planned_steps in it, and no metric definition is called so; a"
+            " has clock(steps=…) or planned_steps in it, and no metric definition is called so; a"
             " probe that says not how many steps it made of how many gives no time to train, and"
             " two of them end the sweep"
         )

@@ -5,6 +5,7 @@ one report, and a whole run that checks its answer.
 from __future__ import annotations
 
 import csv
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -21,8 +22,6 @@ from tests.test_end_to_end import (  # noqa: F401
 
 pytestmark = pytest.mark.slow
 HALF, WHOLE = "ml.local.medium", "ml.local.large"
-STEPS = 245
-"""8 passes of 70 over 1,797 rows, in batches of 4,096."""
 
 
 def test_probes_of_two_types_are_projected_and_the_answer_is_checked(
@@ -54,7 +53,7 @@ def test_probes_of_two_types_are_projected_and_the_answer_is_checked(
     assert [arm["instance_type"] for arm in (half, whole)] == [HALF, WHOLE]
     assert (half["n_projected"], whole["n_projected"]) == (1, 1)
     assert half["train_seconds"] > 1.3 * whole["train_seconds"] > 0
-    assert f"1 x {WHOLE} is the best choice" in report["headline"]
+    assert report["headline"].startswith(f"On emulated nodes, 1 x {WHOLE} (")
     assert "projected from probes, checked by a whole run" in report["headline"]
     table = platform_process.folder / "reports" / "latest" / "points.csv"
     with table.open(newline="") as stream:
@@ -62,4 +61,5 @@ def test_probes_of_two_types_are_projected_and_the_answer_is_checked(
     assert sorted(points) == sorted([(HALF, "probe"), (WHOLE, "probe"), (WHOLE, "check")])
     assert report["check"]["projected_seconds"] == whole["train_seconds"]
     assert 0.5 < report["check"]["measured_seconds"] / whole["train_seconds"] < 2.0
-    assert f"of {STEPS} steps" in done.stderr
+    made = re.findall(r"of training, from (\d+) of (\d+) steps", done.stderr)
+    assert len(made) == 2 and all(int(part) <= 60 < int(all_) for part, all_ in made)

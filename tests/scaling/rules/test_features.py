@@ -309,7 +309,7 @@ def test_own_code_that_can_not_say_of_how_many_steps_a_probe_made_some_is_named(
     }
     assert [len(hints) for hints in said.values()] == [2, 1, 1]
     assert said[False][1].startswith(
-        "sweep.design: probe: no .py file in training.source_dir code has nodesweep_clock or"
+        "sweep.design: probe: no .py file in training.source_dir code has clock(steps=…) or"
         " planned_steps in it"
     )
 

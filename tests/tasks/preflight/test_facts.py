@@ -79,7 +79,9 @@ def test_of_variables_only_the_lengths_of_those_referred_to_are_known(make_confi
     [
         ({"train.py": "print('train_seconds=1;')"}, "loss", False),
         ({"train.py": "print('train_seconds=1;')"}, "planned_steps", True),
-        ({"train.py": "", "deep/loop.py": "from nodesweep_clock import clock"}, "loss", True),
+        ({"train.py": "", "deep/loop.py": "with clock(steps=epochs * n):"}, "loss", True),
+        ({"train.py": "with clock(\n    'out', steps=n\n):"}, "loss", True),
+        ({"train.py": "with clock():", "nodesweep_clock.py": "planned_steps"}, "loss", False),
         ({"train.py": "print(f'{planned_steps=};')"}, "loss", True),
         ({"train.py": "", ".git/old.py": "planned_steps", "notes.txt": "planned_steps"}, "loss",
          False),
