@@ -15,8 +15,10 @@ above, so it gets none of that.
 probe or check of a probe sweep), none of a design that decides on them later; `most_jobs`, \
 `max_parallel_jobs`, `usd_per_hour` of a node, `cost_bound_usd`, `on_cancel` |
 | sweep-decided | of a sequential or probe sweep: `points` that come next, as in sweep-planned, \
-none where it is done; `reason`; `answers`: `nodes`, `answer`, `brief` and `text` of each count \
-that was looked at |
+none where it is done; `later`: probes of several instance types that may follow, those that may \
+be dropped until then marked so; `reason`; `answers`: `nodes`, `answer`, `brief` and `text` of \
+each count that was looked at |
+| points-left-out | `points` that memory rules out, of several instance types |
 | sweep-kept | `points` of an earlier run that the design asks for no more |
 | count-answered | of a sequential sweep, once it is done with a count: `count`, `answer` |
 | job-submitted | |

@@ -109,25 +109,25 @@ def _what(plan: SweepPlan) -> str:
 
 
 def _designs(config: BenchmarkConfig, plan: SweepPlan) -> list[str]:
-    """What each design would cost if the job took the reference's times; nothing where a
-    sequential one would be refused, and nothing of probes where they would be.
+    """What each design would cost if the job took the reference's times; nothing of a design that
+    would be refused, and nothing at all where only one is left.
     """
     sweep, goals = config.sweep, config.report.recommendation
     has_types = sweep.instance_types is not None
-    if not has_types and (len(sweep.node_counts) < 2 or config.sequential_problem is not None):
-        return []
     own = sweep.max_repeats if sweep.design == "sequential" else sweep.repeats
     repeats = max(2, own)
     types = len(config.instance_types)
     full = full_cost(sweep.node_counts, own) * types
     shown = {f"full, {_repeats(own)}": DesignCost(full, full, full)}
-    if not has_types:
+    if not has_types and len(sweep.node_counts) > 1 and config.sequential_problem is None:
         shown[f"sequential, up to {repeats}"] = sequential_cost(sweep.node_counts, goals, repeats)
     if config.probe_problem is None:
         ends = sweep.probe_ends
         shown[f"probe, {_repeats(own)}"] = probe_cost(
             sweep.node_counts, goals, own, ends.precision, ends.max_steps, types
         )
+    if len(shown) < 2:
+        return []
     usd = _mean_price(plan)
     times = ", ".join(f"{minutes:g}" for minutes in REFERENCE_MINUTES.values())
     lines = [

@@ -6,9 +6,10 @@ takes itself away.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import TextIO
 
@@ -22,17 +23,27 @@ from cli.output import escape_control_characters
 from cli.views.plain import Quiet, event_lines, write_at_once
 from cli.views.state import CTRL_C_AGAIN, PointState, RunState
 from scaling.formats import format_seconds, format_speedup, format_usd
-from scaling.planning.time_left import JobToCome, TimeLeft, left_by_steps, time_left
+from scaling.planning.time_left import (
+    JobToCome,
+    Place,
+    TimeLeft,
+    Took,
+    left_by_steps,
+    time_left,
+)
 from tasks.events import Event
 
 REDRAWS_PER_SECOND = 4
 _MARKS = {
     "waiting": "·", "running": "▸", "done": "✓", "ended early": "✗", "as recorded": "–",
-    "failed": "✗", "stopped": "■",
+    "failed": "✗", "stopped": "■", "left out": "–",
 }  # fmt: skip
 _LEAST_ROWS, _MOST_WORDS = 3, 6
 _BAR_WIDTH = 12
+_LEAST_BAR_WIDTH = 8
 _MOST_DECISION_ROWS = 4
+_HEADINGS = ("", "nodes", "repeat", "state", "progress", "T", "speedup")
+_PROGRESS = _HEADINGS.index("progress")
 _STAY = frozenset({"stage-ended", "point-ended", "run-log", "count-answered", "sweep-decided"})
 """Events that stay on the terminal; so do warnings, errors and, at the end, Ctrl-C's words."""
 
@@ -121,7 +132,8 @@ class Screen:
         if room - len(rows) - 2 < 1:
             words = []
         if rows:
-            top += _points(self._state, self._now, max(_LEAST_ROWS, room - len(words)))
+            most_rows = max(_LEAST_ROWS, room - len(words))
+            top += _points(self._state, self._now, most_rows, options.max_width)
         said = [
             Text(escape_control_characters(line), "dim", no_wrap=True, overflow="ellipsis")
             for line in words
@@ -164,7 +176,7 @@ def _stages(state: RunState, now: float) -> Table:
     return table
 
 
-def _points(state: RunState, now: float, room: int) -> list[RenderableType]:
+def _points(state: RunState, now: float, room: int, width: int) -> list[RenderableType]:
     """As many points as there is room for: those that run, then those that ended last, then those
     that come next.
     """
@@ -174,31 +186,53 @@ def _points(state: RunState, now: float, room: int) -> list[RenderableType]:
         order = sorted(range(len(points)), key=lambda at: (_urgency(points[at]), at))
         kept = sorted(order[: room - 1])
         shown = [points[at] for at in kept]
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("", no_wrap=True)
     has_types = any(point.instance_type is not None for point in points)
-    if has_types:
-        table.add_column("instance type", no_wrap=True)
-    for heading in ("nodes", "repeat"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("state", no_wrap=True, overflow="ellipsis", min_width=12)
-    table.add_column("progress", no_wrap=True, overflow="ellipsis", min_width=18)
-    for heading in ("T", "speedup"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for point in shown:
-        baseline = _baseline(state, point.instance_type)
-        table.add_row(
-            _MARKS.get(point.state, "▸"),
-            *([point.instance_type or ""] if has_types else []),
-            str(point.nodes),
-            "check" if point.kind == "check" else str(point.repeat),
-            escape_control_characters(point.state),
-            _progress(point, now),
-            f"{format_seconds(point.train_seconds)}{' projected' if point.is_projected else ''}",
-            format_speedup(_speedup(point, baseline)),
+    rows = [_cells(point, state, now, has_types) for point in shown]
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    least = {"state": 12, "progress": 18}
+    if has_types:  # names are long: what is left is the progress's
+        least = {"progress": max(8, min(18, width - _others_width(rows)))}
+    for heading in _HEADINGS:
+        table.add_column(
+            heading,
+            justify="right" if heading in ("repeat", "T", "speedup") else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            min_width=least.get(heading),
+            max_width=least.get(heading) if has_types else None,
         )
+    if not has_types:
+        table.columns[1].justify = "right"
+    for row in rows:
+        table.add_row(*row)
     left_out = len(points) - len(shown)
     return [table, *([Text(f"… {left_out} more points", "dim")] if left_out else [])]
+
+
+def _cells(point: PointState, state: RunState, now: float, has_types: bool) -> list[str]:
+    """A row. Of several types a projected time is called so by its state, for want of room."""
+    seconds, shown_state = format_seconds(point.train_seconds), point.state
+    if point.is_projected and has_types:
+        shown_state = "projected" if point.state == "done" else point.state
+    elif point.is_projected:
+        seconds += " projected"
+    type_ = f" x {point.instance_type}" if has_types else ""
+    return [
+        _MARKS.get(point.state, "▸"),
+        f"{point.nodes}{type_}",
+        "check" if point.kind == "check" else str(point.repeat),
+        escape_control_characters(shown_state),
+        _progress(point, now),
+        seconds,
+        format_speedup(_speedup(point, _baseline(state, point.instance_type))),
+    ]
+
+
+def _others_width(rows: Sequence[Sequence[str]]) -> int:
+    """Of all columns but the progress, with what lies between them."""
+    columns = [list(column) for column in zip(_HEADINGS, *rows, strict=True)]
+    widths = [max(map(len, column)) for column in columns]
+    return sum(widths) - widths[_PROGRESS] + 2 * len(widths)
 
 
 def _speedup(point: PointState, baseline: float | None) -> float | None:
@@ -251,28 +285,43 @@ def _progress(point: PointState, now: float) -> str:
 
 
 def left_of(state: RunState, now: float) -> TimeLeft | None:
-    """How long the points that are not done still take, the check of a probe sweep among them
-    before it is decided where that is; of several instance types nobody knows how fast one is by
-    another.
+    """How long the points that are not done still take: the probes that may be asked for later and
+    the check of a probe sweep, before it is decided where that is, among them. Each instance type
+    goes by its own jobs.
     """
-    if any(point.instance_type is not None for point in state.points):
-        return None
     done = [point for point in state.points if point.state == "done" and point.job_seconds]
-    ended = [(point.nodes, point.job_seconds or 0.0) for point in done if point.kind != "check"]
-    foretold = [(point.nodes, point.whole_run_seconds) for point in done if point.whole_run_seconds]
+    ended = [
+        Took(point.nodes, point.job_seconds or 0.0, point.letter)
+        for point in done
+        if point.kind != "check"
+    ]
+    foretold = [
+        Took(point.nodes, point.whole_run_seconds, point.letter)
+        for point in done
+        if point.whole_run_seconds
+    ]
     to_come = [
         JobToCome(
             point.nodes,
             now - point.begun if point.runs and point.begun is not None else None,
             _left_by_steps(point, now),
             point.kind == "check",
+            instance_type=point.letter,
+            may_be_dropped=point.may_be_dropped,
         )
-        for point in state.points
+        for point in (*state.points, *state.later)
         if point.runs or point.state == "waiting"
     ]
     if _awaits_check(state):
-        smallest, *others = sorted({point.nodes for point in state.points})
-        to_come.append(JobToCome(smallest, is_check=True, or_at=tuple(others)))
+        smallest, *others = sorted({Place(point.nodes, point.letter) for point in state.points})
+        to_come.append(
+            JobToCome(
+                smallest.nodes,
+                is_check=True,
+                or_at=tuple(others),
+                instance_type=smallest.instance_type,
+            )
+        )
     return time_left(ended, to_come, state.max_parallel_jobs, foretold)
 
 
@@ -281,7 +330,8 @@ def _awaits_check(state: RunState) -> bool:
     then a check will follow.
     """
     return (
-        any(point.whole_run_seconds for point in state.points)
+        state.design == "probe"
+        and any(point.whole_run_seconds for point in state.points)
         and any(point.runs or point.state == "waiting" for point in state.points)
         and not any(point.kind == "check" for point in state.points)
     )
@@ -297,38 +347,60 @@ def _left_by_steps(point: PointState, now: float) -> float | None:
 
 
 def _total(state: RunState, now: float, width: int) -> Table:
-    """The bar over all points, time left, cost."""
-    over = sum(point.state in ("done", "failed", "stopped") for point in state.points)
+    """The bar over all points, time left, cost; the cost below where one line can't hold it."""
+    over = sum(point.is_over for point in state.points)
     left = left_of(state, now)
     begun = state.stages["sweep"].begun or now
     elapsed = max(0.0, now - begun)
-    share = over / len(state.points)
-    if left is not None:
+    most = _most_points(state)
+    share = over / (most or len(state.points))
+    if left is not None and math.isfinite(left.high_seconds):
         share = elapsed / (elapsed + left.seconds) if elapsed + left.seconds else 1.0
     planned = len(state.points) + _awaits_check(state)
-    words = [f"{over}/{planned} points", _left_words(left)]
-    cost = state.cost_so_far_usd(now)
-    if cost is not None:
-        most = f" of at most {format_usd(state.cost_bound_usd)}" if state.cost_bound_usd else ""
-        words.append(f"{format_usd(cost)}{most}")
-    text = "  ".join(words)
-    if state.design == "sequential":  # only what it has asked for so far is known
-        most = f", at most {state.most_jobs}"
-        text = (
-            text.replace(" points", f" points{most}", 1) if len(text + most) + 12 < width else text
-        )
+    words, left_words = f"{over}/{planned} points", _left_words(left)
+    cost = _cost_words(state, now)
+    if most is not None and len(f"{words}, at most {most}  {left_words}") + 12 < width:
+        words += f", at most {most}"
+    words = f"{words}  {left_words}"
+    lines = [words] if cost is None else [words, cost]
+    if cost is not None and len(f"{words}  {cost}") + _LEAST_BAR_WIDTH + 2 <= width:
+        lines = [f"{words}  {cost}"]
     table = Table.grid(padding=(0, 2))
     table.add_column()
     table.add_column(no_wrap=True, overflow="ellipsis")
-    bar = ProgressBar(total=1.0, completed=share, width=max(8, min(60, width - len(text) - 4)))
-    table.add_row(bar, text)
+    longest = max(map(len, lines))
+    bar_width = max(_LEAST_BAR_WIDTH, min(60, width - longest - 4))
+    bar = ProgressBar(total=1.0, completed=share, width=bar_width)
+    for place, text in enumerate(lines):
+        table.add_row(bar if place == 0 else "", text)
     return table
+
+
+def _most_points(state: RunState) -> int | None:
+    """How many points there may be, where only those that are asked for so far are known."""
+    if state.design == "sequential":
+        return state.most_jobs
+    if state.later:
+        return len(state.points) + len(state.later) + 1  # the check
+    return None
+
+
+def _cost_words(state: RunState, now: float) -> str | None:
+    """What the sweep has cost so far, of the most that it can."""
+    cost = state.cost_so_far_usd(now)
+    if cost is None:
+        return None
+    most = f" of at most {format_usd(state.cost_bound_usd)}" if state.cost_bound_usd else ""
+    return f"{format_usd(cost)}{most}"
 
 
 def _left_words(left: TimeLeft | None) -> str:
     if left is None:
         return "time left: not known yet"
-    low, high = (format_seconds(round(of)) for of in (left.low_seconds, left.high_seconds))
+    low = format_seconds(round(left.low_seconds))
+    if math.isinf(left.high_seconds):  # of some type no job has ended
+        return f"at least {low} left"
     if left.high_seconds < 1:
         return "about to end"
+    high = format_seconds(round(left.high_seconds))
     return f"{format_seconds(round(left.seconds))} left ({low} to {high})"

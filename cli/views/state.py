@@ -43,7 +43,9 @@ class PointState:
     batch: int | None = None
     kind: JobKind = "run"
     state: str = "waiting"
-    """waiting, done, failed, stopped, or what the platform calls the state of a job that runs."""
+    """waiting, done, failed, stopped, left out, or what the platform calls the state of a job that
+    runs.
+    """
     job: str | None = None
     begun: float | None = None
     trains_since: float | None = None
@@ -62,10 +64,21 @@ class PointState:
     letter: str = ""
     usd_per_hour: float | None = None
     """Of a node of that type."""
+    may_be_dropped: bool = False
+    """Of several types' probes: asked for only where what is known until then says not better."""
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """Letter of its type, node count, repeat."""
+        return self.letter, self.nodes, self.repeat
 
     @property
     def runs(self) -> bool:
-        return self.state not in ("waiting", "done", "failed", "stopped")
+        return self.state != "waiting" and not self.is_over
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in ("done", "failed", "stopped", "left out")
 
 
 @dataclass
@@ -78,6 +91,8 @@ class RunState:
     )
     sweep: str | None = None
     points: list[PointState] = field(default_factory=list)
+    later: list[PointState] = field(default_factory=list)
+    """Probes of several types that may still be asked for."""
     design: str = "full"
     most_jobs: int | None = None
     decision: str = ""
@@ -140,20 +155,28 @@ class RunState:
 
     def _on_sweep_decided(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
         asked = self._add(facts)
+        self.later = [PointState(**point) for point in facts.get("later", ())]
         known_so_far = "; ".join(each["brief"] for each in facts["answers"])
         self.decision = event.text + (f". So far: {known_so_far}" if known_so_far else "")
         for check in asked:
             if check.kind == "check":  # its program tells no number of steps, its probes have
-                of = (each.steps for each in self.points if each.nodes == check.nodes)
+                probes = (each for each in self.points if each.place[:2] == check.place[:2])
+                of = (each.steps for each in probes)
                 check.steps = next(filter(None, of), None)
 
     def _on_sweep_kept(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
         self._add(facts)
 
+    def _on_points_left_out(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
+        places = {PointState(**point).place for point in facts["points"]}
+        for point in self.points:
+            if point.place in places:
+                point.state = "left out"
+
     def _add(self, facts: Mapping[str, Any]) -> list[PointState]:
-        known = {(point.nodes, point.repeat) for point in self.points}
+        known = {point.place for point in self.points}
         points = [PointState(**point) for point in facts["points"]]
-        self.points += [point for point in points if (point.nodes, point.repeat) not in known]
+        self.points += [point for point in points if point.place not in known]
         return points
 
     def _on_job_submitted(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
@@ -214,14 +237,7 @@ class RunState:
         if place is None:
             return None
         letter = names.letter_of_job(event.job or "")
-        return next(
-            (
-                point
-                for point in self.points
-                if (point.letter, point.nodes, point.repeat) == (letter, *place[:2])
-            ),
-            None,
-        )
+        return next((each for each in self.points if each.place == (letter, *place[:2])), None)
 
     def _price(self, point: PointState) -> float | None:
         return self.usd_per_hour if point.instance_type is None else point.usd_per_hour

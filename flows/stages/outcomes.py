@@ -12,6 +12,7 @@ from typing import Any
 
 from configs.models import BenchmarkConfig
 from scaling import names
+from scaling.design.probe import kind_of_job
 from scaling.outcome.logged import missing_metrics, needs_log, read_logged
 from scaling.outcome.outcome import JobOutcome, platform_kind, read_outcome, warm_pool_facts
 from scaling.planning.plan import PlannedPoint
@@ -46,7 +47,8 @@ def collect_outcome(
         config.platform, name, Path(config.report.directory) / sweep_id / names.LOGS, completed
     )
     tail = [] if completed else log_tail(log)
-    is_asked = completed and (needs_log(metrics) or missing_metrics(description))
+    is_probe = kind_of_job(config, point.repeat) == "probe"
+    is_asked = completed and (needs_log(metrics, is_probe) or missing_metrics(description))
     logged = read_logged(description, log if is_asked else ())
     utilisation = read_job_utilisation(config.platform, description)
     point_facts = place_of(config, point, attempt)
@@ -117,7 +119,11 @@ def refused_outcome(
 def say_outcome(outcome: JobOutcome) -> None:
     """One line on how a job ended."""
     extra = about_outcome(outcome)
-    if outcome.completed:
+    if outcome.unprojected is not None:
+        logger.warning(
+            "%s: no time to train: %s", outcome.job_name, outcome.unprojected, extra=extra
+        )
+    elif outcome.completed:
         logger.info("%s: %s", outcome.job_name, _trained(outcome), extra=extra)
     else:
         logger.error("%s: %s: %s", outcome.job_name, outcome.status, outcome.reason, extra=extra)

@@ -26,6 +26,7 @@ from scaling import names
 from scaling.design.probe import kind_of_job
 from scaling.design.sequential import CountAnswer
 from scaling.formats import counted, join_words, nodes_text
+from scaling.instances.design import FIRST_LOOK
 from scaling.instances.progress import SweepProgress
 from scaling.outcome.outcome import TERMINAL, JobOutcome
 from scaling.planning.plan import PlannedPoint, SweepPlan, letter_of
@@ -185,7 +186,7 @@ class _Sweep:
         self._quota_pauses: dict[str, Iterator[float]] = {}
         self._told: SweepProgress | None = None
         self._answered: list[CountAnswer] = []
-        self._kept_told = 0
+        self._kept_told = self._left_out_told = 0
 
     def run(self) -> None:
         """Until every point has its outcome, or none is left to try."""
@@ -226,6 +227,7 @@ class _Sweep:
         once.
         """
         self._say_kept()
+        self._say_left_out()
         progress = self.queue.progress
         if progress is None or progress == self._told:
             return
@@ -245,6 +247,7 @@ class _Sweep:
                 "sweep-decided",
                 stage="sweep",
                 points=_facts(self.config, self.plan, points),
+                later=self._later_facts(progress),
                 reason=progress.reason,
                 answers=[
                     {
@@ -258,6 +261,13 @@ class _Sweep:
             ),
         )
 
+    def _later_facts(self, progress: SweepProgress) -> list[dict[str, Any]]:
+        """Probes of several types that may come, where nothing more is dropped."""
+        keys = set(progress.later)
+        points = [point for point in self.plan.points if point.key(self.config) in keys]
+        facts = _facts(self.config, self.plan, points)
+        return [{**fact, "may_be_dropped": fact["repeat"] > FIRST_LOOK} for fact in facts]
+
     def _say_kept(self) -> None:
         new, self._kept_told = self.queue.kept[self._kept_told :], len(self.queue.kept)
         points = [point for point in self.plan.points if point.key(self.config) in new]
@@ -267,6 +277,23 @@ class _Sweep:
                 join_words(f"{nodes_text(each.nodes)}, repeat {each.repeat}" for each in points),
                 extra=about(
                     "sweep-kept", stage="sweep", points=_facts(self.config, self.plan, points)
+                ),
+            )
+
+    def _say_left_out(self) -> None:
+        new = self.queue.left_out[self._left_out_told :]
+        self._left_out_told += len(new)
+        if new:
+            points = [point for point in self.plan.points if point.key(self.config) in new]
+            logger.warning(
+                "not run, since a job of the type ran out of memory on as many nodes or more: %s",
+                join_words(
+                    f"{key.nodes} x {key.instance_type}, repeat {key.repeat}" for key in new
+                ),
+                extra=about(
+                    "points-left-out",
+                    stage="sweep",
+                    points=_facts(self.config, self.plan, points),
                 ),
             )
 

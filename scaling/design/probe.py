@@ -53,12 +53,16 @@ class Check(Part):
     @property
     def text(self) -> str:
         """8 nodes took 13.6 s, 1.5 % more than the 13.4 s ± 0.3 s projected, outside that error."""
+        return self.text_of(nodes_text(self.nodes))
+
+    def text_of(self, place: str) -> str:
+        """The same of a place by another name: 8 x ml.g5.xlarge."""
         error = "" if self.error_seconds is None else f" ± {format_seconds(self.error_seconds)}"
         share = f"{abs(self.difference) * 100:.1f} %"
         than = f"{share} {'more' if self.difference >= 0 else 'less'} than"
         where = {True: ", within that error", False: ", outside that error", None: ""}
         return (
-            f"{nodes_text(self.nodes)} took {format_seconds(self.measured_seconds)}, {than} the"
+            f"{place} took {format_seconds(self.measured_seconds)}, {than} the"
             f" {format_seconds(self.projected_seconds)}{error} projected"
             f"{where[self.is_within_error]}"
         )
@@ -232,9 +236,44 @@ def unprojected_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
     for reason, counts in by_reason.items():
         at = join_words(map(nodes_text, sorted(set(counts))))
         yield (
-            f"No time to train from {counted(len(counts), 'probe')} at {at}: {reason}"
+            f"No time to train from {counted(len(counts), 'job')} at {at}: {reason}"
             " (docs/probe.md)."
         )
+
+
+def unasked_notes(config: BenchmarkConfig | None, outcomes: Sequence[JobOutcome]) -> Iterator[str]:
+    """Caveats where jobs ended themselves early that were to be whole, or probes that nothing had
+    told to end: their times are projected all the same.
+    """
+    if config is None:
+        return
+    parts = [outcome for outcome in outcomes if outcome.projection is not None]
+    whole = [each for each in parts if kind_of_job(config, each.repeat) != "probe"]
+    if whole:
+        yield (
+            f"Not whole: jobs that were to make all their steps made {_parts_text(whole)}, and what"
+            " the rest would have taken is projected. Look for a limit of steps that was left in"
+            " the program, its hyperparameters or its image; design: probe is what asks for parts,"
+            " and checks them."
+        )
+    untold = [
+        each for each in parts if each not in whole and each.metric("probe", "ended") == "complete"
+    ]
+    if untold:
+        yield (
+            f"Ended untold: probes made {_parts_text(untold)}, and nothing had told them to end."
+            " What is projected is of all the steps that the program says a whole run makes; if it"
+            " makes no more than these, it counts them wrong."
+        )
+
+
+def _parts_text(parts: Sequence[JobOutcome]) -> str:
+    """50 of 500 steps at 1 node and 50 of 500 steps at 2 nodes."""
+    by_nodes = {each.nodes: each.projection for each in parts if each.projection is not None}
+    return join_words(
+        f"{part.steps} of {part.planned_steps} steps at {nodes_text(nodes)}"
+        for nodes, part in sorted(by_nodes.items())
+    )
 
 
 def _check_text(check: Check) -> str:

@@ -24,6 +24,8 @@ from scaling.instances.arms import Arm
 
 ERROR = 0.05
 """The largest share of sweeps in which an arm that belongs on the front may be dropped."""
+FIRST_LOOK = 2
+"""The pass after which arms are dropped for the first time: one run each shows no spread."""
 
 
 class Sample(NamedTuple):
@@ -40,12 +42,14 @@ Runs = Mapping[Arm, Mapping[int, Sample | None]]
 @dataclass(frozen=True)
 class Passes:
     """Where the probing stands. `asked`: every (arm, repeat) asked for; `missing`: those of them
-    that have not ended, () once all passes are made; `dropped`: why an arm was left out, by arm.
+    that have not ended, () once all passes are made; `dropped`: why an arm was left out, by arm;
+    `later`: all that may still be asked for after those.
     """
 
     asked: tuple[tuple[Arm, int], ...]
     missing: tuple[tuple[Arm, int], ...]
     dropped: Mapping[Arm, str] = field(default_factory=dict)
+    later: tuple[tuple[Arm, int], ...] = ()
 
 
 def follow_passes(
@@ -67,8 +71,10 @@ def follow_passes(
         asked += now
         missing = tuple((arm, each) for arm, each in now if each not in runs.get(arm, {}))
         if missing:
-            return Passes(tuple(asked), missing, dropped)
-        if 1 < repeat < repeats:
+            further = range(repeat + 1, repeats + 1)
+            later = tuple((arm, each) for each in further for arm in left if arm not in lost)
+            return Passes(tuple(asked), missing, dropped, later)
+        if FIRST_LOOK <= repeat < repeats:
             samples = _samples(runs, asked)
             error = ERROR / ((repeats - 2) * len(arms) * (len(arms) + 1))
             dropped |= find_beaten(

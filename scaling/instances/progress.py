@@ -31,7 +31,9 @@ class SweepProgress:
 
     `asked`: all that it has asked for so far; `next_keys`: those of them that have not ended, ()
     where it is done. `answers`: of a sequential sweep; `dropped`: arms of several types that get no
-    further probe, and why; `reason`: why the next points are the next, or why there are none.
+    further probe, and why; `reason`: why the next points are the next, or why there are none;
+    `later`: what else of several types' probes may come, where nothing more is dropped; `check`:
+    the whole run of several types' probes.
     """
 
     asked: tuple[Key, ...]
@@ -39,6 +41,8 @@ class SweepProgress:
     reason: str
     answers: tuple[CountAnswer, ...] = ()
     dropped: Mapping[Arm, str] = field(default_factory=dict)
+    later: tuple[Key, ...] = ()
+    check: Key | None = None
 
     def of_type(self, instance_type: str) -> Progress:
         """What of it is about that type."""
@@ -46,7 +50,11 @@ class SweepProgress:
             tuple((key.nodes, key.repeat) for key in keys if key.instance_type == instance_type)
             for keys in (self.asked, self.next_keys)
         )
-        return Progress(asked, left, (), self.reason)
+        reason = self.reason
+        if self.check is not None and self.check.instance_type != instance_type:
+            arm = Arm(self.check.instance_type, self.check.nodes)
+            reason = f"the sweep's one whole run is that of {arm.text}"
+        return Progress(asked, left, (), reason)
 
 
 def sweep_progress(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> SweepProgress | None:
@@ -110,12 +118,13 @@ def _probe_types(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> Swe
     asked = tuple(Key(*arm, repeat) for arm, repeat in passes.asked)
     missing = tuple(Key(*arm, repeat) for arm, repeat in passes.missing)
     if missing:
-        return SweepProgress(asked, missing, _pass_text(passes), dropped=passes.dropped)
+        later = tuple(Key(*arm, repeat) for arm, repeat in passes.later)
+        return SweepProgress(asked, missing, _pass_text(passes), (), passes.dropped, later)
     check, reason = _check(config, rows_by_type)
     if check is None:
         return SweepProgress(asked, (), reason, dropped=passes.dropped)
     left = () if check.repeat in runs.get(Arm(check.instance_type, check.nodes), {}) else (check,)
-    return SweepProgress((*asked, check), left, reason, dropped=passes.dropped)
+    return SweepProgress((*asked, check), left, reason, dropped=passes.dropped, check=check)
 
 
 def _summarise(

@@ -172,7 +172,9 @@ def _headline(own: ScalingReport, comparison: InstanceComparison, jobs: int) -> 
     if any(arm.n_projected for arm in comparison.arms):
         check = own.check
         text += "; projected from probes, " + (
-            f"checked by a whole run: {check.text}" if check is not None else "not checked"
+            f"checked by a whole run: {check.text_of(Arm(comparison.main, check.nodes).text)}"
+            if check is not None
+            else "not checked"
         )
     failed = sum(arm.n_failed for arm in comparison.arms)
     if failed:
@@ -196,8 +198,10 @@ def _arm_text(arm: ArmRow) -> str:
 
 
 def _all_costs(costs: Sequence[SweepCosts]) -> SweepCosts:
-    """What the whole sweep cost, over all its types."""
+    """What the whole sweep cost, over all its types, whose one dataset was validated once."""
+    validations = [each.validation_usd for each in costs if each.validation_usd is not None]
     return SweepCosts(
+        validation_usd=validations[0] if validations else None,
         spent_usd=_sum(each.spent_usd for each in costs),
         warm_pool_usd=_sum(each.warm_pool_usd for each in costs),
         attempts_without_cost=sum(each.attempts_without_cost for each in costs),

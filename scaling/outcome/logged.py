@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from statistics import median
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 
 from configs.training import compile_metric
 from scaling.names import METRICS_FILE
+from scaling.outcome.projection import says_steps
 
 NUMBERS = (
     "train_seconds",
@@ -83,10 +85,12 @@ class Logged(NamedTuple):
     steady_seconds: tuple[float, ...] = ()
 
 
-def needs_log(metrics: Mapping[str, Any] | None) -> bool:
-    """Whether metrics.json leaves open what only the log can tell: the train time, or how many
-    processes there were.
+def needs_log(metrics: Mapping[str, Any] | None, is_probe: bool = False) -> bool:
+    """Whether metrics.json leaves open what only the log can tell: the train time, how many
+    processes there were or, of a probe, how many steps a whole run makes.
     """
+    if is_probe and not says_steps(metrics):
+        return True
     world = metrics.get("world") if isinstance(metrics, Mapping) else None
     known = isinstance(world, Mapping) and world.get("world_size") is not None
     return not known or not isinstance(metrics, Mapping) or metrics.get("train_seconds") is None
@@ -101,18 +105,20 @@ def missing_metrics(description: Mapping[str, Any]) -> dict[str, str]:
 def read_logged(description: Mapping[str, Any], lines: Iterable[LogLine] = ()) -> Logged:
     """Read a DescribeTrainingJob answer and the job's log lines, of all nodes and in time order.
 
-    A metric definition of one of the NUMBERS replaces the search for `name=value;`, so that any
-    wording can be read.
+    A metric definition of one of the NUMBERS, or of step_seconds, replaces the search for
+    `name=value;`, so that any wording can be read. A step's time that stands without `step=N;` is
+    that of the rank's next step.
     """
     defined, missing = _definitions(description), missing_metrics(description)
     patterns = {
         name: compile_metric(regex)
         for name, regex in defined.items()
-        if name in (*NUMBERS, *missing)
+        if name in (*NUMBERS, _STEP_SECONDS, *missing)
     }
     likely = {name: _Nearest(name, regex) for name, regex in missing.items()}
     by_rank: dict[str, dict[tuple[str, str], float]] = {name: {} for name in NUMBERS}
     steps: dict[int, float] = {}
+    steps_of_rank: Counter[tuple[str, str]] = Counter()
     worlds: set[int] = set()
     start = first_step = None
     matched: set[str] | None = None
@@ -144,8 +150,10 @@ def read_logged(description: Mapping[str, Any], lines: Iterable[LogLine] = ()) -
             start = next(iter(_finite(fields.get(_START, ()))), None)
         if (step := next(filter(str.isdecimal, fields.get(_STEP, ())), None)) is not None:
             first_step = line.unix_milliseconds / 1000 if first_step is None else first_step
-            for seconds in _finite(fields.get(_STEP_SECONDS, ())):
-                steps[int(step)] = max(seconds, steps.get(int(step), 0.0))
+        for seconds in values.get(_STEP_SECONDS, _finite(fields.get(_STEP_SECONDS, ()))):
+            steps_of_rank[rank] += 1
+            number = steps_of_rank[rank] if step is None else int(step)
+            steps[number] = max(seconds, steps.get(number, 0.0))
     numbers = {
         metric["MetricName"]: float(metric["Value"])
         for metric in description.get("FinalMetricDataList") or ()

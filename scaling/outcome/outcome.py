@@ -28,6 +28,7 @@ from scaling.outcome.projection import (
     of_whole_run,
     project,
     steps_of,
+    why_part_is_no_time,
     why_unprojected,
 )
 from scaling.parts import Part
@@ -151,7 +152,7 @@ class JobOutcome:
     unmatched_metrics: tuple[UnmatchedMetric, ...] = ()
     projection: Projection | None = None
     unprojected: str | None = None
-    """Why a job that was asked to end itself early gives no time to train; None: it does."""
+    """Why a job that ended itself early, or was asked to, gives no time to train; None: it does."""
 
     @property
     def completed(self) -> bool:
@@ -257,7 +258,8 @@ def read_outcome(
     environment = description.get("Environment") or {}
     projection = project(metrics, logged.numbers, logged.steady_seconds)
     numbers = logged.numbers
-    if steps_of(metrics, numbers) is not None:  # a part of the training is no time to train
+    part = steps_of(metrics, numbers)
+    if part is not None:  # a part of the training is no time to train
         train_seconds_by = {} if projection is None else {"projected": projection.train_seconds}
         metrics = of_whole_run(metrics)
         numbers = {name: numbers[name] for name in OF_ANY_PART if name in numbers}
@@ -266,6 +268,8 @@ def read_outcome(
         unprojected = why_unprojected(metrics, logged.numbers, environment.get(MOST_STEPS))
         if unprojected is not None:
             train_seconds_by = {}
+    elif projection is None and status == "Completed" and part is not None:
+        unprojected = why_part_is_no_time(part)
     reason = failure_reason(description)
     kind = platform_kind(description["TrainingJobArn"])
     world, wrong_world = _world_size(metrics, logged, planned.get("world_size"), point["nodes"])

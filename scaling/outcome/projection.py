@@ -80,10 +80,26 @@ def steps_of(
     metrics: Mapping[str, Any] | None, logged: Mapping[str, float]
 ) -> tuple[int, int] | None:
     """(steps made, steps of a whole run) of a job that ended itself early; None of any other."""
-    made, planned = whole(dig(metrics, ("steps",))), whole(dig(metrics, ("probe", "planned_steps")))
-    if made is None or planned is None:
-        made, planned = whole(logged.get("steps")), whole(logged.get("planned_steps"))
+    made, planned = _told_steps(metrics, logged)
     return (made, planned) if made is not None and planned is not None and made < planned else None
+
+
+def _told_steps(
+    metrics: Mapping[str, Any] | None, logged: Mapping[str, float]
+) -> tuple[int | None, int | None]:
+    """(steps made, steps of a whole run) as metrics.json says, else the log; where neither has
+    both, each from where it is known.
+    """
+    in_file = whole(dig(metrics, ("steps",))), whole(dig(metrics, ("probe", "planned_steps")))
+    in_log = whole(logged.get("steps")), whole(logged.get("planned_steps"))
+    for pair in (in_file, in_log):
+        if None not in pair:
+            return pair
+    made, planned = (
+        of_log if of_file is None else of_file
+        for of_file, of_log in zip(in_file, in_log, strict=True)
+    )
+    return made, planned
 
 
 def project(
@@ -133,12 +149,17 @@ def project(
     )
 
 
+def says_steps(metrics: Mapping[str, Any] | None) -> bool:
+    """Whether metrics.json alone tells a probe from a whole run."""
+    return None not in _told_steps(metrics, {})
+
+
 def why_unprojected(
     metrics: Mapping[str, Any] | None, logged: Mapping[str, float], most_steps: str | None
 ) -> str | None:
     """Why a job that was asked to end itself early, and has no projection, gives no time to train;
-    None of one that made all its steps, whose time is measured. `most_steps`: what it was told by
-    MOST_STEPS.
+    None of one that is known to have made all its steps, whose time is measured. `most_steps`: what
+    it was told by MOST_STEPS.
     """
     measured = positive(dig(metrics, ("train_seconds",))) or positive(logged.get("train_seconds"))
     if measured is None:
@@ -146,19 +167,48 @@ def why_unprojected(
             "the program says not how long it trained (train_seconds), and the platform's Training"
             " phase may be that of a part"
         )
-    if (steps := steps_of(metrics, logged)) is not None:
-        return (
-            f"no steady step was timed among the {steps[0]} of {steps[1]} that were made; raise"
-            " sweep.probe.max_steps, or have the program print steady_step_seconds=…"
-        )
-    planned = whole(dig(metrics, ("probe", "planned_steps"))) or whole(logged.get("planned_steps"))
-    made = whole(dig(metrics, ("steps",))) or whole(logged.get("steps"))
+    made, planned = _told_steps(metrics, logged)
     if planned is None and made is not None and str(made) == most_steps:
         return (
             f"the program made as many steps as sweep.probe.max_steps allows, {made}, and says not"
             " how many a whole run makes; have it print planned_steps=…"
         )
+    if made is None or planned is None:
+        lacking = {"how many steps it made": made, "how many steps a whole run makes": planned}
+        unsaid = " and ".join(what for what, number in lacking.items() if number is None)
+        return (
+            f"the program says not {unsaid}, so that the time of a part can't be told from that of"
+            " a whole run; have it print steps=…; planned_steps=…;"
+        )
+    if made < planned:
+        return (
+            f"no steady step was timed among the {made} of {planned} that were made; raise"
+            " sweep.probe.max_steps, or have the program print steady_step_seconds=…"
+        )
+    if dig(metrics, ("probe", "ended")) is not None:  # what wrote that has counted itself
+        return None
+    if made > planned:
+        return (
+            f"the program says that it made {made} steps, and that a whole run makes {planned};"
+            " have it count the same in both"
+        )
+    if str(made) == most_steps:
+        return (
+            f"the program made as many steps as sweep.probe.max_steps allows, {made}, and says that"
+            " a whole run makes no more; where that is so raise max_steps above it, else have it"
+            " print planned_steps=… of a whole run"
+        )
     return None
+
+
+def why_part_is_no_time(steps: tuple[int, int]) -> str:
+    """Why a job that nothing asked to end itself early, and that has no projection, gives no time
+    to train.
+    """
+    return (
+        f"the program ended itself after {steps[0]} of {steps[1]} steps, though nothing had asked"
+        " it to, and timed no steady step"
+    )
 
 
 def of_whole_run(

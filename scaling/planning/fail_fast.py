@@ -4,7 +4,8 @@ flows/stages/sweep.py carries it out.
 Two rules spare the money of a sweep whose program does not run. (1) Code that never completed a
 point is tried at a small size: until one job has reached its first step or completed, jobs run one
 at a time, the smallest first. (2) Two failures of the program in a row with the same cause end the
-sweep.
+sweep. So do two jobs that completed and, for the same reason, gave no time to train though a part
+of it had been asked for: all others would cost as much and tell as little.
 """
 
 from __future__ import annotations
@@ -94,18 +95,21 @@ def reason_to_give_up(ended: Sequence[JobOutcome]) -> str | None:
     """Why a sweep goes no further, from the outcomes of this run in the order in
     which its jobs ended.
 
-    Only failures of the program count, and a completed job begins the count anew; lack of capacity,
+    Only failures of the program and jobs without a time to train count, and any other completed job
+    begins the count anew; lack of capacity,
     an internal error and a stop say nothing of the program and are passed over. A lack of memory is
     the same cause only at the same batch size, since another node count may have the room.
     """
     failed: list[JobOutcome] = []
     for outcome in ended:
-        if outcome.completed:
-            failed.clear()
-        elif is_programs_fault(outcome):
+        if outcome.unprojected is not None or is_programs_fault(outcome):
             failed.append(outcome)
+        elif outcome.completed:
+            failed.clear()
     if len(failed) < 2 or _cause(failed[-1]) != _cause(failed[-2]):
         return None
+    if failed[-1].unprojected is not None:
+        return f"two jobs in a row gave no time to train: {failed[-1].unprojected}"
     error = failed[-1].program_error
     said = error.text if error else failed[-1].reason
     return f"the program failed twice in a row with the same cause: {said}"
@@ -133,6 +137,8 @@ def is_programs_fault(outcome: JobOutcome) -> bool:
 
 
 def _cause(outcome: JobOutcome) -> tuple[str, int | None]:
+    if outcome.unprojected is not None:
+        return outcome.unprojected, None
     lack = memory_that_ran_out(outcome.reason, [*outcome.log_tail, *outcome.other_log_tail])
     return failure_cause(outcome.reason, outcome.program_error), (
         outcome.per_replica_batch_size if lack else None

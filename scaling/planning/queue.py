@@ -102,6 +102,8 @@ class SweepQueue:
         """Of a sequential or probe sweep: what its latest look at the outcomes said."""
         self.kept: tuple[Key, ...] = ()
         """Points with jobs of earlier runs that the design no longer asks for."""
+        self.left_out: tuple[Key, ...] = ()
+        """Points that waited until memory ruled them out."""
         self._is_over = self._is_stopped = False
         self._not_asked = list(plan.points)
         self._waiting: deque[Attempt] = deque()
@@ -302,12 +304,13 @@ class SweepQueue:
     def _leave_out_lost(self) -> None:
         """What memory rules out waits no longer; a job of it that is there already is looked at."""
         if lost := lost_to_memory(self._config, self.outcomes):
-            self._waiting = deque(
-                attempt
-                for attempt in self._waiting
-                if not self._is_new(attempt)
-                or Arm(*attempt.point.key(self._config)[:2]) not in lost
-            )
+            waiting, self._waiting = self._waiting, deque()
+            for attempt in waiting:
+                key = attempt.point.key(self._config)
+                if self._is_new(attempt) and Arm(*key[:2]) in lost:
+                    self.left_out += (key,)
+                else:
+                    self._waiting.append(attempt)
 
     def _ask(self) -> None:
         """Let the points wait that the design asks for, once all of those before have ended:

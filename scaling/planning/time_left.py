@@ -8,6 +8,9 @@ are then laid out in their order over as many as may run at once.
 
 Of a probe sweep the jobs that have ended are parts of runs, and its check is a whole one: that
 takes what the probes foretell of a whole job, and begins once all of them have ended.
+
+Nobody knows how fast one instance type is by another. So each goes by its own jobs, and while one
+of them has none, all that is known is how long it takes at least.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 SPREAD = 0.1
 """By which share a measured time may be off, either way: an assumption, not a measurement. Repeats
@@ -28,25 +32,50 @@ SURE_SHARE = 0.1
 
 @dataclass(frozen=True)
 class TimeLeft:
-    """Seconds: the best guess, and between which it lies if every assumption holds."""
+    """Seconds: the best guess, and between which it lies if every assumption holds; where the upper
+    one is infinite nothing is known of some jobs, and the guess is that of the others.
+    """
 
     seconds: float
     low_seconds: float
     high_seconds: float
 
 
+class Place(NamedTuple):
+    """A node count of an instance type, which is "" in a sweep of one."""
+
+    nodes: int
+    instance_type: str = ""
+
+
+class Took(NamedTuple):
+    """A job that ended: its node count, the seconds from accepted to ended, its instance type."""
+
+    nodes: int
+    seconds: float
+    instance_type: str = ""
+
+
 @dataclass(frozen=True)
 class JobToCome:
     """A job that runs or waits. `elapsed_seconds`: since it was accepted, None where it waits;
     `left_seconds`: what its steps say is left of it, None where they don't. `is_check`: the whole
-    job of a probe sweep; `or_at`: further counts that it may run at, where that is not decided.
+    job of a probe sweep; `or_at`: further places that it may run at, where that is not decided.
+    `may_be_dropped`: it comes only where what is measured until then leaves the answer open.
     """
 
     nodes: int
     elapsed_seconds: float | None = None
     left_seconds: float | None = None
     is_check: bool = False
-    or_at: tuple[int, ...] = ()
+    or_at: tuple[Place, ...] = ()
+    instance_type: str = ""
+    may_be_dropped: bool = False
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Where it runs, or may."""
+        return (Place(self.nodes, self.instance_type), *self.or_at)
 
 
 def left_by_steps(trained_seconds: float, step: int, steps: int) -> float | None:
@@ -59,31 +88,35 @@ def left_by_steps(trained_seconds: float, step: int, steps: int) -> float | None
 
 
 def time_left(
-    ended: Sequence[tuple[int, float]],
+    ended: Sequence[Took],
     to_come: Sequence[JobToCome],
     at_once: int,
-    foretold: Sequence[tuple[int, float]] = (),
+    foretold: Sequence[Took] = (),
 ) -> TimeLeft | None:
-    """`ended`: (nodes, seconds from accepted to ended) of each job that completed; `foretold`: the
-    same of a whole job, as probes foretell it. None where nothing says how long a job to come
-    takes.
+    """`ended`: the jobs that completed; `foretold`: whole jobs, as probes foretell them. None where
+    nothing says how long any job to come takes.
     """
     known = [
         *ended,
         *(
-            (job.nodes, job.elapsed_seconds + job.left_seconds)
+            Took(job.nodes, job.elapsed_seconds + job.left_seconds, job.instance_type)
             for job in to_come
             if job.elapsed_seconds is not None and job.left_seconds is not None
             if not job.is_check
         ),
     ]
-    by_kind = {False: _by_nodes(known), True: _by_nodes(foretold)}
-    if any(not by_kind[job.is_check] for job in to_come if not _tells_its_end(job)):
+    by_kind = {False: _by_place(known), True: _by_place(foretold)}
+    told = [job for job in to_come if _tells_its_end(job) or _is_known(job, by_kind[job.is_check])]
+    if to_come and not told:
         return None
 
     def takes(job: JobToCome) -> list[float]:
-        by_nodes = by_kind[job.is_check]
-        return [each for nodes in (job.nodes, *job.or_at) for each in _bounds(by_nodes, nodes)]
+        by_type = by_kind[job.is_check]
+        return [
+            each
+            for nodes, instance_type in job.places
+            for each in _bounds(by_type[instance_type], nodes)
+        ]
 
     def low(job: JobToCome) -> float:
         return min(takes(job)) * (1 - SPREAD)
@@ -94,24 +127,31 @@ def time_left(
     def high(job: JobToCome) -> float:
         return max(takes(job)) * (1 + SPREAD)
 
-    factors = (1.0, 1 - SPREAD, 1 + SPREAD)
+    sure = [job for job in told if not job.may_be_dropped]
     return TimeLeft(
-        *(
-            _makespan(to_come, of, at_once, factor)
-            for of, factor in zip((middle, low, high), factors, strict=True)
-        )
+        _makespan(told, middle, at_once, 1.0),
+        _makespan(sure, low, at_once, 1 - SPREAD),
+        _makespan(told, high, at_once, 1 + SPREAD) if len(told) == len(to_come) else math.inf,
     )
+
+
+_ByPlace = dict[str, dict[int, list[float]]]
+"""Seconds by instance type and node count."""
 
 
 def _tells_its_end(job: JobToCome) -> bool:
     return job.elapsed_seconds is not None and job.left_seconds is not None
 
 
-def _by_nodes(known: Sequence[tuple[int, float]]) -> dict[int, list[float]]:
-    by_nodes: dict[int, list[float]] = {}
-    for nodes, seconds in known:
-        by_nodes.setdefault(nodes, []).append(seconds)
-    return by_nodes
+def _is_known(job: JobToCome, by_place: _ByPlace) -> bool:
+    return all(place.instance_type in by_place for place in job.places)
+
+
+def _by_place(known: Sequence[Took]) -> _ByPlace:
+    found: _ByPlace = {}
+    for nodes, seconds, instance_type in known:
+        found.setdefault(instance_type, {}).setdefault(nodes, []).append(seconds)
+    return found
 
 
 def _bounds(by_nodes: dict[int, list[float]], nodes: int) -> tuple[float, float]:

@@ -26,6 +26,7 @@ from scaling.design.probe import (
     find_checks,
     kind_of_job,
     projected_notes,
+    unasked_notes,
     unprojected_notes,
 )
 from scaling.design.sequential import Progress
@@ -149,6 +150,7 @@ def analyse(
         *find_unmatched(outcomes),
         *spared(config, progress, {(each.nodes, each.repeat) for each in outcomes}),
         *unprojected_notes(outcomes),
+        *unasked_notes(config, outcomes),
         *projected_notes(config, rows, check, progress, other_checks),
         *find_caveats(Evidence(report, planned, rules.parity.tolerance)),
         *_installed_at_start(provenance),

@@ -13,6 +13,9 @@ from configs.distribution import SmpV1, SmpV2
 from configs.job import FileSystemConfig, S3ChannelConfig
 from scaling.rules.rule import Facts, advises, refuses
 
+_STEP_LIMITS = ("max_steps", "max_train_steps", "max_iterations", "max_iters")
+
+
 # -- problems --------------------------------------------------------------------------------------
 
 
@@ -213,13 +216,36 @@ def encryption_slows(facts: Facts) -> Iterator[str]:
 
 @advises
 def own_program_ends_itself(facts: Facts) -> Iterator[str]:
-    """docs/probe.md: a probe that does not end itself is a whole job."""
-    if facts.config.sweep.design == "probe" and not facts.ships_program:
+    """docs/probe.md: a probe that does not end itself is a whole job, and one that does not say how
+    many steps it made of how many gives no time.
+    """
+    if facts.config.sweep.design != "probe" or facts.ships_program:
+        return
+    yield (
+        "sweep.design: probe: a job ends early only where its program asks the clock after each"
+        " step, and costs as much as a whole one where it does not; docs/probe.md, 'Your own"
+        " code', has the three lines"
+    )
+    if facts.files.says_planned_steps is False:
         yield (
-            "sweep.design: probe: a job ends early only where its program asks the clock after each"
-            " step, and costs as much as a whole one where it does not; docs/probe.md, 'Your own"
-            " code', has the three lines"
+            f"sweep.design: probe: no .py file in training.source_dir {facts.training.source_dir}"
+            " has clock(steps=…) or planned_steps in it, and no metric definition is called so; a"
+            " probe that says not how many steps it made of how many gives no time to train, and"
+            " two of them end the sweep"
         )
+
+
+@advises
+def steps_are_all(facts: Facts) -> Iterator[str]:
+    """A limit that was left from a try makes every run a short one, whatever the design."""
+    for name, value in facts.training.hyperparameters.items():
+        if name.replace("-", "_").lower() in _STEP_LIMITS and not str(value).startswith(("-", "0")):
+            yield (
+                f"training.hyperparameters.{name}: {value}: where that ends the training, T is the"
+                " time of so many steps at every node count, and not of a whole run; leave it out"
+                " where it was left from a try, since sweep.design: probe is what measures a part"
+                " of a run and projects the rest"
+            )
 
 
 @advises

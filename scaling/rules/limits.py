@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
+from scaling.outcome.projection import ASKED_BY, MOST_STEPS
 from scaling.rules.rule import Facts, refuses
 
 MAX_ENVIRONMENT_CHARS = 512
@@ -41,6 +42,18 @@ def environment_fits(facts: Facts) -> Iterator[str]:
                 f"training.environment: the value of {_shown(key)}", value, MAX_ENVIRONMENT_CHARS
             )
             yield f"{said}; put it into a file beside the program"
+
+
+@refuses
+def probes_are_asked_by_the_sweep(facts: Facts) -> Iterator[str]:
+    """A program ends itself where it finds these, in whole jobs and in a probe's check, too."""
+    for name in (ASKED_BY, MOST_STEPS):
+        if name in facts.training.environment:
+            yield (
+                f"training.environment: {name} has every job end itself early, and the sweep sets"
+                " it for those that are to; leave it out, and set sweep.design: probe where parts"
+                " of runs are to be measured"
+            )
 
 
 @refuses

@@ -141,9 +141,13 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
     ),
     Rule(
         "environment",
-        (limits.environment_fits,),
-        refuses="a name that is none, or a name or value of more than 512 characters",
-        remedy="put a long value into a file beside the program",
+        (limits.environment_fits, limits.probes_are_asked_by_the_sweep),
+        refuses=(
+            "a name that is none, or a name or value of more than 512 characters;"
+            " `NODESWEEP_PROBE_PRECISION` or `NODESWEEP_PROBE_MAX_STEPS`, which would end every job"
+            " early"
+        ),
+        remedy="put a long value into a file beside the program; set `sweep.design: probe`",
     ),
     Rule(
         "metric definitions",
@@ -174,11 +178,13 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             features.retries_are_in_one_clock,
             features.warm_pool_is_reused,
             features.own_program_ends_itself,
+            features.steps_are_all,
             features.encryption_slows,
         ),
         says=(
-            "retries inside one job; a warm pool that nothing reuses; own code in a probe sweep;"
-            " encryption between nodes"
+            "retries inside one job; a warm pool that nothing reuses; own code in a probe sweep,"
+            " and where it says not how many steps it made; a limit of steps among the"
+            " hyperparameters; encryption between nodes"
         ),
     ),
     Rule(

@@ -87,13 +87,16 @@ class Files:
 
     `base_images`: what the Dockerfile builds on; `packages`: path of each Dockerfile and
     requirements*.txt -> its text; `requirements`: what the code asks for, None where that is
-    nothing; `problems`: what is not there, as sentences.
+    nothing; `problems`: what is not there, as sentences. `says_planned_steps`: whether the code of
+    a probe sweep has the words by which a program says how many steps a whole run makes; None:
+    there is no code here to look at.
     """
 
     base_images: tuple[str, ...] = ()
     packages: Mapping[str, str] = field(default_factory=dict)
     requirements: Requirements | None = None
     problems: tuple[str, ...] = ()
+    says_planned_steps: bool | None = None
 
     @property
     def has_layer(self) -> bool:

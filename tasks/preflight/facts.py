@@ -4,8 +4,10 @@ and files on this machine.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from configs.catalogue import InstanceType, load_catalogue
 from configs.models import BenchmarkConfig
@@ -17,6 +19,10 @@ from tasks.image.bases import dockerfile_bases, with_container
 from tasks.image.find import build_arguments
 from tasks.image.packages import REQUIREMENTS_FILE, read_requirements
 
+CLOCK_FILE = "nodesweep_clock.py"
+"""The helper, which a program of one's own may have beside it: that it is there says nothing."""
+_SAYS_PLANNED_STEPS = re.compile(r"planned_steps|\bclock\s*\([^)]*\bsteps\s*=")
+
 
 def read_facts(config: BenchmarkConfig, variables: Mapping[str, str] | None = None) -> Facts:
     """The facts at the catalogue's price. `variables`: the environment of the run,
@@ -26,7 +32,7 @@ def read_facts(config: BenchmarkConfig, variables: Mapping[str, str] | None = No
     instance = instances[config.training.instance_type]
     try:
         config = config.model_copy(update={"image": with_container(config, instance)})
-        files = read_files(config)
+        files = replace(read_files(config), says_planned_steps=_says_planned_steps(config))
     except PreflightRefused as error:
         files = Files(problems=error.problems)
     facts = Facts(config, instance, plan_types(config, list(instances.values())), files)
@@ -79,3 +85,20 @@ def read_files(config: BenchmarkConfig) -> Files:
         return Files(bases, packages)
     packages[str(requirements.path)] = requirements.files[REQUIREMENTS_FILE]
     return Files(bases, packages, requirements, requirements.missing)
+
+
+def _says_planned_steps(config: BenchmarkConfig) -> bool | None:
+    """As Files has it; by the text of the code, which may still not say it when it runs."""
+    source_dir = config.training.source_dir
+    if config.sweep.design != "probe" or source_dir is None or not Path(source_dir).is_dir():
+        return None
+    if "planned_steps" in config.training.metric_definitions:
+        return True
+    root = Path(source_dir)
+    return any(
+        _SAYS_PLANNED_STEPS.search(path.read_text(errors="replace"))
+        for path in root.rglob("*.py")
+        if path.is_file()
+        and path.name != CLOCK_FILE
+        and not any(part.startswith(".") for part in path.relative_to(root).parts)
+    )

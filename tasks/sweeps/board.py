@@ -5,6 +5,7 @@ and a table that fills as points end.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
@@ -24,7 +25,7 @@ from scaling import names
 from scaling.formats import format_usd
 from scaling.outcome.outcome import JobOutcome
 from scaling.planning.plan import SweepPlan
-from scaling.planning.time_left import JobToCome, TimeLeft, time_left
+from scaling.planning.time_left import JobToCome, TimeLeft, Took, time_left
 from tasks.polling import utc_now
 
 logger = logging.getLogger("nodesweep.board")
@@ -137,27 +138,34 @@ class SweepBoard:
             of_most = "" if most is None else f" of at most {format_usd(most)}"
             words.append(f"the ended jobs cost {format_usd(usd / 3600)}{of_most}")
         is_over = last or len(done) == self._config.most_jobs
-        can_tell = self._is_full and not self._plan.by_type  # how fast each type is, nobody knows
-        left = self._left(outcomes, now) if can_tell and not is_over else None
-        if left is not None:
+        left = self._left(outcomes, now) if self._is_full and not is_over else None
+        if left is not None and math.isfinite(left.high_seconds):
             at = utc_now()
             ends = (at + timedelta(seconds=each) for each in (left.seconds, left.high_seconds))
             words.append("the last ends about {:%H:%M} UTC, {:%H:%M} at the latest".format(*ends))
         return "; ".join(words)
 
     def _left(self, outcomes: Sequence[JobOutcome], now: float) -> TimeLeft | None:
+        letters = {name: names.type_letter(at) for at, name in enumerate(self._plan.by_type)}
         ended = [
-            (outcome.nodes, outcome.clocks.submit_to_end_seconds)
+            Took(outcome.nodes, outcome.clocks.submit_to_end_seconds, _letter(outcome))
             for outcome in outcomes
             if outcome.completed and outcome.clocks.submit_to_end_seconds
         ]
-        over = {(outcome.nodes, outcome.repeat) for outcome in outcomes}
-        places = {names.parse_job_name(name): since for name, since in self._begun.items()}
-        running = {place[:2]: now - since for place, since in places.items() if place is not None}
-        to_come = [
-            JobToCome(point.nodes, running.get((point.nodes, point.repeat)))
+        over = {(_letter(each), each.nodes, each.repeat) for each in outcomes}
+        running = {
+            (names.letter_of_job(name), *place[:2]): now - since
+            for name, since in self._begun.items()
+            if (place := names.parse_job_name(name)) is not None
+        }
+        places = [
+            (letters.get(point.instance_type or "", ""), point.nodes, point.repeat)
             for point in self._plan.points
-            if (point.nodes, point.repeat) not in over or (point.nodes, point.repeat) in running
+        ]
+        to_come = [
+            JobToCome(place[1], running.get(place), instance_type=place[0])
+            for place in places
+            if place not in over or place in running
         ]
         return time_left(ended, to_come, self._config.max_parallel_jobs)
 
@@ -191,6 +199,10 @@ def _rows(
             if config.design == "probe" and outcome.repeat > config.repeats:
                 row["train time"], row["speedup"] = "measured, the check", None
     return rows
+
+
+def _letter(outcome: JobOutcome) -> str:
+    return names.letter_of_job(outcome.job_name)
 
 
 def _kind(outcomes: Sequence[JobOutcome]) -> str:

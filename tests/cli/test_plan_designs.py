@@ -71,15 +71,23 @@ def test_one_repeat_is_one(make_config: Configs) -> None:
     [
         {"sweep": {"node_counts": [4], "repeats": 3}},
         {
-            "sweep": {"node_counts": COUNTS},
+            "sweep": {"node_counts": COUNTS, "repeats": 3},
             "report": {"recommendation": {"deadline_seconds": 60}},
         },
     ],
 )
-def test_nothing_is_said_where_a_sequential_design_would_be_refused(
+def test_a_design_that_would_be_refused_has_no_row_and_the_others_keep_theirs(
     make_config: Configs, sections: dict[str, Any]
 ) -> None:
-    assert "sequential" not in described(make_config(**sections))
+    text = described(make_config(**sections))
+    assert "sequential" not in text
+    assert re.search(r"^full, 3 repeats ", text, re.MULTILINE)
+    assert re.search(r"^probe, 3 repeats ", text, re.MULTILINE)
+
+
+def test_where_one_design_is_left_there_is_nothing_to_choose(make_config: Configs) -> None:
+    spot = {"spot": {"max_wait_seconds": 7200}, "checkpoints": {}}
+    assert "Designs, if" not in described(make_config(training=spot))
 
 
 def test_several_instance_types_have_a_row_each_and_are_priced_together(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,8 +16,8 @@ BEGAN = datetime(2026, 11, 23, 5, 23, 25, tzinfo=UTC)
 TRACEBACK = ["Traceback (most recent call last):", "RuntimeError: no room", "more memory helps"]
 
 
-def job(nodes: int, repeat: int = 1) -> str:
-    return f"{SWEEP}-n{nodes}-r{repeat}-a1-fd48"
+def job(nodes: int, repeat: int = 1, letter: str = "") -> str:
+    return f"{SWEEP}-n{nodes}{letter}-r{repeat}-a1-fd48"
 
 
 def event(
@@ -125,3 +126,63 @@ def failed(second: float, nodes: int) -> Event:
         billable_seconds=30, submit_to_end_seconds=32.0, steps=None,
         reason="AlgorithmError: exit code 1", lines=TRACEBACK,
     )  # fmt: skip
+
+
+TYPES = {"a": ("ml.g5.xlarge", 1.0), "b": ("ml.g5.12xlarge", 3.0)}
+"""Name and USD per hour by the letter in a job's name."""
+
+
+def typed(one: Event, letter: str, repeat: int = 1) -> Event:
+    """The same of a job on that type."""
+    return one if one.nodes is None else replace(one, job=job(one.nodes, repeat, letter))
+
+
+def points_of_types(repeats: Sequence[int], kind: str) -> list[dict[str, Any]]:
+    """1 and 2 nodes of both types."""
+    return [
+        {"nodes": nodes, "repeat": repeat, "batch": 64, "kind": kind, "instance_type": name,
+         "letter": letter, "usd_per_hour": usd}
+        for repeat in repeats
+        for nodes in (1, 2)
+        for letter, (name, usd) in TYPES.items()
+    ]  # fmt: skip
+
+
+def planned_types(design: str, points: Sequence[dict[str, Any]], most_jobs: int) -> Event:
+    return event(
+        17.0, "sweep-planned", "sweep", stage="sweep", sweep=SWEEP, design=design,
+        most_jobs=most_jobs, points=points, max_parallel_jobs=1, usd_per_hour=1.0,
+        cost_bound_usd=24.0, on_cancel="stop",
+    )  # fmt: skip
+
+
+def of_types() -> Iterator[Event]:
+    """Of a full sweep of two types both have one node behind them, 40 and 18 s; 2 of a train."""
+    yield from begin()
+    yield planned_types("full", points_of_types((1, 2), "run"), 8)
+    for letter, second, seconds in (("a", 18, 40.0), ("b", 60, 18.0)):
+        for one in (*train(second, 1), done(second + seconds, 1, seconds / 2, seconds)):
+            yield typed(one, letter)
+    for one in train(80, 2):
+        yield typed(one, "a")
+
+
+def probes_of_types() -> Iterator[Event]:
+    """The same of probes, which foretell whole jobs of 220 and 80 s; two passes more may come."""
+    yield from begin()
+    yield planned_types("probe", [], 13)
+    later = points_of_types((2, 3), "probe")
+    yield event(
+        17.2, "sweep-decided", "4 jobs next: every instance type is probed at every node count",
+        stage="sweep", points=points_of_types((1,), "probe"), answers=[],
+        later=[{**each, "may_be_dropped": each["repeat"] > 2} for each in later],
+    )  # fmt: skip
+    for letter, second, seconds, whole in (("a", 18, 40.0, 220.0), ("b", 60, 18.0, 80.0)):
+        for one in train(second, 1):
+            yield typed(one, letter)
+        ended_probe = done(second + seconds, 1, whole - 10, seconds)
+        foretold = {"is_projected": True, "whole_run_seconds": whole, "whole_run_steps": 500}
+        facts = {**ended_probe.facts, **foretold, "steps": None}
+        yield typed(replace(ended_probe, facts=facts), letter)
+    for one in train(80, 2):
+        yield typed(one, "a")

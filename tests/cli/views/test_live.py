@@ -30,6 +30,8 @@ from tests.cli.views.recorded import (
     in_the_middle,
     job,
     line,
+    of_types,
+    probes_of_types,
     train,
 )
 
@@ -77,6 +79,8 @@ RUNS: dict[str, tuple[Callable[[], Iterator[Event]], float]] = {
     "in_the_middle": (in_the_middle, 148.0),
     "priced": (priced, 148.0),
     "over": (over, 202.0),
+    "types": (of_types, 90.0),
+    "probed_types": (probes_of_types, 90.0),
 }
 
 
@@ -226,8 +230,9 @@ def test_80_columns_hold_why_the_next_jobs_are_the_next_and_what_is_known_so_far
     state.usd_per_hour, state.cost_bound_usd = 12.0, 40.0
     for one in (done(60, 1, 40.0, 50.0), *train(61, 2)):
         state.show(one if one.job is None else replace(one, job=job(one.nodes or 1, 2)))
-    assert "1/3 points  " in screen(state, 70, (80, 24)) and "$" in screen(state, 70, (80, 24))
-    assert screen(state, 70, (80, 24)).splitlines()[-1].endswith(" of at most $40.00")
+    drawn = screen(state, 70, (80, 24))
+    assert "1/3 points, at most 20  51.0 s left (25.0 s to 1 min 41 s)\n" in drawn
+    assert drawn.splitlines()[-1].endswith("  $0.2067 of at most $40.00"), "below: it has no room"
     assert max(map(len, drawn.splitlines())) <= 80 and len(drawn.splitlines()) < 24
     state.show(ended(60, "sweep", 43.0))
     assert "3 jobs next" not in screen(state, 61, (80, 24)), "it decides nothing any more"

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
+
+import pytest
 
 from cli.views.live import left_of
 from cli.views.state import RunState
+from scaling.planning.time_left import TimeLeft
 from tasks.events import Event
-from tests.cli.views.test_live import screen
+from tests.cli.views.recorded import BEGAN, of_types, points_of_types, probes_of_types
+from tests.cli.views.test_live import screen, state_of
 
 NOW = datetime(2026, 11, 24, 12, 0, tzinfo=UTC)
 
@@ -50,10 +57,10 @@ def state(price: float | None = 72.0) -> RunState:
 def test_each_type_has_its_rows_and_its_own_speedup() -> None:
     text = screen(state(), 0, (100, 30))
     rows = [line.split() for line in text.splitlines() if " ml." in line]
-    shown = [(row[1], row[2], row[-1]) for row in rows]
+    shown = [(row[3], row[1], row[-1]) for row in rows]
     assert shown[:3] == [("ml.a", "1", "1.0x"), ("ml.b", "1", "1.0x"), ("ml.a", "2", "–")]
     assert shown[3] == ("ml.b", "2", "4.0x")
-    assert "instance type" in text
+    assert "2 x ml.b" in text
 
 
 def test_cost_is_each_type_s_and_unknown_where_a_price_is() -> None:
@@ -61,5 +68,72 @@ def test_cost_is_each_type_s_and_unknown_where_a_price_is() -> None:
     assert state(price=None).cost_so_far_usd(NOW.timestamp()) is None
 
 
-def test_how_fast_another_type_is_nobody_knows() -> None:
-    assert left_of(state(), NOW.timestamp()) is None
+def left_at(events: Iterable[Event], second: float) -> TimeLeft | None:
+    return left_of(state_of(events), BEGAN.timestamp() + second)
+
+
+def test_time_left_is_of_what_each_type_took_itself() -> None:
+    """2 of a have run 10 s of 20 to 40; to come are 2 of b, then all four again: 1 of a takes 40 s,
+    2 take 20 to 40, 1 of b takes 18, 2 take 9 to 18.
+    """
+    left = left_at([one for one in of_types() if one.event != "node-line"], 90)
+    assert left is not None
+    assert left.low_seconds == pytest.approx(0.9 * (20 + 9 + 40 + 20 + 18 + 9) - 10)
+    assert left.high_seconds == pytest.approx(1.1 * (40 + 18 + 40 + 40 + 18 + 18) - 10)
+
+
+def test_a_type_that_has_no_job_yet_leaves_open_how_long_it_takes_at_most() -> None:
+    quiet = [one for one in of_types() if one.event != "node-line"]
+    first = [one for one in quiet if "-n1b-" not in (one.job or "")]
+    left = left_at(first, 90)
+    assert left is not None and left.high_seconds == math.inf
+    assert left.low_seconds == pytest.approx(0.9 * (20 + 40 + 20) - 10)
+    assert "at least 1 min 2 s left" in screen(state_of(first), 90, (80, 24))
+
+
+def test_passes_that_may_be_dropped_and_the_check_are_in_what_is_left() -> None:
+    """At least the second pass and a check of 2 of b comes, at most a third pass and one of a."""
+    left = left_at(probes_of_types(), 90)
+    assert left is not None
+    one_pass = 0.9 * (40 + 20 + 18 + 9), 1.1 * (40 + 40 + 18 + 18)
+    assert left.low_seconds == pytest.approx(0.9 * (20 + 9) - 10 + one_pass[0] + 0.9 * 40)
+    assert left.high_seconds == pytest.approx(1.1 * (40 + 18) - 10 + 2 * one_pass[1] + 1.1 * 220)
+    drawn = screen(state_of(probes_of_types()), 90, (80, 24))
+    assert "2/5 points, at most 13  " in drawn
+    assert drawn.splitlines()[-1].endswith(" of at most $24.00")
+
+
+def test_what_is_dropped_is_no_longer_to_come() -> None:
+    """The next decision has fewer probes that may come."""
+    shown = state_of(probes_of_types())
+    shown.show(replace(decided_later([]), time=BEGAN + timedelta(seconds=90)))
+    left = left_of(shown, BEGAN.timestamp() + 90)
+    assert left is not None
+    assert left.high_seconds == pytest.approx(1.1 * (40 + 18) - 10 + 1.1 * 220)
+    assert "at most" not in screen(shown, 90, (80, 24)).splitlines()[-2]
+
+
+def decided_later(later: list[dict[str, Any]]) -> Event:
+    return event("sweep-decided", points=[], answers=[], later=later)
+
+
+def test_a_check_that_moves_to_another_type_is_another_point() -> None:
+    """At the same node count: its steps are those that the probes of its own type foretell."""
+    shown = state_of(probes_of_types())
+    [check_a, check_b] = points_of_types((4,), "check")[:2]
+    for check in (check_a, check_b):
+        shown.show(event("sweep-decided", points=[check], answers=[]))
+    shown.points[1].steps = 700
+    shown.show(event("sweep-decided", points=[{**check_b, "repeat": 5}], answers=[]))
+    checks = [(each.letter, each.steps) for each in shown.points if each.kind == "check"]
+    assert checks == [("a", 500), ("b", 500), ("b", 700)]
+
+
+def test_what_memory_rules_out_is_over_and_takes_no_time() -> None:
+    shown = state_of([one for one in of_types() if one.event != "node-line"])
+    second_repeats = [point for point in points_of_types((1, 2), "run") if point["repeat"] == 2]
+    shown.show(event("points-left-out", points=second_repeats))
+    left = left_of(shown, BEGAN.timestamp() + 90)
+    assert left is not None and left.high_seconds == pytest.approx(1.1 * (40 + 18) - 10)
+    drawn = screen(shown, 90, (80, 24))
+    assert "–  2 x ml.g5.12xlarge       2  left out" in drawn and "6/8 points" in drawn

@@ -80,7 +80,7 @@ def test_every_type_at_every_count_and_one_report(
 
 
 def test_what_does_not_fit_in_memory_fails_alone(
-    served: SimpleNamespace, pipeline_config: Configs
+    served: SimpleNamespace, pipeline_config: Configs, caplog: pytest.LogCaptureFixture
 ) -> None:
     def lacking(job: JobSpec, node: Node, say: Any, stop: threading.Event) -> None:
         if (job.instance_type, job.instance_count) == (SMALL, 1):
@@ -97,6 +97,10 @@ def test_what_does_not_fit_in_memory_fails_alone(
         ["n1a-r1-a1", *(f"n{arm}-r{repeat}-a1" for arm in ("1b", "2a", "2b") for repeat in (1, 2))]
     )
     assert (result.planned_points, result.missing_points) == (6, 0)
+    [left_out] = events_of(caplog, "points-left-out")
+    assert left_out.text.endswith(f": 1 x {SMALL}, repeat 2")
+    [fact] = left_out.facts["points"]
+    assert (fact["letter"], fact["nodes"], fact["repeat"]) == ("a", 1, 2)
     arm = result.report.instances.arms[0]
     assert (arm.n, arm.n_failed, arm.reason) == (0, 1, "out of memory")
     resumed = scaling_benchmark(config, sweep_id=result.sweep_id, resume=True)
@@ -119,7 +123,16 @@ def test_probes_of_types_drop_what_misses_the_deadline_and_check_the_answer(
     ]  # fmt: skip
     assert len([name for name in ran if name.startswith("n2")]) == 7
     assert result.missing_points == 0
-    told = [event.text for event in events_of(caplog, "sweep-decided")]
+    decisions = events_of(caplog, "sweep-decided")
+    later = [
+        [(each["letter"], each["nodes"], each["may_be_dropped"]) for each in event.facts["later"]]
+        for event in decisions
+    ]
+    every = [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
+    assert sorted(later[0]) == sorted((*arm, drops) for drops in (False, True) for arm in every)
+    assert sorted(later[1]) == [(*arm, True) for arm in every]
+    assert later[2:] == [[], [], []]
+    told = [event.text for event in decisions]
     assert told[0] == "4 jobs next: every instance type is probed at every node count first"
     assert told[2].startswith(
         "2 jobs next: pass 3: 2 arms dropped: 1 x ml.local.small (slower than"

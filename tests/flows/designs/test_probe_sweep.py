@@ -13,6 +13,7 @@ import pytest
 from configs.models import BenchmarkConfig
 from flows.detach import start_detached_sweep
 from flows.scaling_benchmark import scaling_benchmark
+from infra.local.interfaces import JobSpec, Node
 from tasks.errors import PreflightRefused
 from tasks.events import read_event
 from tests.flows.designs.test_sequential_sweep import points_of
@@ -125,3 +126,46 @@ def test_a_resume_that_moves_the_answer_keeps_the_check_that_was_made(
     assert [check.nodes for check in before.other_checks] == [2]
     assert again.points == before.points and again.other_checks == before.other_checks
     assert not [record for record in caplog.records if "invalid value" in record.getMessage()]
+
+
+@pytest.mark.parametrize("says", ["train_seconds=12.5;", "steps=40; train_seconds=12.5;"])
+def test_own_code_that_ends_early_and_does_not_say_so_is_no_whole_run(
+    says: str,
+    served: SimpleNamespace,
+    pipeline_config: Configs,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """12.5 s of a run of 80 s: nothing tells them from all of it, so they are no time to train,
+    and the second such job ends the sweep.
+    """
+
+    def mute(job: JobSpec, node: Node, say: Callable[[str], None], stop: Any) -> None:
+        say(f"world_size={job.instance_count}; {says}")
+
+    served.engine.programs['"mute"'] = mute
+    config = pipeline_config("mute", sweep={"design": "probe", "repeats": 2})
+    result = measure(config)
+    assert [point.clocks.train_seconds for point in result.report.points] == [None, None]
+    assert len(points_of(served, result.sweep_id)) == 2
+    assert result.report.recommendation is None and result.report.check is None
+    assert result.missing_points == 4
+    caveats = "\n".join(result.report.caveats)
+    assert "4 of 6 planned points were not run: two jobs in a row gave no time to train" in caveats
+    assert "No time to train from 2 jobs at " in caveats
+    said = [each.text for each in events_of(caplog, "point-ended")]
+    assert len(said) == 2
+    assert all("no time to train: the program says not how many steps" in each for each in said)
+
+
+def test_own_code_of_a_full_sweep_that_says_only_how_long_it_trained_is_whole(
+    served: SimpleNamespace, pipeline_config: Configs
+) -> None:
+    """Nothing asked it to end early."""
+
+    def mute(job: JobSpec, node: Node, say: Callable[[str], None], stop: Any) -> None:
+        say(f"world_size={job.instance_count}; train_seconds={80.0 / job.instance_count};")
+
+    served.engine.programs['"mute"'] = mute
+    report = scaling_benchmark(pipeline_config("mute")).report
+    assert [row.train.seconds for row in report.summary] == [80.0, 40.0, 20.0]
+    assert report.train_clock == "logged"

@@ -153,6 +153,16 @@ def test_caveats_have_the_errors_and_the_check(report):
     assert "without a readable train time" not in said
 
 
+def test_that_no_probe_says_how_well_a_model_is_trained_is_said_once(
+    make_report, probe_config, probes, whole
+):
+    metric = {"final_metric": {"value": 0.9}}
+    report = make_report([*probes(PROBES), whole(4, 21.3, metrics=metric)], config=probe_config())
+    said = "\n".join(report.caveats)
+    assert "Nothing is said of how well a model is trained" in said
+    assert "Convergence was not checked" not in said
+
+
 def test_an_unknown_error_is_not_made_up(make_report, probe_config, probes, whole):
     report = make_report([*probes(PROBES, error=None), whole(4, 21.3)], config=probe_config())
     assert {row.projection_error_seconds for row in report.summary} == {None}
@@ -181,9 +191,43 @@ def test_a_count_whose_probes_tell_no_time_costs_the_others_nothing(
     assert [row.train.speedup is not None for row in report.summary] == [True, True, False]
     assert report.recommendation.chosen.nodes == 2
     assert (
-        "No time to train from 1 probe at 4 nodes: the program says not how long (docs/probe.md)."
+        "No time to train from 1 job at 4 nodes: the program says not how long (docs/probe.md)."
         in report.caveats
     )
+
+
+@pytest.mark.parametrize("design", ["full", "sequential"])
+def test_whole_jobs_that_ended_themselves_early_are_named(
+    design, make_report, make_config, probes, whole
+):
+    """A limit of steps was left in the program: what it did not make is projected, unasked."""
+    sweep = {"node_counts": [1, 2, 4], "design": design, "repeats": 3}
+    report = make_report(probes(PROBES), config=make_config(sweep=sweep))
+    assert report.train_clock == "projected"
+    (said,) = [each for each in report.caveats if each.startswith("Not whole: ")]
+    assert "50 of 500 steps at 1 node, 50 of 500 steps at 2 nodes and 50 of 500 steps at 4" in said
+
+
+def test_probes_that_nothing_had_told_to_end_are_named(make_report, probe_config, probes):
+    """The helper was told of 500 steps, and the program made 50 without its word."""
+    for ended, is_said in (("complete", True), ("precise", False)):
+        metrics = {"probe": {"ended": ended, "planned_steps": 500}}
+        said = make_report(probes(PROBES, metrics=metrics), config=probe_config()).caveats
+        found = [each for each in said if each.startswith("Ended untold: probes made 50 of 500 st")]
+        assert bool(found) == is_said
+    unplanned = make_report(probes(PROBES), config=None)
+    assert not any(each.startswith(("Ended untold", "Not whole")) for each in unplanned.caveats)
+
+
+def test_a_check_that_ended_itself_early_is_no_check(make_report, probe_config, probes):
+    short = probes([(4, 2)], created_at="2026-01-01T00:00:00+00:00")
+    report = make_report([*probes(PROBES), *short], config=probe_config())
+    assert report.check is None
+    said = "\n".join(report.caveats)
+    assert "Not whole: jobs that were to make all their steps made 50 of 500 steps at 4 n" in said
+    assert "the check did not complete, or gave no train time" in said
+    whole_ones = make_report(probes(PROBES), config=probe_config()).caveats
+    assert not any(each.startswith("Not whole") for each in whole_ones)
 
 
 def test_steps_without_any_variance_are_odd_but_in_a_simulation(

@@ -104,13 +104,14 @@ def plan_for(config: BenchmarkConfig) -> SweepPlan:
 
 @pytest.fixture
 def types_report() -> Callable[..., Any]:
-    """types_report(config, outcomes): (the sweep's report, each type's own)."""
+    """types_report(config, outcomes, **provenance): (the sweep's report, each type's own)."""
 
-    def make(config: BenchmarkConfig, outcomes: list[JobOutcome]) -> Any:
+    def make(config: BenchmarkConfig, outcomes: list[JobOutcome], **provenance: Any) -> Any:
         prices = {
             name: price_of(load_catalogue().get(name), "us-east-1")
             for name in config.instance_types
         }
-        return analyse_sweep(SWEEP, config, plan_for(config), outcomes, prices, {}, NOW)
+        plan = plan_for(config)
+        return analyse_sweep(SWEEP, config, plan, outcomes, prices, provenance, NOW)
 
     return make

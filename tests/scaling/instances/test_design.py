@@ -58,11 +58,14 @@ def test_every_arm_is_probed_twice_before_one_is_dropped():
     runs = runs_of(a=(100, 1.0), b=(200, 2.0))
     first = follow_passes({}, [A, B], 3, NO_GOALS)
     assert first.asked == first.missing == ((A, 1), (B, 1))
+    assert first.later == ((A, 2), (B, 2), (A, 3), (B, 3))
+    assert follow_passes({}, [A, B], 3, NO_GOALS, lost=[B]).later == ((A, 2), (A, 3))
     second = follow_passes({arm: {1: own[1]} for arm, own in runs.items()}, [A, B], 3, NO_GOALS)
     assert second.missing == ((A, 2), (B, 2))
     two = {arm: {1: own[1], 2: own[2]} for arm, own in runs.items()}
     third = follow_passes(two, [A, B], 3, NO_GOALS)
     assert third.missing == ((A, 3),) and list(third.dropped) == [B]
+    assert (second.later, third.later) == (((A, 3), (B, 3)), ())
     done = follow_passes(runs, [A, B], 3, NO_GOALS)
     assert done.missing == () and done.asked == third.asked
 

@@ -57,6 +57,14 @@ def test_emulated_nodes_open_the_headline(types_config, types_report):
     assert report.headline.startswith("On emulated nodes, 4 x ml.m5.xlarge (")
 
 
+def test_the_validation_of_the_one_dataset_is_paid_once(types_config, types_report):
+    spark = {"dataset_validation": {"engine": "spark", "usd": 1.25}}
+    report, by_type = types_report(types_config(), all_runs(), **spark)
+    assert report.costs.validation_usd == 1.25
+    assert [own.costs.validation_usd for own in by_type.values()] == [1.25, 1.25]
+    assert types_report(types_config(), all_runs())[0].costs.validation_usd is None
+
+
 def test_speedup_is_within_a_type(types_config, types_report):
     report, by_type = types_report(types_config(), all_runs())
     arms = {(arm.instance_type, arm.nodes): arm for arm in report.instances.arms}
@@ -157,9 +165,13 @@ def test_probes_are_called_projected(types_config, types_report):
     report, by_type = types_report(config, done)
     assert "; projected from probes, not checked" in report.headline
     check = run(CHEAP, 4, 2, train_seconds_by={"program": 951.0})
-    report, _ = types_report(config, [*done, check])
-    assert "; projected from probes, checked by a whole run: 4 nodes took" in report.headline
+    report, by_type = types_report(config, [*done, check])
+    assert f"; projected from probes, checked by a whole run: 4 x {CHEAP} took" in report.headline
     assert by_type[FAST].check is None
+    assert (
+        f"{FAST}: No whole run has checked what is projected: the sweep's one whole run is that of"
+        f" 4 x {CHEAP}." in report.caveats
+    )
 
 
 def test_a_dropped_arm_says_why(types_config, types_report):

@@ -105,6 +105,19 @@ def test_start_and_first_step() -> None:
     assert (found.start_unix_seconds, found.first_step_unix_seconds) == (1.5, 3.0)
 
 
+def test_the_time_of_each_step_is_read_by_a_metric_definition_too() -> None:
+    """12 steps of two nodes: the first 10 are no steady ones; of each the slowest rank counts."""
+    said = [
+        f"algo-{node}: batch {n} took {1.0 + 0.1 * node * (n > 10)} s"
+        for n in range(1, 13)
+        for node in (1, 2)
+    ]
+    defined = defining(step_seconds=r"batch \d+ took ([0-9.]+) s")
+    assert read_logged(defined, lines(*said)).steady_seconds == (1.2, 1.2)
+    bare = [f"algo-1: step_seconds={seconds};" for seconds in [9.0] * 10 + [0.5]]
+    assert read_logged({}, lines(*bare)).steady_seconds == (0.5,)
+
+
 @pytest.mark.parametrize(
     ("said", "worlds"),
     [
@@ -143,6 +156,12 @@ def test_the_log_is_asked_for_only_where_metrics_json_leaves_something_open(
     metrics: dict, expected: bool
 ) -> None:
     assert needs_log(metrics) is expected
+
+
+def test_a_probes_log_is_asked_how_many_steps_a_whole_run_makes() -> None:
+    told = {"train_seconds": 1, "world": {"world_size": 2}, "steps": 9}
+    assert not needs_log(told) and needs_log(told, is_probe=True)
+    assert not needs_log({**told, "probe": {"planned_steps": 90}}, is_probe=True)
 
 
 def test_a_contradiction_has_both_numbers_and_the_place() -> None:

@@ -189,9 +189,58 @@ def test_a_probe_that_was_cut_off_and_tells_not_of_how_many_steps_is_no_whole_ru
         Logged({"steps": 2000.0, "train_seconds": 60.0}, frozenset({2})), Environment=ASKED
     )
     assert by_log.train_seconds_by == {} and by_log.unprojected is not None
-    for whole in ({"steps": 80}, {}, {"steps": 2000, "probe": {"planned_steps": 2000}}):
-        outcome = read({"train_seconds": 60.0, **whole}, Environment=ASKED)
+
+
+COMPLETE = {"planned_steps": 2000, "ended": "complete"}
+MADE, PLANNED = "how many steps it made", "how many steps a whole run makes"
+
+
+@pytest.mark.parametrize(
+    ("metrics", "logged", "why"),
+    [
+        ({}, {}, f"the program says not {MADE} and {PLANNED}, so that"),
+        ({"steps": 80}, {}, f"the program says not {PLANNED}, so that"),
+        ({}, {"planned_steps": 500.0}, f"the program says not {MADE}, so that"),
+        ({}, {"steps": 120.0, "planned_steps": 100.0}, "it made 120 steps, and that a whole run"),
+        ({}, {"steps": 2000.0, "planned_steps": 2000.0}, "says that a whole run makes no more"),
+        ({"steps": 50}, {"planned_steps": 500.0}, "no steady step was timed among the 50 of 500"),
+        ({}, {"steps": 80.0, "planned_steps": 80.0}, None),
+        ({"steps": 80}, {"planned_steps": 80.0}, None),
+        ({"steps": 2000, "probe": COMPLETE}, {}, None),
+        ({"steps": 2001, "probe": COMPLETE}, {}, None),
+    ],
+)
+def test_only_what_is_known_to_be_whole_is_taken_for_whole(metrics, logged, why):
+    """A program that ends early and says no more than train_seconds=…: 60 s may be all of it."""
+    numbers = {"train_seconds": 60.0, "world_size": 2.0, **logged}
+    outcome = read_logged_run(Logged(numbers, frozenset({2})), metrics, Environment=ASKED)
+    if why is None:
         assert outcome.unprojected is None and outcome.train_seconds_by["projected"] == 60.0
+    else:
+        assert why in outcome.unprojected
+        assert (outcome.train_clock, outcome.train_seconds_by) == (None, {})
+    unasked = read_logged_run(Logged(numbers, frozenset({2})), metrics)
+    part = why is not None and why.startswith("no steady step")
+    assert (unasked.unprojected is None) != part
+    assert unasked.train_seconds_by.get("logged") == (None if part else 60.0)
+
+
+def test_steps_of_the_file_and_of_the_log_make_one_projection():
+    numbers = {"planned_steps": 300.0, "train_seconds": 27.0, "steady_step_seconds": 0.5}
+    projection = project({"steps": 50}, numbers)
+    assert (projection.steps, projection.planned_steps) == (50, 300)
+    assert projection.train_seconds == pytest.approx(152.0)
+    both = {**numbers, "steps": 40.0}
+    assert project({"steps": 50}, both).steps == 40, "what one source says of both comes first"
+
+
+def test_a_whole_job_that_ended_itself_early_and_timed_no_step_says_so():
+    outcome = read(with_probe(step_seconds=None))
+    assert outcome.unprojected == (
+        "the program ended itself after 50 of 300 steps, though nothing had asked it to, and timed"
+        " no steady step"
+    )
+    assert read(with_probe(step_seconds=None), "Failed").unprojected is None
 
 
 def test_a_probe_that_ended_before_a_steady_step_says_what_to_do():

@@ -2,47 +2,58 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.planning.time_left import JobToCome, TimeLeft, left_by_steps, time_left
+from scaling.planning.time_left import (
+    JobToCome,
+    Place,
+    TimeLeft,
+    Took,
+    left_by_steps,
+    time_left,
+)
 
 
 def test_nothing_is_known_before_a_job_has_ended_or_its_steps_tell() -> None:
     assert time_left([], [JobToCome(1, 30.0), JobToCome(2)], 1) is None
     assert time_left([], [], 1) == TimeLeft(0.0, 0.0, 0.0)
-    assert time_left([(1, 100.0)], [], 1) == TimeLeft(0.0, 0.0, 0.0)
+    assert time_left([Took(1, 100.0)], [], 1) == TimeLeft(0.0, 0.0, 0.0)
 
 
 def test_a_count_that_was_measured_takes_as_long_again() -> None:
-    left = time_left([(2, 90.0), (2, 110.0), (2, 100.0)], [JobToCome(2), JobToCome(2)], 1)
+    left = time_left(
+        [Took(2, 90.0), Took(2, 110.0), Took(2, 100.0)], [JobToCome(2), JobToCome(2)], 1
+    )
     assert left == TimeLeft(pytest.approx(200.0), pytest.approx(180.0), pytest.approx(220.0))
 
 
 def test_another_count_lies_between_no_speedup_and_the_ideal() -> None:
-    left = time_left([(1, 100.0)], [JobToCome(4)], 1)
+    left = time_left([Took(1, 100.0)], [JobToCome(4)], 1)
     assert left == TimeLeft(pytest.approx(50.0), pytest.approx(22.5), pytest.approx(110.0))
-    fewer = time_left([(4, 100.0)], [JobToCome(1)], 1)
+    fewer = time_left([Took(4, 100.0)], [JobToCome(1)], 1)
     assert fewer == TimeLeft(pytest.approx(200.0), pytest.approx(90.0), pytest.approx(440.0))
 
 
 def test_the_nearest_count_decides() -> None:
-    left = time_left([(1, 100.0), (8, 20.0)], [JobToCome(16)], 1)
+    left = time_left([Took(1, 100.0), Took(8, 20.0)], [JobToCome(16)], 1)
     assert left is not None and left.high_seconds == pytest.approx(22.0)
 
 
 def test_what_runs_has_made_a_part_of_its_way() -> None:
-    left = time_left([(1, 100.0)], [JobToCome(1, 60.0)], 1)
+    left = time_left([Took(1, 100.0)], [JobToCome(1, 60.0)], 1)
     assert left is not None and left.seconds == pytest.approx(40.0)
-    late = time_left([(1, 100.0)], [JobToCome(1, 300.0)], 1)
+    late = time_left([Took(1, 100.0)], [JobToCome(1, 300.0)], 1)
     assert late == TimeLeft(0.0, 0.0, 0.0)
 
 
 def test_jobs_share_the_places() -> None:
     """Two places: 40 s are left of the one that runs, and two of 100 s wait."""
     to_come = [JobToCome(1, 60.0), JobToCome(1), JobToCome(1)]
-    left = time_left([(1, 100.0)], to_come, 2)
+    left = time_left([Took(1, 100.0)], to_come, 2)
     assert left is not None and left.seconds == pytest.approx(140.0)
 
 
@@ -58,33 +69,76 @@ def test_steps_tell_the_first_jobs_end_and_the_others_go_by_it() -> None:
 def test_the_check_of_a_probe_sweep_takes_what_probes_foretell_of_a_whole_job() -> None:
     """Probes of 30 s; a whole job of 2 nodes takes 200 s, foretold by what it is not one of."""
     check = JobToCome(2, is_check=True)
-    left = time_left([(2, 30.0)], [JobToCome(2), check], 4, [(2, 200.0)])
+    left = time_left([Took(2, 30.0)], [JobToCome(2), check], 4, [Took(2, 200.0)])
     assert left == TimeLeft(pytest.approx(230.0), pytest.approx(207.0), pytest.approx(253.0))
-    assert time_left([(2, 30.0)], [check], 1) is None, "nothing foretells it"
+    assert time_left([Took(2, 30.0)], [check], 1) is None, "nothing foretells it"
     runs = JobToCome(2, 50.0, is_check=True)
-    left = time_left([(2, 30.0)], [runs], 1, [(2, 200.0)])
+    left = time_left([Took(2, 30.0)], [runs], 1, [Took(2, 200.0)])
     assert left is not None and left.seconds == pytest.approx(150.0)
     told = JobToCome(2, 50.0, 25.0, is_check=True)
     left = time_left([], [told], 1)
     assert left is not None and left.seconds == pytest.approx(25.0)
-    assert time_left([], [told, JobToCome(2)], 1) is None, "a check tells nothing of a probe"
+    left = time_left([], [told, JobToCome(2)], 1)
+    assert left == TimeLeft(25.0, pytest.approx(22.5), math.inf), "it tells nothing of a probe"
 
 
 def test_a_check_whose_count_is_not_decided_lies_between_the_counts() -> None:
-    check = JobToCome(1, is_check=True, or_at=(4,))
-    left = time_left([(1, 30.0)], [check], 1, [(1, 400.0), (4, 100.0)])
+    check = JobToCome(1, is_check=True, or_at=(Place(4),))
+    left = time_left([Took(1, 30.0)], [check], 1, [Took(1, 400.0), Took(4, 100.0)])
     assert left == TimeLeft(pytest.approx(200.0), pytest.approx(90.0), pytest.approx(440.0))
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, 512), st.floats(0.1, 1e5)), min_size=1, max_size=6),
+    st.lists(
+        st.builds(Took, st.integers(1, 512), st.floats(0.1, 1e5), st.just("")),
+        min_size=1,
+        max_size=6,
+    ),
     st.lists(st.builds(JobToCome, st.integers(1, 512), st.none() | st.floats(0, 1e5)), max_size=8),
     st.integers(1, 4),
 )
 def test_the_guess_lies_within_its_bounds(
-    ended: list[tuple[int, float]], to_come: list[JobToCome], at_once: int
+    ended: list[Took], to_come: list[JobToCome], at_once: int
 ) -> None:
     left = time_left(ended, to_come, at_once)
     assert left is not None
     assert 0 <= left.low_seconds <= left.seconds * (1 + 1e-9) + 1e-9
     assert left.seconds <= left.high_seconds * (1 + 1e-9) + 1e-9
+
+
+A, B = "ml.a", "ml.b"
+
+
+def test_each_instance_type_goes_by_its_own_jobs() -> None:
+    """Of a one node takes 100 s, of b two take 10: 2 of a take 50 to 100 s, 1 of b 10 to 20."""
+    ended = [Took(1, 100.0, A), Took(2, 10.0, B)]
+    to_come = [JobToCome(2, instance_type=A), JobToCome(1, instance_type=B)]
+    left = time_left(ended, to_come, 1)
+    assert left is not None
+    assert left.low_seconds == pytest.approx(0.9 * (50.0 + 10.0))
+    assert left.high_seconds == pytest.approx(1.1 * (100.0 + 20.0))
+    assert left.seconds == pytest.approx((50 * 100) ** 0.5 + (10 * 20) ** 0.5)
+
+
+def test_of_a_type_that_has_no_job_yet_only_what_the_others_take_is_known() -> None:
+    to_come = [JobToCome(1, instance_type=A), JobToCome(1, instance_type=B)]
+    left = time_left([Took(1, 100.0, A)], to_come, 1)
+    assert left == TimeLeft(100.0, pytest.approx(90.0), math.inf)
+    assert time_left([Took(1, 100.0, A)], to_come[1:], 1) is None
+    runs = JobToCome(1, 40.0, 60.0, instance_type=B)
+    left = time_left([Took(1, 100.0, A)], [to_come[0], runs, to_come[1]], 1)
+    assert left is not None and left.seconds == pytest.approx(60.0 + 100.0 + 100.0)
+
+
+def test_a_job_that_may_be_dropped_is_none_of_the_least() -> None:
+    to_come = [JobToCome(1), JobToCome(1, may_be_dropped=True)]
+    left = time_left([Took(1, 100.0)], to_come, 1)
+    assert left == TimeLeft(200.0, pytest.approx(90.0), pytest.approx(220.0))
+
+
+def test_the_check_of_several_types_lies_between_all_that_may_be_the_answer() -> None:
+    check = JobToCome(1, is_check=True, or_at=(Place(1, B),), instance_type=A)
+    foretold = [Took(1, 400.0, A), Took(1, 100.0, B)]
+    left = time_left([], [check], 1, foretold)
+    assert left == TimeLeft(pytest.approx(200.0), pytest.approx(90.0), pytest.approx(440.0))
+    assert time_left([], [check], 1, foretold[:1]) is None

@@ -8,10 +8,13 @@ import pytest
 
 from configs.catalogue import load_catalogue
 from scaling import names
+from scaling.outcome.outcome import Clocks
+from scaling.outcome.projection import ASKED_BY
 from scaling.planning.budget import cost_bound_of_types
 from scaling.planning.plan import letter_of, plan_types, type_of_job
 from scaling.planning.queue import Done, Refuse, Submit, SweepQueue
 from scaling.planning.request import build_request
+from tests.scaling.conftest import projection
 from tests.scaling.instances.conftest import CHEAP, FAST, OUT_OF_MEMORY, UNPRICED
 from tests.scaling.planning.test_queue import INPUTS, SWEEP, described, ended, settle, submit
 
@@ -124,9 +127,9 @@ def test_the_longest_name_is_within_the_service_s_limit():
 
 def test_a_lack_of_memory_fails_its_arm_alone(types_config):
     config = types_config(repeats=2, node_counts=[1, 2, 4])
-    lacks = {(CHEAP, 2)}
+    lacks, queue = {(CHEAP, 2)}, queue_of(config)
     sent = to_the_end(
-        queue_of(config),
+        queue,
         lambda name, nodes, repeat: OUT_OF_MEMORY if (name, nodes) in lacks else None,
     )
     # 1 and 2 nodes of the cheap type get no second repeat; 1 had completed and keeps it
@@ -134,6 +137,7 @@ def test_a_lack_of_memory_fails_its_arm_alone(types_config):
         (CHEAP, 1, 1), (CHEAP, 2, 1), (CHEAP, 4, 1), (CHEAP, 1, 2), (CHEAP, 4, 2)
     ]  # fmt: skip
     assert len([arm for arm in sent if arm[0] == FAST]) == 6
+    assert queue.left_out == ((CHEAP, 2, 2),)
 
 
 def test_two_lacks_of_memory_in_a_row_do_not_end_the_sweep(types_config):
@@ -214,3 +218,74 @@ def test_the_bound_is_the_sum_over_the_types(types_config):
     unpriced = types_config(types=(CHEAP, UNPRICED))
     bound, text = cost_bound_of_types(unpriced, instances(unpriced))
     assert bound is None and text.startswith("no price for ml.m5.2xlarge: ")
+
+
+BEATEN = {(CHEAP, 1): 400.0, (CHEAP, 2): 390.0, (FAST, 1): 90.0, (FAST, 2): 47.0}
+"""Seconds by arm: one of the fast type is faster and cheaper than either of the cheap one."""
+
+
+def probed(order):
+    """What a probe of the arm foretells, a little more each repeat; of the check what it took."""
+    seconds = BEATEN[arm_of(order)[:2]] * (1 + 0.001 * order.attempt.point.repeat)
+    clocks = Clocks(train_seconds=seconds, billable_seconds=seconds)
+    outcome = replace(ended(order), clocks=clocks, instance_type=arm_of(order)[0])
+    if ASKED_BY not in order.request.get("Environment", {}):
+        return replace(outcome, train_seconds_by={"program": seconds})
+    clocks = clocks.model_copy(update={"billable_seconds": seconds * 0.1})
+    clock = {"train_clock": "projected", "train_seconds_by": {"projected": seconds}}
+    return replace(outcome, clocks=clocks, projection=projection(seconds), **clock)
+
+
+def probe_all(queue, there=()):
+    """The jobs that are started, in their order; `there`: those that an earlier run has ended."""
+    names_there = [order.job_name for order in there]
+    queue.count_earlier(names_there, [described(order) for order in there])
+    started = []
+    while not isinstance(order := queue.next(), Done):
+        queue.confirm(order, frozenset({*names_there, order.job_name}))
+        if order.job_name in names_there:
+            queue.settle_earlier(described(order), probed(order))
+        else:
+            queue.settle(described(order), probed(order))
+            started.append(order)
+    return started
+
+
+def test_a_crash_after_any_probe_of_several_types_ends_with_the_same_jobs(types_config):
+    config = types_config(design="probe", repeats=3)
+    undisturbed = probe_all(queue_of(config))
+    ran = [arm_of(order) for order in undisturbed]
+    assert [arm for arm in ran if arm[0] == CHEAP] == [
+        (CHEAP, nodes, repeat) for repeat in (1, 2) for nodes in (1, 2)
+    ], "beaten after the second pass"
+    assert [arm[2] for arm in ran if arm[0] == FAST] == [1, 1, 2, 2, 3, 3, 4]
+    for by_then in range(len(undisturbed) + 1):
+        before = undisturbed[:by_then]
+        started = probe_all(queue_of(config), before)
+        names_now = [order.job_name for order in [*before, *started]]
+        assert names_now == [order.job_name for order in undisturbed]
+
+
+def test_a_stop_between_two_passes_starts_no_further_one(types_config):
+    queue = queue_of(types_config(design="probe", repeats=3))
+    for _ in range(4):
+        order = submit(queue)
+        queue.settle(described(order), probed(order))
+    assert arm_of(submit(queue)) == (CHEAP, 1, 2)
+    queue.stop()
+    queue.active.clear()
+    assert isinstance(queue.next(), Done)
+
+
+def test_a_budget_that_is_spent_ends_the_passes(types_config):
+    """A job may run for 200 s: two of the fast type may cost 0.10 USD then."""
+    queue = queue_of(types_config(design="probe", repeats=3, budget_usd=0.12))
+    refused = []
+    while not isinstance(order := queue.next(), Done):
+        answer = queue.confirm(order, frozenset({order.job_name}))
+        if isinstance(answer, Refuse):
+            refused.append(arm_of(answer))
+            queue.outcomes.append(ended(order, answer.reason))
+        else:
+            queue.settle(described(order, BillableTimeInSeconds=40), probed(order))
+    assert refused and len(queue.outcomes) < 4 * 3 + 1

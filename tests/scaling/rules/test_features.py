@@ -6,6 +6,10 @@ from __future__ import annotations
 
 import pytest
 
+from scaling.rules import offline
+from scaling.rules.rule import Files
+from tests.scaling.rules.facts import facts_of
+
 VPC = {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}
 EFS = {"type": "EFS", "id": "fs-01234567", "directory_path": "/data"}
 S3 = {"type": "S3", "uri": "s3://other/labels/"}
@@ -293,3 +297,29 @@ def test_own_code_has_to_ask_whether_a_probe_ends(check_config):
     (hint,) = check_config(sweep=probe).hints
     assert hint.startswith("sweep.design: probe: a job ends early only where its program asks")
     assert check_config(sweep={**probe, "design": "full"}).hints == ()
+
+
+def test_own_code_that_can_not_say_of_how_many_steps_a_probe_made_some_is_named(make_config):
+    config = make_config(
+        sweep={"design": "probe", "node_counts": [1, 2]}, training={"source_dir": "code"}
+    )
+    said = {
+        says: offline.check(facts_of(config, files=Files(says_planned_steps=says))).hints
+        for says in (False, True, None)
+    }
+    assert [len(hints) for hints in said.values()] == [2, 1, 1]
+    assert said[False][1].startswith(
+        "sweep.design: probe: no .py file in training.source_dir code has clock(steps=…) or"
+        " planned_steps in it"
+    )
+
+
+@pytest.mark.parametrize("design", ["full", "sequential", "probe"])
+def test_a_limit_of_steps_that_may_be_left_from_a_try_is_named(design, check_config):
+    sweep = {"design": design, "node_counts": [1, 2], "repeats": 3}
+    for name, value in (("max-steps", 100), ("max_steps", "100"), ("max_train_steps", 5)):
+        hints = check_config(sweep=sweep, training={"hyperparameters": {name: value}}).hints
+        assert hints[-1].startswith(f"training.hyperparameters.{name}: {value}: where that ends")
+    for name, value in (("max_steps", -1), ("max_steps", 0), ("steps", 100)):
+        hints = check_config(sweep=sweep, training={"hyperparameters": {name: value}}).hints
+        assert not any("hyperparameters" in hint for hint in hints)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import botocore.session
 import pytest
 
+from scaling.outcome.projection import ASKED_BY, MOST_STEPS
 from scaling.rules import limits, offline, plan
 from tests.scaling.rules.facts import facts_of
 
@@ -158,3 +159,12 @@ def test_variables_that_the_run_has_not_or_whose_values_are_too_long(make_config
     )
     assert too_long.startswith("training.environment.C is ${LONG}, and LONG has 513 characters")
     assert too_long.endswith("let the job fetch it, e.g. from Secrets Manager")
+
+
+@pytest.mark.parametrize("name", [ASKED_BY, MOST_STEPS])
+@pytest.mark.parametrize("design", ["full", "probe"])
+def test_what_ends_every_job_early_is_the_sweeps_to_set(name, design, check_config):
+    """A probe's check would end early, too."""
+    sweep = {"design": design, "node_counts": [1, 2]}
+    (problem,) = check_config(sweep=sweep, training={"environment": {name: "30"}}).problems
+    assert problem.startswith(f"training.environment: {name} has every job end itself early")

@@ -72,3 +72,29 @@ def test_of_variables_only_the_lengths_of_those_referred_to_are_known(make_confi
     )
     assert read_facts(config).variables is None, "a plan may be made elsewhere"
     assert read_facts(config, {"MINE": "s3cr3t", "OTHER": "x"}).variables == {"MINE": 6}
+
+
+@pytest.mark.parametrize(
+    ("files", "metric", "says"),
+    [
+        ({"train.py": "print('train_seconds=1;')"}, "loss", False),
+        ({"train.py": "print('train_seconds=1;')"}, "planned_steps", True),
+        ({"train.py": "", "deep/loop.py": "with clock(steps=epochs * n):"}, "loss", True),
+        ({"train.py": "with clock(\n    'out', steps=n\n):"}, "loss", True),
+        ({"train.py": "with clock():", "nodesweep_clock.py": "planned_steps"}, "loss", False),
+        ({"train.py": "print(f'{planned_steps=};')"}, "loss", True),
+        ({"train.py": "", ".git/old.py": "planned_steps", "notes.txt": "planned_steps"}, "loss",
+         False),
+    ],
+)  # fmt: skip
+def test_whether_code_can_say_how_many_steps_a_whole_run_makes_shows_in_its_text(
+    files: dict[str, str], metric: str, says: bool, make_config: Configs, tmp_path: Path
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    training = {"source_dir": str(tmp_path), "metric_definitions": {metric: "x=([0-9]+)"}}
+    sections = {"image": {"uri": "docker.io/ours:1"}, "training": training}
+    probing = make_config(sweep={"design": "probe"}, **sections)
+    assert read_facts(probing).files.says_planned_steps is says
+    assert read_facts(make_config(**sections)).files.says_planned_steps is None

@@ -217,3 +217,38 @@ def test_several_instance_types_have_a_column_their_own_speedup_and_price(
     ]
     # 100 s at 36 USD/h, 100 s at 72 and twice 100 s at 72
     assert told == ["3 of 4 points of s have a completed run; the ended jobs cost $7.00"]
+
+
+def test_the_last_job_of_several_types_ends_by_what_each_type_takes_itself(
+    calls: list[tuple[str, Any]], told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One node of a took 1,000 s, one of b 600 s: two of a take 500 to 1,000 s, two of b 300 to
+    600; of b nothing is known before.
+    """
+    noon = datetime(2026, 11, 24, 12, 0, tzinfo=UTC)
+    monkeypatch.setattr(tasks.sweeps.board, "utc_now", lambda: noon)
+    points = tuple(
+        PlannedPoint(nodes, 1, 0, 0, nodes, *[None] * 4, instance_type=f"ml.{letter}")
+        for nodes in (1, 2)
+        for letter in ("a", "b")
+    )
+    own = SweepPlan(points, 1, None, "", None)
+    plan = SweepPlan(points, 1, None, "", None, {"ml.a": own, "ml.b": own})
+    config = SweepConfig(node_counts=(1, 2), repeats=1, instance_types=("ml.a", "ml.b"))
+    board = SweepBoard("s", plan, config, lambda: 0.0)
+    ran = [
+        replace(
+            outcome(1, instance_type=f"ml.{letter}"),
+            job_name=f"s-20261124120000-0a1b2c3d-n1{letter}-r1-a1-abcd",
+            clocks=Clocks(train_seconds=seconds - 50, submit_to_end_seconds=seconds),
+        )
+        for letter, seconds in (("a", 1000.0), ("b", 600.0))
+    ]
+    board.show(ran[:1])
+    board.show(ran)
+    assert told == [
+        "1 of 4 points of s have a completed run",
+        # 707 + 424 s, and 1.1 x (1,000 + 600) at the latest
+        "2 of 4 points of s have a completed run; the last ends about 12:18 UTC, 12:29 at the"
+        " latest",
+    ]

@@ -1,0 +1,65 @@
+"""Probes over two instance types for real: jobs that end themselves on emulated nodes of two sizes,
+one report, and a whole run that checks its answer.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from tests.test_end_to_end import (  # noqa: F401
+    REPOSITORY,
+    latest_report,
+    nodesweep,
+    platform_process,
+    site,
+    write_config,
+)
+
+pytestmark = pytest.mark.slow
+HALF, WHOLE = "ml.local.medium", "ml.local.large"
+
+
+def test_probes_of_two_types_are_projected_and_the_answer_is_checked(
+    platform_process: SimpleNamespace,  # noqa: F811
+) -> None:
+    """Half a processor and a whole one train; a whole run at the faster one checks it."""
+    own = yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())["training"]
+    amount = {"epochs": 8, "passes-per-epoch": 70}
+    config = write_config(
+        platform_process,
+        "types",
+        training={
+            "instance_type": HALF,
+            "batch": {"policy": "fixed_global", "size": 4096},
+            "hyperparameters": {**own["hyperparameters"], **amount},
+        },
+        sweep={
+            "instance_types": [HALF, WHOLE],
+            "node_counts": [1],
+            "design": "probe",
+            "repeats": 1,
+            "probe": {"precision": 0.2, "max_steps": 60},
+        },
+    )
+    done = nodesweep(platform_process, "run", str(config))
+    assert done.returncode == 0, done.stderr
+    report = latest_report(platform_process)
+    half, whole = report["instances"]["arms"]
+    assert [arm["instance_type"] for arm in (half, whole)] == [HALF, WHOLE]
+    assert (half["n_projected"], whole["n_projected"]) == (1, 1)
+    assert half["train_seconds"] > 1.3 * whole["train_seconds"] > 0
+    assert report["headline"].startswith(f"On emulated nodes, 1 x {WHOLE} (")
+    assert "projected from probes, checked by a whole run" in report["headline"]
+    table = platform_process.folder / "reports" / "latest" / "points.csv"
+    with table.open(newline="") as stream:
+        points = [(row["instance_type"], row["kind"]) for row in csv.DictReader(stream)]
+    assert sorted(points) == sorted([(HALF, "probe"), (WHOLE, "probe"), (WHOLE, "check")])
+    assert report["check"]["projected_seconds"] == whole["train_seconds"]
+    assert 0.5 < report["check"]["measured_seconds"] / whole["train_seconds"] < 2.0
+    made = re.findall(r"of training, from (\d+) of (\d+) steps", done.stderr)
+    assert len(made) == 2 and all(int(part) <= 60 < int(all_) for part, all_ in made)
