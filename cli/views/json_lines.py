@@ -37,12 +37,16 @@ class JsonLines:
             more = {"lines_left_out": left_out} if left_out else {}
             print(json_line(event, **more), file=self._stream, flush=True)
 
-    def interrupt(self, words: str) -> None:
-        event = Event(datetime.now(UTC), "interrupted", words, level=logging.WARNING)
-        write_at_once(self._stream, json_line(event))
+    def interrupt(self, words: str, again: str) -> None:
+        self._say_at_once("interrupted", f"{words}. {again}")
 
-    def abandon(self) -> None:
+    def abandon(self, words: str) -> None:
         """The terminal was never touched."""
+        self._say_at_once("ended-at-once", words)
+
+    def _say_at_once(self, event: str, words: str) -> None:
+        line = json_line(Event(datetime.now(UTC), event, words, level=logging.WARNING))
+        write_at_once(self._stream, line)
 
     def close(self) -> None:
         """Nothing is left to tidy up."""

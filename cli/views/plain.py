@@ -23,7 +23,7 @@ from tasks.polling import CallBudget, Clock
 LINES_PER_MINUTE, BURST_LINES = 60.0, 20
 PROGRESS_SECONDS = 10.0
 """Between two lines on how far a long step is."""
-_NEVER_ALONE = frozenset({"stage-begun", "sweep-named"})
+_NEVER_ALONE = frozenset({"stage-begun", "sweep-named", "sweep-recorded", "build-ended"})
 """Events that a reader of lines learns from the next line anyway."""
 
 
@@ -94,11 +94,12 @@ class PlainLines:
             for line in event_lines(event, seconds, left_out, self._log_path):
                 print(line, file=self._stream, flush=True)
 
-    def interrupt(self, words: str) -> None:
-        write_at_once(self._stream, f"nodesweep: {words}")
+    def interrupt(self, words: str, again: str) -> None:
+        write_at_once(self._stream, f"nodesweep: {words}. {again}")
 
-    def abandon(self) -> None:
+    def abandon(self, words: str) -> None:
         """The terminal was never touched."""
+        write_at_once(self._stream, f"nodesweep: {words}")
 
     def close(self) -> None:
         """Nothing is left to tidy up."""

@@ -152,7 +152,7 @@ def test_what_stays_is_written_above_and_the_view_takes_itself_away() -> None:
     for one in [*in_the_middle(), failed(149, 4)]:
         state.show(one)
         view.show(one)
-    view.interrupt(state.ending_words("nodesweep run my.yaml"))
+    view.interrupt(state.ending_words("nodesweep run my.yaml"), state.again_words())
     view.close()
     view.close()
     said = out.getvalue()
@@ -174,7 +174,7 @@ def test_points_that_a_sequential_sweep_decides_on_are_added_with_the_reason() -
 
 
 def test_the_processing_job_of_a_validation_is_shown_and_named_by_ctrl_c() -> None:
-    state = state_of(begin())
+    state = state_of(preparing())
     name = "bench-20261125000000-0123abcd-v1-0123abcd"
 
     def show(words: str) -> None:
@@ -186,7 +186,9 @@ def test_the_processing_job_of_a_validation_is_shown_and_named_by_ctrl_c() -> No
     assert state.stages["dataset"].note == f"Spark: {name}: Waiting for instances"
     words = state.ending_words("nodesweep run my.yaml")
     assert words.startswith(f"ending; stopping the Processing job {name}")
-    assert "--resume" not in words, "its sweep has no record yet"
+    assert words.endswith(". Start again: nodesweep run my.yaml"), "its sweep has no record yet"
+    assert state.again_words() == "Ctrl-C again ends at once and leaves the jobs"
+    assert f"the Processing job {name} may run on" in state.ended_at_once_words(None)
     show("Completed")
     assert state.stages["dataset"].note == ""
     assert "Processing job" not in state.ending_words("nodesweep run my.yaml")
