@@ -31,6 +31,7 @@ early `whole_run_seconds` and `whole_run_steps`: its job's and its training's, h
 | progress | `what`, `done`, `of`, `unit`: how far a long step is |
 | build-begun, build-ended | `build`: an image build's id |
 | build-line | a line of an image build |
+| image-fetched | what a build has fetched over the network, or found at hand |
 | message | anything else |
 """
 

@@ -33,7 +33,9 @@ _MARKS = {
 _LEAST_ROWS, _MOST_WORDS = 3, 6
 _BAR_WIDTH = 12
 _MOST_DECISION_ROWS = 4
-_STAY = frozenset({"stage-ended", "point-ended", "run-log", "count-answered", "sweep-decided"})
+_STAY = frozenset({
+    "stage-ended", "point-ended", "run-log", "count-answered", "sweep-decided", "image-fetched",
+})  # fmt: skip
 """Events that stay on the terminal; so do warnings, errors and, at the end, Ctrl-C's words."""
 
 

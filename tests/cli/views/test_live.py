@@ -7,6 +7,7 @@ read what it wrote.
 from __future__ import annotations
 
 import io
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,7 +20,8 @@ from rich.console import Console
 
 from cli.views.live import LiveView, Screen, left_of
 from cli.views.state import RunState
-from tasks.events import Event
+from tasks.events import Event, read_event
+from tasks.image.output import BuildOutput
 from tests.cli.views.recorded import (
     BEGAN,
     begin,
@@ -192,6 +194,23 @@ def test_the_processing_job_of_a_validation_is_shown_and_named_by_ctrl_c() -> No
     show("Completed")
     assert state.stages["dataset"].note == ""
     assert "Processing job" not in state.ending_words("nodesweep run my.yaml")
+
+
+def test_what_the_image_build_fetched_stays_on_the_terminal(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    build = BuildOutput(logging.getLogger("nodesweep.image"))
+    build.add(["[FETCHED] 191.8 MB for the image", "[NOTE] no CPU wheel was found", "#7 done"])
+    out, state = io.StringIO(), RunState()
+    view = LiveView(out, state, False, time.time, Console(file=out, width=80))
+    for one in map(read_event, caplog.records):
+        state.show(one)
+        view.show(one)
+    view.close()
+    assert "image    fetched 191.8 MB for the image" in out.getvalue()
+    assert "warning: no CPU wheel was found" in out.getvalue()
+    assert "#7 done" not in out.getvalue()
 
 
 LIMITS = "efficiency 76 % (71 %–82 %) for at least 75 %, doubling ratio 1.66 (1.42–1.90) for"
