@@ -40,6 +40,25 @@ def print_text(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def say(event: str, text: str, is_error: bool = False, **facts: Any) -> None:
+    """A line on stderr that is the command's own; with `--log-format json` a JSON line, as those of
+    a run are.
+    """
+    if is_json_asked_for():
+        from cli.views.json_lines import line_of_command
+
+        line = line_of_command(event, text, is_error, facts)
+    else:
+        line = f"nodesweep: {escape_control_characters(text)}"
+    click.echo(line, err=True)
+
+
+def is_json_asked_for() -> bool:
+    """Whether the command that runs was given `--log-format json`."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.params.get("log_format") == "json"
+
+
 def print_rendered(renderable: Any, whole: bool = False) -> None:
     """Print one of rich's renderables, as wide as the terminal; `whole` lets what goes to no
     terminal be as wide as it is.

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
+from cli.output import say
 from scaling import names
 
 _MOST_NAMED = 10
@@ -95,7 +96,7 @@ def reports_directory(config: Path | None, output: Path | None) -> Path:
 def said(typed: str, sweep: str) -> str:
     """The sweep id, which is shown where another word was typed for it."""
     if typed != sweep:
-        click.echo(f"nodesweep: {typed} is sweep {sweep}", err=True)
+        say("sweep-meant", f"{typed} is sweep {sweep}", typed=typed, sweep=sweep)
     return sweep
 
 

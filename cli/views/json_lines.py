@@ -11,7 +11,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -50,6 +50,12 @@ class JsonLines:
 
     def close(self) -> None:
         """Nothing is left to tidy up."""
+
+
+def line_of_command(event: str, text: str, is_error: bool, facts: Mapping[str, Any]) -> str:
+    """A line that is the command's own."""
+    level = logging.ERROR if is_error else logging.INFO
+    return json_line(Event(datetime.now(UTC), event, text, level=level, facts=facts))
 
 
 def json_line(event: Event, **more: Any) -> str:

@@ -274,6 +274,17 @@ def test_a_sweep_goes_on_from_its_record_on(loggers: None, tmp_path: Path) -> No
         assert last.endswith(f"go on: nodesweep run my.yaml --resume {SWEEP}")
 
 
+def test_ctrl_c_and_the_second_one_are_json_lines_too(loggers: None, tmp_path: Path) -> None:
+    said = [json.loads(line) for line in pressed(tmp_path / "stderr", in_the_middle(), "json")]
+    assert [(one["event"], one["level"]) for one in said] == [
+        ("interrupted", "warning"),
+        ("ended-at-once", "warning"),
+        ("go-on", "info"),
+    ]
+    assert said[0]["text"].startswith("ending; stopping 1 job(s) (n4-r1-a1); 2 of 4 points")
+    assert said[1]["text"].startswith("ended at once; jobs may run on")
+
+
 @pytest.mark.parametrize(
     ("log_format", "environment"),
     [("plain", {}), ("auto", {"TERM": "dumb"}), ("auto", {"CI": "true"})],
