@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from cli.own_name import as_typed
+
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 _WIDEST = 1000
@@ -41,9 +43,10 @@ def print_text(text: str) -> None:
 
 
 def say(event: str, text: str, is_error: bool = False, **facts: Any) -> None:
-    """A line on stderr that is the command's own; with `--log-format json` a JSON line, as those of
+    """A line on stderr that is the command's own, commands in it as one would type them; with `--log-format json` a JSON line, as those of
     a run are.
     """
+    text = as_typed(text)
     if is_json_asked_for():
         from cli.views.json_lines import line_of_command
 

@@ -16,6 +16,7 @@ import click
 from cli.commands.go_on import how_it_goes_on, or_dash
 from cli.guard import BAD_INPUT, RUN_FAILED, fail, guarded
 from cli.output import print_rendered, print_text
+from cli.own_name import as_typed
 from cli.sweep_ids import complete_sweep, known_sweeps, reports_directory, sweep_meant
 from scaling import names
 
@@ -70,7 +71,7 @@ def list_sweeps(config: Path | None, output: Path | None, as_json: bool) -> None
     if as_json:
         print_text(json.dumps([asdict(sweep) for sweep in sweeps], indent=2))
     elif not sweeps:
-        print_text(f"no sweep in {directory}; start one: nodesweep run CONFIG")
+        print_text(as_typed(f"no sweep in {directory}; start one: nodesweep run CONFIG"))
     else:
         print_rendered(sweeps_table(sweeps), whole=True)
         for sweep in sweeps:
@@ -98,7 +99,8 @@ def show(sweep_id: str, config: Path | None, output: Path | None) -> None:
         print_rendered(render_terminal(report))
         print_text(f"report: {directory / sweep / names.REPORT_HTML}")
     if facts.state not in ("finished", "reported"):
-        print_text("\n".join(how_it_goes_on(facts, benchmark, directory, config, output)))
+        lines = how_it_goes_on(facts, benchmark, directory, config, output)
+        print_text(as_typed("\n".join(lines)))
 
 
 @click.command("open", short_help="Open a sweep's report in the browser.")

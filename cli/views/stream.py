@@ -11,10 +11,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal, Protocol, TextIO
 
+from cli.own_name import as_typed
 from cli.views.json_lines import JsonLines
 from cli.views.plain import PlainLines
 from cli.views.run_log import RunLog
@@ -23,6 +24,8 @@ from tasks.events import NODE_LOG, PROGRESS, ROOT, Event, read_event
 
 LogFormat = Literal["auto", "plain", "json"]
 _NO = ("", "0", "false", "no")
+_OTHERS_WORDS = frozenset({"node-line", "build-line"})
+"""Events whose text is a program's."""
 
 
 class View(Protocol):
@@ -96,6 +99,8 @@ class EventStream(logging.Handler):
             self.handleError(record)
 
     def _show(self, event: Event) -> None:
+        if event.event not in _OTHERS_WORDS:
+            event = replace(event, text=as_typed(event.text))
         self._run_log.show(event)
         self.state.show(event)
         self.view.show(event)
@@ -103,7 +108,7 @@ class EventStream(logging.Handler):
     def announce(self, at_once: bool) -> None:
         """Ctrl-C, the first or the second; called in the signal handler."""
         if at_once:
-            self.view.abandon(self.state.ended_at_once_words(self._go_on))
+            self.view.abandon(as_typed(self.state.ended_at_once_words(self._go_on)))
             return
         try:
             words, again = self.state.ending_words(self._go_on), self.state.again_words()

@@ -274,6 +274,25 @@ def test_a_sweep_goes_on_from_its_record_on(loggers: None, tmp_path: Path) -> No
         assert last.endswith(f"go on: nodesweep run my.yaml --resume {SWEEP}")
 
 
+def test_commands_in_what_is_shown_begin_as_this_one_did(
+    loggers: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a program says stays as it is."""
+    monkeypatch.setattr("sys.argv", [".venv/bin/nodesweep", "run"])
+    monkeypatch.setenv("PATH", "/nowhere")
+    out = io.StringIO()
+    stream = EventStream(Look("plain"), out)
+    stream.attach()
+    logging.getLogger("nodesweep.flow").info("`nodesweep stop %s` stops them", SWEEP)
+    more = {"host": "algo-1", "kind": "program", "step": None}
+    tell("node-line", "nodesweep run is at work", source="log", job=job(2), **more)
+    stream.detach()
+    assert f"`.venv/bin/nodesweep stop {SWEEP}` stops them" in out.getvalue()
+    assert "algo-1: nodesweep run is at work" in out.getvalue()
+    [_, at_once, _] = pressed(tmp_path / "stderr", in_the_middle())
+    assert f"`.venv/bin/nodesweep stop {SWEEP}`" in at_once
+
+
 def test_ctrl_c_and_the_second_one_are_json_lines_too(loggers: None, tmp_path: Path) -> None:
     said = [json.loads(line) for line in pressed(tmp_path / "stderr", in_the_middle(), "json")]
     assert [(one["event"], one["level"]) for one in said] == [
