@@ -43,8 +43,8 @@ def print_text(text: str) -> None:
 
 
 def say(event: str, text: str, is_error: bool = False, **facts: Any) -> None:
-    """A line on stderr that is the command's own, commands in it as one would type them; with `--log-format json` a JSON line, as those of
-    a run are.
+    """A line on stderr that is the command's own, with commands in it as one would type them; with
+    `--log-format json` a JSON line, as those of a run are.
     """
     text = as_typed(text)
     if is_json_asked_for():
