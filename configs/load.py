@@ -168,7 +168,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
     try:
-        raw = parse_yaml(text)
+        raw = parse_yaml(text, str(path))
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not valid YAML: {cut(str(error), 1000)}") from None
     if not isinstance(raw, dict):
@@ -212,7 +212,7 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
             f"--set {key!r}=…: the name holds half a character (a byte that is not UTF-8)"
         )
     try:
-        value = parse_yaml(text)
+        value = parse_yaml(text, f"--set {shown}")
     except yaml.YAMLError as error:
         raise ConfigError(
             f"--set {shown}=…: the value is not valid YAML: {cut(str(error), 1000)}"
