@@ -50,7 +50,7 @@ def parse_yaml(text: str, name: str = "the text") -> Any:
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise yaml.YAMLError(
-            f"line {line} of {name} holds {chr(error.character)!r}, a control character"
+            f"line {line} of {name} holds {chr(error.character)!r}: {error.reason}"
         ) from None
     try:
         return _unshared(loader.get_single_data())
