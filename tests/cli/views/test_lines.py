@@ -8,6 +8,7 @@ import logging
 import logging.config
 import re
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from cli.views.state import RunState
 from cli.views.stream import EventStream, Look, choose_view
 from tasks.events import Event, about, stage, tell
 from tests.cli.views.recorded import (
+    BEGAN,
     SWEEP,
     TRACEBACK,
     begin,
@@ -67,6 +69,20 @@ def test_lines_show_the_program_and_not_the_toolkit() -> None:
     assert "[   0.0 s] preflight preflight done after 3.2 s" in lines
     assert not [one for one in lines if "SM_HP" in one or "begins" in one]
     assert len([one for one in plain(in_the_middle(), verbose=True) if "SM_HP" in one]) == 3
+
+
+def test_a_job_that_waits_for_its_nodes_says_until_when() -> None:
+    lines = plain(in_the_middle())
+    assert f"[   0.0 s] jobs     {job(1)}: Starting, waits at most till 06:23 UTC" in lines
+    assert f"[   0.0 s] jobs     {job(1)}: Training" in lines
+    until = (BEGAN + timedelta(days=1)).timestamp()
+
+    def state(words: str) -> Event:
+        return event(1, "job-state", f"x: {words}", state=words, wait_until=until)
+
+    waiting, stopped = plain([state("Pending"), state("Stopped")])
+    assert waiting.endswith("x: Pending, waits at most till 2026-11-24 05:23 UTC")
+    assert stopped.endswith("x: Stopped"), "it was given up before it had trained"
 
 
 def test_a_failed_point_shows_its_reason_the_lines_that_matter_and_where_the_rest_is() -> None:
