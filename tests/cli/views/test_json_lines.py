@@ -14,7 +14,7 @@ from cli.main import main
 from configs.load import load_config
 from scaling import names
 
-LOCAL = str(Path(__file__).resolve().parents[2] / "configs" / "local.yaml")
+LOCAL = str(Path(__file__).resolve().parents[3] / "configs" / "local.yaml")
 JSON_FIELDS = {"time", "stage", "event", "level", "source", "job", "nodes", "text"}
 
 
