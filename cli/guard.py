@@ -17,7 +17,6 @@ import click
 
 from cli.inputs import check_arguments
 from cli.output import is_json_asked_for, say
-from cli.own_name import as_typed
 
 RUN_FAILED, BAD_INPUT, PREFLIGHT_REFUSED = 1, 2, 3
 
@@ -95,7 +94,6 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             check_arguments(kwargs)
             command(*args, **kwargs)
         except click.ClickException as error:
-            error.message = as_typed(error.message)
             if not is_json_asked_for():
                 raise
             fail(error.format_message(), error.exit_code)

@@ -11,6 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from cli.output import say
+from cli.own_name import as_typed
 from scaling import names
 
 _MOST_NAMED = 10
@@ -45,8 +46,8 @@ def match_sweep(typed: str, sweeps: Sequence[str], where: str) -> str:
     if typed == names.LATEST:
         if not sweeps:
             raise click.BadParameter(
-                f"{names.LATEST}: there is no sweep {where}; start one with `nodesweep run CONFIG`,"
-                " or say with --output where the reports are"
+                f"{names.LATEST}: there is no sweep {where}; start one with"
+                f" `{as_typed('nodesweep run CONFIG')}`, or say with --output where the reports are"
             )
         return sweeps[0]
     found = [sweep for sweep in sweeps if typed and sweep.startswith(typed)]
