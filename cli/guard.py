@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import click
 
 from cli.inputs import check_arguments
-from cli.output import escape_control_characters
+from cli.output import is_json_asked_for, say
 
 RUN_FAILED, BAD_INPUT, PREFLIGHT_REFUSED = 1, 2, 3
 
@@ -93,7 +93,11 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         try:
             check_arguments(kwargs)
             command(*args, **kwargs)
-        except (click.ClickException, click.exceptions.Exit, SystemExit):
+        except click.ClickException as error:
+            if not is_json_asked_for():
+                raise
+            fail(error.format_message(), error.exit_code)
+        except (click.exceptions.Exit, SystemExit):
             raise
         except KeyboardInterrupt:
             fail("interrupted", RUN_FAILED)
@@ -181,5 +185,6 @@ def explain(error: Exception) -> tuple[str, int]:
 
 
 def fail(message: str, code: int) -> NoReturn:
-    click.echo(f"nodesweep: {escape_control_characters(message)}", err=True)
+    """End the command with its last words on stderr."""
+    say("failed", message, is_error=True, exit_code=code)
     sys.exit(code)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cli.own_name import own_words
+
 if TYPE_CHECKING:
     from configs.models import BenchmarkConfig, ReportConfig
 
@@ -88,7 +90,7 @@ def check_arguments(arguments: Mapping[str, object]) -> None:
 
 def command_of_run(config: Path, overrides: tuple[str, ...], output: Path | None) -> str:
     """The command that runs this config, as one would type it."""
-    words = ["nodesweep", "run", str(config)]
+    words = [*own_words(), "run", str(config)]
     words += [word for override in overrides for word in ("--set", override)]
     words += [] if output is None else ["--output", str(output)]
     return shlex.join(words)

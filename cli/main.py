@@ -43,6 +43,7 @@ from cli.inputs import (
     with_tolerance,
 )
 from cli.output import print_in_any_encoding, print_rendered, print_text
+from cli.own_name import as_typed
 from cli.sweep_ids import complete_sweep, sweep_meant, sweep_to_resume
 
 if TYPE_CHECKING:
@@ -161,9 +162,8 @@ def run_detached(benchmark: BenchmarkConfig, look: Look) -> None:
 
         sweep = start_detached_sweep(benchmark)
     print_text("\n".join(sweep.job_names))
-    print_text(
-        f"sweep {sweep.sweep_id} runs by itself; its report: nodesweep collect {sweep.sweep_id}"
-    )
+    collect = f"nodesweep collect {sweep.sweep_id}"
+    print_text(as_typed(f"sweep {sweep.sweep_id} runs by itself; its report: {collect}"))
     if sweep.refused:
         fail(
             f"{len(sweep.refused)} jobs were not accepted:\n"

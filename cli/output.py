@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from cli.own_name import as_typed
+
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 _WIDEST = 1000
@@ -38,6 +40,26 @@ def print_text(text: str) -> None:
         click.echo(text)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def say(event: str, text: str, is_error: bool = False, **facts: Any) -> None:
+    """A line on stderr that is the command's own, with commands in it as one would type them; with
+    `--log-format json` a JSON line, as those of a run are.
+    """
+    text = as_typed(text)
+    if is_json_asked_for():
+        from cli.views.json_lines import line_of_command
+
+        line = line_of_command(event, text, is_error, facts)
+    else:
+        line = f"nodesweep: {escape_control_characters(text)}"
+    click.echo(line, err=True)
+
+
+def is_json_asked_for() -> bool:
+    """Whether the command that runs was given `--log-format json`."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.params.get("log_format") == "json"
 
 
 def print_rendered(renderable: Any, whole: bool = False) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
+from cli.output import say
+from cli.own_name import as_typed
 from scaling import names
 
 _MOST_NAMED = 10
@@ -44,8 +46,8 @@ def match_sweep(typed: str, sweeps: Sequence[str], where: str) -> str:
     if typed == names.LATEST:
         if not sweeps:
             raise click.BadParameter(
-                f"{names.LATEST}: there is no sweep {where}; start one with `nodesweep run CONFIG`,"
-                " or say with --output where the reports are"
+                f"{names.LATEST}: there is no sweep {where}; start one with"
+                f" `{as_typed('nodesweep run CONFIG')}`, or say with --output where the reports are"
             )
         return sweeps[0]
     found = [sweep for sweep in sweeps if typed and sweep.startswith(typed)]
@@ -95,7 +97,7 @@ def reports_directory(config: Path | None, output: Path | None) -> Path:
 def said(typed: str, sweep: str) -> str:
     """The sweep id, which is shown where another word was typed for it."""
     if typed != sweep:
-        click.echo(f"nodesweep: {typed} is sweep {sweep}", err=True)
+        say("sweep-meant", f"{typed} is sweep {sweep}", typed=typed, sweep=sweep)
     return sweep
 
 

@@ -9,10 +9,11 @@ import re
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import yaml
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 
 from configs.catalogue import UnknownInstanceType, load_catalogue
 from configs.installed import (
@@ -30,6 +31,10 @@ _USER_INFO = re.compile(r"(?<=://)(?:[^\s/]*|[^\s/@:]*:(?!\d+(?:[/?#\s]|$))\S*)@
 
 _HIDDEN_FIELDS = frozenset({("training", "environment"), ("image", "build_args")})
 """Whose values may be secrets: a message names them without."""
+_KINDS_OF_VALUES = {
+    str: "a text", int: "a whole number", float: "a number", bool: "true or false",
+    tuple: "a list", dict: "a mapping",
+}  # fmt: skip
 _MAX_PROBLEMS = 20
 """Lines of one message; a file of another kind breaks the rules in every line."""
 
@@ -168,7 +173,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
     try:
-        raw = parse_yaml(text)
+        raw = parse_yaml(text, str(path))
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not valid YAML: {cut(str(error), 1000)}") from None
     if not isinstance(raw, dict):
@@ -212,7 +217,7 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
             f"--set {key!r}=…: the name holds half a character (a byte that is not UTF-8)"
         )
     try:
-        value = parse_yaml(text)
+        value = parse_yaml(text, f"--set {shown}")
     except yaml.YAMLError as error:
         raise ConfigError(
             f"--set {shown}=…: the value is not valid YAML: {cut(str(error), 1000)}"
@@ -239,13 +244,15 @@ def _explain(error: ValidationError) -> list[str]:
     for problem in problems:
         if problem["type"] == "too_short" and problem["loc"] in lists_with_problems:
             continue
-        path, section, kinds = _locate(problem["loc"])
+        path, section, kinds, field = _locate(problem["loc"])
         message = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
             message = (
                 "unknown key; allowed here:"
                 f" {', '.join(section) or '(see nodesweep config schema)'}"
             )
+        elif problem["type"] == "missing" and field is not None:
+            message = f"Field required: {_wanted(field, kinds)}"
         elif problem["type"].startswith("union_tag_"):
             tag = problem["ctx"]["discriminator"].strip("'")
             message = f"{tag} is missing or unknown; one of {', '.join(kinds)}"
@@ -258,9 +265,37 @@ def _explain(error: ValidationError) -> list[str]:
     return lines
 
 
-def _locate(loc: tuple[int | str, ...]) -> tuple[list[str], list[str], list[str]]:
+def _wanted(field: FieldInfo, kinds: list[str]) -> str:
+    """What to write for a field that is missing: the kind of value, and what it says."""
+    if kinds:
+        what = f"a section whose kind is one of {', '.join(kinds)}"
+    else:
+        what = _kind_of_value(field.annotation)
+    return f"{what}. {field.description}" if field.description else what
+
+
+def _kind_of_value(annotation: Any) -> str:
+    parts = get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        return _kind_of_value(parts[0])
+    if get_origin(annotation) is Literal:
+        return "one of " + ", ".join(map(str, parts))
+    if type(None) in parts:
+        return " or ".join(
+            [*(_kind_of_value(part) for part in parts if part is not type(None)), "null"]
+        )
+    if hasattr(annotation, "model_fields"):
+        fields = annotation.model_fields.items()
+        needed = [name for name, field in fields if field.is_required()]
+        return f"a section with {', '.join(needed)}"
+    return _KINDS_OF_VALUES.get(get_origin(annotation) or annotation, "a value")
+
+
+def _locate(
+    loc: tuple[int | str, ...],
+) -> tuple[list[str], list[str], list[str], FieldInfo | None]:
     """(names down to a problem as they stand in the YAML, the field names allowed beside the last,
-    its possible kinds).
+    its possible kinds, what is known of the last where it is a section's field).
 
     pydantic puts the kind of a choice into the path, where the YAML has none.
     """
@@ -268,20 +303,22 @@ def _locate(loc: tuple[int | str, ...]) -> tuple[list[str], list[str], list[str]
     section: Any = BenchmarkConfig
     models: dict[str, Any] = {"": BenchmarkConfig}
     entry: Any = None  # what a mapping holds, where the next part is one of its keys
+    field: FieldInfo | None = None
     for part in loc:
         if part in models:
             models = {"": models[str(part)]}
             continue
         path.append(str(part))
         if entry is not None:
-            models, entry = _models(entry), None
+            models, entry, field = _models(entry), None, None
             continue
         section = next(iter(models.values()), None)
         field = getattr(section, "model_fields", {}).get(part)
         annotation = None if field is None else field.annotation
         entry = get_args(annotation)[1] if get_origin(annotation) is dict else None
         models = _models(annotation)
-    return path, list(getattr(section, "model_fields", {})), [kind for kind in models if kind]
+    allowed = list(getattr(section, "model_fields", {}))
+    return path, allowed, [kind for kind in models if kind], field
 
 
 def _models(annotation: Any) -> dict[str, Any]:

@@ -34,9 +34,9 @@ _OCTAL = re.compile(r"[-+]?0[0-7_]+")
 _MERGE_TAG = "tag:yaml.org,2002:merge"
 
 
-def parse_yaml(text: str) -> Any:
+def parse_yaml(text: str, name: str = "the text") -> Any:
     """The document as plain Python values, none shared.
-    Raises yaml.YAMLError, which mostly names line and column.
+    Raises yaml.YAMLError, which mostly names line and column, and the document by `name`.
     """
     if len(text) > MAX_CHARACTERS:
         raise yaml.YAMLError(f"it has {len(text)} characters; at most {MAX_CHARACTERS} are read")
@@ -45,7 +45,17 @@ def parse_yaml(text: str) -> Any:
         raise yaml.YAMLError(
             f"line {line} holds half a character (a lone surrogate, or a byte that is not UTF-8)"
         )
-    return _unshared(yaml.load(text, Loader=_StrictLoader))
+    try:
+        loader = _StrictLoader(text, name)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise yaml.YAMLError(
+            f"line {line} of {name} holds {chr(error.character)!r}: {error.reason}"
+        ) from None
+    try:
+        return _unshared(loader.get_single_data())
+    finally:
+        loader.dispose()
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -53,8 +63,9 @@ class _StrictLoader(yaml.SafeLoader):
     this one refuses.
     """
 
-    def __init__(self, stream: str) -> None:
+    def __init__(self, stream: str, name: str) -> None:
         super().__init__(stream)
+        self.name = name  # of the marks in an error
         self._open_anchors: list[str | None] = []  # of the nodes around the current one
         self._node_count = 0
 

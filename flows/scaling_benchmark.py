@@ -247,12 +247,15 @@ def _run_benchmark(
     return SweepResult(inputs.sweep_id, report, folder, len(asked), missing, run.given_up)
 
 
-def _tell_name(config: BenchmarkConfig, sweep: str) -> None:
+def _tell_name(config: BenchmarkConfig, sweep: str, is_recorded: bool) -> None:
     """Where a person looks for it: the command's events, and the run's name in Prefect's UI."""
     folder = str(Path(config.report.directory) / sweep)
     if flow_run.flow_name is not None:
         name_flow_run(f"{flow_run.flow_name.partition('-')[0]}-{sweep}")
-    tell("sweep-named", f"sweep {sweep}", source="flow", sweep=sweep, folder=folder)
+    tell(
+        "sweep-named", f"sweep {sweep}",
+        source="flow", sweep=sweep, folder=folder, is_recorded=is_recorded,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -349,7 +352,7 @@ def start_sweep(
 ) -> tuple[ResolvedInputs, dict[str, Any]]:
     """Prepare a new sweep and write down what it is made of, in the bucket and on this machine."""
     sweep = sweep_id or claim_sweep_id(config, *_this_run())
-    _tell_name(config, sweep)
+    _tell_name(config, sweep, is_recorded=False)
     if sweep_exists(config.platform, sweep):  # begun by an earlier try of this flow run
         return _continue_sweep(config, sweep, as_started=True)  # a retry is the same run
     recorded = hide_in_config(config)
@@ -363,6 +366,7 @@ def start_sweep(
         "provenance": provenance,
     }
     write_sweep_record(config.platform, sweep, record)
+    tell("sweep-recorded", f"sweep {sweep} is on record", source="flow", sweep=sweep)
     remember_sweep(Path(config.report.directory), sweep, record)
     return inputs, provenance
 
@@ -376,7 +380,7 @@ def _continue_sweep(
     That something has is said; raises InputsChanged where it was not asked for `as_started`.
     """
     sweep = sweep_id or find_latest_sweep(config)
-    _tell_name(config, sweep)
+    _tell_name(config, sweep, is_recorded=True)
     record = read_sweep_record(config.platform, sweep)
     _check_config(config, sweep)
     check_same_objects(config, sweep, record["provenance"]["dataset_digest"])

@@ -10,7 +10,9 @@ above, so it gets none of that.
 | event | facts |
 |---|---|
 | stage-begun, stage-ended, stage-skipped | `seconds` and `ok` where it ended |
-| sweep-named | `sweep`, `folder`: where its report will lie |
+| sweep-named | `sweep`; `folder`: where its report will lie; `is_recorded`: whether `--resume` \
+can go on with it already |
+| sweep-recorded | `sweep`: from here on it can |
 | sweep-planned | `design`; `points`: of each its nodes, repeat, global batch size and kind (run; \
 probe or check of a probe sweep), none of a design that decides on them later; `most_jobs`, \
 `max_parallel_jobs`, `usd_per_hour` of a node, `cost_bound_usd`, `on_cancel` |
@@ -29,7 +31,9 @@ given up |
 `submit_to_end_seconds`, `steps`, `reason`, `lines`: the last that matter; of a probe that ended \
 early `whole_run_seconds` and `whole_run_steps`: its job's and its training's, had it been whole |
 | progress | `what`, `done`, `of`, `unit`: how far a long step is |
+| build-begun, build-ended | `build`: an image build's id |
 | build-line | a line of an image build |
+| image-fetched | what a build has fetched over the network, or found at hand |
 | message | anything else |
 """
 

@@ -10,6 +10,7 @@ import click
 from cli.guard import config_argument, guarded, set_option
 from cli.inputs import read_config_to_run
 from cli.output import print_text
+from cli.own_name import as_typed
 from configs import INIT_CONFIG
 
 
@@ -32,10 +33,8 @@ def init_own_script(script: Path | None, output: Path, force: bool) -> None:
     from cli.commands.init_config import init_script
 
     program = init_script(script, output, force)
-    print_text(
-        f"{output} is written for {program}; next: nodesweep plan {output},"
-        f" then nodesweep run {output}"
-    )
+    then = f"nodesweep plan {output}, then nodesweep run {output}"
+    print_text(as_typed(f"{output} is written for {program}; next: {then}"))
 
 
 @click.group("config", short_help="Make or check a config, or print what is shipped.")
@@ -89,7 +88,7 @@ def init(
     print_text(
         text.rstrip("\n")
         if output is None
-        else f"{output} is written; next: nodesweep plan {output} --online"
+        else as_typed(f"{output} is written; next: nodesweep plan {output} --online")
     )
 
 

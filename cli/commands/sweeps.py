@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from cli.commands.go_on import how_it_goes_on, or_dash
 from cli.guard import BAD_INPUT, RUN_FAILED, fail, guarded
 from cli.output import print_rendered, print_text
+from cli.own_name import as_typed
 from cli.sweep_ids import complete_sweep, known_sweeps, reports_directory, sweep_meant
 from scaling import names
 
@@ -69,7 +71,7 @@ def list_sweeps(config: Path | None, output: Path | None, as_json: bool) -> None
     if as_json:
         print_text(json.dumps([asdict(sweep) for sweep in sweeps], indent=2))
     elif not sweeps:
-        print_text(f"no sweep in {directory}; start one: nodesweep run CONFIG")
+        print_text(as_typed(f"no sweep in {directory}; start one: nodesweep run CONFIG"))
     else:
         print_rendered(sweeps_table(sweeps), whole=True)
         for sweep in sweeps:
@@ -97,7 +99,8 @@ def show(sweep_id: str, config: Path | None, output: Path | None) -> None:
         print_rendered(render_terminal(report))
         print_text(f"report: {directory / sweep / names.REPORT_HTML}")
     if facts.state not in ("finished", "reported"):
-        print_text("\n".join(how_it_goes_on(facts, benchmark, directory)))
+        lines = how_it_goes_on(facts, benchmark, directory, config, output)
+        print_text(as_typed("\n".join(lines)))
 
 
 @click.command("open", short_help="Open a sweep's report in the browser.")
@@ -199,37 +202,12 @@ def sweeps_table(sweeps: list[SweepFacts]) -> Table:
         cells = (
             sweep.sweep_id,
             sweep.state,
-            f"{_or_dash(sweep.points_done)}/{_or_dash(sweep.points_planned)}",
+            f"{or_dash(sweep.points_done)}/{or_dash(sweep.points_planned)}",
             format_usd(sweep.spent_usd),
             started,
         )
         table.add_row(*map(Text, cells))
     return table
-
-
-def how_it_goes_on(
-    facts: SweepFacts, benchmark: BenchmarkConfig | None, directory: Path
-) -> list[str]:
-    """State and next commands of a sweep that isn't finished."""
-    sweep = facts.sweep_id
-    if facts.state == "incomplete":
-        done = f"{_or_dash(facts.points_done)} of {_or_dash(facts.points_planned)} points"
-        lines = [f"sweep {sweep} is incomplete: {done} have a completed run"]
-    else:
-        lines = [f"sweep {sweep} has no report yet: it is running, or ended before its report"]
-    if benchmark is not None and benchmark.platform.autostart:
-        from cli.local_platform import own_platform
-
-        if own_platform(benchmark.platform, or_silent=True) is None:
-            lines.append("its platform on this machine is not running, and so is none of its jobs")
-    log = directory / sweep / names.RUN_LOG
-    if log.is_file():
-        lines.append(f"its log: {log}")
-    return [
-        *lines,
-        f"to watch its jobs: nodesweep logs {sweep} --follow",
-        f"to run what is missing: nodesweep run CONFIG --resume {sweep}",
-    ]
 
 
 def _known(sweep: str, directory: Path) -> str:
@@ -241,7 +219,3 @@ def _known(sweep: str, directory: Path) -> str:
             BAD_INPUT,
         )
     return sweep
-
-
-def _or_dash(number: int | None) -> str:
-    return "–" if number is None else str(number)

@@ -11,7 +11,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -37,15 +37,25 @@ class JsonLines:
             more = {"lines_left_out": left_out} if left_out else {}
             print(json_line(event, **more), file=self._stream, flush=True)
 
-    def interrupt(self, words: str) -> None:
-        event = Event(datetime.now(UTC), "interrupted", words, level=logging.WARNING)
-        write_at_once(self._stream, json_line(event))
+    def interrupt(self, words: str, again: str) -> None:
+        self._say_at_once("interrupted", f"{words}. {again}")
 
-    def abandon(self) -> None:
+    def abandon(self, words: str) -> None:
         """The terminal was never touched."""
+        self._say_at_once("ended-at-once", words)
+
+    def _say_at_once(self, event: str, words: str) -> None:
+        line = json_line(Event(datetime.now(UTC), event, words, level=logging.WARNING))
+        write_at_once(self._stream, line)
 
     def close(self) -> None:
         """Nothing is left to tidy up."""
+
+
+def line_of_command(event: str, text: str, is_error: bool, facts: Mapping[str, Any]) -> str:
+    """A line that is the command's own."""
+    level = logging.ERROR if is_error else logging.INFO
+    return json_line(Event(datetime.now(UTC), event, text, level=level, facts=facts))
 
 
 def json_line(event: Event, **more: Any) -> str:

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from cli.output import escape_control_characters
 from cli.views.plain import Quiet, event_lines, write_at_once
-from cli.views.state import CTRL_C_AGAIN, PointState, RunState
+from cli.views.state import PointState, RunState
 from scaling.formats import format_seconds, format_speedup, format_usd
 from scaling.planning.time_left import (
     JobToCome,
@@ -44,7 +44,9 @@ _LEAST_BAR_WIDTH = 8
 _MOST_DECISION_ROWS = 4
 _HEADINGS = ("", "nodes", "repeat", "state", "progress", "T", "speedup")
 _PROGRESS = _HEADINGS.index("progress")
-_STAY = frozenset({"stage-ended", "point-ended", "run-log", "count-answered", "sweep-decided"})
+_STAY = frozenset({
+    "stage-ended", "point-ended", "run-log", "count-answered", "sweep-decided", "image-fetched",
+})  # fmt: skip
 """Events that stay on the terminal; so do warnings, errors and, at the end, Ctrl-C's words."""
 
 
@@ -61,7 +63,7 @@ class LiveView:
     ) -> None:
         self._state, self._verbose, self._now = state, verbose, now
         self._quiet = Quiet(verbose)
-        self._interrupted = ""
+        self._interrupted = self._again = ""
         self._lock = threading.RLock()
         self._console = console or Console(file=stream, stderr=True)
         self._live = Live(
@@ -87,22 +89,23 @@ class LiveView:
     def _stays(self, event: Event) -> bool:
         return event.event in _STAY or event.level >= logging.WARNING
 
-    def interrupt(self, words: str) -> None:
+    def interrupt(self, words: str, again: str) -> None:
         """Drawn by the view's own thread, a quarter of a second later at most."""
-        self._interrupted = words
+        self._interrupted, self._again = words, again
 
-    def abandon(self) -> None:
+    def abandon(self, words: str) -> None:
         """Show the cursor, which the view has hidden."""
-        write_at_once(self._console.file, "\x1b[?25h")
+        write_at_once(self._console.file, f"\x1b[?25hnodesweep: {words}")
 
     def close(self) -> None:
         self._live.stop()
         if self._interrupted:
-            words, self._interrupted = self._interrupted.removesuffix(CTRL_C_AGAIN), ""
+            words, self._interrupted = self._interrupted, ""
             self._console.print(Text(f"nodesweep: {words}"), soft_wrap=True)
 
     def draw(self) -> RenderableType:
-        return Screen(self._state, self._now(), self._interrupted)
+        interrupted = f"{self._interrupted}. {self._again}" if self._interrupted else ""
+        return Screen(self._state, self._now(), interrupted)
 
 
 class Screen:

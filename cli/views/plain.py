@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import IO, TextIO
 
 from cli.output import escape_control_characters
@@ -23,7 +24,8 @@ from tasks.polling import CallBudget, Clock
 LINES_PER_MINUTE, BURST_LINES = 60.0, 20
 PROGRESS_SECONDS = 10.0
 """Between two lines on how far a long step is."""
-_NEVER_ALONE = frozenset({"stage-begun", "sweep-named"})
+_OVER = frozenset({"Completed", "Failed", "Stopping", "Stopped"})
+_NEVER_ALONE = frozenset({"stage-begun", "sweep-named", "sweep-recorded", "build-ended"})
 """Events that a reader of lines learns from the next line anyway."""
 
 
@@ -94,11 +96,12 @@ class PlainLines:
             for line in event_lines(event, seconds, left_out, self._log_path):
                 print(line, file=self._stream, flush=True)
 
-    def interrupt(self, words: str) -> None:
-        write_at_once(self._stream, f"nodesweep: {words}")
+    def interrupt(self, words: str, again: str) -> None:
+        write_at_once(self._stream, f"nodesweep: {words}. {again}")
 
-    def abandon(self) -> None:
+    def abandon(self, words: str) -> None:
         """The terminal was never touched."""
+        write_at_once(self._stream, f"nodesweep: {words}")
 
     def close(self) -> None:
         """Nothing is left to tidy up."""
@@ -131,9 +134,21 @@ def _texts(event: Event) -> Iterator[str]:
     level = (
         "" if event.level < logging.WARNING else f"{logging.getLevelName(event.level).lower()}: "
     )
-    yield from f"{level}{event.text}".splitlines() or [""]
+    yield from f"{level}{event.text}{_until(event)}".splitlines() or [""]
     if event.event == "point-ended":
         yield from (str(line) for line in event.facts.get("lines") or ())
+
+
+def _until(event: Event) -> str:
+    """Of a job that waits for its nodes: until when it may. A reader of lines may sit anywhere, so
+    that is UTC.
+    """
+    wait_until = event.facts.get("wait_until")
+    if event.event != "job-state" or wait_until is None or event.facts["state"] in _OVER:
+        return ""
+    until = datetime.fromtimestamp(wait_until, UTC)
+    day = "" if until.date() == event.time.astimezone(UTC).date() else f"{until:%Y-%m-%d} "
+    return f", waits at most till {day}{until:%H:%M} UTC"
 
 
 def short_name(job: str | None) -> str:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from scaling.design.probe import JobKind
 
 RECENT_LINES = 100
-CTRL_C_AGAIN = ". Ctrl-C again ends at once and leaves the jobs"
 _ENDED = ("Completed", "Failed", "Stopped")
 _STATES_OF_ENDED = {"Completed": "done", "Stopped": "stopped"}
 
@@ -90,6 +89,10 @@ class RunState:
         default_factory=lambda: {name: StageState() for name in STAGES}
     )
     sweep: str | None = None
+    is_recorded: bool = False
+    """Whether `--resume` can go on with the sweep."""
+    builds: set[str] = field(default_factory=set)
+    """The image builds that run."""
     points: list[PointState] = field(default_factory=list)
     later: list[PointState] = field(default_factory=list)
     """Probes of several types that may still be asked for."""
@@ -144,7 +147,16 @@ class RunState:
         self.log_path = facts.get("path")
 
     def _on_sweep_named(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
-        self.sweep = facts["sweep"]
+        self.sweep, self.is_recorded = facts["sweep"], facts["is_recorded"]
+
+    def _on_sweep_recorded(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
+        self.is_recorded = True
+
+    def _on_build_begun(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
+        self.builds.add(facts["build"])
+
+    def _on_build_ended(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
+        self.builds.discard(facts["build"])
 
     def _on_sweep_planned(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
         self.points = [PointState(**point) for point in facts["points"]]
@@ -256,12 +268,14 @@ class RunState:
         return self.ended_usd + node_hours_usd / 3600
 
     def ending_words(self, go_on: str | None) -> str:
-        """What Ctrl-C stops, what it leaves, and the command that goes on."""
-        running = [short_name(point.job) for point in list(self.points) if point.runs]
+        """What Ctrl-C stops, what it leaves, and the command that goes on or starts again."""
+        running = self._running()
         done = sum(point.state == "done" for point in list(self.points))
         jobs = f"{len(running)} job(s) ({', '.join(running[:8])})"
         if self.validation is not None:
             words = f"ending; stopping the Processing job {self.validation}"
+        elif not running and self.builds:
+            words = "ending; stopping the image build"
         elif not running:
             words = "ending; no job runs"
         elif self.on_cancel == "leave":
@@ -270,6 +284,39 @@ class RunState:
             words = f"ending; stopping {jobs}"
         if self.points:
             words += f"; {done} of {len(self.points)} points are done and kept"
-        if self.sweep is not None and go_on is not None and self.validation is None:
-            words += f". Go on: {go_on} --resume {self.sweep}"
-        return words
+        then = self.next_command(go_on)
+        return words if then is None else f"{words}. {then[0].upper()}{then[1:]}"
+
+    def next_command(self, go_on: str | None) -> str | None:
+        """How a sweep that was interrupted goes on; one that is not on record yet can't, and is
+        started again. None where the command has no sweep.
+        """
+        if self.sweep is None or go_on is None:
+            return None
+        if self.is_recorded:
+            return f"go on: {go_on} --resume {self.sweep}"
+        return f"start again: {go_on}"
+
+    def again_words(self) -> str:
+        """What a second Ctrl-C does."""
+        if self._running() or self.validation is not None:
+            return "Ctrl-C again ends at once and leaves the jobs"
+        left = " and leaves the build" if self.builds else ""
+        return f"Ctrl-C again ends at once{left}"
+
+    def ended_at_once_words(self, go_on: str | None) -> str:
+        """What a second Ctrl-C has left behind, as far as is known."""
+        words = "ended at once"
+        if self.validation is not None:
+            words += f"; the Processing job {self.validation} may run on"
+        elif self.is_recorded:
+            words += f"; jobs may run on: stop them with `nodesweep stop {self.sweep}`"
+        elif self.builds:
+            words += "; the image build may run on"
+        then = self.next_command(go_on)
+        if then is None:
+            return words
+        return f"{words}, or {then}" if self.is_recorded else f"{words}; {then}"
+
+    def _running(self) -> list[str]:
+        return [short_name(point.job) for point in list(self.points) if point.runs]

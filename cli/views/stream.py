@@ -11,19 +11,21 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal, Protocol, TextIO
 
+from cli.own_name import as_typed
 from cli.views.json_lines import JsonLines
 from cli.views.plain import PlainLines
 from cli.views.run_log import RunLog
-from cli.views.state import CTRL_C_AGAIN, RunState
-from flows.stages.signals import say_ending
+from cli.views.state import RunState
 from tasks.events import NODE_LOG, PROGRESS, ROOT, Event, read_event
 
 LogFormat = Literal["auto", "plain", "json"]
 _NO = ("", "0", "false", "no")
+_OTHERS_WORDS = frozenset({"node-line", "build-line"})
+"""Events whose text is a program's."""
 
 
 class View(Protocol):
@@ -32,11 +34,13 @@ class View(Protocol):
     def show(self, event: Event) -> None:
         """Show it, or not: that is the view's own matter."""
 
-    def interrupt(self, words: str) -> None:
-        """Ctrl-C or SIGTERM: say these words at once. Called in a signal handler."""
+    def interrupt(self, words: str, again: str) -> None:
+        """Ctrl-C: say at once what it does, and what it does `again`; in a signal handler."""
 
-    def abandon(self) -> None:
-        """The process is about to end at once: make the terminal usable, in a signal handler."""
+    def abandon(self, words: str) -> None:
+        """The process is about to end at once: make the terminal usable and say these words, in a
+        signal handler.
+        """
 
     def close(self) -> None:
         """The last event was shown; leave the terminal as it was found."""
@@ -95,6 +99,8 @@ class EventStream(logging.Handler):
             self.handleError(record)
 
     def _show(self, event: Event) -> None:
+        if event.event not in _OTHERS_WORDS:
+            event = replace(event, text=as_typed(event.text))
         self._run_log.show(event)
         self.state.show(event)
         self.view.show(event)
@@ -102,19 +108,19 @@ class EventStream(logging.Handler):
     def announce(self, at_once: bool) -> None:
         """Ctrl-C, the first or the second; called in the signal handler."""
         if at_once:
-            self.view.abandon()
-            say_ending(at_once)
+            self.view.abandon(as_typed(self.state.ended_at_once_words(self._go_on)))
             return
         try:
-            words = self.state.ending_words(self._go_on)
+            words, again = self.state.ending_words(self._go_on), self.state.again_words()
         except RuntimeError:  # another thread was at it
-            words = "ending"
-        self.view.interrupt(words + CTRL_C_AGAIN)
+            words, again = "ending", "Ctrl-C again ends at once and leaves the jobs"
+        self.view.interrupt(words, again)
 
     def say_end(self, error: BaseException) -> None:
         """After a run that did not end well: where its log is, and how to go on."""
-        if isinstance(error, KeyboardInterrupt) and self.state.sweep and self._go_on:
-            self._say("go-on", f"go on: {self._go_on} --resume {self.state.sweep}")
+        then = self.state.next_command(self._go_on)
+        if isinstance(error, KeyboardInterrupt) and then is not None:
+            self._say("go-on", then)
         if self._run_log.path is not None:
             path = self._run_log.path
             self._say("run-log", f"the whole log of this run: {path}", path=str(path))

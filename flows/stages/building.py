@@ -30,7 +30,7 @@ def start_build(
         image.repository,
         context.tag,
         started.id,
-        extra=about("message", stage="image"),
+        extra=about("build-begun", stage="image", build=started.id),
     )
     return wait_for_image_build.submit(platform, image, context, started)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from configs.models import ImageConfig, PlatformConfig
+from tasks.events import tell
 from tasks.image.codebuild import CodeBuildBuilder
 from tasks.image.docker import DockerBuilder
 from tasks.image.find import BuildContext, Image, find_repository
@@ -70,6 +71,10 @@ def wait_for_image_build(
     platform: PlatformConfig, config: ImageConfig, context: BuildContext, started: StartedBuild
 ) -> Image:
     """Builder: wait for the build; ECR: the digest it pushed."""
-    return builder_of(platform, config).finish(
-        context, started.repository, started.id, Clock(), started.token
-    )
+    try:
+        return builder_of(platform, config).finish(
+            context, started.repository, started.id, Clock(), started.token
+        )
+    finally:
+        text = f"build {started.id} has ended"
+        tell("build-ended", text, source="image", stage="image", build=started.id)

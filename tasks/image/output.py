@@ -43,8 +43,10 @@ class BuildOutput:
         for line in new[-MAX_LINES_AT_ONCE:]:
             self._logger.info("build: %s", line, extra=about("build-line", stage="image"))
         for kind, text in told:
-            level, before = (logging.WARNING, "") if kind == "NOTE" else (logging.INFO, "fetched ")
-            self._logger.log(level, "%s%s", before, text, extra=about("message", stage="image"))
+            if kind == "NOTE":
+                self._logger.warning("%s", text, extra=about("message", stage="image"))
+            else:
+                self._logger.info("fetched %s", text, extra=about("image-fetched", stage="image"))
         begun = [found for found in map(_INSTRUCTION.match, new) if found]
         if begun:
             done, of, said = begun[-1].group("done", "of", "said")

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from cli.main import main
+from configs.load import load_config
 from configs.models import BenchmarkConfig
+from configs.presets import config_file
 from scaling import names
 from scaling.outcome.outcome import Clocks, JobOutcome
 from scaling.report import analyse
@@ -137,7 +140,65 @@ def test_show_says_how_an_unfinished_sweep_goes_on(reports: Path, sweep: str, st
     result = nodesweep("show", sweep)
     assert (result.exit_code, f"sweep {sweep} {state}" in result.stdout) == (0, True)
     assert f"nodesweep run CONFIG --resume {sweep}" in result.stdout
+    assert "CONFIG is the file of the benchmark bench that it was started with" in result.stdout
     assert f"its log: reports/{sweep}/run.log" in result.stdout
+    assert f"to watch its jobs: nodesweep logs {sweep} --follow\n" in result.stdout
+
+
+def test_show_prints_commands_that_can_be_typed_as_they_are(reports: Path) -> None:
+    """With the options that this one was given."""
+    config = json.loads((reports / BEGUN / "sweep.json").read_bytes())["config"]
+    Path("my.yaml").write_text(yaml.safe_dump(config))
+    result = nodesweep("show", BEGUN, "--config", "my.yaml", "--output", "reports")
+    assert result.stdout.splitlines()[2:] == [
+        f"to watch its jobs: nodesweep logs {BEGUN} --config my.yaml --output reports --follow",
+        f"to run what is missing: nodesweep run my.yaml --resume {BEGUN} --output reports",
+    ]
+
+
+def test_show_finds_the_config_that_a_sweep_was_started_with(
+    reports: Path, make_config: Callable[..., BenchmarkConfig]
+) -> None:
+    """By its digest in the sweep's id: another of the same name is passed over."""
+    config = make_config(sweep={"node_counts": [1, 2], "repeats": 1})
+    sweep = names.sweep_id(config, datetime(2026, 1, 6, tzinfo=UTC))
+    (reports / BEGUN).rename(reports / sweep)
+    raw = json.loads((reports / sweep / "sweep.json").read_bytes())["config"]
+    other = raw | {"sweep": raw["sweep"] | {"node_counts": [1, 4]}}
+    Path("another.yaml").write_text(yaml.safe_dump(other))
+    Path("broken.yaml").write_text("name: bench\n: [")
+    assert "nodesweep run CONFIG --resume" in nodesweep("show", sweep).stdout
+    Path("configs").mkdir()
+    Path("configs/mine.yaml").write_text(yaml.safe_dump(raw))
+    assert (
+        f": nodesweep run configs/mine.yaml --resume {sweep}\n" in nodesweep("show", sweep).stdout
+    )
+
+
+def test_show_of_a_shipped_config_names_it(reports: Path) -> None:
+    local = load_config(config_file(Path("local")))
+    sweep = names.sweep_id(local, datetime(2026, 1, 6, tzinfo=UTC))
+    (reports / BEGUN).rename(reports / sweep)
+    assert f": nodesweep run local --resume {sweep}\n" in nodesweep("show", sweep).stdout
+
+
+def test_a_sweep_whose_platform_does_not_run_is_not_running(
+    reports: Path, make_config: Callable[..., BenchmarkConfig]
+) -> None:
+    platform = {"endpoint_url": "http://127.0.0.1:4570", "autostart": True}
+    config = make_config(platform=platform | {"state_directory": "state"})
+    record = {"config": config.model_dump(mode="json"), "inputs": {}, "provenance": {}}
+    (reports / BEGUN / "sweep.json").write_bytes(names.pretty_json(record))
+    said = nodesweep("show", BEGUN).stdout
+    assert said.startswith(
+        f"sweep {BEGUN} has no report: it ended before its report\n"
+        "its platform on this machine is not running, and so is none of its jobs\n"
+    )
+    assert "--follow" not in said and "nodesweep logs" not in said
+    logs = reports / BEGUN / "logs"
+    logs.mkdir()
+    (logs / "n1-r1-a1-algo-1.log").write_text("")
+    assert f"to read its nodes' logs: nodesweep logs {BEGUN}\n" in nodesweep("show", BEGUN).stdout
 
 
 def test_show_of_a_sweep_that_is_elsewhere_says_what_to_do(reports: Path) -> None:

@@ -304,7 +304,7 @@ def test_an_override_fills_an_empty_section(tmp_path: Path, raw_config: dict[str
     [
         ("sweep.repeats", "expected a.b.c=value"),
         ("name.x=1", "name is a value"),
-        ("a=[", "not valid YAML"),
+        ("a=[", r'not valid YAML: (.|\n)*in "--set a", line 1'),
         ("a={x: 1, x: 2}", "the key 'x' stands more than once"),
         ("a=" + "[" * 5000, "nested more than 50 levels"),
     ],
@@ -319,7 +319,7 @@ def test_bad_override_is_refused(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: [", "not valid YAML"),
+        ("a: [", r'not valid YAML: (.|\n)*in ".*c\.yaml", line 1'),
         ("- 1", "expected a mapping"),
         ("name: a\nname: b\n", r"the key 'name' stands more than once in this section\s.*line 2"),
         ("a: " + "[" * 5000, "nested more than 50 levels"),

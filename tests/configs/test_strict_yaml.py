@@ -58,6 +58,23 @@ def test_what_would_be_read_as_something_else_is_refused(text: str, message: str
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\nb: [1", r'in "my\.yaml", line 2, column 4'),
+        ("a: 1\na: 2", r'in "my\.yaml", line 2, column 1'),
+        (
+            "a: 1\nb: \x07",
+            r"^line 2 of my\.yaml holds '\\x07': special characters are not",
+        ),
+    ],
+)
+def test_what_is_refused_is_named_by_file_and_line(text: str, message: str) -> None:
+    with pytest.raises(yaml.YAMLError, match=message) as refused:
+        parse_yaml(text, "my.yaml")
+    assert "<unicode string>" not in str(refused.value)
+
+
 def test_a_long_document_is_refused_at_the_limit_and_not_at_its_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

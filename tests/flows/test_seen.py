@@ -176,6 +176,12 @@ def test_views_are_told_the_stages_the_points_and_how_each_ended(
     assert any("about to fail" in line for line in ended.facts["lines"])
     [named] = [event for event in told if event.event == "sweep-named"]
     assert named.facts["folder"] == str(result.folder)
+    kinds = [event.event for event in told]
+    recorded = kinds.index("sweep-recorded")
+    assert kinds.index("sweep-named") < recorded < kinds.index("sweep-planned")
+    assert not named.facts["is_recorded"]
+    builds = {event.event: event.facts["build"] for event in told if "build" in event.facts}
+    assert list(builds) == ["build-begun", "build-ended"] and len(set(builds.values())) == 1
     kept = {log["message"] for log in kept_records(result.sweep_id).logs}
     assert not kept & {event.text for event in told if event.event.startswith("stage-")}
 

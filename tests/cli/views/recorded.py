@@ -74,7 +74,7 @@ def begin(price: float | None = None, bound: float | None = None) -> Iterator[Ev
     yield event(0, "message", "platform at http://127.0.0.1:4570", source="session")
     yield begun(1, "preflight")
     yield ended(4.2, "preflight", 3.2)
-    yield event(4.3, "sweep-named", sweep=SWEEP, folder=f"reports/{SWEEP}")
+    yield event(4.3, "sweep-named", sweep=SWEEP, folder=f"reports/{SWEEP}", is_recorded=False)
     yield begun(4.4, "image")
     yield begun(4.5, "dataset")
     yield event(
@@ -83,6 +83,7 @@ def begin(price: float | None = None, bound: float | None = None) -> Iterator[Ev
     )  # fmt: skip
     yield ended(6.5, "dataset", 2.0)
     yield ended(16.9, "image", 12.5)
+    yield event(16.95, "sweep-recorded", sweep=SWEEP)
     points = [{"nodes": nodes, "repeat": 1, "batch": 32768} for nodes in (1, 2, 4, 8)]
     yield event(
         17, "sweep-planned", f"sweep {SWEEP}: 4 jobs", stage="sweep", sweep=SWEEP,

@@ -7,7 +7,8 @@ import json
 import logging
 import logging.config
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,18 @@ from cli.views.json_lines import JsonLines
 from cli.views.plain import BURST_LINES, PlainLines
 from cli.views.state import RunState
 from cli.views.stream import EventStream, Look, choose_view
-from tasks.events import about, stage, tell
-from tests.cli.views.recorded import SWEEP, TRACEBACK, event, failed, in_the_middle, job, line
+from tasks.events import Event, about, stage, tell
+from tests.cli.views.recorded import (
+    BEGAN,
+    SWEEP,
+    TRACEBACK,
+    begin,
+    event,
+    failed,
+    in_the_middle,
+    job,
+    line,
+)
 
 CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 
@@ -58,6 +69,20 @@ def test_lines_show_the_program_and_not_the_toolkit() -> None:
     assert "[   0.0 s] preflight preflight done after 3.2 s" in lines
     assert not [one for one in lines if "SM_HP" in one or "begins" in one]
     assert len([one for one in plain(in_the_middle(), verbose=True) if "SM_HP" in one]) == 3
+
+
+def test_a_job_that_waits_for_its_nodes_says_until_when() -> None:
+    lines = plain(in_the_middle())
+    assert f"[   0.0 s] jobs     {job(1)}: Starting, waits at most till 06:23 UTC" in lines
+    assert f"[   0.0 s] jobs     {job(1)}: Training" in lines
+    until = (BEGAN + timedelta(days=1)).timestamp()
+
+    def state(words: str) -> Event:
+        return event(1, "job-state", f"x: {words}", state=words, wait_until=until)
+
+    waiting, stopped = plain([state("Pending"), state("Stopped")])
+    assert waiting.endswith("x: Pending, waits at most till 2026-11-24 05:23 UTC")
+    assert stopped.endswith("x: Stopped"), "it was given up before it had trained"
 
 
 def test_a_failed_point_shows_its_reason_the_lines_that_matter_and_where_the_rest_is() -> None:
@@ -135,7 +160,8 @@ def test_loggers_are_the_one_stream_and_prefect_gets_none_of_what_is_told(
     of_prefect = OfPrefect()
     logging.getLogger("nodesweep").addHandler(of_prefect)
     tell("node-line", "before", source="log", job=job(2), host="algo-1", kind="toolkit", step=None)
-    tell("sweep-named", "sweep", source="flow", sweep=SWEEP, folder=str(tmp_path / SWEEP))
+    named = {"sweep": SWEEP, "folder": str(tmp_path / SWEEP), "is_recorded": False}
+    tell("sweep-named", "sweep", source="flow", **named)
     with stage("preflight"):
         logging.getLogger("nodesweep.preflight").info("notice: %s", "cheap")
     with pytest.raises(ValueError), stage("sweep"):
@@ -175,7 +201,8 @@ def test_a_run_that_goes_on_adds_to_its_log_and_one_that_can_not_says_so(
         out = io.StringIO()
         stream = EventStream(Look("plain"), out)
         stream.attach()
-        tell("sweep-named", "named", source="flow", sweep=SWEEP, folder=str(folder))
+        named = {"sweep": SWEEP, "folder": str(folder), "is_recorded": False}
+        tell("sweep-named", "named", source="flow", **named)
         # Prefect does this in the middle of a run, and it closes every handler there is
         logging.config.dictConfig({"version": 1, "disable_existing_loggers": False})
         logging.getLogger("nodesweep.flow").info("goes on")
@@ -207,15 +234,90 @@ def test_ctrl_c_says_what_is_stopped_what_is_kept_and_how_to_go_on(
         stream.say_end(KeyboardInterrupt())
         stream.detach()
     said = path.read_text().splitlines()
-    assert said[0] == (
-        "nodesweep: ending; no job runs. Ctrl-C again ends at once and leaves the jobs"
-    )
+    assert said[0] == "nodesweep: ending; no job runs. Ctrl-C again ends at once"
     assert said[1] == (
         "nodesweep: ending; stopping 1 job(s) (n4-r1-a1); 2 of 4 points are done and kept. Go on:"
         f" nodesweep run my.yaml --resume {SWEEP}. Ctrl-C again ends at once and leaves the jobs"
     )
     assert "1 job(s) (n4-r1-a1) run on, as sweep.on_cancel says" in said[2]
     assert said[3].endswith(f"go on: nodesweep run my.yaml --resume {SWEEP}")
+
+
+def pressed(path: Path, events: Iterable[Event], log_format: Any = "plain") -> list[str]:
+    """What is said where Ctrl-C is pressed twice after these events, and by a run that ends in
+    order then.
+    """
+    with path.open("w") as out:
+        stream = EventStream(Look(log_format, go_on="nodesweep run my.yaml"), out)
+        for one in events:
+            stream.state.show(one)
+        stream.announce(False)
+        stream.announce(True)
+        stream.say_end(KeyboardInterrupt())
+        stream.detach()
+    return path.read_text().splitlines()
+
+
+def test_a_sweep_that_is_not_on_record_yet_is_started_again(loggers: None, tmp_path: Path) -> None:
+    """`--resume` would not find it."""
+    preparing = [one for one, _ in zip(begin(), range(7), strict=False)]
+    building = event(5, "build-begun", "building it", stage="image", build="b:1")
+    assert pressed(tmp_path / "building", [*preparing, building]) == [
+        "nodesweep: ending; stopping the image build. Start again: nodesweep run my.yaml. Ctrl-C"
+        " again ends at once and leaves the build",
+        "nodesweep: ended at once; the image build may run on; start again: nodesweep run my.yaml",
+        "[   0.0 s] session  start again: nodesweep run my.yaml",
+    ]
+    built = event(6, "build-ended", "it has ended", stage="image", build="b:1")
+    first, second, _ = pressed(tmp_path / "built", [*preparing, building, built])
+    assert first == (
+        "nodesweep: ending; no job runs. Start again: nodesweep run my.yaml. Ctrl-C again ends at"
+        " once"
+    )
+    assert second == "nodesweep: ended at once; start again: nodesweep run my.yaml"
+
+
+def test_a_sweep_goes_on_from_its_record_on(loggers: None, tmp_path: Path) -> None:
+    """Before its first job, and where it was resumed."""
+    resumed = event(4, "sweep-named", sweep=SWEEP, folder="r", is_recorded=True)
+    for number, events in enumerate(([*begin()], [resumed])):
+        first, second, last = pressed(tmp_path / str(number), events)
+        assert f"Go on: nodesweep run my.yaml --resume {SWEEP}. Ctrl-C" in first
+        assert second.endswith(
+            f"jobs may run on: stop them with `nodesweep stop {SWEEP}`, or go on: nodesweep run"
+            f" my.yaml --resume {SWEEP}"
+        )
+        assert last.endswith(f"go on: nodesweep run my.yaml --resume {SWEEP}")
+
+
+def test_commands_in_what_is_shown_begin_as_this_one_did(
+    loggers: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a program says stays as it is."""
+    monkeypatch.setattr("sys.argv", [".venv/bin/nodesweep", "run"])
+    monkeypatch.setenv("PATH", "/nowhere")
+    out = io.StringIO()
+    stream = EventStream(Look("plain"), out)
+    stream.attach()
+    logging.getLogger("nodesweep.flow").info("`nodesweep stop %s` stops them", SWEEP)
+    more = {"host": "algo-1", "kind": "program", "step": None}
+    tell("node-line", "nodesweep run is at work", source="log", job=job(2), **more)
+    stream.detach()
+    assert f"`.venv/bin/nodesweep stop {SWEEP}` stops them" in out.getvalue()
+    assert "algo-1: nodesweep run is at work" in out.getvalue()
+    [_, at_once, _] = pressed(tmp_path / "stderr", in_the_middle())
+    assert f"`.venv/bin/nodesweep stop {SWEEP}`" in at_once
+
+
+def test_ctrl_c_and_the_second_one_are_json_lines_too(loggers: None, tmp_path: Path) -> None:
+    said = [json.loads(line) for line in pressed(tmp_path / "stderr", in_the_middle(), "json")]
+    assert [(one["event"], one["level"]) for one in said] == [
+        ("interrupted", "warning"),
+        ("ended-at-once", "warning"),
+        ("go-on", "info"),
+    ]
+    assert said[0]["text"].startswith("ending; stopping 1 job(s) (n4-r1-a1); 2 of 4 points")
+    assert said[1]["text"].startswith("ended at once; jobs may run on")
 
 
 @pytest.mark.parametrize(

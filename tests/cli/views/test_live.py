@@ -7,6 +7,7 @@ read what it wrote.
 from __future__ import annotations
 
 import io
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,7 +20,8 @@ from rich.console import Console
 
 from cli.views.live import LiveView, Screen, left_of
 from cli.views.state import RunState
-from tasks.events import Event
+from tasks.events import Event, read_event
+from tasks.image.output import BuildOutput
 from tests.cli.views.recorded import (
     BEGAN,
     begin,
@@ -156,7 +158,7 @@ def test_what_stays_is_written_above_and_the_view_takes_itself_away() -> None:
     for one in [*in_the_middle(), failed(149, 4)]:
         state.show(one)
         view.show(one)
-    view.interrupt(state.ending_words("nodesweep run my.yaml"))
+    view.interrupt(state.ending_words("nodesweep run my.yaml"), state.again_words())
     view.close()
     view.close()
     said = out.getvalue()
@@ -178,7 +180,7 @@ def test_points_that_a_sequential_sweep_decides_on_are_added_with_the_reason() -
 
 
 def test_the_processing_job_of_a_validation_is_shown_and_named_by_ctrl_c() -> None:
-    state = state_of(begin())
+    state = state_of(preparing())
     name = "bench-20261125000000-0123abcd-v1-0123abcd"
 
     def show(words: str) -> None:
@@ -190,10 +192,29 @@ def test_the_processing_job_of_a_validation_is_shown_and_named_by_ctrl_c() -> No
     assert state.stages["dataset"].note == f"Spark: {name}: Waiting for instances"
     words = state.ending_words("nodesweep run my.yaml")
     assert words.startswith(f"ending; stopping the Processing job {name}")
-    assert "--resume" not in words, "its sweep has no record yet"
+    assert words.endswith(". Start again: nodesweep run my.yaml"), "its sweep has no record yet"
+    assert state.again_words() == "Ctrl-C again ends at once and leaves the jobs"
+    assert f"the Processing job {name} may run on" in state.ended_at_once_words(None)
     show("Completed")
     assert state.stages["dataset"].note == ""
     assert "Processing job" not in state.ending_words("nodesweep run my.yaml")
+
+
+def test_what_the_image_build_fetched_stays_on_the_terminal(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    build = BuildOutput(logging.getLogger("nodesweep.image"))
+    build.add(["[FETCHED] 191.8 MB for the image", "[NOTE] no CPU wheel was found", "#7 done"])
+    out, state = io.StringIO(), RunState()
+    view = LiveView(out, state, False, time.time, Console(file=out, width=80))
+    for one in map(read_event, caplog.records):
+        state.show(one)
+        view.show(one)
+    view.close()
+    assert "image    fetched 191.8 MB for the image" in out.getvalue()
+    assert "warning: no CPU wheel was found" in out.getvalue()
+    assert "#7 done" not in out.getvalue()
 
 
 LIMITS = "efficiency 76 % (71 %–82 %) for at least 75 %, doubling ratio 1.66 (1.42–1.90) for"

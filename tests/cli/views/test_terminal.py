@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import select
 import struct
 import sys
@@ -14,7 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.views.recorded import SWEEP
+
 pytestmark = pytest.mark.slow
+SGR = re.compile(r"\x1b\[([\d;]*)m")
+COLOURS = {str(code) for ten in (30, 40, 90, 100) for code in range(ten, ten + 9)}
 REPOSITORY = Path(__file__).resolve().parents[3]
 PROGRAM = """
 import signal, sys, time
@@ -57,17 +62,43 @@ def read_until(terminal: int, words: str, seconds: float) -> str:
     return got.decode(errors="replace")
 
 
-def test_resize_and_ctrl_c_leave_a_clean_transcript() -> None:
+def start(folder: Path, **more: str) -> tuple[int, int]:
+    """The program on a terminal of its own, in that folder; its id and the terminal."""
     pid, terminal = pty.fork()
     if pid == 0:
-        os.chdir(REPOSITORY)
-        environment = {name: value for name, value in os.environ.items() if name != "CI"}
+        os.chdir(folder)
+        left_out = ("CI", "NO_COLOR", "COLORTERM", "FORCE_COLOR")
+        environment = {name: value for name, value in os.environ.items() if name not in left_out}
         environment |= {
             "TERM": "xterm-256color",
             "PYTHONPATH": str(REPOSITORY),
             "LC_ALL": "C.UTF-8",
+            **more,
         }
         os.execve(sys.executable, [sys.executable, "-c", PROGRAM], environment)
+    return pid, terminal
+
+
+@pytest.mark.parametrize(("more", "has_colours"), [({"NO_COLOR": "1"}, False), ({}, True)])
+def test_no_color_gives_no_colour_codes(
+    tmp_path: Path, more: dict[str, str], has_colours: bool
+) -> None:
+    pid, terminal = start(tmp_path, **more)
+    try:
+        resize(terminal, 100, 30)
+        drawn = read_until(terminal, "2/4 points", 60)
+        os.write(terminal, b"\x03")
+        drawn += read_until(terminal, "AFTER", 20)
+        assert os.waitpid(pid, 0)[1] == 0
+    finally:
+        os.close(terminal)
+    assert "\x1b[?25l" in drawn, "the live view is drawn all the same"
+    codes = {code for codes in SGR.findall(drawn) for code in codes.split(";")}
+    assert bool(codes & COLOURS) is has_colours, codes
+
+
+def test_resize_and_ctrl_c_leave_a_clean_transcript(tmp_path: Path) -> None:
+    pid, terminal = start(tmp_path)
     try:
         resize(terminal, 100, 30)
         drawn = read_until(terminal, "14/28", 60) + read_until(terminal, "2/4 points", 10)
@@ -86,6 +117,9 @@ def test_resize_and_ctrl_c_leave_a_clean_transcript() -> None:
         left = rest.rpartition("\x1b[2K")[2]
         assert "14/28" not in left and "▸" not in left, "the view has taken itself away"
         assert "Traceback" not in drawn + narrow + rest
+        assert (tmp_path / "reports" / SWEEP / "run.log").is_file(), (
+            "its log, and not the checkout's"
+        )
         assert os.waitpid(pid, 0)[1] == 0
     finally:
         os.close(terminal)

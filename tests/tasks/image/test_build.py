@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from configs.models import BenchmarkConfig
+from tasks.events import read_event
 from tasks.image import build as image_build
 from tasks.image import codebuild as image_codebuild
 from tasks.image import find as image
@@ -47,6 +49,7 @@ def test_image_goes_from_start_to_its_digest(
     tmp_path: Path,
     benchmark_config: BenchmarkConfig,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     codebuild, platform = (
         CodeBuild(),
@@ -65,7 +68,10 @@ def test_image_goes_from_start_to_its_digest(
     assert started == StartedBuild("b:1", uri, "token")
     assert codebuild.requests[0]["idempotencyToken"] == "token"
     digest = push(ecr, context.tag)
+    caplog.set_level(logging.DEBUG, "nodesweep.progress")
     built = wait_for_image_build.fn(platform, config, context, started)
+    ended = [read_event(record) for record in caplog.records]
+    assert [one.facts["build"] for one in ended if one.event == "build-ended"] == ["b:1"]
     assert built == Image(f"{uri}@{digest}", context.tag, built=True)
     assert find_image.fn(platform, config, context) == Image(
         f"{uri}@{digest}", context.tag, built=False

@@ -1,0 +1,98 @@
+"""What `nodesweep show` says of a sweep that isn't finished: its state, and the commands that look
+at it and go on with it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scaling import names
+
+if TYPE_CHECKING:
+    from cli.commands.sweeps import SweepFacts
+    from configs.models import BenchmarkConfig
+
+_UNKNOWN_CONFIG = "CONFIG"
+_MOST_FILES, _MOST_BYTES = 100, 1 << 20
+
+
+def how_it_goes_on(
+    facts: SweepFacts,
+    benchmark: BenchmarkConfig | None,
+    directory: Path,
+    config: Path | None,
+    output: Path | None,
+) -> list[str]:
+    """State and next commands of a sweep in that reports directory; `config` and `output` are what
+    the command was given.
+    """
+    sweep, folder = facts.sweep_id, directory / facts.sweep_id
+    is_down = _is_down(benchmark)
+    if facts.state == "incomplete":
+        done = f"{or_dash(facts.points_done)} of {or_dash(facts.points_planned)} points"
+        lines = [f"sweep {sweep} is incomplete: {done} have a completed run"]
+    elif is_down:
+        lines = [f"sweep {sweep} has no report: it ended before its report"]
+    else:
+        lines = [f"sweep {sweep} has no report yet: it is running, or ended before its report"]
+    if is_down:
+        lines.append("its platform on this machine is not running, and so is none of its jobs")
+    if (folder / names.RUN_LOG).is_file():
+        lines.append(f"its log: {folder / names.RUN_LOG}")
+    given = [] if config is None else ["--config", str(config)]
+    given += [] if output is None else ["--output", str(output)]
+    logs = shlex.join(["nodesweep", "logs", sweep, *given])
+    if not is_down:
+        lines.append(f"to watch its jobs: {logs} --follow")
+    elif any((folder / names.LOGS).glob("*.log")):
+        lines.append(f"to read its nodes' logs: {logs}")
+    run_with = config or config_here(sweep)
+    words = ["nodesweep", "run", str(run_with or _UNKNOWN_CONFIG), "--resume", sweep]
+    words += [] if output is None else ["--output", str(output)]
+    lines.append(f"to run what is missing: {shlex.join(words)}")
+    if run_with is None:
+        of = "" if benchmark is None else f" of the benchmark {benchmark.name}"
+        lines.append(
+            f"  {_UNKNOWN_CONFIG} is the file{of} that it was started with, and any --set too"
+        )
+    return lines
+
+
+def config_here(sweep: str) -> Path | None:
+    """A config that the sweep could have been started with as it is: a YAML file in this folder or
+    its configs/, or a shipped config by its name. None where there is none.
+    """
+    from configs.load import ConfigError, load_config
+    from configs.presets import config_file, preset_names
+
+    name = sweep.rsplit("-", 2)[0]
+    files = [path for folder in (".", "configs") for path in sorted(Path(folder).glob("*.yaml"))]
+    presets = [Path(preset) for preset in preset_names()]
+    for given in (*files[:_MOST_FILES], *presets):
+        try:
+            path = config_file(given)
+            if not path.is_file() or path.stat().st_size > _MOST_BYTES:
+                continue
+            if name not in path.read_text(encoding="utf-8"):
+                continue  # most are told apart without being read as a config
+            if names.sweep_matches(sweep, load_config(path)):
+                return given
+        except (ConfigError, OSError, ValueError):  # not a config, or one that is damaged
+            continue
+    return None
+
+
+def or_dash(number: int | None) -> str:
+    """The number, or a dash where it is not known."""
+    return "–" if number is None else str(number)
+
+
+def _is_down(benchmark: BenchmarkConfig | None) -> bool:
+    """Whether the sweep's platform was this machine's own, and does not run."""
+    if benchmark is None or not benchmark.platform.autostart:
+        return False
+    from cli.local_platform import own_platform
+
+    return own_platform(benchmark.platform, or_silent=True) is None

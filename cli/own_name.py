@@ -1,0 +1,46 @@
+"""How this command was started, so that the commands it tells can be typed as they are."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import sys
+from functools import lru_cache
+from pathlib import Path
+
+NAME = "nodesweep"
+COMMANDS = (
+    "run", "plan", "requests", "collect", "report", "list", "show", "open", "logs", "stop",
+    "compare", "history", "init", "config", "doctor", "local",
+)  # fmt: skip
+_TOLD = re.compile(rf"(?<![\w./-]){NAME} (?=(?:{'|'.join(COMMANDS)})\b)")
+
+
+def own_words() -> list[str]:
+    """The words that start this command: `nodesweep` where a shell finds it by that name, else the
+    path it was started by; of `python -m cli.main` that interpreter.
+    """
+    return list(_words(sys.argv[0], os.environ.get("PATH")))
+
+
+def as_typed(text: str) -> str:
+    """The text with commands that begin as this one did, in place of plain `nodesweep`."""
+    words = own_words()
+    if words == [NAME]:
+        return text
+    own = shlex.join(words)
+    return _TOLD.sub(lambda _: f"{own} ", text)
+
+
+@lru_cache(maxsize=4)
+def _words(started: str, path: str | None) -> tuple[str, ...]:
+    of = Path(started)
+    if of.parts[-2:] == ("cli", "main.py"):
+        return sys.executable, "-m", "cli.main"
+    if of.name != NAME:  # a worker's process, a test
+        return (NAME,)
+    found = shutil.which(NAME, path=path)
+    is_found = found is not None and os.path.realpath(found) == os.path.realpath(started)
+    return (NAME,) if is_found else (started,)

@@ -1,0 +1,84 @@
+"""Commands that the tool tells begin as it was started itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.inputs import command_of_run
+from cli.main import main
+from cli.own_name import COMMANDS, as_typed, own_words
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """An environment's nodesweep, as pip writes one."""
+    script = tmp_path / "venv" / "bin" / "nodesweep"
+    script.parent.mkdir(parents=True)
+    script.write_text(f"#!{sys.executable}\nfrom cli.main import main\nmain()\n")
+    script.chmod(0o755)
+    return script
+
+
+def test_every_command_is_known() -> None:
+    assert set(COMMANDS) == set(main.commands)
+
+
+def started(monkeypatch: pytest.MonkeyPatch, argument: str, path: str = "/nowhere") -> list[str]:
+    monkeypatch.setattr("sys.argv", [argument, "run"])
+    monkeypatch.setenv("PATH", path)
+    return own_words()
+
+
+def test_the_name_alone_where_a_shell_finds_it(
+    installed: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert started(monkeypatch, str(installed), str(installed.parent)) == ["nodesweep"]
+    linked = tmp_path / "bin" / "nodesweep"  # as `uv tool install` does
+    linked.parent.mkdir()
+    linked.symlink_to(installed)
+    assert started(monkeypatch, str(linked), str(linked.parent)) == ["nodesweep"]
+    another = tmp_path / "other" / "nodesweep"
+    another.parent.mkdir()
+    another.write_text("")
+    another.chmod(0o755)
+    assert started(monkeypatch, str(installed), str(another.parent)) == [str(installed)]
+
+
+def test_its_path_where_none_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert started(monkeypatch, ".venv/bin/nodesweep") == [".venv/bin/nodesweep"]
+    go_on = command_of_run(Path("my.yaml"), (), None)
+    assert go_on == ".venv/bin/nodesweep run my.yaml"
+    told = f"`nodesweep stop X`, or {go_on}; see nodesweep-stack.yaml, nodesweep is at work"
+    assert as_typed(told) == told.replace("`nodesweep", "`.venv/bin/nodesweep")
+
+
+def test_a_module_is_started_by_its_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = str(REPOSITORY / "cli" / "main.py")
+    assert started(monkeypatch, module) == [sys.executable, "-m", "cli.main"]
+    assert started(monkeypatch, "/usr/bin/pytest") == ["nodesweep"], "a flow in a worker"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("list",), "start one: {} run CONFIG"),
+        (("run", "absent.yaml"), "those there are: {} config presets"),
+        (("report", "latest"), "start one with `{} run CONFIG`"),
+    ],
+)
+def test_what_is_told_can_be_typed(installed: Path, arguments: tuple[str, ...], told: str) -> None:
+    done = subprocess.run(
+        [os.path.join(".", "bin", "nodesweep"), *arguments],
+        cwd=installed.parents[1],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+    )
+    assert told.format("./bin/nodesweep") in done.stdout + done.stderr

@@ -1,0 +1,53 @@
+"""`nodesweep run --log-format json`: what the command itself says on stderr is JSON, too."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from cli.main import main
+from configs.load import load_config
+from scaling import names
+
+LOCAL = str(Path(__file__).resolve().parents[3] / "configs" / "local.yaml")
+JSON_FIELDS = {"time", "stage", "event", "level", "source", "job", "nodes", "text"}
+
+
+def json_lines_of(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
+    """What a run with --log-format json says on stderr; every line of it is an object."""
+    result = CliRunner().invoke(main, ("run", *arguments, "--log-format", "json"))
+    lines = [json.loads(line) for line in result.stderr.splitlines()]
+    assert all(set(line) >= JSON_FIELDS for line in lines)
+    return result.exit_code, lines
+
+
+def test_json_lines_end_with_the_error_of_the_command(tmp_path: Path) -> None:
+    code, [last] = json_lines_of("absent.yaml")
+    assert (code, last["event"], last["level"], last["exit_code"]) == (2, "failed", "error", 2)
+    assert last["text"].startswith("absent.yaml: no such file")
+    code, [last] = json_lines_of(LOCAL, "--resume", "nothing", "--output", str(tmp_path))
+    assert (code, last["event"], last["exit_code"]) == (2, "failed", 2)
+    assert "'nothing' is not a sweep id" in last["text"]
+
+
+def test_json_lines_say_what_latest_is_and_that_the_run_was_interrupted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cli.session.flow_session", interrupt)
+    benchmark = load_config(Path(LOCAL))
+    sweep = names.sweep_id(benchmark, datetime(2026, 1, 6, tzinfo=UTC))
+    (tmp_path / sweep).mkdir()
+    (tmp_path / sweep / names.SWEEP_RECORD).write_text("{}")
+    given = ("--resume", "latest", "--output", str(tmp_path))
+    code, [meant, last] = json_lines_of(LOCAL, *given)
+    assert (meant["event"], meant["text"]) == ("sweep-meant", f"latest is sweep {sweep}")
+    assert (meant["typed"], meant["sweep"]) == ("latest", sweep)
+    assert (code, last["event"], last["text"]) == (1, "failed", "interrupted")
