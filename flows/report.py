@@ -59,11 +59,11 @@ def make_report(
         sweep, config, plan, outcomes, prices, provenance, datetime.now(UTC)
     )
     kept = (Path(config.report.directory) / sweep / names.LOGS).glob("*.log")
-    files = render_files(report, [path.name for path in kept])
+    logs = [names.log_link(path.name) for path in kept]
+    files = render_files(report, logs)
     for instance_type, own in by_type.items():
-        files |= {
-            names.of_type(instance_type, name): body for name, body in render_files(own).items()
-        }
+        own_files = render_files(own, [names.from_type(link) for link in logs])
+        files |= {names.of_type(instance_type, name): body for name, body in own_files.items()}
     keys = {
         names.report_key(config.platform.prefix, sweep, name): body for name, body in files.items()
     }

@@ -303,6 +303,16 @@ def of_type(instance_type: str, file_name: str) -> str:
     return f"{instance_type}/{file_name}"
 
 
+def from_type(file_name: str) -> str:
+    """Where one instance type's own report finds a file of the sweep's."""
+    return f"../{file_name}"
+
+
+def log_link(file_name: str) -> str:
+    """Where a sweep's report finds a file that log_file() names."""
+    return f"{LOGS}/{file_name}"
+
+
 def plot_name(kind: PlotKind, extension: str) -> str:
     """`speedup.svg`; the extension comes without its dot."""
     return f"{kind}.{extension}"

@@ -30,7 +30,8 @@ given up |
 | point-ended | `status`, `train_seconds`, `is_projected`, `billable_seconds`, \
 `submit_to_end_seconds`, `steps`, `reason`, `lines`: the last that matter; of a probe that ended \
 early `whole_run_seconds` and `whole_run_steps`: its job's and its training's, had it been whole |
-| progress | `what`, `done`, `of`, `unit`: how far a long step is |
+| progress | `what`: a long step, which its text says how far it is; `done`, `of` and `unit` where \
+that can be counted |
 | build-begun, build-ended | `build`: an image build's id |
 | build-line | a line of an image build |
 | image-fetched | what a build has fetched over the network, or found at hand |

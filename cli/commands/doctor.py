@@ -5,6 +5,7 @@ Every check has a deadline and changes nothing.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -32,6 +33,7 @@ CHECK_SECONDS = 10.0
 _CALL_SECONDS = 5.0
 _ANSWER_SECONDS = 2.0
 _LOCAL_PACKAGES = ("docker", "moto", "werkzeug")
+_LEAST_JAVA, _INSTALL_JAVA = 17, "apt-get install openjdk-17-jre-headless"
 _NEEDED_BYTES, _ENOUGH_BYTES = 2 * 2**30, 10 * 2**30
 
 State = Literal["ok", "warning", "missing"]
@@ -60,7 +62,7 @@ def examine(config: BenchmarkConfig, seconds: float = CHECK_SECONDS) -> list[tup
     }
     if config.platform.autostart:
         checks |= {"local platform": check_packages, "control groups": check_control_groups}
-        checks |= {"containers": check_containers}
+        checks |= {"containers": check_containers, "Java": check_java}
     if config.platform.endpoint_url is not None:
         checks |= {"port": check_port}
     else:
@@ -155,6 +157,35 @@ def check_containers(config: BenchmarkConfig) -> Finding:
                 )
             return Finding("ok", f"{program}; it is tried when the platform starts")
     return Finding("warning", "neither podman nor docker", "nothing; nodes are processes then")
+
+
+def check_java(config: BenchmarkConfig) -> Finding:
+    """Spark runs on it, where emulated nodes validate the dataset; nothing else here does."""
+    validation = config.dataset.validation if config.dataset is not None else None
+    wants_spark = validation is not None and validation.engine == "spark"
+    found = _java()
+    if found.state == "ok" or wants_spark:
+        return found
+    text = f"{found.text}; only dataset.validation.engine: spark needs it here"
+    return Finding("ok", text, f"nothing; before you try Spark: {_INSTALL_JAVA}")
+
+
+def _java() -> Finding:
+    """The Java that a job of Spark would find, and whether it is new enough."""
+    program = shutil.which("java")
+    if program is None:
+        return Finding("warning", "no java", _INSTALL_JAVA)
+    asked = subprocess.run(
+        [program, "-version"], capture_output=True, text=True, timeout=_CALL_SECONDS, check=False
+    )
+    said = asked.stderr or asked.stdout
+    version = re.search(r'version "(\d+)[^"]*"', said)
+    if asked.returncode != 0 or version is None:
+        return Finding("warning", f"{program} does not say its version", _INSTALL_JAVA)
+    if int(version[1]) < _LEAST_JAVA:
+        text = f"{program} has {version[0]}; Spark needs {_LEAST_JAVA} or newer"
+        return Finding("warning", text, _INSTALL_JAVA)
+    return Finding("ok", f"{program}, {version[0]}")
 
 
 def check_port(config: BenchmarkConfig) -> Finding:

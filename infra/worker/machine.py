@@ -28,9 +28,12 @@ from infra.worker.deployments import (
     deploy,
     wait_for_server,
 )
+from infra.worker.ports import is_taken, listens
 from infra.worker.server import CLIENT_AUTH, SERVER_AUTH
 
 HOST = "127.0.0.1"
+_LOWEST_PID = 2
+"""To a signal 0 and -1 mean many processes, and 1 is the one that all others end with."""
 _STOP_SECONDS = 45.0  # a worker gives a running flow 30 s to end
 _PLATFORM_STOP_SECONDS = 200.0
 
@@ -102,6 +105,7 @@ def up(machine: Machine) -> None:
             _stop(machine, name)
         # mode 600
         write_atomically(machine.auth_file, f"nodesweep:{secrets.token_urlsafe(32)}\n".encode())
+    _refuse_taken_port(machine)
     _platform(machine, "start", SERVER_START_SECONDS)
     server = ("infra.worker", "server", "--host", HOST, "--port", str(machine.port))
     password = machine.environment[CLIENT_AUTH]
@@ -130,6 +134,23 @@ def down(machine: Machine) -> None:
 def status(machine: Machine) -> dict[str, bool]:
     """Which of the processes run."""
     return {name: _pid(machine, name) is not None for name in ("server", "worker")}
+
+
+def _refuse_taken_port(machine: Machine) -> None:
+    """Our server takes seconds before it finds out, and meanwhile the other program answers."""
+    if _pid(machine, "server") is not None:
+        return
+    try:
+        taken = is_taken(HOST, machine.port)
+    except OSError as error:
+        raise MachineError(
+            f"port {machine.port} can't be had ({error.strerror}); take another: make up PORT=4300"
+        ) from None
+    if taken:
+        raise MachineError(
+            f"port {machine.port} is in use by another program; nothing was started. End that one,"
+            f" or take another port: make up PORT={machine.port + 100}"
+        )
 
 
 def _start(
@@ -166,6 +187,13 @@ def _without_database(environment: Mapping[str, str]) -> dict[str, str]:
 def _deploy(machine: Machine) -> None:
     try:
         wait_for_server(machine.api_url, lambda: _pid(machine, "server") is not None)
+        pid = _pid(machine, "server")
+        if pid is None or not listens(pid, machine.port):
+            raise DeployError(
+                f"another program answers at {machine.api_url}, and was told nothing; the server of"
+                f" {machine.folder} {'has ended' if pid is None else 'is on another port'}."
+                " make down ends it, make up PORT=… starts it on another port"
+            )
         deploy(machine.environment)
     except DeployError as error:
         raise MachineError(f"{error}\nThe server's log: {machine.folder / 'server.log'}") from None
@@ -190,26 +218,46 @@ def _platform(machine: Machine, verb: str, seconds: float) -> None:
 
 
 def _pid(machine: Machine, name: str) -> int | None:
-    """The process of that name, if it still runs;
-    a number that was given to another process does not count.
+    """The process of that name, if it still runs."""
+    started = _started(machine, name)
+    return started[0] if started is not None and _is_ours(*started) else None
+
+
+def _started(machine: Machine, name: str) -> tuple[int, int] | None:
+    """Number and start time of the process that `_start` started last, whether it still runs or
+    not; None where it started none.
     """
     try:
         record = json.loads((machine.folder / f"{name}.json").read_text())
-        pid, began = int(record["pid"]), record["start_ticks"]
+        return int(record["pid"]), int(record["start_ticks"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return pid if began is not None and start_ticks(pid) == began else None
+
+
+def _is_ours(pid: int, began: int) -> bool:
+    """Whether that is a live process that `_start` started: its number may have been given to
+    another since, and ours leads a session of its own.
+    """
+    if pid < _LOWEST_PID or start_ticks(pid) != began:
+        return False
+    try:
+        return os.getsid(pid) == pid
+    except ProcessLookupError:
+        return False
 
 
 def _stop(machine: Machine, name: str) -> None:
-    """SIGTERM, and SIGKILL to the whole group after the grace."""
-    pid = _pid(machine, name)
-    if pid is None:
+    """SIGTERM, and SIGKILL to the whole group after the grace; nothing to a process that is not
+    ours.
+    """
+    started = _started(machine, name)
+    if started is None or not _is_ours(*started):
         return
+    pid, _ = started
     os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + _STOP_SECONDS
-    while _pid(machine, name) is not None and time.monotonic() < deadline:
+    while _is_ours(*started) and time.monotonic() < deadline:
         time.sleep(0.2)
-    if _pid(machine, name) is not None:
+    if _is_ours(*started):
         os.killpg(pid, signal.SIGKILL)
     (machine.folder / f"{name}.json").unlink(missing_ok=True)

@@ -69,8 +69,8 @@ _UNIT_SPACE = re.compile(r"(?<=\d) (?=%|(?:ms|s|min|h)\b)")
 
 
 def render_files(report: ScalingReport, logs: Collection[str] = ()) -> dict[str, bytes]:
-    """Every file of a report by its name; no plots where nothing completed. `logs` are the files
-    kept in the folder logs/ beside it, which the page links to.
+    """Every file of a report by its name; no plots where nothing completed. `logs` are the links of
+    its page to the logs that are kept, as names.log_link() makes them.
     """
     with drawing_style():
         drawings = draw_plots(report)

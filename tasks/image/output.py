@@ -1,5 +1,5 @@
 """What a build says while it runs: its new lines in the run's log, a few at a time, the instruction
-that it is at, and the last lines for an error.
+or phase that it is at with what it downloads there, and the last lines for an error.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ import collections
 import logging
 import re
 from collections.abc import Iterable
+from typing import Any
+from urllib.parse import unquote
 
 from scaling.secrets import LogHider
 from tasks.events import about, tell
@@ -17,6 +19,16 @@ MAX_LINES_AT_ONCE = 10
 # "#7 [3/5] RUN …" or "#7 [stage 3/5] RUN …" (BuildKit), "Step 3/5 : RUN …", podman's "STEP 3/5: …".
 _INSTRUCTION = re.compile(
     r"(?:#\d+ \[[^\]]{0,80}?|step )(?P<done>\d+)/(?P<of>\d+)(?:\]| ?:) (?P<said>.+)", re.IGNORECASE
+)
+# What a build of the local platform is at: "[MAKE virtual environment]", "[COPY] 12 files".
+_PHASE = re.compile(
+    r"\[(?P<verb>READ|REUSE|COPY|MAKE|DOWNLOAD|INSTALL|DONE)(?P<what>[^\]]{0,80})\](?P<more> .+)?"
+)
+# pip: "Downloading …/torch-2.13.0%2Bcpu-….whl (191.8 MB)", uv: "Downloading numpy (16.0MiB)",
+# of BuildKit after "#7 2.345 ".
+_DOWNLOAD = re.compile(
+    r"(?:#\d+ [\d.]+ )?\s*Downloading (?:\S*/)?(?P<file>[^/\s]+)"
+    r" \((?P<number>[\d.]+) ?(?P<unit>\w+)\)"
 )
 # What the local platform wants people to read, of all that its builds say.
 _TOLD = re.compile(r"\[(?P<kind>FETCHED|NOTE)\] (?P<text>.+)")
@@ -29,6 +41,8 @@ class BuildOutput:
         self._logger = logger
         self._hider = LogHider()
         self._last: collections.deque[str] = collections.deque(maxlen=LAST_LINES)
+        self._counted: dict[str, Any] = {}
+        """Which instruction it is at of how many, where it has any."""
 
     def add(self, lines: Iterable[str]) -> None:
         """Log what is new since the last call: the last few lines, and how many were left out."""
@@ -47,15 +61,34 @@ class BuildOutput:
                 self._logger.warning("%s", text, extra=about("message", stage="image"))
             else:
                 self._logger.info("fetched %s", text, extra=about("image-fetched", stage="image"))
-        begun = [found for found in map(_INSTRUCTION.match, new) if found]
-        if begun:
-            done, of, said = begun[-1].group("done", "of", "said")
-            tell(
-                "progress", f"instruction {done} of {of}: {said}",
-                source="image", stage="image",
-                what="image build", done=int(done), of=int(of), unit="instructions",
-            )  # fmt: skip
+        self._tell_place(new)
+
+    def _tell_place(self, new: Iterable[str]) -> None:
+        """Tell what the build is at by the last of the new lines that says so."""
+        at = ""
+        for line in new:
+            if found := _INSTRUCTION.match(line):
+                done, of, at = found.group("done", "of", "said")
+                self._counted = {"done": int(done), "of": int(of), "unit": "instructions"}
+            elif found := _PHASE.fullmatch(line):
+                verb, what, more = found.group("verb", "what", "more")
+                at, self._counted = f"{verb.lower()}{what}{more or ''}", {}
+            elif (found := _DOWNLOAD.match(line)) and not found["file"].endswith(".metadata"):
+                at = f"downloading {_package(found['file'])} ({found['number']} {found['unit']})"
+        if not at:
+            return
+        if self._counted:
+            at = f"instruction {self._counted['done']} of {self._counted['of']}: {at}"
+        tell(
+            "progress", at, source="image", stage="image", what="image build", **self._counted,
+        )  # fmt: skip
 
     def tail(self) -> str:
         """The last lines, indented and each after a line break; empty where nothing was said."""
         return "".join(f"\n    {line}" for line in self._last)
+
+
+def _package(file: str) -> str:
+    """torch 2.13.0+cpu of a wheel's long name, else the file's."""
+    name = unquote(file)
+    return " ".join(name.split("-")[:2]) if name.endswith(".whl") else name

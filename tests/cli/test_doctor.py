@@ -16,6 +16,7 @@ from cli.commands import doctor
 from cli.commands.doctor import Finding, examine
 from cli.main import main
 from configs.models import BenchmarkConfig
+from configs.validation import ValidationConfig
 
 Usage = namedtuple("Usage", "total used free")
 CONFIG = doctor.read_config(Path("local"))
@@ -92,8 +93,8 @@ def test_each_config_gets_the_checks_it_needs(
 ) -> None:
     for name in [name for name in vars(doctor) if name.startswith("check_")]:
         monkeypatch.setattr(doctor, name, lambda config: Finding("ok", "seen"))
-    here = ["Python", "folders", "disk", "local platform", "control groups", "containers", "port"]
-    assert [name for name, _ in examine(local())] == here
+    here = ["Python", "folders", "disk", "local platform", "control groups", "containers", "Java"]
+    assert [name for name, _ in examine(local())] == [*here, "port"]
     on_aws = make_config(platform={"endpoint_url": None, "credentials": "chain"})
     assert [name for name, _ in examine(on_aws)] == [*here[:3], "credentials", "quotas"]
 
@@ -173,6 +174,50 @@ def test_without_a_container_program_nodes_are_processes(
     monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
     monkeypatch.setattr("os.geteuid", lambda: 0)
     assert doctor.check_containers(local()).text.startswith("/bin/podman")
+
+
+@pytest.fixture
+def spark(local: Callable[..., BenchmarkConfig]) -> BenchmarkConfig:
+    """The shipped config, with its dataset validated by Spark."""
+    validation = ValidationConfig(engine="spark")
+    dataset = CONFIG.dataset.model_copy(update={"validation": validation})
+    return local().model_copy(update={"dataset": dataset})
+
+
+@pytest.mark.parametrize(
+    ("says", "state", "text"),
+    [
+        (None, "warning", "no java"),
+        ('openjdk version "17.0.17" 2025-10-21', "ok", '{java}, version "17.0.17"'),
+        ('openjdk version "25" 2025-09-16', "ok", '{java}, version "25"'),
+        (
+            'java version "1.8.0_452"',
+            "warning",
+            '{java} has version "1.8.0_452"; Spark needs 17 or newer',
+        ),
+        ("no JVM was found", "warning", "{java} does not say its version"),
+    ],
+)
+def test_java_is_wanted_by_spark_alone(
+    says: str | None,
+    state: str,
+    text: str,
+    spark: BenchmarkConfig,
+    empty_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    java = empty_folder / "java"
+    if says is not None:
+        java.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
+        java.chmod(0o755)
+    monkeypatch.setenv("PATH", str(empty_folder))
+    wanted = doctor.check_java(spark)
+    assert (wanted.state, wanted.text) == (state, text.format(java=java))
+    assert ("openjdk-17-jre-headless" in wanted.remedy) == (state == "warning")
+    idle = doctor.check_java(CONFIG)
+    assert idle.state == "ok" and idle.text.startswith(wanted.text)
+    assert idle.remedy.startswith("nothing") == (state == "warning")
+    assert ("only dataset.validation.engine: spark" in idle.text) == (state == "warning")
 
 
 def test_whose_port_it_is(

@@ -95,6 +95,44 @@ def test_a_build_tells_the_instruction_it_is_at(
     assert [event.facts["done"] for event in told] == ([] if done is None else [done])
 
 
+def test_a_build_of_the_local_platform_tells_its_phases_and_downloads(told: list[Event]) -> None:
+    """Lines as the platform's process engine wrote them, in looks of the log."""
+    output = BuildOutput(logging.getLogger("nodesweep.image"))
+    looks = {
+        "make virtual environment": [
+            "[READ Dockerfile] FROM x: 3 files",
+            "[MAKE virtual environment]",
+        ],
+        "downloading torch 2.13.0+cpu (191.8 MB)": [
+            "[DOWNLOAD torch without CUDA]",
+            "Collecting torch==2.13.0+cpu",
+            "  Downloading http://index/torch-2.13.0%2Bcpu-cp311-none-any.whl (191.8 MB)",
+            "  Downloading http://index/torch-2.13.0%2Bcpu-cp311-none-any.whl.metadata (3 kB)",
+        ],
+        "install torch": ["[INSTALL torch]", "Processing /images/torch.whl"],
+        "downloading numpy (16.0 MiB)": [
+            "[INSTALL requirements with uv]",
+            "Downloading numpy (16.0MiB)",
+            " Downloaded numpy",
+        ],
+        "copy 12 files": ["[COPY] 12 files"],
+    }
+    for lines in looks.values():
+        output.add(lines)
+        output.add(["[INFO] of a program", "Installing collected packages"])
+    assert [event.text for event in told] == list(looks)
+    assert {event.stage for event in told} == {"image"}
+    assert all(event.facts == {"what": "image build"} for event in told)
+
+
+def test_a_download_in_a_containers_build_is_told_with_its_instruction(told: list[Event]) -> None:
+    output = BuildOutput(logging.getLogger("nodesweep.image"))
+    output.add(["#7 [3/5] RUN pip install torch"])
+    output.add(["#7 2.345   Downloading torch-2.13.0-cp311-none-any.whl (191.8 MB)"])
+    words = "instruction 3 of 5: downloading torch 2.13.0 (191.8 MB)"
+    assert (told[-1].text, told[-1].facts["done"], told[-1].facts["of"]) == (words, 3, 5)
+
+
 def test_every_line_of_a_node_is_told_and_a_few_go_to_prefect(
     told: list[Event], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,8 @@ _UTILISATION = (
     "throttled",
     "run_queue_delay",
 )
+_Run = tuple[str, int, int, int]
+"""(letter of its instance type, nodes, repeat, attempt)."""
 _CONSOLES = {"cn-": "console.amazonaws.cn", "us-gov-": "console.amazonaws-us-gov.com"}
 
 
@@ -46,8 +48,8 @@ def attempts_table(
 ) -> TextTable:
     """One row per attempt, the first MAX_ATTEMPTS_SHOWN of them, a group per node count.
 
-    `logs` are the names of the files that are kept in the folder logs/ beside the report; a row
-    links to its own. Without `has_consoles` no job links to the console of its account.
+    `logs` are links to the log files that are kept, as names.log_link() makes them; a row has its
+    own. Without `has_consoles` no job links to the console of its account.
     """
     shown = list(enumerate(report.points[:MAX_ATTEMPTS_SHOWN], start=1))
     groups = [
@@ -86,29 +88,31 @@ def console_url(report: ScalingReport, point: Point) -> str | None:
     return f"https://{host}/sagemaker/home?region={quote(region)}#/jobs/{job_name}"
 
 
-def _logs_by_run(logs: Collection[str]) -> dict[tuple[int, int, int], dict[str, str]]:
-    """{(nodes, repeat, attempt): {host: file}}, hosts in the order of their numbers."""
-    found: dict[tuple[int, int, int], dict[str, str]] = {}
-    for file in sorted(logs, key=lambda name: (len(name), name)):
+def _logs_by_run(logs: Collection[str]) -> dict[_Run, dict[str, str]]:
+    """{run: {host: link}}, hosts in the order of their numbers."""
+    found: dict[_Run, dict[str, str]] = {}
+    for link in sorted(logs, key=lambda link: (len(link), link)):
+        file = link.rpartition("/")[2]
         if (parsed := names.parse_log_file(file)) is not None:
             run, host = parsed
-            found.setdefault(run, {})[host] = file
+            found.setdefault((names.letter_of_log_file(file), *run), {})[host] = link
     return found
 
 
-def _log(kept: dict[tuple[int, int, int], dict[str, str]], point: Point) -> Cell:
+def _log(kept: dict[_Run, dict[str, str]], point: Point) -> Cell:
     """A link to the log of the node that failed first, else of the first node."""
-    files = kept.get((point.nodes, point.repeat, point.attempt), {})
+    run = names.letter_of_job(point.job_name), point.nodes, point.repeat, point.attempt
+    files = kept.get(run, {})
     if not files:
         return Cell(UNKNOWN)
     host = point.failed_host if point.failed_host in files else next(iter(files))
     others = f"and {counted(len(files) - 1, 'other node')}" if len(files) > 1 else ""
-    return Cell(str(host), others, f"{names.LOGS}/{files[str(host)]}")
+    return Cell(str(host), others, files[str(host)])
 
 
 def _attempt_columns(
     report: ScalingReport,
-    kept: dict[tuple[int, int, int], dict[str, str]],
+    kept: dict[_Run, dict[str, str]],
     has_consoles: bool,
 ) -> list[Column[tuple[int, Point]]]:
     metric_heading, metric_cell = metric_column([point.final_metric for point in report.points])

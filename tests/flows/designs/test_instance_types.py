@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ from tests.flows.simulated_sweep import measure
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]
 SMALL, MEDIUM = "ml.local.small", "ml.local.medium"
+LETTERS = {SMALL: "a", MEDIUM: "b"}
 TYPES = {"instance_types": [SMALL, MEDIUM], "node_counts": [1, 2], "max_parallel_jobs": 4}
 MODEL = {"noise_sigma": 0.0, "serial_share": 0.0, "gradient_bytes": 1e6}
 OUT_OF_MEMORY = "AlgorithmError: RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"
@@ -77,6 +79,10 @@ def test_every_type_at_every_count_and_one_report(
     for name in (SMALL, MEDIUM):
         own = json.loads((folder / name / "report.json").read_text())
         assert own["platform"]["instance_type"] == name and len(own["points"]) == 2
+        page = (folder / name / "report.html").read_text()
+        kept = [folder / name / link for link in re.findall(r'href="(\.\./logs/[^"]+)"', page)]
+        assert [names.letter_of_log_file(file.name) for file in kept] == [LETTERS[name]] * 2
+        assert all(file.is_file() for file in kept)
 
 
 def test_what_does_not_fit_in_memory_fails_alone(

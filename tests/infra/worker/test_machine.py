@@ -1,17 +1,27 @@
-"""`make up`: what it does to a machine that an earlier version started, without starting
-anything.
+"""`make up`: what it does to a machine that an earlier version started, and where another program
+has its port. No server is started.
 """
 
 from __future__ import annotations
 
+import json
+import socket
 import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from flows.stages.form import LOCAL_PLATFORM, config_of_run
+from infra.local.process_identity import start_ticks
 from infra.worker import machine as machines
-from infra.worker.machine import Machine, up
+from infra.worker.machine import HOST, Machine, MachineError, up
+from infra.worker.ports import is_taken, listens
+from tests.production.world import free_port
 
 
 @pytest.fixture
@@ -31,10 +41,11 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_processes_that_know_no_password_are_stopped_once(tmp_path: Path, steps: list[str]) -> None:
     starts = ["start platform", "start server", "deploy", "start worker"]
-    up(Machine(tmp_path))
+    machine = Machine(tmp_path, free_port())
+    up(machine)
     assert steps == ["stop worker", "stop server", *starts]
     steps.clear()
-    up(Machine(tmp_path))
+    up(machine)
     assert steps == starts
 
 
@@ -88,3 +99,141 @@ def test_make_up_hands_its_ports_on() -> None:
     command = ["make", "--dry-run", "up", "PORT=4300", "PLATFORM_PORT=4670"]
     said = subprocess.run(command, cwd=machines.REPOSITORY, capture_output=True, text=True)
     assert "-m infra.worker up --port 4300 --platform-port 4670" in said.stdout
+
+
+@pytest.fixture
+def stranger() -> Iterator[ThreadingHTTPServer]:
+    """Another program, which answers whatever it is asked with 200 and keeps the paths."""
+    asked: list[str] = []
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *arguments: object) -> None: ...
+
+    with ThreadingHTTPServer((HOST, 0), Answer) as server:
+        server.asked = asked  # type: ignore[attr-defined]
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """A process like those that `up` starts: it leads a session of its own."""
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as process:
+        yield process
+        process.kill()
+
+
+def record(machine: Machine, name: str, process: subprocess.Popen[bytes], ticks: int = 0) -> Path:
+    """Write down, as `up` does, that it started this process, so many ticks later than it did."""
+    began = start_ticks(process.pid)
+    assert began is not None
+    file = machine.folder / f"{name}.json"
+    file.write_text(json.dumps({"pid": process.pid, "start_ticks": began + ticks}))
+    return file
+
+
+def test_another_programs_port_is_refused_before_anything_starts(
+    tmp_path: Path, steps: list[str], stranger: ThreadingHTTPServer
+) -> None:
+    machine = Machine(tmp_path, stranger.server_port)
+    for _ in range(2):
+        with pytest.raises(MachineError, match=rf"port {machine.port} is in use .*make up PORT="):
+            up(machine)
+    assert steps == ["stop worker", "stop server"], "of an earlier version, the first time"
+    assert stranger.asked == []  # type: ignore[attr-defined]
+
+
+def test_a_server_of_ours_keeps_its_port(
+    tmp_path: Path, steps: list[str], sleeper: subprocess.Popen[bytes]
+) -> None:
+    with socket.socket() as ours:
+        ours.bind((HOST, 0))
+        ours.listen()
+        machine = Machine(tmp_path, ours.getsockname()[1])
+        machine.auth_file.write_text("a:b")
+        record(machine, "server", sleeper)
+        up(machine)
+    assert steps == ["start platform", "start server", "deploy", "start worker"]
+
+
+def test_another_program_that_answers_is_told_nothing(
+    tmp_path: Path,
+    stranger: ThreadingHTTPServer,
+    sleeper: subprocess.Popen[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It came between the look at the port and the server, or another port was asked for while the
+    server runs.
+    """
+    told: list[object] = []
+    monkeypatch.setattr(machines, "deploy", told.append)
+    machine = Machine(tmp_path, stranger.server_port)
+    machine.auth_file.write_text("a:b")
+    record(machine, "server", sleeper)
+    with pytest.raises(MachineError, match=f"another program answers at {machine.api_url}"):
+        machines._deploy(machine)
+    assert told == [] and stranger.asked == ["/api/health"]  # type: ignore[attr-defined]
+
+
+def test_our_own_answer_is_told_the_deployments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[object] = []
+    monkeypatch.setattr(machines, "deploy", told.append)
+    machine = Machine(tmp_path, free_port())
+    machine.auth_file.write_text("a:b")
+    (tmp_path / "api").mkdir()
+    (tmp_path / "api" / "health").write_text("true")
+    serve = ["-m", "http.server", "--bind", HOST, "--directory", str(tmp_path)]
+    with subprocess.Popen(
+        [sys.executable, *serve, str(machine.port)],
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        try:
+            record(machine, "server", process)
+            machines._deploy(machine)
+            assert len(told) == 1 and listens(process.pid, machine.port)
+        finally:
+            process.kill()
+    assert not listens(process.pid, machine.port) and not is_taken(HOST, machine.port)
+
+
+def test_our_process_is_ended(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
+    machine = Machine(tmp_path)
+    file = record(machine, "worker", sleeper)
+    machines._stop(machine, "worker")
+    assert sleeper.wait(10) < 0 and not file.exists()
+
+
+def test_a_process_that_is_not_ours_gets_no_signal(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that got the number of ours later, one of our own session, one of the lowest numbers."""
+    machine = Machine(tmp_path)
+    record(machine, "worker", sleeper, ticks=1)
+    machines._stop(machine, "worker")
+    assert machines.status(machine) == {"server": False, "worker": False}
+    with subprocess.Popen(["sleep", "60"]) as beside:
+        record(machine, "worker", beside)
+        machines._stop(machine, "worker")
+        with suppress(subprocess.TimeoutExpired):
+            beside.wait(0.2)
+        was_spared = beside.returncode is None
+        beside.kill()
+    assert was_spared
+    record(machine, "worker", sleeper)
+    assert machines.status(machine)["worker"] and machines._LOWEST_PID == 2
+    monkeypatch.setattr(machines, "_LOWEST_PID", sleeper.pid + 1)
+    machines._stop(machine, "worker")
+    with pytest.raises(subprocess.TimeoutExpired):
+        sleeper.wait(0.2)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 
 import pytest
 from rich.console import Console
 
+from scaling import names
 from scaling.design.of_sweep import points_done
 from scaling.instances.report import analyse_sweep
 from scaling.report.failures import failure_lines
@@ -196,6 +198,33 @@ def test_the_page_and_the_markdown_have_every_arm(types_config, types_report):
     assert text.count("\n| ml.m5.xlarge |") == 3
     files = render_files(report)
     assert {"types.svg", "frontier.svg", "frontier.png"} <= files.keys()
+
+
+def test_each_types_runs_link_to_their_own_logs(types_config, types_report):
+    """The sweep's report has those of the recommended type, here the second; each type's own lies
+    a folder below.
+    """
+    report, by_type = types_report(types_config({"deadline_seconds": 800}), all_runs(1))
+    logs = [
+        names.log_link(names.log_file(point.job_name, "algo-1"))
+        for own in by_type.values()
+        for point in own.points
+    ]
+    assert len(set(logs)) == 6
+    below = [names.from_type(link) for link in logs]
+    assert log_links(report, logs) == [
+        f"logs/n{nodes}b-r1-a1-abcd_algo-1.log" for nodes in (1, 2, 4)
+    ]
+    for name, letter in ((CHEAP, "a"), (FAST, "b")):
+        assert log_links(by_type[name], below) == [
+            f"../logs/n{nodes}{letter}-r1-a1-abcd_algo-1.log" for nodes in (1, 2, 4)
+        ]
+
+
+def log_links(report, logs):
+    """Where the page's rows of runs link to, of the kept logs."""
+    page = render_files(report, logs)["report.html"].decode()
+    return re.findall(r'href="((?:\.\./)?logs/[^"]+)"', page)
 
 
 def test_no_choice_and_no_price_have_a_page(types_config, types_report):

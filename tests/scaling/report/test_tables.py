@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from scaling import names
 from scaling.analysis.cost import Price
 from scaling.analysis.intervals import Interval
 from scaling.fits.fit import fit_laws
@@ -277,7 +278,8 @@ def test_a_run_links_to_its_kept_log(make_outcomes, make_outcome, make_report):
     outcomes = [*make_outcomes({1: 40.0, 2: 20.0}), make_outcome(4, reason="boom")]
     report = make_report(outcomes)
     assert "log" not in [column.heading for column in attempts_table(report).columns]
-    logs = ["n2-r1-a1-ab12_algo-2.log", "n2-r1-a1-ab12_algo-1.log", "of-another.log"]
+    files = ["n2-r1-a1-ab12_algo-2.log", "n2-r1-a1-ab12_algo-1.log", "of-another.log"]
+    logs = [names.log_link(file) for file in files]
     table = attempts_table(report, logs)
     place = [column.heading for column in table.columns].index("log")
     one, two, _ = (row.cells[place] for row in table.rows)
