@@ -108,8 +108,9 @@ def values_of_presets() -> dict[str, dict[str, str]]:
             values = (_at(raw, place.split(".")) for place in places)
             default = DEFAULT_REPEATS if field == "repeats" else "none"
             value = next((value for value in values if value is not None), default)
-            several = field == "instance_type" and isinstance(value, list)
-            found[field][preset] = ", ".join(map(str, value)) if several else str(value)
+            if field == "instance_type" and isinstance(value, list):
+                value = ", ".join(map(str, value))
+            found[field][preset] = str(value)
     return found
 
 
