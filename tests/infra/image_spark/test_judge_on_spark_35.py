@@ -19,6 +19,8 @@ from tests.infra.local.processing.spark_platform import needs_java
 # its best would take longer than what it compiles.
 SETTINGS = """
 spark.master local-cluster[2,1,1024]
+spark.executor.memory 900m
+spark.executor.memoryOverhead 100m
 spark.ui.enabled false
 spark.driver.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 spark.executor.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
@@ -54,7 +56,8 @@ def test_spark_35_on_python_312_gives_the_verdict_of_one_machine(tmp_path: Path)
             SPARK_LOCAL_DIRS=str(settings),
         )
         submit, program = python.with_name("spark-submit"), IMAGE / "validate_dataset.py"
-        run_client(submit, program, *arguments, variables=variables, seconds=400)
+        said = run_client(submit, program, *arguments, variables=variables, seconds=400)
         verdicts = {prefix: (tmp_path / "verdicts" / prefix).read_text() for prefix in asked}
         assert_one_verdict(platform.s3, asked, verdicts)
     assert json.loads(verdicts["types"])["spark"]["version"] == SPARK
+    assert "nodesweep: spark.executor.memory: 600m\n" in said
