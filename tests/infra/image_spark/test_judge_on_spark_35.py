@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.clients.client_environment import client_variables, run_client
-from tests.infra.image_spark.aws_image import IMAGE, PYTHON, SPARK, aws_image_python
+from tests.infra.image_spark.aws_image import (
+    IMAGE,
+    PYTHON,
+    SPARK,
+    aws_image_python,
+    needs_its_python,
+)
 from tests.infra.image_spark.both_engines import ask_all, assert_one_verdict
 from tests.infra.local.platform_client import serve_platform
 from tests.infra.local.processing.spark_platform import needs_java
@@ -34,6 +40,7 @@ def test_it_runs_on_what_the_dockerfile_names() -> None:
 
 @pytest.mark.slow
 @needs_java
+@needs_its_python
 def test_spark_35_on_python_312_gives_the_verdict_of_one_machine(tmp_path: Path) -> None:
     python = aws_image_python()
     settings = tmp_path / "spark"
