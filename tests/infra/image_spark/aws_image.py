@@ -22,7 +22,7 @@ SPARK, PYTHON = "3.5.6", "3.12"
 _HAS = Path(__file__).with_name("aws_image.txt")
 needs_its_python = pytest.mark.skipif(
     shutil.which(find_python(PYTHON)) is None and shutil.which(f"python{PYTHON}") is None,
-    reason=f"AWS's Spark image has Python {PYTHON}, which this machine lacks (pyenv install {PYTHON})",
+    reason=f"AWS's Spark image has Python {PYTHON}; install one, by pyenv for example",
 )
 
 
