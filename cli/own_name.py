@@ -15,6 +15,7 @@ COMMANDS = (
     "run", "plan", "requests", "collect", "report", "list", "show", "open", "logs", "stop",
     "compare", "history", "init", "config", "doctor", "local",
 )  # fmt: skip
+_MODULE = ("-m", "cli.main")
 _TOLD = re.compile(rf"(?<![\w./-]){NAME} (?=(?:{'|'.join(COMMANDS)})\b)")
 
 
@@ -38,7 +39,7 @@ def as_typed(text: str) -> str:
 def _words(started: str, path: str | None) -> tuple[str, ...]:
     of = Path(started)
     if of.parts[-2:] == ("cli", "main.py"):
-        return sys.executable, "-m", "cli.main"
+        return sys.executable, *_MODULE
     if of.name != NAME:  # a worker's process, a test
         return (NAME,)
     found = shutil.which(NAME, path=path)
