@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from typing import Any, cast
 from wsgiref.types import StartResponse, WSGIApplication
 
+from botocore.model import OperationNotFoundError
 from werkzeug.wrappers import Response
 
 from infra.local.api.access import Gate
@@ -173,7 +174,7 @@ class Front:
             # one must be refused.
             with self._conditional_writes if is_conditional else nullcontext():
                 chunks = self._moto(environ, hold_back)
-        except NotImplementedError:
+        except (NotImplementedError, OperationNotFoundError):
             return unknown_operation(environ)(environ, start_response)
         status_line, headers, exc_info = answers[-1]
         status = int(status_line.split()[0])

@@ -71,6 +71,31 @@ def test_operation_that_is_not_modelled(
     assert "html" not in answer["ResponseMetadata"]["HTTPHeaders"]["content-type"]
 
 
+UNHEARD_OF = [
+    ("iam", {"Content-Type": "application/x-www-form-urlencoded"}, b"Action=Foo", "InvalidAction"),
+    ("ec2", {"Content-Type": "application/x-www-form-urlencoded"}, b"Action=Foo", "InvalidAction"),
+    (
+        "sagemaker",
+        {"Content-Type": "application/x-amz-json-1.1", "X-Amz-Target": "SageMaker.Foo"},
+        b"{}",
+        "UnknownOperationException",
+    ),
+]
+"""(service, headers, body, code) of calls that the service's model does not have."""
+
+
+@pytest.mark.parametrize(
+    ("service", "headers", "body", "code"), UNHEARD_OF, ids=[one[0] for one in UNHEARD_OF]
+)
+def test_operation_that_no_model_has(
+    platform: SimpleNamespace, service: str, headers: dict[str, str], body: bytes, code: str
+) -> None:
+    """It is the caller's mistake: an answer of 500 would be asked for again."""
+    answer = send(platform, service, "POST", "/", headers, body)
+    assert answer.status_code == 400
+    assert f"{code}" in answer.text and "does not model this call: " in answer.text
+
+
 def test_s3s_own_words(platform: SimpleNamespace) -> None:
     """S3 has no list of actions: what it can't do is not implemented."""
     answer = send(platform, "s3", "PATCH", "/results")
