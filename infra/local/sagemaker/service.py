@@ -11,7 +11,6 @@ from infra.local.api.protocol import JsonService
 from infra.local.api.validation import RequestValidator
 from infra.local.processing.manager import ProcessingJobs
 from infra.local.processing.service import ProcessingApi
-from infra.local.sagemaker.tags import check_new_tags
 from infra.local.training.limits import LOCAL_INSTANCE_TYPES
 from infra.local.training.manager import TrainingJobs
 from infra.local.training.service import TrainingApi
@@ -66,7 +65,6 @@ class TagsApi:
         self._jobs = dict(zip(_KINDS, (training, processing), strict=True))
 
     def add(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        check_new_tags(request["Tags"])
         arn = request["ResourceArn"]
         return {"Tags": self._of(arn).add_tags(region, arn, request["Tags"])}
 

@@ -68,6 +68,13 @@ def test_tagging_api(platform: SimpleNamespace, tagging: Any) -> None:
     assert tagging.get_resources(**ask)["ResourceTagMappingList"] == []
 
 
+def test_tagging_api_keeps_to_the_same_rules(platform: SimpleNamespace, tagging: Any) -> None:
+    arn = tagged_job(platform, "reserved-key")
+    with pytest.raises(ClientError, match="aws: prefixed"):
+        tagging.tag_resources(ResourceARNList=[arn], Tags={"aws:c": "7"})
+    assert tags_of(platform, arn) == {}
+
+
 def test_other_resources_of_sagemaker_are_still_motos(
     platform: SimpleNamespace, tagging: Any
 ) -> None:
