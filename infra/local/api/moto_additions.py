@@ -2,7 +2,8 @@
 in the form of its own.
 
 - iam:SimulatePrincipalPolicy, by which SageMaker's SDK checks a role before it uses it;
-- logs:FilterLogEvents with logStreamNamePrefix, which moto ignores, and streams that are not there.
+- logs:FilterLogEvents with logStreamNamePrefix, which moto ignores, and streams that are not there;
+- the tagging API's changes, of which one that fails leaves the others' done.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from moto.core.exceptions import ServiceException
 from moto.core.responses import ActionResult
 from moto.core.utils import camelcase_to_underscores
 from moto.iam.exceptions import NotFoundException
 from moto.iam.responses import IamResponse
 from moto.logs.exceptions import InvalidParameterException, ResourceNotFoundException
 from moto.logs.responses import LogsResponse
+from moto.resourcegroupstaggingapi.responses import ResourceGroupsTaggingAPIResponse
 
 from infra.local.api.policies import decision
+from infra.local.api.protocol import ApiError
 
 _NO_STREAM = "The specified log stream does not exist."
 
@@ -104,6 +108,35 @@ def _of_a_known_stream(get_log_events: Callable[[Any], str]) -> Callable[[Any], 
     return got
 
 
+def _tag_resources(self: Any) -> ActionResult:
+    def change(arn: str) -> Any:
+        return self.backend.tag_resources([arn], self._get_param("Tags"))
+
+    return _failures(self, change)
+
+
+def _untag_resources(self: Any) -> ActionResult:
+    def change(arn: str) -> Any:
+        return self.backend.untag_resources([arn], self._get_param("TagKeys"))
+
+    return _failures(self, change)
+
+
+def _failures(self: Any, change: Callable[[str], dict[str, Any]]) -> ActionResult:
+    """Change the tags of each resource by itself, and answer why some could not be changed."""
+    failed: dict[str, Any] = {}
+    for arn in self._get_param("ResourceARNList"):
+        try:
+            failed |= change(arn)
+        except (ApiError, ServiceException) as error:
+            failed[arn] = {
+                "StatusCode": 400,
+                "ErrorCode": "InvalidParameterException",
+                "ErrorMessage": f"{error.code}: {error.message}",
+            }
+    return ActionResult({"FailedResourcesMap": failed})
+
+
 ADDITIONS = (
     Addition("iam", "SimulatePrincipalPolicy", IamResponse, _simulate_principal_policy),
     Addition(
@@ -113,4 +146,16 @@ ADDITIONS = (
         _filtering_by_prefix(LogsResponse.filter_log_events),
     ),
     Addition("logs", "GetLogEvents", LogsResponse, _of_a_known_stream(LogsResponse.get_log_events)),
+    Addition(
+        "resourcegroupstaggingapi",
+        "TagResources",
+        ResourceGroupsTaggingAPIResponse,
+        _tag_resources,
+    ),
+    Addition(
+        "resourcegroupstaggingapi",
+        "UntagResources",
+        ResourceGroupsTaggingAPIResponse,
+        _untag_resources,
+    ),
 )

@@ -70,9 +70,25 @@ def test_tagging_api(platform: SimpleNamespace, tagging: Any) -> None:
 
 def test_tagging_api_keeps_to_the_same_rules(platform: SimpleNamespace, tagging: Any) -> None:
     arn = tagged_job(platform, "reserved-key")
-    with pytest.raises(ClientError, match="aws: prefixed"):
-        tagging.tag_resources(ResourceARNList=[arn], Tags={"aws:c": "7"})
+    failed = tagging.tag_resources(ResourceARNList=[arn], Tags={"aws:c": "7"})
+    assert "aws: prefixed" in failed["FailedResourcesMap"][arn]["ErrorMessage"]
     assert tags_of(platform, arn) == {}
+
+
+def test_tagging_api_tells_of_each_resource(platform: SimpleNamespace, tagging: Any) -> None:
+    """One that can't be tagged leaves the others' tags done, as the answer has a place for it."""
+    there = tagged_job(platform, "one-of-three")
+    absent = [there.replace("one-of-three", "absent"), "arn:aws:s3:::absent"]
+    failed = tagging.tag_resources(ResourceARNList=[*absent, there], Tags={"k": "v"})
+    failures = failed["FailedResourcesMap"]
+    assert sorted(failures) == sorted(absent)
+    assert {one["ErrorCode"] for one in failures.values()} == {"InvalidParameterException"}
+    assert "Requested resource not found" in failures[absent[0]]["ErrorMessage"]
+    assert "NoSuchBucket" in failures[absent[1]]["ErrorMessage"]
+    assert tags_of(platform, there) == {"k": "v"}
+    failed = tagging.untag_resources(ResourceARNList=[absent[0], there], TagKeys=["k"])
+    assert list(failed["FailedResourcesMap"]) == absent[:1]
+    assert tags_of(platform, there) == {}
 
 
 def test_other_resources_of_sagemaker_are_still_motos(
