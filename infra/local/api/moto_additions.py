@@ -3,6 +3,7 @@ in the form of its own.
 
 - iam:SimulatePrincipalPolicy, by which SageMaker's SDK checks a role before it uses it;
 - logs:FilterLogEvents with logStreamNamePrefix, which moto ignores, and streams that are not there;
+- sagemaker's tags of resources that are not there, and an experiment that is not;
 - the tagging API's changes, of which one that fails leaves the others' done.
 """
 
@@ -21,6 +22,8 @@ from moto.iam.responses import IamResponse
 from moto.logs.exceptions import InvalidParameterException, ResourceNotFoundException
 from moto.logs.responses import LogsResponse
 from moto.resourcegroupstaggingapi.responses import ResourceGroupsTaggingAPIResponse
+from moto.sagemaker.exceptions import ResourceNotFound, ValidationError
+from moto.sagemaker.responses import SageMakerResponse
 
 from infra.local.api.policies import decision
 from infra.local.api.protocol import ApiError
@@ -108,6 +111,32 @@ def _of_a_known_stream(get_log_events: Callable[[Any], str]) -> Callable[[Any], 
     return got
 
 
+def _of_a_known_resource(change_or_list: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """An action on tags, refused for what is no ARN and for a resource that moto doesn't hold."""
+
+    def answered(self: Any) -> Any:
+        try:
+            found = self.sagemaker_backend._get_resource_from_arn(self._get_param("ResourceArn"))
+        except (AttributeError, ValueError):  # a kind that moto has no place for; no ARN
+            found = None
+        if found is None:
+            raise ValidationError("Requested resource not found.")
+        found.tags = getattr(found, "tags", None) or []
+        return change_or_list(self)
+
+    return answered
+
+
+def _of_a_known_experiment(describe: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def described(self: Any) -> Any:
+        name = self._get_param("ExperimentName")
+        if name not in self.sagemaker_backend.experiments:
+            raise ResourceNotFound(f"Experiment {name} does not exist.")
+        return describe(self)
+
+    return described
+
+
 def _tag_resources(self: Any) -> ActionResult:
     def change(arn: str) -> Any:
         return self.backend.tag_resources([arn], self._get_param("Tags"))
@@ -157,5 +186,19 @@ ADDITIONS = (
         "UntagResources",
         ResourceGroupsTaggingAPIResponse,
         _untag_resources,
+    ),
+    *(
+        Addition("sagemaker", name, SageMakerResponse, _of_a_known_resource(answer))
+        for name, answer in (
+            ("AddTags", SageMakerResponse.add_tags),
+            ("DeleteTags", SageMakerResponse.delete_tags),
+            ("ListTags", SageMakerResponse.list_tags),
+        )
+    ),
+    Addition(
+        "sagemaker",
+        "DescribeExperiment",
+        SageMakerResponse,
+        _of_a_known_experiment(SageMakerResponse.describe_experiment),
     ),
 )

@@ -101,6 +101,45 @@ def test_other_resources_of_sagemaker_are_still_motos(
     assert tags_of(platform, arn) == {}
 
 
+@pytest.mark.parametrize(
+    "arn",
+    [
+        *(
+            f"arn:aws:sagemaker:us-east-1:000000000000:{kind}/absent"
+            for kind in ("model", "endpoint", "experiment", "hub", "hub/absent")
+        ),
+        "foo",
+    ],
+)
+def test_tags_of_what_is_not_there(platform: SimpleNamespace, arn: str) -> None:
+    sagemaker = platform.sagemaker
+    for call, asked in (
+        (sagemaker.list_tags, {}),
+        (sagemaker.add_tags, {"Tags": [{"Key": "k", "Value": "v"}]}),
+        (sagemaker.delete_tags, {"TagKeys": ["k"]}),
+    ):
+        with pytest.raises(ClientError) as caught:
+            call(ResourceArn=arn, **asked)
+        answer = caught.value.response
+        assert answer["ResponseMetadata"]["HTTPStatusCode"] == 400
+        assert answer["Error"]["Code"] == "ValidationException"
+        assert "Requested resource not found" in answer["Error"]["Message"]
+
+
+def test_tags_of_a_resource_that_was_made_without_any(platform: SimpleNamespace) -> None:
+    arn = platform.sagemaker.create_model(
+        ModelName="untagged", ExecutionRoleArn="arn:aws:iam::000000000000:role/any"
+    )["ModelArn"]
+    assert tags_of(platform, arn) == {}
+    platform.sagemaker.add_tags(ResourceArn=arn, Tags=[{"Key": "k", "Value": "v"}])
+    assert tags_of(platform, arn) == {"k": "v"}
+
+
+def test_experiment_that_is_not_there(platform: SimpleNamespace) -> None:
+    with pytest.raises(ClientError, match=r"\(ResourceNotFound\).*absent does not exist"):
+        platform.sagemaker.describe_experiment(ExperimentName="absent")
+
+
 def test_other_regions_jobs_are_not_found(platform: SimpleNamespace) -> None:
     tagged_job(platform, "of-us-east-1", place="here")
     elsewhere = client(platform.endpoint, "resourcegroupstaggingapi", region="eu-west-1")
