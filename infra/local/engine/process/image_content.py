@@ -100,8 +100,7 @@ def _place(context: Path, copies: Iterable[Copy]) -> dict[str, Path]:
             matches = _matches(context, pattern.removeprefix("./").rstrip("/") or ".", included)
             if not matches:
                 raise ImageBuildError(
-                    f"COPY: {pattern} is not in the build context"
-                    " (or .dockerignore excludes it)"
+                    f"COPY: {pattern} is not in the build context (or .dockerignore excludes it)"
                 )
             for relative, inside in matches.items():
                 inner = is_folder or inside != relative.name or len(matches) > 1
