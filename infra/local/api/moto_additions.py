@@ -2,7 +2,8 @@
 in the form of its own.
 
 - iam:SimulatePrincipalPolicy, by which SageMaker's SDK checks a role before it uses it;
-- logs:FilterLogEvents with logStreamNamePrefix, which moto ignores, and streams that are not there;
+- logs:FilterLogEvents with logStreamNamePrefix, which moto ignores, streams that are not there, and
+  groups by logGroupIdentifier;
 - sagemaker's tags of resources that are not there, and an experiment that is not;
 - the tagging API's changes, of which one that fails leaves the others' done.
 """
@@ -27,7 +28,9 @@ from moto.sagemaker.responses import SageMakerResponse
 
 from infra.local.api.policies import decision
 from infra.local.api.protocol import ApiError
+from infra.local.api.validation import RequestValidator
 
+_BOTH_OR_NONE = "Either logGroupName or logGroupIdentifier must be given, and not both."
 _NO_STREAM = "The specified log stream does not exist."
 
 
@@ -111,6 +114,36 @@ def _of_a_known_stream(get_log_events: Callable[[Any], str]) -> Callable[[Any], 
     return got
 
 
+def _of_a_named_group(operation: str, answer: Callable[[Any], str]) -> Callable[[Any], str]:
+    """An operation on one log group, which is given by its name, or by its name or ARN as
+    logGroupIdentifier; refused where the request breaks the service's model.
+    """
+
+    def answered(self: Any) -> str:
+        request = json.loads(self.body)
+        try:
+            RequestValidator("logs").check(operation, request)
+        except ApiError as error:
+            if error.code != "ValidationException":
+                raise
+            raise InvalidParameterException(error.message) from error  # as this service calls it
+        identifier = request.get("logGroupIdentifier")
+        if (identifier is None) == (request.get("logGroupName") is None):
+            raise InvalidParameterException(_BOTH_OR_NONE)
+        if identifier is not None:
+            named = [
+                name
+                for name, group in self.logs_backend.groups.items()
+                if identifier in (name, group.arn.removesuffix(":*"))
+            ]
+            if not named:
+                raise ResourceNotFoundException()
+            self.body = json.dumps({**request, "logGroupName": named[0]})
+        return answer(self)
+
+    return answered
+
+
 def _of_a_known_resource(change_or_list: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """An action on tags, refused for what is no ARN and for a resource that moto doesn't hold."""
 
@@ -172,9 +205,14 @@ ADDITIONS = (
         "logs",
         "FilterLogEvents",
         LogsResponse,
-        _filtering_by_prefix(LogsResponse.filter_log_events),
+        _of_a_named_group("FilterLogEvents", _filtering_by_prefix(LogsResponse.filter_log_events)),
     ),
-    Addition("logs", "GetLogEvents", LogsResponse, _of_a_known_stream(LogsResponse.get_log_events)),
+    Addition(
+        "logs",
+        "GetLogEvents",
+        LogsResponse,
+        _of_a_named_group("GetLogEvents", _of_a_known_stream(LogsResponse.get_log_events)),
+    ),
     Addition(
         "resourcegroupstaggingapi",
         "TagResources",
