@@ -3,7 +3,7 @@ in the form of its own.
 
 - iam:SimulatePrincipalPolicy, by which SageMaker's SDK checks a role before it uses it;
 - logs:FilterLogEvents with logStreamNamePrefix, which moto ignores, streams that are not there, and
-  groups by logGroupIdentifier;
+  groups by logGroupIdentifier; logs:GetQueryResults of a query that is not there;
 - sagemaker's tags of resources that are not there, and an experiment that is not;
 - the tagging API's changes, of which one that fails leaves the others' done.
 """
@@ -18,7 +18,7 @@ from typing import Any
 from moto.core.exceptions import ServiceException
 from moto.core.responses import ActionResult
 from moto.core.utils import camelcase_to_underscores
-from moto.iam.exceptions import NotFoundException
+from moto.iam.exceptions import MalformedPolicyDocument, NotFoundException
 from moto.iam.responses import IamResponse
 from moto.logs.exceptions import InvalidParameterException, ResourceNotFoundException
 from moto.logs.responses import LogsResponse
@@ -54,7 +54,7 @@ def add_to_moto() -> None:
 def _simulate_principal_policy(self: Any) -> ActionResult:
     """Decisions on every action and resource under the policies of a role or user, in one page."""
     documents = _documents(self.backend, self._get_param("PolicySourceArn"))
-    documents += [json.loads(text) for text in self._get_param("PolicyInputList") or []]
+    documents += [_policy_document(text) for text in self._get_param("PolicyInputList") or []]
     results = [
         {
             "EvalActionName": action,
@@ -67,6 +67,17 @@ def _simulate_principal_policy(self: Any) -> ActionResult:
         for resource in self._get_param("ResourceArns") or ["*"]
     ]
     return ActionResult({"EvaluationResults": results, "IsTruncated": False})
+
+
+def _policy_document(text: str) -> dict[str, Any]:
+    """Raises MalformedPolicyDocument."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MalformedPolicyDocument(f"A policy of PolicyInputList is no JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise MalformedPolicyDocument("A policy of PolicyInputList is no JSON object.")
+    return document
 
 
 def _documents(backend: Any, arn: str) -> list[dict[str, Any]]:
@@ -144,6 +155,16 @@ def _of_a_named_group(operation: str, answer: Callable[[Any], str]) -> Callable[
     return answered
 
 
+def _of_a_known_query(results: Callable[[Any], str]) -> Callable[[Any], str]:
+    def answered(self: Any) -> str:
+        query_id = self._get_param("queryId")
+        if query_id not in self.logs_backend.queries:
+            raise ResourceNotFoundException(f"The query {query_id} does not exist.")
+        return results(self)
+
+    return answered
+
+
 def _of_a_known_resource(change_or_list: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """An action on tags, refused for what is no ARN and for a resource that moto doesn't hold."""
 
@@ -212,6 +233,12 @@ ADDITIONS = (
         "GetLogEvents",
         LogsResponse,
         _of_a_named_group("GetLogEvents", _of_a_known_stream(LogsResponse.get_log_events)),
+    ),
+    Addition(
+        "logs",
+        "GetQueryResults",
+        LogsResponse,
+        _of_a_known_query(LogsResponse.get_query_results),
     ),
     Addition(
         "resourcegroupstaggingapi",
