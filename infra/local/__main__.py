@@ -190,7 +190,8 @@ def _start(config: ServerConfig) -> None:
         "These lead any AWS client here. The AWS CLI (v2 before 2.13 wants --endpoint-url too),"
         " boto3, SageMaker's SDK v3:",
         *(f"  {line}" for line in _FIRST_CALLS),
-        "An image, a first job, ModelTrainer: docs/local-platform.md",
+        "An image, a first job; ModelTrainer, the SDK v2, s3fs, awswrangler, pyarrow:"
+        " docs/local-platform.md",
     ]
     print("\n".join(lines), file=sys.stderr)
 

@@ -192,11 +192,6 @@ def _clock(evidence: Evidence) -> Iterator[str]:
         f" metrics.json and logged no train_seconds=…{mixed}. So there is no speedup and no"
         " recommendation; docs/own-code.md has the one line that a program needs."
     )
-    if evidence.report.platform.kind == "emulated":
-        yield (
-            "Emulated nodes run one job at a time: a Training phase may hold waiting for another"
-            " job's end, too."
-        )
 
 
 def _world(evidence: Evidence) -> Iterator[str]:

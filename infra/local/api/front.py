@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, cast
 from wsgiref.types import StartResponse, WSGIApplication
+from xml.parsers.expat import ExpatError
 
+from botocore.model import OperationNotFoundError
 from werkzeug.wrappers import Response
 
 from infra.local.api.access import Gate
@@ -34,6 +36,7 @@ from infra.local.api.protocol import (
     decode_request,
     read_body,
 )
+from infra.local.api.s3_queries import check_numbers
 from infra.local.faults.injector import FaultInjector
 from infra.local.server.contract import STATUS_PATH
 from infra.local.simulation import elsewhere
@@ -150,11 +153,14 @@ class Front:
         self, environ: dict[str, Any], start_response: StartResponse
     ) -> Iterable[bytes]:
         """moto's answer, which is given once what it has changed is kept.
-        Raises NotKept where it can't be, and ApiError for a body that its checksum is not of.
+        Raises NotKept where it can't be, and ApiError for a body that its checksum is not of, for
+        XML that is none and for numbers that are none.
         """
         _use_path_style(environ)
-        if unmodelled_s3_operation(environ, credential_scope(environ)):
+        scope = credential_scope(environ)
+        if unmodelled_s3_operation(environ, scope):
             return unknown_operation(environ)(environ, start_response)
+        check_numbers(environ, scope)
         is_unknowable = self._is_simulated and _is_unknowable(environ)
         answers: list[tuple[str, list[tuple[str, str]], Any]] = []
 
@@ -173,8 +179,12 @@ class Front:
             # one must be refused.
             with self._conditional_writes if is_conditional else nullcontext():
                 chunks = self._moto(environ, hold_back)
-        except NotImplementedError:
+        except (NotImplementedError, OperationNotFoundError):
             return unknown_operation(environ)(environ, start_response)
+        except ExpatError as error:
+            raise ApiError(
+                "MalformedXML", f"The XML you provided was not well-formed: {error}"
+            ) from (error)
         status_line, headers, exc_info = answers[-1]
         status = int(status_line.split()[0])
         if is_unknowable and status >= 400:

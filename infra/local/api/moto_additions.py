@@ -2,7 +2,10 @@
 in the form of its own.
 
 - iam:SimulatePrincipalPolicy, by which SageMaker's SDK checks a role before it uses it;
-- logs:FilterLogEvents with logStreamNamePrefix, which moto ignores, and streams that are not there.
+- logs:FilterLogEvents with logStreamNamePrefix, which moto ignores, streams that are not there, and
+  groups by logGroupIdentifier; logs:GetQueryResults of a query that is not there;
+- sagemaker's tags of resources that are not there, and an experiment that is not;
+- the tagging API's changes, of which one that fails leaves the others' done.
 """
 
 from __future__ import annotations
@@ -12,15 +15,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from moto.core.exceptions import ServiceException
 from moto.core.responses import ActionResult
 from moto.core.utils import camelcase_to_underscores
-from moto.iam.exceptions import NotFoundException
+from moto.iam.exceptions import MalformedPolicyDocument, NotFoundException
 from moto.iam.responses import IamResponse
 from moto.logs.exceptions import InvalidParameterException, ResourceNotFoundException
 from moto.logs.responses import LogsResponse
+from moto.resourcegroupstaggingapi.responses import ResourceGroupsTaggingAPIResponse
+from moto.sagemaker.exceptions import ResourceNotFound, ValidationError
+from moto.sagemaker.responses import SageMakerResponse
 
 from infra.local.api.policies import decision
+from infra.local.api.protocol import ApiError
+from infra.local.api.validation import RequestValidator
 
+_BOTH_OR_NONE = "Either logGroupName or logGroupIdentifier must be given, and not both."
 _NO_STREAM = "The specified log stream does not exist."
 
 
@@ -44,7 +54,7 @@ def add_to_moto() -> None:
 def _simulate_principal_policy(self: Any) -> ActionResult:
     """Decisions on every action and resource under the policies of a role or user, in one page."""
     documents = _documents(self.backend, self._get_param("PolicySourceArn"))
-    documents += [json.loads(text) for text in self._get_param("PolicyInputList") or []]
+    documents += [_policy_document(text) for text in self._get_param("PolicyInputList") or []]
     results = [
         {
             "EvalActionName": action,
@@ -57,6 +67,17 @@ def _simulate_principal_policy(self: Any) -> ActionResult:
         for resource in self._get_param("ResourceArns") or ["*"]
     ]
     return ActionResult({"EvaluationResults": results, "IsTruncated": False})
+
+
+def _policy_document(text: str) -> dict[str, Any]:
+    """Raises MalformedPolicyDocument."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MalformedPolicyDocument(f"A policy of PolicyInputList is no JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise MalformedPolicyDocument("A policy of PolicyInputList is no JSON object.")
+    return document
 
 
 def _documents(backend: Any, arn: str) -> list[dict[str, Any]]:
@@ -104,13 +125,145 @@ def _of_a_known_stream(get_log_events: Callable[[Any], str]) -> Callable[[Any], 
     return got
 
 
+def _of_a_named_group(operation: str, answer: Callable[[Any], str]) -> Callable[[Any], str]:
+    """An operation on one log group, which is given by its name, or by its name or ARN as
+    logGroupIdentifier; refused where the request breaks the service's model.
+    """
+
+    def answered(self: Any) -> str:
+        request = json.loads(self.body)
+        try:
+            RequestValidator("logs").check(operation, request)
+        except ApiError as error:
+            if error.code != "ValidationException":
+                raise
+            raise InvalidParameterException(error.message) from error  # as this service calls it
+        identifier = request.get("logGroupIdentifier")
+        if (identifier is None) == (request.get("logGroupName") is None):
+            raise InvalidParameterException(_BOTH_OR_NONE)
+        if identifier is not None:
+            named = [
+                name
+                for name, group in self.logs_backend.groups.items()
+                if identifier in (name, group.arn.removesuffix(":*"))
+            ]
+            if not named:
+                raise ResourceNotFoundException()
+            self.body = json.dumps({**request, "logGroupName": named[0]})
+        return answer(self)
+
+    return answered
+
+
+def _of_a_known_query(results: Callable[[Any], str]) -> Callable[[Any], str]:
+    def answered(self: Any) -> str:
+        query_id = self._get_param("queryId")
+        if query_id not in self.logs_backend.queries:
+            raise ResourceNotFoundException(f"The query {query_id} does not exist.")
+        return results(self)
+
+    return answered
+
+
+def _of_a_known_resource(change_or_list: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """An action on tags, refused for what is no ARN and for a resource that moto doesn't hold."""
+
+    def answered(self: Any) -> Any:
+        try:
+            found = self.sagemaker_backend._get_resource_from_arn(self._get_param("ResourceArn"))
+        except (AttributeError, ValueError):  # a kind that moto has no place for; no ARN
+            found = None
+        if found is None:
+            raise ValidationError("Requested resource not found.")
+        found.tags = getattr(found, "tags", None) or []
+        return change_or_list(self)
+
+    return answered
+
+
+def _of_a_known_experiment(describe: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def described(self: Any) -> Any:
+        name = self._get_param("ExperimentName")
+        if name not in self.sagemaker_backend.experiments:
+            raise ResourceNotFound(f"Experiment {name} does not exist.")
+        return describe(self)
+
+    return described
+
+
+def _tag_resources(self: Any) -> ActionResult:
+    def change(arn: str) -> Any:
+        return self.backend.tag_resources([arn], self._get_param("Tags"))
+
+    return _failures(self, change)
+
+
+def _untag_resources(self: Any) -> ActionResult:
+    def change(arn: str) -> Any:
+        return self.backend.untag_resources([arn], self._get_param("TagKeys"))
+
+    return _failures(self, change)
+
+
+def _failures(self: Any, change: Callable[[str], dict[str, Any]]) -> ActionResult:
+    """Change the tags of each resource by itself, and answer why some could not be changed."""
+    failed: dict[str, Any] = {}
+    for arn in self._get_param("ResourceARNList"):
+        try:
+            failed |= change(arn)
+        except (ApiError, ServiceException) as error:
+            failed[arn] = {
+                "StatusCode": 400,
+                "ErrorCode": "InvalidParameterException",
+                "ErrorMessage": f"{error.code}: {error.message}",
+            }
+    return ActionResult({"FailedResourcesMap": failed})
+
+
 ADDITIONS = (
     Addition("iam", "SimulatePrincipalPolicy", IamResponse, _simulate_principal_policy),
     Addition(
         "logs",
         "FilterLogEvents",
         LogsResponse,
-        _filtering_by_prefix(LogsResponse.filter_log_events),
+        _of_a_named_group("FilterLogEvents", _filtering_by_prefix(LogsResponse.filter_log_events)),
     ),
-    Addition("logs", "GetLogEvents", LogsResponse, _of_a_known_stream(LogsResponse.get_log_events)),
+    Addition(
+        "logs",
+        "GetLogEvents",
+        LogsResponse,
+        _of_a_named_group("GetLogEvents", _of_a_known_stream(LogsResponse.get_log_events)),
+    ),
+    Addition(
+        "logs",
+        "GetQueryResults",
+        LogsResponse,
+        _of_a_known_query(LogsResponse.get_query_results),
+    ),
+    Addition(
+        "resourcegroupstaggingapi",
+        "TagResources",
+        ResourceGroupsTaggingAPIResponse,
+        _tag_resources,
+    ),
+    Addition(
+        "resourcegroupstaggingapi",
+        "UntagResources",
+        ResourceGroupsTaggingAPIResponse,
+        _untag_resources,
+    ),
+    *(
+        Addition("sagemaker", name, SageMakerResponse, _of_a_known_resource(answer))
+        for name, answer in (
+            ("AddTags", SageMakerResponse.add_tags),
+            ("DeleteTags", SageMakerResponse.delete_tags),
+            ("ListTags", SageMakerResponse.list_tags),
+        )
+    ),
+    Addition(
+        "sagemaker",
+        "DescribeExperiment",
+        SageMakerResponse,
+        _of_a_known_experiment(SageMakerResponse.describe_experiment),
+    ),
 )

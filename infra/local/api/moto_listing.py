@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Any
 
 from moto.s3 import models
+from moto.s3.exceptions import InvalidArgumentError
 from moto.s3.models import FakeKey, S3Backend
 from moto.s3.utils import _VersionedKeyStore
 
@@ -101,7 +102,13 @@ def _listing_by_page(theirs: Callable[..., Any]) -> Callable[..., Any]:
         max_keys: int,
     ) -> Any:
         token = continuation_token and self._pagination_tokens.get(continuation_token)
-        if not isinstance(bucket.keys, SortedKeyStore) or (continuation_token and token is None):
+        if continuation_token and token is None:
+            raise InvalidArgumentError(
+                "The continuation token provided is incorrect",
+                "continuation-token",
+                continuation_token,
+            )
+        if not isinstance(bucket.keys, SortedKeyStore):
             return theirs(
                 self,
                 bucket,

@@ -126,6 +126,8 @@ def decode_request(body: bytes) -> dict[str, Any]:
         return {}
     try:
         request = json.loads(body)
+    except RecursionError as error:
+        raise ApiError("SerializationException", "The request body is nested too deep.") from error
     except ValueError as error:
         raise ApiError(
             "SerializationException", f"The request body is not JSON: {error}"

@@ -17,7 +17,7 @@ from infra.local.interfaces import Room
 from infra.local.jobs.endings import Ending, internal_error
 from infra.local.jobs.job import Change, J, J_contra, job_key
 from infra.local.jobs.queue import JobQueue, OneJob, Waiting
-from infra.local.sagemaker.tags import merged_tags
+from infra.local.sagemaker.tags import check_new_tags, merged_tags
 from infra.local.server.contract import JOBS_STOP_DEADLINE_SECONDS
 from infra.local.state.files import RecordStore
 from infra.local.state.kept import NotKept
@@ -161,7 +161,10 @@ class JobBook(ABC, Generic[J]):
             return list(self._find_arn(region, arn).tags)
 
     def add_tags(self, region: str, arn: str, tags: list[dict[str, str]]) -> list[dict[str, str]]:
-        """Set tags by key and return all of them. Raises ResourceLimitExceeded above 50."""
+        """Set tags by key and return all of them. Raises ResourceLimitExceeded above 50, and
+        ValidationException for keys that AWS keeps to itself.
+        """
+        check_new_tags(tags)
         with self._changed:
             job = self._find_arn(region, arn)
             job.tags = merged_tags(job.tags, tags)

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class RestoreError(ClientFault):
-    """Checkpoints can't be brought back."""
+    """Checkpoints can't be brought back, or what the nodes write has no bucket to go to."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,8 @@ class FolderSync:
                 folder.on(node).mkdir(parents=True, exist_ok=True)
             if folder.restored:
                 self._download(folder)
+            else:
+                self._find_bucket(folder)
 
     def __enter__(self) -> Self:
         if self._folders:
@@ -147,6 +149,16 @@ class FolderSync:
         except ClientError as error:
             raise RestoreError(
                 f"Checkpoint download failed:{target} ({error_code(error)}: {error_message(error)})"
+            ) from error
+
+    def _find_bucket(self, folder: SyncedFolder) -> None:
+        """What the nodes are to write would be lost without it."""
+        try:
+            self._s3.head_bucket(Bucket=folder.target.bucket)
+        except ClientError as error:
+            raise RestoreError(
+                f"The bucket {folder.target.bucket} that /opt/ml/{folder.path} is copied to can't"
+                f" be found ({error_code(error)}: {error_message(error)})"
             ) from error
 
     def _note_restored(self, key: str, path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -9,9 +10,14 @@ from botocore.exceptions import BotoCoreError, ClientError
 from infra.local.api.protocol import validation_error
 from infra.local.s3_objects import S3Location
 
+_S3_URI = re.compile(r"s3://[^/]+.*|https://s3[.-][^/]*amazonaws\.com/[^/]+.*", re.DOTALL)
+"""s3://bucket/prefix, or the same by the address of S3, as SageMaker takes it."""
+
 
 def refuse_missing_bucket(s3: Any, uri: str, member: str, role_arn: str, region: str) -> None:
     """What a job makes must have a place to go, or its time is lost. Raises ValidationException."""
+    if not _S3_URI.fullmatch(uri):
+        raise validation_error(f'The {member} "{uri}" is not an S3 URI: s3://bucket/prefix')
     bucket = S3Location.parse(uri).bucket
     try:
         s3.head_bucket(Bucket=bucket)

@@ -7,17 +7,32 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from infra.local.api.in_process import ClientFactory
-from infra.local.api.protocol import JsonService
+from infra.local.api.protocol import Action, ApiError, JsonService
 from infra.local.api.validation import RequestValidator
 from infra.local.processing.manager import ProcessingJobs
 from infra.local.processing.service import ProcessingApi
-from infra.local.sagemaker.tags import check_new_tags
 from infra.local.training.limits import LOCAL_INSTANCE_TYPES
 from infra.local.training.manager import TrainingJobs
 from infra.local.training.service import TrainingApi
 
 _REFUSED = frozenset({"ListTrainingJobsForHyperParameterTuningJob"})
 """moto would answer it from its own training jobs, which don't know ours."""
+_SEARCHED_BY_MOTO = frozenset(
+    {
+        "Endpoint",
+        "Experiment",
+        "ExperimentTrial",
+        "ExperimentTrialComponent",
+        "FeatureGroup",
+        "Image",
+        "ImageVersion",
+        "ModelPackage",
+        "ModelPackageGroup",
+        "Pipeline",
+        "PipelineExecution",
+        "Project",
+    }
+)
 _KINDS = (":training-job/", ":processing-job/")
 
 
@@ -37,6 +52,7 @@ def sagemaker_service(
     training: TrainingJobs, processing: ProcessingJobs, clients: ClientFactory
 ) -> JsonService:
     tags = TagsApi(training, processing)
+    of_training = TrainingApi(training, clients).actions()
     widened = {
         "TrainingInstanceType": LOCAL_INSTANCE_TYPES,
         "ProcessingInstanceType": LOCAL_INSTANCE_TYPES,
@@ -45,7 +61,8 @@ def sagemaker_service(
         target_prefix="SageMaker",
         signing_name="sagemaker",
         actions={
-            **TrainingApi(training, clients).actions(),
+            **of_training,
+            "Search": searching_training_jobs_only(of_training["Search"]),
             **ProcessingApi(processing, clients).actions(),
             "AddTags": tags.add,
             "DeleteTags": tags.delete,
@@ -57,6 +74,22 @@ def sagemaker_service(
     )
 
 
+def searching_training_jobs_only(search: Action) -> Action:
+    """Search, refused for a kind of resource that neither the platform nor moto can search."""
+
+    def searched(region: str, request: dict[str, Any]) -> dict[str, Any]:
+        if request["Resource"] != "TrainingJob":
+            known = ", ".join(sorted({"TrainingJob", *_SEARCHED_BY_MOTO}))
+            raise ApiError(
+                "UnknownOperationException",
+                f"The local platform does not model SageMaker.Search for {request['Resource']}."
+                f" It models it for: {known}.",
+            )
+        return search(region, request)
+
+    return searched
+
+
 class TagsApi:
     """Tags of jobs, whose ARN says of which kind they are.
     Methods take (region, request) and return the answer.
@@ -66,7 +99,6 @@ class TagsApi:
         self._jobs = dict(zip(_KINDS, (training, processing), strict=True))
 
     def add(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        check_new_tags(request["Tags"])
         arn = request["ResourceArn"]
         return {"Tags": self._of(arn).add_tags(region, arn, request["Tags"])}
 
@@ -86,5 +118,5 @@ class TagsApi:
 def _is_about_jobs(action: str, request: dict[str, Any]) -> bool:
     """Tags and Search serve many kinds of resource; those that aren't our jobs are moto's."""
     if action == "Search":
-        return request.get("Resource") == "TrainingJob"
+        return request.get("Resource") not in _SEARCHED_BY_MOTO
     return "Tags" not in action or any(kind in str(request.get("ResourceArn")) for kind in _KINDS)

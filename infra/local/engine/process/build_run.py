@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 
@@ -29,6 +29,10 @@ class BuildRun:
     on_line: Callable[[str], None]
     stop: threading.Event
     deadline: float
+    shown_paths: Mapping[str, str] = field(default_factory=dict)
+    """Folder of this machine -> what the commands' lines call it: whoever reads a build's log or
+    its message knows the build context, and nothing of where it lies here.
+    """
 
     def check(self, phase: str) -> None:
         """Raise ImageBuildError where the build was stopped or its time is up."""
@@ -84,6 +88,8 @@ class BuildRun:
         assert process.stdout is not None
         for raw in process.stdout:
             line = raw.decode("utf-8", "replace").rstrip()
+            for path, shown in self.shown_paths.items():
+                line = line.replace(path, shown)
             last_lines.append(line)
             self.on_line(line)
 

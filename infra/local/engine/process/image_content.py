@@ -100,8 +100,7 @@ def _place(context: Path, copies: Iterable[Copy]) -> dict[str, Path]:
             matches = _matches(context, pattern.removeprefix("./").rstrip("/") or ".", included)
             if not matches:
                 raise ImageBuildError(
-                    f"COPY: {pattern} is not in the build context {context}"
-                    " (or .dockerignore excludes it)"
+                    f"COPY: {pattern} is not in the build context (or .dockerignore excludes it)"
                 )
             for relative, inside in matches.items():
                 inner = is_folder or inside != relative.name or len(matches) > 1
@@ -193,7 +192,7 @@ def _referred_paths(requirement_files: Iterable[Path]) -> list[tuple[Path, Path]
                 continue
             path = (file.parent / (match["file"] or match["package"])).resolve()
             if not path.exists():
-                raise ImageBuildError(f"READ {file.name}: {line}: {path} does not exist")
+                raise ImageBuildError(f"READ {file.name}: {line}: not in the build context")
             found.append((file, path))
             if match["file"] and path not in [seen for seen, _ in found]:
                 pending.append(path)

@@ -62,10 +62,11 @@ class ProcessImageStore:
         """Build `context` and tag it. Raises ImageBuildError with the failing phase
         and its last lines.
         """
-        run = BuildRun(on_line, stop, time.monotonic() + deadline_seconds)
+        shown_paths = {str(context.resolve()): ".", str(self._venvs): "venvs"}
+        run = BuildRun(on_line, stop, time.monotonic() + deadline_seconds, shown_paths)
         dockerfile = context / "Dockerfile"
         if not dockerfile.is_file():
-            raise ImageBuildError(f"READ Dockerfile: {dockerfile} does not exist")
+            raise ImageBuildError("READ Dockerfile: there is none in the build context")
         recipe = parse(dockerfile.read_text(), build_args, self._recipe_of)
         base = self.resolve(recipe.base or "")
         what = (

@@ -54,6 +54,22 @@ def test_checksum_of_a_part_is_compared(served: SimpleNamespace) -> None:
     served.s3.upload_part(**part, Body=BODY)
 
 
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        (base64.b64encode(hashlib.md5(b"other").digest()).decode(), "BadDigest"),
+        (base64.b64encode(b"short").decode(), "InvalidDigest"),
+        ("no base64", "InvalidDigest"),
+    ],
+)
+def test_content_md5_is_compared(served: SimpleNamespace, said: str, code: str) -> None:
+    with pytest.raises(ClientError, match=rf"\({code}\).*The Content-MD5 you specified"):
+        served.s3.put_object(Bucket="checked", Key="md5", Body=BODY, ContentMD5=said)
+    assert "Contents" not in served.s3.list_objects_v2(Bucket="checked", Prefix="md5")
+    right = base64.b64encode(hashlib.md5(BODY).digest()).decode()
+    served.s3.put_object(Bucket="checked", Key="right-md5", Body=BODY, ContentMD5=right)
+
+
 def test_what_says_nothing_is_taken(served: SimpleNamespace) -> None:
     for algorithm in ("CRC32C", "CRC64NVME"):
         said = {f"Checksum{algorithm}": "AAAAAA=="}

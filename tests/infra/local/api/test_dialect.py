@@ -8,7 +8,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from botocore.auth import SigV4Auth
+from botocore.auth import S3SigV4Auth, SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.exceptions import ClientError
 from botocore.httpsession import URLLib3Session
@@ -69,6 +69,94 @@ def test_operation_that_is_not_modelled(
     assert answer["ResponseMetadata"]["HTTPStatusCode"] == status
     assert answer["ResponseMetadata"]["HTTPHeaders"]["x-amzn-requestid"]
     assert "html" not in answer["ResponseMetadata"]["HTTPHeaders"]["content-type"]
+
+
+UNHEARD_OF = [
+    ("iam", {"Content-Type": "application/x-www-form-urlencoded"}, b"Action=Foo", "InvalidAction"),
+    ("ec2", {"Content-Type": "application/x-www-form-urlencoded"}, b"Action=Foo", "InvalidAction"),
+    (
+        "sagemaker",
+        {"Content-Type": "application/x-amz-json-1.1", "X-Amz-Target": "SageMaker.Foo"},
+        b"{}",
+        "UnknownOperationException",
+    ),
+]
+"""(service, headers, body, code) of calls that the service's model does not have."""
+
+
+@pytest.mark.parametrize(
+    ("service", "headers", "body", "code"), UNHEARD_OF, ids=[one[0] for one in UNHEARD_OF]
+)
+def test_operation_that_no_model_has(
+    platform: SimpleNamespace, service: str, headers: dict[str, str], body: bytes, code: str
+) -> None:
+    """It is the caller's mistake: an answer of 500 would be asked for again."""
+    answer = send(platform, service, "POST", "/", headers, body)
+    assert answer.status_code == 400
+    assert f"{code}" in answer.text and "does not model this call: " in answer.text
+
+
+JSON = {"Content-Type": "application/x-amz-json-1.1"}
+NO_XML = b"<Delete><Object>"
+WRONG: list[tuple[str, str, str, dict[str, str], bytes, str]] = [
+    ("s3", "GET", "/results?max-keys=abc", {}, b"", "InvalidArgument"),
+    ("s3", "GET", "/results?list-type=2&max-keys=-1", {}, b"", "InvalidArgument"),
+    ("s3", "GET", "/results?list-type=2&continuation-token=x", {}, b"", "InvalidArgument"),
+    ("s3", "POST", "/results?delete", {}, NO_XML, "MalformedXML"),
+    (
+        "sagemaker",
+        "POST",
+        "/",
+        {**JSON, "X-Amz-Target": "SageMaker.ListTrainingJobs"},
+        b"[" * 20_000,
+        "SerializationException",
+    ),
+    (
+        "logs",
+        "POST",
+        "/",
+        {**JSON, "X-Amz-Target": "Logs_20140328.GetQueryResults"},
+        b'{"queryId": "absent"}',
+        "ResourceNotFoundException",
+    ),
+    (
+        "iam",
+        "POST",
+        "/",
+        {"Content-Type": "application/x-www-form-urlencoded"},
+        b"Action=SimulatePrincipalPolicy&Version=2010-05-08&ActionNames.member.1=s3:GetObject"
+        b"&PolicySourceArn=arn:aws:iam::000000000000:role/nodesweep-training"
+        b"&PolicyInputList.member.1=nojson",
+        "MalformedPolicyDocument",
+    ),
+]
+"""(service, method, path, headers, body, code) of calls that are wrong by themselves."""
+
+
+@pytest.mark.parametrize(
+    ("service", "method", "path", "headers", "body", "code"),
+    WRONG,
+    ids=[f"{one[0]} {one[2]}" for one in WRONG],
+)
+def test_what_the_caller_did_wrong_is_no_internal_error(
+    platform: SimpleNamespace,
+    service: str,
+    method: str,
+    path: str,
+    headers: dict[str, str],
+    body: bytes,
+    code: str,
+) -> None:
+    answer = send(platform, service, method, path, headers, body)
+    assert (answer.status_code, code in answer.text) == (400, True), answer.text
+
+
+def test_list_of_parts_that_is_no_xml(platform: SimpleNamespace) -> None:
+    place = {"Bucket": "results", "Key": "in-parts"}
+    upload = platform.s3.create_multipart_upload(**place)["UploadId"]
+    platform.s3.upload_part(**place, UploadId=upload, PartNumber=1, Body=b"x")
+    answer = send(platform, "s3", "POST", f"/results/in-parts?uploadId={upload}", body=NO_XML)
+    assert (answer.status_code, "MalformedXML" in answer.text) == (400, True), answer.text
 
 
 def test_s3s_own_words(platform: SimpleNamespace) -> None:
@@ -185,7 +273,8 @@ def send(
     """A signed request that no client of ours would make."""
     request = AWSRequest(method, platform.endpoint + path, headers or {}, body)
     credentials = session(platform.endpoint, "us-east-1").get_credentials()
-    SigV4Auth(credentials, service, "us-east-1").add_auth(request)
+    signer = S3SigV4Auth if service == "s3" else SigV4Auth
+    signer(credentials, service, "us-east-1").add_auth(request)
     return URLLib3Session().send(request.prepare())
 
 

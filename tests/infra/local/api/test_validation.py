@@ -14,7 +14,13 @@ from botocore.exceptions import ClientError
 from botocore.httpsession import URLLib3Session
 
 from infra.local.api.validation import compile_pattern, service_model
-from tests.infra.local.platform_client import job_request, resources, session, wait_for_end
+from tests.infra.local.platform_client import (
+    job_request,
+    resources,
+    run_job,
+    session,
+    wait_for_end,
+)
 from tests.infra.local.platform_fakes import quick_program
 
 NAME_PATTERN = "[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}"
@@ -229,6 +235,20 @@ def test_missing_output_bucket_is_refused(platform: SimpleNamespace) -> None:
     assert not platform.sagemaker.list_training_jobs(NameContains="no-bucket")[
         "TrainingJobSummaries"
     ]
+
+
+@pytest.mark.parametrize("uri", ["https://results/jobs", "s3:///jobs"])
+def test_output_that_is_no_s3_uri_is_refused(platform: SimpleNamespace, uri: str) -> None:
+    """The first part of another address's path is no bucket."""
+    request = job_request("no-s3-uri", OutputDataConfig={"S3OutputPath": uri})
+    code, message = refusal(platform, request)
+    assert code == "ValidationException"
+    assert uri in message and "s3://" in message and "bucket " not in message
+
+
+def test_output_by_the_address_of_s3(platform: SimpleNamespace) -> None:
+    uri = "https://s3.us-east-1.amazonaws.com/results/by-address"
+    run_job(platform, "by-address", OutputDataConfig={"S3OutputPath": uri})
 
 
 def test_output_bucket_that_is_gone_by_the_end_fails_the_job(platform: SimpleNamespace) -> None:

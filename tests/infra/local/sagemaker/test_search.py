@@ -139,3 +139,13 @@ def test_other_resources_are_motos(platform: SimpleNamespace) -> None:
     platform.sagemaker.create_experiment(ExperimentName="searched-experiment")
     [found] = platform.sagemaker.search(Resource="Experiment")["Results"]
     assert found["Experiment"]["ExperimentName"] == "searched-experiment"
+
+
+def test_kind_that_nobody_here_can_search(platform: SimpleNamespace) -> None:
+    with pytest.raises(ClientError) as caught:
+        platform.sagemaker.search(Resource="HyperParameterTuningJob")
+    error = caught.value.response["Error"]
+    assert error["Code"] == "UnknownOperationException"
+    assert "does not model SageMaker.Search for HyperParameterTuningJob." in error["Message"]
+    with pytest.raises(ClientError, match=r"satisfy enum value set: \[TrainingJob, "):
+        platform.sagemaker.search(Resource="Nonsense")

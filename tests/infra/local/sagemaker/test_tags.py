@@ -68,6 +68,29 @@ def test_tagging_api(platform: SimpleNamespace, tagging: Any) -> None:
     assert tagging.get_resources(**ask)["ResourceTagMappingList"] == []
 
 
+def test_tagging_api_keeps_to_the_same_rules(platform: SimpleNamespace, tagging: Any) -> None:
+    arn = tagged_job(platform, "reserved-key")
+    failed = tagging.tag_resources(ResourceARNList=[arn], Tags={"aws:c": "7"})
+    assert "aws: prefixed" in failed["FailedResourcesMap"][arn]["ErrorMessage"]
+    assert tags_of(platform, arn) == {}
+
+
+def test_tagging_api_tells_of_each_resource(platform: SimpleNamespace, tagging: Any) -> None:
+    """One that can't be tagged leaves the others' tags done, as the answer has a place for it."""
+    there = tagged_job(platform, "one-of-three")
+    absent = [there.replace("one-of-three", "absent"), "arn:aws:s3:::absent"]
+    failed = tagging.tag_resources(ResourceARNList=[*absent, there], Tags={"k": "v"})
+    failures = failed["FailedResourcesMap"]
+    assert sorted(failures) == sorted(absent)
+    assert {one["ErrorCode"] for one in failures.values()} == {"InvalidParameterException"}
+    assert "Requested resource not found" in failures[absent[0]]["ErrorMessage"]
+    assert "NoSuchBucket" in failures[absent[1]]["ErrorMessage"]
+    assert tags_of(platform, there) == {"k": "v"}
+    failed = tagging.untag_resources(ResourceARNList=[absent[0], there], TagKeys=["k"])
+    assert list(failed["FailedResourcesMap"]) == absent[:1]
+    assert tags_of(platform, there) == {}
+
+
 def test_other_resources_of_sagemaker_are_still_motos(
     platform: SimpleNamespace, tagging: Any
 ) -> None:
@@ -76,6 +99,45 @@ def test_other_resources_of_sagemaker_are_still_motos(
     assert tags_of(platform, arn) == {"k": "v"}
     platform.sagemaker.delete_tags(ResourceArn=arn, TagKeys=["k"])
     assert tags_of(platform, arn) == {}
+
+
+@pytest.mark.parametrize(
+    "arn",
+    [
+        *(
+            f"arn:aws:sagemaker:us-east-1:000000000000:{kind}/absent"
+            for kind in ("model", "endpoint", "experiment", "hub", "hub/absent")
+        ),
+        "foo",
+    ],
+)
+def test_tags_of_what_is_not_there(platform: SimpleNamespace, arn: str) -> None:
+    sagemaker = platform.sagemaker
+    for call, asked in (
+        (sagemaker.list_tags, {}),
+        (sagemaker.add_tags, {"Tags": [{"Key": "k", "Value": "v"}]}),
+        (sagemaker.delete_tags, {"TagKeys": ["k"]}),
+    ):
+        with pytest.raises(ClientError) as caught:
+            call(ResourceArn=arn, **asked)
+        answer = caught.value.response
+        assert answer["ResponseMetadata"]["HTTPStatusCode"] == 400
+        assert answer["Error"]["Code"] == "ValidationException"
+        assert "Requested resource not found" in answer["Error"]["Message"]
+
+
+def test_tags_of_a_resource_that_was_made_without_any(platform: SimpleNamespace) -> None:
+    arn = platform.sagemaker.create_model(
+        ModelName="untagged", ExecutionRoleArn="arn:aws:iam::000000000000:role/any"
+    )["ModelArn"]
+    assert tags_of(platform, arn) == {}
+    platform.sagemaker.add_tags(ResourceArn=arn, Tags=[{"Key": "k", "Value": "v"}])
+    assert tags_of(platform, arn) == {"k": "v"}
+
+
+def test_experiment_that_is_not_there(platform: SimpleNamespace) -> None:
+    with pytest.raises(ClientError, match=r"\(ResourceNotFound\).*absent does not exist"):
+        platform.sagemaker.describe_experiment(ExperimentName="absent")
 
 
 def test_other_regions_jobs_are_not_found(platform: SimpleNamespace) -> None:

@@ -81,6 +81,24 @@ def test_tensorboard_logs_go_to_s3(platform: SimpleNamespace, local_path: str | 
     assert platform.s3.get_object(Bucket="results", Key=key)["Body"].read() == b"event"
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"CheckpointConfig": {"S3Uri": "s3://not-there/cp"}},
+        {"TensorBoardOutputConfig": {"S3OutputPath": "s3://not-there/tb"}},
+    ],
+    ids=["checkpoints", "tensorboard"],
+)
+def test_folder_without_a_bucket_fails_the_job_before_it_trains(
+    platform: SimpleNamespace, config: dict[str, Any]
+) -> None:
+    """What it wrote there would be lost."""
+    job = run_job(platform, f"lost-{next(iter(config)).lower()}", **config)
+    assert job["TrainingJobStatus"] == "Failed"
+    assert job["FailureReason"].startswith("ClientError: ") and "not-there" in job["FailureReason"]
+    assert job["SecondaryStatusTransitions"][-2]["Status"] == "Downloading"
+
+
 def channel(**changes: Any) -> dict[str, Any]:
     source = {"S3DataType": "S3Prefix", "S3Uri": "s3://results/data/"}
     return {"ChannelName": "train", "DataSource": {"S3DataSource": source}, **changes}

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from infra.local.api.front import _use_path_style
@@ -15,7 +16,7 @@ from infra.local.jobs.utilisation import put_values
 from infra.local.log_streams import EVENT_MAX_BYTES, LogStreams, _batches
 from infra.local.process_identity import start_ticks
 from infra.local.training.metrics import NAMESPACE, MetricMatcher
-from tests.infra.local.platform_client import run_job
+from tests.infra.local.platform_client import run_job, session
 
 
 class RecordingLogs:
@@ -132,6 +133,46 @@ def test_stream_that_is_not_there(platform: SimpleNamespace) -> None:
         logs.filter_log_events(
             logGroupName=LOG_GROUP, logStreamNames=["a"], logStreamNamePrefix="a"
         )
+
+
+@pytest.mark.parametrize(
+    "identifier", [LOG_GROUP, f"arn:aws:logs:us-east-1:000000000000:log-group:{LOG_GROUP}"]
+)
+def test_group_by_its_identifier(platform: SimpleNamespace, identifier: str) -> None:
+    name = f"by-identifier-{len(identifier)}"
+    run_job(platform, name)
+    [first, *_] = platform.logs.filter_log_events(
+        logGroupIdentifier=identifier, logStreamNamePrefix=f"{name}/"
+    )["events"]
+    got = platform.logs.get_log_events(
+        logGroupIdentifier=identifier, logStreamName=first["logStreamName"], startFromHead=True
+    )
+    assert got["events"][0]["message"] == first["message"]
+    with pytest.raises(ClientError, match="The specified log group does not exist"):
+        platform.logs.filter_log_events(logGroupIdentifier=f"{identifier}-absent")
+    with pytest.raises(ClientError, match=r"\(InvalidParameterException\).*not both"):
+        platform.logs.filter_log_events(logGroupIdentifier=identifier, logGroupName=LOG_GROUP)
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        ({"logStreamNamePrefix": 5}, "SerializationException"),
+        ({"logStreamNames": [{}]}, "SerializationException"),
+        ({"logStreamNamePrefix": ""}, "InvalidParameterException"),
+    ],
+)
+def test_request_that_breaks_the_model_of_logs(
+    platform: SimpleNamespace, asked: dict[str, Any], code: str
+) -> None:
+    unchecked = session(platform.endpoint).client(
+        "logs",
+        endpoint_url=platform.endpoint,
+        config=Config(parameter_validation=False, retries={"total_max_attempts": 1}),
+    )
+    with pytest.raises(ClientError) as caught:
+        unchecked.filter_log_events(logGroupName=LOG_GROUP, **asked)
+    assert caught.value.response["Error"]["Code"] == code
 
 
 def test_more_values_than_a_call_takes_are_put_in_several():

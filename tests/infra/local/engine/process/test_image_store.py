@@ -78,6 +78,8 @@ def test_build_run_resolve(store, context):
     assert record["folder"] == "/opt/own"
     assert store.images() == [("tiny", "1", image.digest)]
     assert lines[0].startswith("[READ Dockerfile] FROM python:3.11: not pulled")
+    log = "\n".join(lines)
+    assert "./tinytrain-1.0" in log and str(context.parent) not in log
 
 
 @makes_no_environment
@@ -299,6 +301,19 @@ def test_contexts_that_do_not_fit(store, context, change, complaint):
         file.write(change + "\n")
     with pytest.raises(ImageBuildError, match=complaint):
         build(store, context)
+
+
+@pytest.mark.parametrize("requirement", ["-r more.txt", "./absent-1.0-py3-none-any.whl"])
+def test_messages_name_no_folder_of_this_machine(store, context, requirement):
+    """They reach whoever asked CodeBuild for the image."""
+    (context / "requirements.txt").write_text(f"{requirement}\n")
+    with pytest.raises(ImageBuildError, match="not in the build context") as raised:
+        build(store, context)
+    assert str(context) not in str(raised.value)
+    (context / "Dockerfile").write_text("FROM python:3.11\nCOPY none.txt /opt/ml/code/\n")
+    with pytest.raises(ImageBuildError, match=r"none\.txt is not in the build context") as raised:
+        build(store, context)
+    assert str(context) not in str(raised.value)
 
 
 def test_build_args_of_installers_and_requirements_make_the_environments_name(context):
