@@ -82,7 +82,7 @@ def _metric_cell(metric: FinalMetric | None) -> str:
 
 
 def _details(comparison: Comparison) -> list[str]:
-    """What each verdict rests on, then what was accepted, is missing or limits the comparison."""
+    """What each verdict rests on, then what was allowed, is missing or limits the comparison."""
     lines = [_row_line(row) for row in comparison.rows]
     lines += [f"{difference.accepted}: {difference.text}" for difference in comparison.differences]
     if comparison.unknown_conditions:
