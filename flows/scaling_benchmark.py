@@ -34,6 +34,7 @@ from flows.stages.form import (
     Usd,
     config_of_run,
     log_to_run,
+    shows_presets,
 )
 from flows.stages.graph import in_stage
 from flows.stages.preflight import preflight
@@ -105,6 +106,7 @@ def _run_name() -> str:
 
 
 @flow(name="scaling-benchmark", flow_run_name=_run_name, on_cancellation=[stop_jobs_of_run])
+@shows_presets
 def scaling_benchmark(
     preset: Preset = "local",
     instance_type: Annotated[InstanceType | None, MayBeEmpty(InstanceType)] = EMPTY,
@@ -127,12 +129,16 @@ def scaling_benchmark(
 
     Args:
         preset: The benchmark to start from: a file of configs/ without its ending.
-        instance_type: SageMaker training instance type.
+        instance_type: SageMaker training instance type. Blank: {presets:instance_type}.
         node_counts: Node counts to measure, e.g. [1, 2, 4, 8]; the smallest is the baseline.
-        repeats: Jobs per node count; 3 or more give an interval.
+            Blank: {presets:node_counts}.
+        repeats: Jobs per node count; 3 or more give an interval. Blank: {presets:repeats}.
         distribution: How a job is distributed. Options of a kind go into `settings`.
+            Blank: {presets:distribution}.
         dataset: A directory (relative to configs/) or an s3://bucket/prefix with the training data.
+            Blank: {presets:dataset}.
         budget_usd: The run is refused where its jobs could cost more, USD.
+            Blank: {presets:budget_usd}.
         settings: Any further field of the config by its dotted name, e.g.
             {"training.max_runtime_seconds": 7200}.
         sweep_id: A sweep of this config to continue, instead of a new one.

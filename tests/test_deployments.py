@@ -5,6 +5,7 @@ started.
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 from inspect import signature
 from pathlib import Path
@@ -22,9 +23,10 @@ from prefect.utilities.schema_tools.validation import ValidationError
 from configs.catalogue import load_catalogue
 from configs.load import ConfigError
 from configs.models import BenchmarkConfig
-from configs.presets import preset_names
+from configs.presets import PRESETS_DIRECTORY, preset_names
 from flows.scaling_benchmark import scaling_benchmark
 from flows.stages.form import config_of_run
+from tests.production.form_picture import DIGEST_FILE, digest_of_form
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PREFECT = yaml.safe_load((REPOSITORY / "prefect.yaml").read_text())
@@ -164,6 +166,39 @@ def test_bounds_of_the_form_are_the_configs_own() -> None:
     for bound in ("minimum", "maximum"):
         assert properties["repeats"][bound] == sweep["repeats"][bound]
         assert properties["node_counts"]["items"][bound] == sweep["node_counts"]["items"][bound]
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_a_blank_field_says_what_the_preset_has(preset: str) -> None:
+    config = config_of_run({"preset": preset})
+    dataset = config.dataset.source if config.dataset is not None else "none"
+    has = {
+        "instance_type": ", ".join(config.instance_types),
+        "node_counts": [*config.sweep.node_counts],
+        "repeats": config.sweep.repeats,
+        "distribution": config.training.distribution.kind,
+        "dataset": dataset.removeprefix(f"{PRESETS_DIRECTORY}/"),
+        "budget_usd": "none" if config.sweep.budget_usd is None else f"{config.sweep.budget_usd:g}",
+    }
+    properties = schema_of(scaling_benchmark)["properties"]
+    assert {field: blank_value(properties[field], preset) for field in has} == {
+        field: str(value) for field, value in has.items()
+    }
+
+
+def blank_value(schema: dict[str, Any], preset: str) -> str | None:
+    """What the help of a field says that it is where it is left blank, and this is the preset."""
+    words = schema["description"].rpartition("Blank: ")[2]
+    found = re.findall(r"(?:^|, )(?:else )?`([^`]+)`(?: \(([^)]+)\))?", words)
+    by_preset = {name: value for value, names in found for name in names.split(", ")}
+    return by_preset.get(preset.removeprefix("examples/"), by_preset.get(""))
+
+
+def test_the_picture_of_the_form_has_the_help_of_today() -> None:
+    assert DIGEST_FILE.read_text().strip() == digest_of_form(), (
+        "docs/prefect-form.png is old; NODESWEEP_WRITE_SCREENSHOTS=1 .venv/bin/pytest"
+        " tests/production/test_prefect_ui.py makes it anew"
+    )
 
 
 @pytest.mark.parametrize(

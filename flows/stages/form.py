@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import (
     MISSING,
@@ -27,8 +28,10 @@ from pydantic_core.core_schema import CoreSchema, no_info_before_validator_funct
 from configs.catalogue import load_catalogue
 from configs.distribution import DistributionConfig
 from configs.models import BenchmarkConfig
-from configs.presets import config_of_preset, preset_names
+from configs.presets import config_of_preset, preset_names, presets_as_written
+from configs.sweep import DEFAULT_REPEATS
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 _KINDS = [
     get_args(kind.model_fields["kind"].annotation)[0]
     for kind in get_args(get_args(DistributionConfig)[0])
@@ -95,6 +98,61 @@ _NO_SECRETS: dict[str, Any] = {
 }
 _Settings = Annotated[dict[str, Any], Field(json_schema_extra=_NO_SECRETS)]
 Settings = Annotated[_Settings | None, MayBeEmpty(_Settings)]
+
+
+def values_of_presets() -> dict[str, dict[str, str]]:
+    """Field of the form -> preset -> what the preset has for it, `none` where it has nothing."""
+    found: dict[str, dict[str, str]] = {field: {} for field in _PLACES}
+    for preset, raw in presets_as_written().items():
+        for field, places in _PLACES.items():
+            values = (_at(raw, place.split(".")) for place in places)
+            default = DEFAULT_REPEATS if field == "repeats" else "none"
+            value = next((value for value in values if value is not None), default)
+            if field == "instance_type" and isinstance(value, list):
+                value = ", ".join(map(str, value))
+            found[field][preset] = str(value)
+    return found
+
+
+_PLACES = {
+    "instance_type": ("sweep.instance_types", "training.instance_type"),
+    "node_counts": ("sweep.node_counts",),
+    "repeats": ("sweep.repeats",),
+    "distribution": ("training.distribution.kind",),
+    "dataset": ("dataset.source",),
+    "budget_usd": ("sweep.budget_usd",),
+}
+"""Field of the form -> where a config has it, the first that is there."""
+
+
+def _at(raw: Any, names: list[str]) -> Any:
+    for name in names:
+        raw = raw.get(name) if isinstance(raw, Mapping) else None
+    return raw
+
+
+def shows_presets(function: _Function) -> _Function:
+    """In the function's docstring, of which Prefect makes the form's help, `{presets:FIELD}`
+    becomes what a field that is left blank stands for: `3` (local), else `1`.
+    """
+    for field, values in values_of_presets().items():
+        words = _by_value(values)
+        function.__doc__ = (function.__doc__ or "").replace(f"{{presets:{field}}}", words)
+    return function
+
+
+def _by_value(values: Mapping[str, str]) -> str:
+    """Each value with its presets; the commonest comes last, without."""
+    *others, (commonest, _) = reversed(Counter(values.values()).most_common())
+    shown = [
+        f"`{other}` ({', '.join(_short(name) for name, value in values.items() if value == other)})"
+        for other, _ in others
+    ]
+    return ", ".join([*shown, f"{'else ' if shown else ''}`{commonest}`"])
+
+
+def _short(preset: str) -> str:
+    return preset.removeprefix("examples/")
 
 
 def config_of_run(parameters: Mapping[str, Any]) -> BenchmarkConfig:

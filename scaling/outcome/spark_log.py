@@ -3,7 +3,7 @@
 Spark says everything through log4j, "26/11/25 08:00:00 WARN TaskSetManager: Lost task 3.0 …", and
 ends with a dozen such lines after the program's last words; AWS's smspark-submit with Python's
 logging, "11-25 08:00 smspark.cli INFO …". Errors of Spark's are kept: a lost executor is told by
-nobody else.
+nobody else. Of a Java exception its text is kept and the frames are left out, dozens for one line.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ LINES_SHOWN = 10
 _FRAMEWORK = re.compile(
     r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d (?:TRACE|DEBUG|INFO|WARN) "
     r"|\d\d-\d\d \d\d:\d\d smspark\S* +(?:DEBUG|INFO|WARNING) "
+    r"|\s+at [\w.$/<>-]+\(|\s+\.\.\. \d+ more"
 )
 
 

@@ -188,15 +188,12 @@ def failure_text(
     )
     endpoint = f" --endpoint-url {platform.endpoint_url}" if platform.endpoint_url else ""
     sweep = names.sweep_of_validation_job(name)
-    lines = "".join(f"\n    {line}" for line in last_lines)
-    log = (
-        f"Its log: nodesweep logs {sweep} --validation --config CONFIG, or aws logs tail"
-        f" {LOG_GROUP} --log-stream-name-prefix {name}/ --since 1d --region"
-        f" {platform.region}{endpoint}"
-    )
+    lines = "".join(f"\n    {line}" for line in last_lines) + ("\n" if last_lines else " ")
     return (
         f"the dataset was not validated, and nothing else was started: the Processing job {name}"
-        f" {what}: {why}." + (f"{lines}\n{log}" if lines else f" {log}")
+        f" {what}: {why}.{lines}Its log: nodesweep logs {sweep} --validation --config CONFIG, or"
+        f" aws logs tail {LOG_GROUP} --log-stream-name-prefix {name}/ --since 1d --region"
+        f" {platform.region}{endpoint}"
     )
 
 

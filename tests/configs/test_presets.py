@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from configs import presets
 from configs.load import ConfigError, load_config
 from configs.presets import PRESETS_DIRECTORY, config_of_preset, preset_names
 
@@ -30,6 +32,20 @@ def test_unknown_preset_is_refused_with_those_there_are() -> None:
         ConfigError, match=r"^preset: got '../local'; expected one of examples/g5_fsx_vpc, .*local"
     ):
         config_of_preset("../local", {})
+
+
+def test_a_file_that_is_no_config_is_an_empty_preset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever starts another benchmark must not stumble over it."""
+    monkeypatch.setattr(presets, "PRESETS_DIRECTORY", tmp_path)
+    for name, text in {"broken": "a: [", "list": "[1]", "mine": "sweep: {repeats: 5}"}.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    assert presets.presets_as_written() == {
+        "broken": {},
+        "list": {},
+        "mine": {"sweep": {"repeats": 5}},
+    }
 
 
 @pytest.mark.parametrize("value", [3, None])

@@ -1,7 +1,8 @@
 """A deployment's form in Prefect's UI: its fields and their help, a refused value, a run by clicks,
 its graph and artifacts.
 
-`NODESWEEP_WRITE_SCREENSHOTS=1` writes docs/prefect-form.png and docs/prefect-run.png anew.
+`NODESWEEP_WRITE_SCREENSHOTS=1` writes docs/prefect-form.png and docs/prefect-run.png anew, and
+docs/prefect-form.sha256, by which a fast test sees that the form has changed since.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
 from scaling import names
 from tasks.events import STAGES
+from tests.production.form_picture import DIGEST_FILE, DOCS, digest_of_form
 from tests.production.world import World, wait_for
 
 pytestmark = [
@@ -27,7 +28,6 @@ pytestmark = [
     ),
 ]
 DEPLOYMENT = "scaling-benchmark/local"
-DOCS = Path(__file__).resolve().parents[2] / "docs"
 PATIENCE_MILLISECONDS = 60_000
 
 
@@ -48,6 +48,7 @@ def screenshot(page: Page, name: str) -> None:
     if os.environ.get("NODESWEEP_WRITE_SCREENSHOTS"):
         page.wait_for_timeout(1000)  # the page fades in
         page.screenshot(path=DOCS / name, full_page=True)
+        DIGEST_FILE.write_text(f"{digest_of_form()}\n")
 
 
 def test_a_benchmark_is_started_from_its_form(world: World, page: Page) -> None:
@@ -68,7 +69,7 @@ def test_a_benchmark_is_started_from_its_form(world: World, page: Page) -> None:
     for help_text in (
         "The benchmark to start from",
         "SageMaker training instance type",
-        "3 or more give an interval",
+        "3 or more give an interval. Blank: 1 (first_sweep, local",
     ):
         expect(page.get_by_text(help_text).first).to_be_visible()
     repeats = page.locator("input[type=number]").first

@@ -4,8 +4,8 @@ Expectations' condition on Spark finds no row that breaks them.
 That is so for expectations about each value by itself, without exception (`mostly` is asked as 1),
 on types whose values are the same in Spark as in pandas. NaN is sent to Spark as the null that it
 is to pandas. What is doubtful is left to pandas: bounds of decimals, which Spark compares as
-floats; times finer than Spark's microseconds; a column without a value, whose type pandas does not
-know.
+floats; times finer than Spark's microseconds; bounds before 1583; a column without a value, whose
+type pandas does not know.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ import pyarrow.types as types
 from .request import Check
 
 BIGGEST_EXACT_INTEGER = 2**53
+SAME_CALENDAR = datetime.datetime(1583, 1, 1)
+"""From here on a time that Python gives to Spark stays the same: on its way it is one of Java's old
+Timestamps, whose calendar is the Julian one before October 1582.
+"""
 MOST_MEMBERS = 1000
 """Of a set that becomes part of a query."""
 _LIMITS = frozenset({"column", "min_value", "max_value", "strict_min", "strict_max", "mostly"})
@@ -122,7 +126,8 @@ def _bounds_are(expectation: Any, kinds: tuple[type, ...]) -> bool:
 def _bounds_are_naive_times(expectation: Any) -> bool:
     bounds = _bounds(expectation)
     return bounds is not None and all(
-        type(bound) is datetime.datetime and bound.tzinfo is None for bound in bounds
+        type(bound) is datetime.datetime and bound.tzinfo is None and bound >= SAME_CALENDAR
+        for bound in bounds
     )
 
 

@@ -15,6 +15,15 @@ from tests.infra.image_spark.both_engines import ask_all, assert_one_verdict
 from tests.infra.local.platform_client import serve_platform
 from tests.infra.local.processing.spark_platform import needs_java
 
+# Two executors in processes of their own, which get the judge from the driver; a compiler that does
+# its best would take longer than what it compiles.
+SETTINGS = """
+spark.master local-cluster[2,1,1024]
+spark.ui.enabled false
+spark.driver.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+spark.executor.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+"""
+
 
 def test_it_runs_on_what_the_dockerfile_names() -> None:
     [tag] = re.findall(r"^ARG BASE_IMAGE=.*:(\S+)$", (IMAGE / "Dockerfile").read_text(), re.M)
@@ -27,10 +36,7 @@ def test_spark_35_on_python_312_gives_the_verdict_of_one_machine(tmp_path: Path)
     python = aws_image_python()
     settings = tmp_path / "spark"
     settings.mkdir()
-    # the driver, and two executors in processes of their own, which get the judge from the driver
-    (settings / "spark-defaults.conf").write_text(
-        "spark.master local-cluster[2,1,1024]\nspark.ui.enabled false\n"
-    )
+    (settings / "spark-defaults.conf").write_text(SETTINGS)
     for platform in serve_platform(tmp_path / "platform"):
         asked, arguments = ask_all(platform.s3), []
         for prefix, one in asked.items():

@@ -76,6 +76,7 @@ def test_what_spark_finds_as_pandas_does_is_proven(
         (BETWEEN, {"column": "decimal", "min_value": 0}),
         (BETWEEN, {"column": "nanos", "min_value": TIME}),
         (BETWEEN, {"column": "zoned", "min_value": TIME}),
+        (BETWEEN, {"column": "micros", "min_value": datetime.datetime(1582, 10, 4)}),
         (BETWEEN, {"column": "micros", "min_value": datetime.date(2026, 1, 1)}),
         (BETWEEN, {"column": "day", "min_value": datetime.date(2026, 1, 1)}),
         (BETWEEN, {"column": "text", "min_value": 0}),

@@ -12,7 +12,11 @@ LOG = [
     "26/11/25 08:00:09 ERROR TaskSchedulerImpl: Lost executor 1 on 127.0.0.2",
     "Traceback (most recent call last):",
     '  File "/opt/nodesweep/validate_dataset.py", line 44, in main',
-    "MemoryError",
+    "py4j.protocol.Py4JJavaError: An error occurred while calling o123.collect.",
+    "\tat org.apache.spark.scheduler.DAGScheduler.$anonfun$abortStage$2(DAGScheduler.scala:1)",
+    "\tat java.base/java.lang.Thread.run(Thread.java:840)",
+    "\t... 1 more",
+    "Caused by: java.lang.OutOfMemoryError: Java heap space",
     "",
     "26/11/25 08:00:10 INFO ShutdownHookManager: Shutdown hook called",
 ]
@@ -20,7 +24,7 @@ LOG = [
 
 def test_what_spark_says_of_itself_is_left_out_but_its_errors() -> None:
     log = [LogLine(number, "algo-1", text) for number, text in enumerate(LOG)]
-    own = [f"algo-1: {LOG[number]}" for number in (2, 3, 4, 5, 6)]
+    own = [f"algo-1: {LOG[number]}" for number in (2, 3, 4, 5, 6, 10)]
     assert last_own_lines(log) == own
     assert last_own_lines(log, 2) == own[-2:]
     assert last_own_lines([]) == []

@@ -16,6 +16,7 @@ from botocore.exceptions import ClientError
 from configs.models import PlatformConfig
 from scaling import names
 from tasks.errors import JobRefused, ValidationJobFailed
+from tasks.platform import aws_client
 from tasks.polling import CallBudget, Clock
 from tasks.processing import calls, jobs
 from tasks.processing.jobs import failure_text, read_verdict, submit, watch
@@ -256,6 +257,7 @@ def test_a_job_without_a_verdict_says_why(
 def test_a_verdict_that_is_none_is_refused(
     aws: Callable[[str], Any], platform: PlatformConfig, body: bytes | None, message: str
 ) -> None:
+    aws_client.cache_clear()  # a client made outside the mocked account has no keys
     s3 = aws("s3")
     s3.create_bucket(Bucket=platform.bucket)
     sweep = str(names.sweep_of_validation_job(NAME))
