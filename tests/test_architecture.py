@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -143,3 +144,24 @@ def test_headings_that_comments_cite_exist() -> None:
     assert [
         str(path) for path in FILES if path != Path(__file__) and "METHODOLOGY" in path.read_text()
     ] == []
+
+
+def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, text) of every docstring of a module, class, function or attribute."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            yield node.lineno, str(node.value.value)
+
+
+def test_no_docstring_is_a_riddle_of_three_words() -> None:
+    """Fewer than four words are no sentence that a stranger understands."""
+    assert list(docstrings(ast.parse('limit = 3\n"""Of PutMetricData."""'))) == [
+        (2, "Of PutMetricData.")
+    ]
+    short = [
+        f"{path.relative_to(REPOSITORY)}:{line}: {text}"
+        for path in FILES
+        for line, text in docstrings(ast.parse(path.read_text(encoding="utf-8")))
+        if text != "Ellipsis" and len(text.split()) < 4
+    ]
+    assert short == []

@@ -74,7 +74,7 @@ class ConditionDifference(Part):
 
 
 class ComparedSweep(Part):
-    """What is compared."""
+    """One of the two sweeps that are compared."""
 
     sweep_id: str
     title: str = Field(description="Heading of its report.")
@@ -131,7 +131,7 @@ class ComparedRow(Part):
 
 
 class Comparison(Part):
-    """B against A."""
+    """What comes of comparing sweep B with sweep A."""
 
     schema_version: Literal[1] = 1
     a: ComparedSweep = Field(description="The reference, before.")
