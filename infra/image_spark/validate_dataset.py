@@ -18,12 +18,14 @@ import tempfile
 import time
 from pathlib import Path
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 from nodesweep_judge.judge import answer  # noqa: E402
+from nodesweep_judge.memory import shared_with_python  # noqa: E402
 from nodesweep_judge.request import JudgeError, read_request  # noqa: E402
 
 REQUEST = Path("/opt/ml/processing/input/request/request.json")
@@ -51,11 +53,13 @@ def main() -> None:
 
 def start_session() -> SparkSession:
     """A session whose executors can import nodesweep_judge."""
-    session = (
-        SparkSession.builder.appName("validate-dataset")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
+    builder = SparkSession.builder.appName("validate-dataset")
+    builder = builder.config("spark.sql.session.timeZone", "UTC")
+    SparkContext._ensure_initialized()  # before it a SparkConf lacks spark-submit's settings
+    for name, size in shared_with_python(SparkConf().get).items():
+        print(f"nodesweep: {name}: {size}", flush=True)
+        builder = builder.config(name, size)
+    session = builder.getOrCreate()
     folder = Path(tempfile.mkdtemp(prefix="nodesweep-judge-"))
     archive = shutil.make_archive(str(folder / "judge"), "zip", HERE, "nodesweep_judge")
     session.sparkContext.addPyFile(archive)

@@ -8,7 +8,10 @@ public (github.com/aws/sagemaker-spark-container, tag 3.5-cpu-py312-v1.3): Amazo
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+
+import pytest
 
 from benchmarks.training_matrix import find_python
 from tests.clients.client_environment import install, kept_environment, uv
@@ -17,13 +20,17 @@ IMAGE = Path(__file__).resolve().parents[3] / "infra" / "image_spark"
 ADDED = IMAGE / "requirements-on-aws.lock"
 SPARK, PYTHON = "3.5.6", "3.12"
 _HAS = Path(__file__).with_name("aws_image.txt")
+needs_its_python = pytest.mark.skipif(
+    shutil.which(find_python(PYTHON)) is None and shutil.which(f"python{PYTHON}") is None,
+    reason=f"AWS's Spark image has Python {PYTHON}; install one, by pyenv for example",
+)
 
 
 def aws_image_python() -> Path:
     """Python of that environment.
 
-    The test fails, with the reason, where it can't be made: where uv finds no Python 3.12, or pip
-    finds that what is added doesn't go with what is there.
+    The test fails, with the reason, where it can't be made: where pip finds that what is added
+    doesn't go with what is there.
     """
 
     def make(folder: Path, python: Path) -> None:

@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.clients.client_environment import client_variables, run_client
-from tests.infra.image_spark.aws_image import IMAGE, PYTHON, SPARK, aws_image_python
+from tests.infra.image_spark.aws_image import (
+    IMAGE,
+    PYTHON,
+    SPARK,
+    aws_image_python,
+    needs_its_python,
+)
 from tests.infra.image_spark.both_engines import ask_all, assert_one_verdict
 from tests.infra.local.platform_client import serve_platform
 from tests.infra.local.processing.spark_platform import needs_java
@@ -19,6 +25,8 @@ from tests.infra.local.processing.spark_platform import needs_java
 # its best would take longer than what it compiles.
 SETTINGS = """
 spark.master local-cluster[2,1,1024]
+spark.executor.memory 900m
+spark.executor.memoryOverhead 100m
 spark.ui.enabled false
 spark.driver.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 spark.executor.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
@@ -32,6 +40,7 @@ def test_it_runs_on_what_the_dockerfile_names() -> None:
 
 @pytest.mark.slow
 @needs_java
+@needs_its_python
 def test_spark_35_on_python_312_gives_the_verdict_of_one_machine(tmp_path: Path) -> None:
     python = aws_image_python()
     settings = tmp_path / "spark"
@@ -54,7 +63,8 @@ def test_spark_35_on_python_312_gives_the_verdict_of_one_machine(tmp_path: Path)
             SPARK_LOCAL_DIRS=str(settings),
         )
         submit, program = python.with_name("spark-submit"), IMAGE / "validate_dataset.py"
-        run_client(submit, program, *arguments, variables=variables, seconds=400)
+        said = run_client(submit, program, *arguments, variables=variables, seconds=400)
         verdicts = {prefix: (tmp_path / "verdicts" / prefix).read_text() for prefix in asked}
         assert_one_verdict(platform.s3, asked, verdicts)
     assert json.loads(verdicts["types"])["spark"]["version"] == SPARK
+    assert "nodesweep: spark.executor.memory: 600m\n" in said
