@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 # A file may import from its own layer and from those listed; infra/ is reached through URLs and
@@ -79,6 +79,33 @@ def test_no_folder_is_crowded() -> None:
         if path.name != "__init__.py"
     )
     assert {folder: count for folder, count in files.items() if count > MAX_FILES} == {}
+
+
+def mirror_problems(files: Iterable[str]) -> list[str]:
+    """Test files that have the name of a source file of their layer and do not lie beside its
+    mirror in tests/.
+    """
+    given = [PurePosixPath(name) for name in files]
+    found = []
+    for layer in ALLOWED:
+        mirrors = defaultdict(set)
+        for path in given:
+            if path.is_relative_to(layer):
+                mirrors[f"test_{path.name}"].add("tests" / path.parent)
+        found += [
+            f"{path} belongs in {min(mirrors[path.name])}"
+            for path in given
+            if path.is_relative_to("tests" / PurePosixPath(layer))
+            and path.name in mirrors
+            and path.parent not in mirrors[path.name]
+        ]
+    return found
+
+
+def test_a_test_of_a_source_file_lies_where_the_source_file_lies() -> None:
+    moved = ["tasks/jobs/watch.py", "tests/tasks/test_watch.py", "tests/cli/test_watch.py"]
+    assert mirror_problems(moved) == ["tests/tasks/test_watch.py belongs in tests/tasks/jobs"]
+    assert mirror_problems(path.relative_to(REPOSITORY).as_posix() for path in FILES) == []
 
 
 def test_a_file_of_flows_holds_a_flow_or_is_a_stage() -> None:
