@@ -129,7 +129,7 @@ class OneImage:
     folder: Path
 
     def resolve(self, image_uri: str) -> Path:
-        """Whatever is asked for."""
+        """The same image, whatever is asked for."""
         return self.folder
 
 
@@ -183,7 +183,7 @@ class Bench:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure, print, store."""
+    """Measure, print and store the result."""
     options = _parse(argv)
     result: dict[str, Any] = {
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -342,7 +342,7 @@ def neighbours(count: int) -> Iterator[None]:
 
 
 def machine() -> dict[str, Any]:
-    """What it ran on."""
+    """The machine that it ran on."""
     model = next(
         (line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
         ":",

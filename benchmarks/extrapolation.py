@@ -126,7 +126,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Prediction:
-    """A supported one."""
+    """A prediction that the fits support."""
 
     seconds: float
     interval: Interval
@@ -144,7 +144,7 @@ class Answer:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Simulate, print, store."""
+    """Simulate, print and store the result."""
     options = _parse(argv)
     started = time.perf_counter()
     print(

@@ -235,7 +235,7 @@ def describe_machine(cli: ContainerCli) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure, print, store."""
+    """Measure, print and store the result."""
     options = _parse(argv)
     with tempfile.TemporaryDirectory(prefix="image-build-") as scratch:
         folder = Path(scratch)

@@ -91,7 +91,7 @@ class Cell:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Simulate, print, store."""
+    """Simulate, print and store the result."""
     options = _parse(argv)
     started = time.perf_counter()
     print("noise    n    T covered, width           S covered, width           S paired, width")

@@ -56,7 +56,7 @@ Pair = tuple[Sample, Sample]  # Lightning, bare
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure, print, store."""
+    """Measure, print and store the result."""
     options = _parse(argv)
     sys.path.insert(0, str(IMAGE))
     os.environ.setdefault("OMP_NUM_THREADS", "1")

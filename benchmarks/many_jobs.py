@@ -65,7 +65,7 @@ _MODEL = {"t_compute_seconds": 600.0, "noise_sigma": 0.02}
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure, print, store."""
+    """Measure, print and store the result."""
     options = _parse(argv)
     with tempfile.TemporaryDirectory(prefix="nodesweep-many-") as folder:
         result = summarise(measure(Path(folder), options.jobs))

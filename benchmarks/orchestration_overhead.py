@@ -89,7 +89,7 @@ class Parts:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure, print, store."""
+    """Measure, print and store the result."""
     options = _parse(argv)
     with tempfile.TemporaryDirectory(prefix="nodesweep-overhead-") as folder:
         model = {

@@ -449,7 +449,7 @@ def table(releases: Mapping[str, Any]) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Test, print, store."""
+    """Test, print and store the result."""
     options = _parse(argv)
     uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
     if uv is None:

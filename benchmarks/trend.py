@@ -74,7 +74,7 @@ class Cell:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Simulate, print, store."""
+    """Simulate, print and store the result."""
     options = _parse(argv)
     started = time.perf_counter()
     print("noise  runs  shift  share of histories")

@@ -221,7 +221,7 @@ def _job_name(case: Case, place: int) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Simulate, print, store."""
+    """Simulate, print and store the result."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -67,7 +67,7 @@ def goal_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def look_options(command: Callable[..., None]) -> Callable[..., None]:
-    """--verbose and --log-format."""
+    """Give a command the options --verbose and --log-format."""
     verbose = click.option(
         "--verbose",
         is_flag=True,

@@ -147,7 +147,7 @@ class InstanceType(_Row):
 
     @property
     def family(self) -> str:
-        """`p3` of `ml.p3.16xlarge`."""
+        """The family of the type: `p3` of `ml.p3.16xlarge`."""
         return self.instance_type.split(".")[1]
 
     @property

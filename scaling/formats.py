@@ -82,7 +82,7 @@ def counted(number: int, thing: str) -> str:
 
 
 def nodes_text(nodes: int) -> str:
-    """1 node, 2 nodes."""
+    """The count in words: 1 node, 2 nodes."""
     return counted(nodes, "node")
 
 

@@ -58,7 +58,7 @@ class Silence:
         self._say_at = 0.0
 
     def begin(self) -> None:
-        """A request is sent."""
+        """To be called as a request is sent."""
         with self._lock:
             now = self._monotonic()
             if self._since is None or (

@@ -1,4 +1,4 @@
-"""What can go wrong on the way to a report, and which of it may pass by itself.
+"""What can go wrong on the way to a report, and which of it is transient: it may pass by itself.
 
 NodesweepError
 ├── PreflightRefused      nothing was sent (exit code 3)
@@ -44,7 +44,7 @@ from botocore.exceptions import (
 )
 
 logger = logging.getLogger("nodesweep.errors")
-_PASSING_CODES = frozenset(
+_TRANSIENT_CODES = frozenset(
     {
         "InternalError",
         "InternalFailure",
@@ -63,8 +63,8 @@ EXPIRED_CODES = frozenset(
 )
 """How services say that temporary credentials are over; only new ones help."""
 _INSUFFICIENT_STORAGE = 507
-"""The local platform's disk is full (infra/local/api/front.py): nothing passes there by itself."""
-_PASSING_ERRORS = (
+"""The local platform's disk is full (infra/local/api/front.py): that is not transient."""
+_TRANSIENT_ERRORS = (
     *(ConnectionClosedError, ConnectTimeoutError, EndpointConnectionError, ReadTimeoutError),
     *(IncompleteReadError, ResponseStreamingError),  # of an object that is read as a stream
 )
@@ -72,7 +72,7 @@ _PASSING_ERRORS = (
 
 class ForeignAnswer(BotoCoreError):
     """What came back is not AWS's: a proxy's page, a login page, half an answer.
-    It passes like a lost connection.
+    It is transient, as a lost connection is.
     """
 
     fmt = (
@@ -83,7 +83,7 @@ class ForeignAnswer(BotoCoreError):
 
 class PlatformSilent(BotoCoreError):
     """Every call has stayed unanswered for so long that waiting on makes no sense;
-    it does not pass by itself.
+    it is not transient.
     """
 
     fmt = (
@@ -203,8 +203,8 @@ def is_transient(error: BaseException) -> bool:
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         if status == _INSUFFICIENT_STORAGE:
             return False
-        return error_code(error) in _PASSING_CODES or status >= 500
-    return isinstance(error, (*_PASSING_ERRORS, ForeignAnswer))
+        return error_code(error) in _TRANSIENT_CODES or status >= 500
+    return isinstance(error, (*_TRANSIENT_ERRORS, ForeignAnswer))
 
 
 def retry_transient(task: Any, task_run: Any, state: Any) -> bool:
@@ -214,8 +214,8 @@ def retry_transient(task: Any, task_run: Any, state: Any) -> bool:
     try:
         state.result()
     except Exception as error:
-        passing = is_transient(error)
-        if passing:
+        transient = is_transient(error)
+        if transient:
             logger.warning("%s: %s; trying again if tries are left", task.name, error)
-        return passing
+        return transient
     return False

@@ -30,6 +30,6 @@ def import_modules(*modules: str) -> None:
 
 
 def import_module(module: str) -> Any:
-    """The module."""
+    """The module of that name, imported where it has not been yet."""
     import_modules(module)
     return importlib.import_module(module)

@@ -27,11 +27,11 @@ class StopSign:
         """
 
     def set(self) -> None:
-        """End every wait."""
+        """End every wait, present and to come."""
         self._event.set()
 
     def clear(self) -> None:
-        """A new run begins."""
+        """A new run begins: waits last as long as asked for again."""
         self._event.clear()
         self.interrupted = False
 

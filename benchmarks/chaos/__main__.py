@@ -65,7 +65,7 @@ _HEADINGS = (
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run, print, store."""
+    """Run the chaos, print and store what came of it."""
     options = _parse(argv)
     began = time.monotonic()
     folder = options.work_dir or Path(tempfile.mkdtemp(prefix="nodesweep-chaos-"))

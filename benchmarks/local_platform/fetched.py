@@ -94,7 +94,7 @@ class CountingProxy:
             self.sent[host] += sent
 
     def reset(self) -> None:
-        """Count from zero."""
+        """Begin to count from zero."""
         with self._lock:
             self.received.clear()
             self.sent.clear()

@@ -50,7 +50,7 @@ def find_report(
 
 
 def read_report(path: Path) -> ScalingReport:
-    """Raises ReportUnreadable."""
+    """The report.json of that path. Raises ReportUnreadable, which names it."""
     try:
         body = path.read_bytes()
     except OSError as error:

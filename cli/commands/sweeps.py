@@ -163,7 +163,7 @@ def read_facts(
     raw = record["config"] if record is not None else report.config if report is not None else None
     try:
         benchmark = BenchmarkConfig.model_validate(raw)
-    except ValidationError:  # of an earlier version
+    except ValidationError:  # of another version, whose fields are others
         benchmark = None
     state: State = "no report"
     done: int | None = None

@@ -76,7 +76,7 @@ class Quiet:
 
 
 class PlainLines:
-    """Lines on a stream."""
+    """Shows a run as lines of text on a stream."""
 
     def __init__(
         self, stream: TextIO, verbose: bool, monotonic: Callable[[], float] = time.monotonic

@@ -55,7 +55,7 @@ class PointState:
     train_seconds: float | None = None
     is_projected: bool = False
     job_seconds: float | None = None
-    """Accepted to ended."""
+    """From the moment the platform accepted the job to its end."""
     whole_run_seconds: float | None = None
     """Of a probe that ended early: `job_seconds` of a whole job, as it foretells it."""
     instance_type: str | None = None
@@ -113,7 +113,7 @@ class RunState:
     """What the session does, before the first stage begins."""
 
     def show(self, event: Event) -> None:
-        """Take the event in."""
+        """Change the state by what the event says."""
         at = event.time.timestamp()
         if self.started is None:
             self.started = at

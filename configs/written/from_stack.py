@@ -25,8 +25,6 @@ REQUIRED_OUTPUTS = (
     "BaseImageRegistry",
 )
 """Outputs that every stack of infra/aws/nodesweep.yaml has."""
-OPTIONAL_OUTPUTS = ("KeyArn", "SubnetId", "SecurityGroupId", "FileSystemId", "FileSystemPath")
-"""Outputs of the stacks that were asked for a key, a network or a file system."""
 
 
 @dataclass(frozen=True)

@@ -138,8 +138,8 @@ def _checked(facts: Facts, notices: tuple[str, ...], problems: tuple[str, ...] =
 
 def _announce_and_refuse(checked: Checked) -> None:
     config, plan = checked.facts.config, checked.facts.plan
-    if dear := budget_problem(config, plan.cost_bound_usd, plan.cost_bound_reason):
-        announce_budget(config.name, dear)
+    if problem := budget_problem(config, plan.cost_bound_usd, plan.cost_bound_reason):
+        announce_budget(config.name, problem)
     refuse(checked)
 
 

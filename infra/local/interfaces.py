@@ -34,7 +34,7 @@ class ProcessingFiles:
     """
 
     config: Mapping[str, Any]
-    """config/processingjobconfig.json."""
+    """What config/processingjobconfig.json holds in each container."""
     folders: Sequence[str]
     """Those of its inputs and outputs, below /opt/ml."""
 

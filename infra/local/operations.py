@@ -46,7 +46,7 @@ class Service:
 
     title: str
     name: str
-    """botocore's."""
+    """The name of the service as botocore has it."""
     only: str = ""
     """What the operations that count begin with."""
 

@@ -163,16 +163,6 @@ def _final_metric(outcome: JobOutcome, source: Source) -> FinalMetric | None:
     return None if value is None else FinalMetric(name=None, value=value, goal=None)
 
 
-def summarise(
-    outcomes: Sequence[JobOutcome],
-    price: Price | None = None,
-    planned_nodes: Iterable[int] = (),
-    parity: ParityConfig | None = None,
-) -> tuple[SummaryRow, ...]:
-    """One row per node count that was planned or tried, ascending. Raises MixedOutcomesError."""
-    return summarise_runs(outcomes, price, planned_nodes, parity)[0]
-
-
 def summarise_runs(
     outcomes: Sequence[JobOutcome],
     price: Price | None = None,
@@ -181,8 +171,9 @@ def summarise_runs(
     paired: bool = False,
     same_seeds: bool = False,
 ) -> tuple[tuple[SummaryRow, ...], list[Run]]:
-    """summarise()'s rows, and every attempt as they count it; `paired`: see clock_statistics();
-    `same_seeds`: a repeat trains with one seed at every node count, see judge_parity().
+    """One row per node count that was planned or tried, ascending, and every attempt as the rows
+    count it. `paired`: see clock_statistics(); `same_seeds`: a repeat trains with one seed at every
+    node count, see judge_parity(). Raises MixedOutcomesError.
     """
     refuse_mixed(outcomes)
     clock = choose_train_clock(outcomes)
@@ -211,7 +202,7 @@ def summarise_runs(
 
 
 def baseline_of(rows: Sequence[SummaryRow]) -> Baseline | None:
-    """The baseline of summarise()'s rows (ascending), or None where nothing completed."""
+    """The baseline of summarise_runs()'s rows (ascending), or None where nothing completed."""
     for row in rows:
         if row.train.seconds is not None:
             relative = row.nodes > 1 or row.nodes != rows[0].nodes

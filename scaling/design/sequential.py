@@ -29,7 +29,7 @@ LEAST_SPREAD = 0.001
 """Runs that took as long as each other are taken to vary by this share: clocks count in steps."""
 
 Point = tuple[int, int]
-"""(nodes, repeat)."""
+"""A point of the sweep, as (nodes, repeat)."""
 Times = Mapping[Point, float | None]
 """The points that have ended, with their train time in seconds; None: they gave none."""
 Answer = Literal["pass", "fail", "on_the_limit", "undecided"]
@@ -114,7 +114,7 @@ class CountAnswer:
 
     @property
     def brief(self) -> str:
-        """8 nodes undecided."""
+        """The count and its answer in a few words: "8 nodes undecided"."""
         words = {"pass": "pass", "fail": "fail", "on_the_limit": "on the limit"}
         return f"{nodes_text(self.nodes)} {words.get(self.answer, 'undecided')}"
 

@@ -24,7 +24,7 @@ class Verdict(Part):
 
 
 class Parameter(Part):
-    """One fitted number."""
+    """One fitted number of a law."""
 
     name: str = Field(description="Its symbol in the law's equation.")
     value: float = Field(description="Least-squares estimate.")

@@ -24,7 +24,7 @@ class Arm(NamedTuple):
 
     @property
     def text(self) -> str:
-        """4 x ml.g5.xlarge."""
+        """How the arm is called: 4 x ml.g5.xlarge."""
         return f"{self.nodes} x {self.instance_type}"
 
 

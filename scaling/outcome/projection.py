@@ -50,7 +50,7 @@ class ProjectedPart(Part):
 
     @property
     def seconds(self) -> float:
-        """All of them together."""
+        """How long all of them take together."""
         return self.left_out * (self.seconds_each or 0.0)
 
 

@@ -174,7 +174,7 @@ def _changed_dataset(provenance: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _platform(outcomes: Sequence[JobOutcome]) -> PlatformFacts:
-    """The platform all outcomes share; summarise() refuses mixed ones."""
+    """The platform all outcomes share; summarise_runs() refuses mixed ones."""
     kind: PlatformKind = outcomes[0].platform_kind
     isolations = sorted({outcome.isolation for outcome in outcomes if outcome.isolation})
     return PlatformFacts(
@@ -273,7 +273,7 @@ def _steps_ratio(policy: str | None, counts: Sequence[int]) -> dict[int, float] 
 
 
 def _first(values: Iterable[str | None]) -> Any:
-    """The first that is known; summarise() has refused outcomes that differ in it."""
+    """The first that is known; summarise_runs() has refused outcomes that differ in it."""
     return next((value for value in values if value is not None), None)
 
 

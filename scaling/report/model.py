@@ -366,7 +366,3 @@ class ScalingReport(Part):
             if (seconds := self.train_seconds(point)) is not None:
                 times.setdefault(point.nodes, []).append(seconds)
         return times
-
-    def to_dict(self) -> dict[str, Any]:
-        """report.json as plain JSON types."""
-        return self.model_dump(mode="json")

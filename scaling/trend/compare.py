@@ -44,7 +44,7 @@ class ComparisonError(ValueError):
 
 class IncomparableError(ComparisonError):
     """They were measured under different conditions;
-    `differences` names every one that was not accepted.
+    `differences` names every one that was neither allowed nor forced.
     """
 
     def __init__(self, differences: Sequence[ConditionDifference]) -> None:
@@ -74,7 +74,7 @@ class ConditionDifference(Part):
 
 
 class ComparedSweep(Part):
-    """What is compared."""
+    """One of the two sweeps that are compared."""
 
     sweep_id: str
     title: str = Field(description="Heading of its report.")
@@ -131,7 +131,7 @@ class ComparedRow(Part):
 
 
 class Comparison(Part):
-    """B against A."""
+    """What comes of comparing sweep B with sweep A."""
 
     schema_version: Literal[1] = 1
     a: ComparedSweep = Field(description="The reference, before.")
@@ -150,7 +150,7 @@ class Comparison(Part):
     only_in_a: tuple[int, ...] = Field(description="Node counts that B does not have.")
     only_in_b: tuple[int, ...] = Field(description="Node counts that A does not have.")
     differences: tuple[ConditionDifference, ...] = Field(
-        description="Conditions that differ and were accepted."
+        description="Conditions that differ and were allowed or forced."
     )
     unknown_conditions: tuple[str, ...] = Field(description="Conditions not known on both sides.")
     notes: tuple[str, ...] = Field(description="What limits the comparison; only what applies.")
@@ -173,7 +173,7 @@ def compare(
         raise ComparisonError(
             f"tolerance: got {tolerance}; expected a share from 0 on, e.g. 0.05 for 5 %"
         )
-    differences = _accepted(find_differences(a, b), allowed, force)
+    differences = _allowed(find_differences(a, b), allowed, force)
     in_a, in_b = ({row.nodes: row for row in report.summary} for report in (a, b))
     common = sorted(in_a.keys() & in_b.keys())
     if not common:
@@ -303,7 +303,7 @@ def _row_conditions(a: Sequence[SummaryRow], b: Sequence[SummaryRow]) -> dict[st
     return found
 
 
-def _accepted(
+def _allowed(
     differences: Sequence[ConditionDifference], allowed: frozenset[str], force: bool
 ) -> tuple[ConditionDifference, ...]:
     found = {difference.field for difference in differences}

@@ -1,8 +1,6 @@
-"""Comparison -> the terminal's table and Markdown for an artifact or a pull request."""
+"""Comparison -> the table and the lines below it that a terminal shows."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from rich.console import Group
 from rich.text import Text
@@ -11,7 +9,6 @@ from scaling.analysis.intervals import MIN_REPEATS
 from scaling.analysis.parity import FinalMetric
 from scaling.formats import (
     UNKNOWN,
-    escape_markdown,
     format_count,
     format_percent,
     format_ratio,
@@ -22,7 +19,7 @@ from scaling.formats import (
     join_words,
     nodes_text,
 )
-from scaling.report.table import Column, TextTable, kind_label, make_table
+from scaling.report.table import Column, kind_label, make_table
 from scaling.report.table import Group as RowGroup
 from scaling.report.terminal import console_table
 from scaling.trend.compare import ComparedRow, Comparison
@@ -30,33 +27,11 @@ from scaling.trend.compare import ComparedRow, Comparison
 
 def render_comparison_terminal(comparison: Comparison) -> Group:
     """The comparison as a terminal shows it, for rich's Console.print."""
-    table = console_table(
-        _table(comparison, [column for column in _COLUMNS if column.heading in _BRIEF])
-    )
+    rows = [RowGroup(comparison.rows)]
+    table = console_table(make_table(comparison_title(comparison), _COLUMNS, rows))
     label = [Text(comparison.label, style="bold red")] if comparison.label else []
     details = [Text(f"- {line}", style="dim") for line in _details(comparison)]
     return Group(*label, table, Text(comparison_headline(comparison), style="bold"), *details)
-
-
-def render_comparison_markdown(comparison: Comparison) -> str:
-    """For a Prefect artifact or a pull request."""
-    table = _table(comparison, _COLUMNS)
-    lines = [f"# {escape_markdown(comparison_title(comparison))}", ""]
-    if comparison.label:
-        lines += [f"**{escape_markdown(comparison.label)}**", ""]
-    lines += [
-        f"**{comparison_headline(comparison)}**",
-        "",
-        "| " + " | ".join(column.heading for column in table.columns) + " |",
-        "|" + "---|" * len(table.columns),
-        *(
-            "| " + " | ".join(escape_markdown(cell.text) for cell in row.cells) + " |"
-            for row in table.rows
-        ),
-        "",
-        *(f"- {escape_markdown(line)}" for line in _details(comparison)),
-    ]
-    return "\n".join(lines) + "\n"
 
 
 def comparison_title(comparison: Comparison) -> str:
@@ -91,11 +66,6 @@ def comparison_headline(comparison: Comparison) -> str:
     return f"{none} Cannot alarm at {join_words(silent)}." if silent else none
 
 
-def _table(comparison: Comparison, columns: Sequence[Column[ComparedRow]]) -> TextTable:
-    """One row per node count; without the columns that are unknown in all of them."""
-    return make_table(comparison_title(comparison), columns, [RowGroup(comparison.rows)])
-
-
 def _ratio_cell(row: ComparedRow) -> str:
     interval = row.ratio_interval
     if interval is None:
@@ -112,7 +82,7 @@ def _metric_cell(metric: FinalMetric | None) -> str:
 
 
 def _details(comparison: Comparison) -> list[str]:
-    """What each verdict rests on, then what was accepted, is missing or limits the comparison."""
+    """What each verdict rests on, then what was allowed, is missing or limits the comparison."""
     lines = [_row_line(row) for row in comparison.rows]
     lines += [f"{difference.accepted}: {difference.text}" for difference in comparison.differences]
     if comparison.unknown_conditions:
@@ -138,22 +108,11 @@ def _row_line(row: ComparedRow) -> str:
 
 _COLUMNS: tuple[Column[ComparedRow], ...] = (
     Column("N", "nodes", lambda row: format_count(row.nodes), True),
-    Column("n(A), n(B)", "used runs", lambda row: f"{row.n_a}, {row.n_b}", True),
     Column("T(A)", "median train time in A", lambda row: format_seconds(row.a_seconds), True),
     Column("T(B)", "median train time in B", lambda row: format_seconds(row.b_seconds), True),
     Column("T(B)/T(A)", "their ratio, above 1 where B is slower", _ratio_cell, True),
     Column("p", "p-value of the Mann-Whitney test", lambda row: format_value(row.p_value, 2), True),
-    Column("S(A)", "speedup in A", lambda row: format_speedup(row.a_speedup), True),
-    Column("S(B)", "speedup in B", lambda row: format_speedup(row.b_speedup), True),
-    Column("cost(A)", "median cost in A", lambda row: format_usd(row.a_total_usd), True),
-    Column("cost(B)", "median cost in B", lambda row: format_usd(row.b_total_usd), True),
     Column("cost B/A", "cost in B over cost in A", lambda row: format_ratio(row.cost_ratio), True),
-    Column(
-        "metric(A)", "median final metric in A", lambda row: _metric_cell(row.a_final_metric), True
-    ),
-    Column(
-        "metric(B)", "median final metric in B", lambda row: _metric_cell(row.b_final_metric), True
-    ),
     Column(
         "verdict",
         "what the interval of the ratio says",
@@ -162,5 +121,4 @@ _COLUMNS: tuple[Column[ComparedRow], ...] = (
         is_text=True,
     ),
 )
-_BRIEF = ("N", "T(A)", "T(B)", "T(B)/T(A)", "p", "cost B/A", "verdict")
 """What fits a terminal of 80 characters."""

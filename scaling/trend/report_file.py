@@ -13,8 +13,6 @@ from scaling.report.model import SCHEMA_VERSION, ScalingReport
 from scaling.trend.compare import ComparisonError
 
 _ROUNDING = 1e-9
-_FORMER_FIELDS = frozenset({"points_left_out"})
-"""What reports of this schema version had earlier."""
 _MAKE_ANEW = "make it anew with `nodesweep report SWEEP_ID` (of a table: --csv FILE)"
 
 
@@ -41,11 +39,6 @@ def parse_report(body: bytes, origin: str) -> ScalingReport:
         raise ReportUnreadable(
             f"{origin}: report of schema version {version}, this nodesweep reads version"
             f" {SCHEMA_VERSION}; {_MAKE_ANEW}"
-        )
-    if former := sorted(_FORMER_FIELDS & raw.keys()):
-        raise ReportUnreadable(
-            f"{origin}: report of an earlier version of nodesweep, of schema version {version}"
-            f" while that had {', '.join(former)}; {_MAKE_ANEW}"
         )
     try:
         return _whole(ScalingReport.model_validate(raw), origin)

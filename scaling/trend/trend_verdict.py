@@ -119,7 +119,7 @@ def judge_trend(
 
 
 def render_verdict_markdown(verdict: TrendVerdict) -> str:
-    """For a Prefect artifact."""
+    """The verdict as Markdown, for a Prefect artifact."""
     lines = [
         f"# Trend at {escape_markdown(verdict.sweep_id)}",
         "",

@@ -115,7 +115,7 @@ class ValidationReport(_Result):
 
     @property
     def warnings(self) -> tuple[Failure, ...]:
-        """The failures that don't."""
+        """The failures that do not stop the run."""
         return tuple(failure for failure in self.failures if failure.severity != "critical")
 
     def raise_if_failed(self) -> None:

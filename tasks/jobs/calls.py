@@ -1,8 +1,10 @@
-"""What is asked of single jobs: describe a training job, stop some, read a job's tags."""
+"""What is asked of single jobs: describe a training job, stop some, read a job's tags and refuse
+one that was made with another request.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -60,6 +62,21 @@ def tagged_digest(sagemaker: Any, arn: str) -> str | None:
             return None
         raise
     return {tag["Key"]: tag["Value"] for tag in tags}.get(names.TAG_REQUEST_DIGEST)
+
+
+def refuse_other_request(
+    sagemaker: Any, name: str, arn: str, request: Mapping[str, Any], clock: Clock
+) -> None:
+    """Raise JobRefused where the job of that name was made with another request than this one:
+    it is ours only where it carries our request's digest.
+    """
+    found = once_known(lambda: tagged_digest(sagemaker, arn), clock)
+    wanted = {tag["Key"]: tag["Value"] for tag in request["Tags"]}[names.TAG_REQUEST_DIGEST]
+    if found != wanted:
+        raise JobRefused(
+            f"{name} exists with another request (digest {found}, ours {wanted}); it is not"
+            " adopted: delete it, or start a new sweep"
+        )
 
 
 def once_known(ask: Callable[[], Any], clock: Clock) -> Any:

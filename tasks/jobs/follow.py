@@ -47,7 +47,7 @@ class _Place:
     next_token: str | None = None
     kinds: LineKinds = field(default_factory=LineKinds)
     hiders: dict[str, LogHider] = field(default_factory=dict)
-    """By log stream."""
+    """What hides secrets in its lines, by log stream."""
     said: dict[str, int] = field(default_factory=dict)
 
 

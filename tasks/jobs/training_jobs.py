@@ -18,11 +18,10 @@ from botocore.exceptions import ClientError
 
 from configs.models import PlatformConfig
 from configs.section import HIDDEN
-from scaling import names
 from scaling.planning.fail_fast import is_step
 from scaling.rules.limits import variable_problems, variables_of
 from tasks.errors import JobRefused, error_code
-from tasks.jobs.calls import describe, once_known, tagged_digest
+from tasks.jobs.calls import describe, once_known, refuse_other_request
 from tasks.jobs.follow import LogFollower
 from tasks.jobs.request import create
 from tasks.jobs.watch import BURST_CALLS, JobLimits, JobWait, watch
@@ -76,7 +75,7 @@ def submit(
             raise
         if existing is None:
             return {"TrainingJobName": name, "TrainingJobStatus": "InProgress"}
-    _check_digest(sagemaker, existing, request, clock)
+    refuse_other_request(sagemaker, name, existing["TrainingJobArn"], request, clock)
     return existing
 
 
@@ -120,19 +119,6 @@ def _without(text: str, values: Sequence[str]) -> str:
             if len(value) >= MIN_HIDDEN_CHARACTERS:
                 text = text.replace(form, HIDDEN)
     return text
-
-
-def _check_digest(
-    sagemaker: Any, description: Mapping[str, Any], request: Mapping[str, Any], clock: Clock
-) -> None:
-    """A job of this name is only ours when it carries our request's digest."""
-    found = once_known(lambda: tagged_digest(sagemaker, description["TrainingJobArn"]), clock)
-    wanted = {tag["Key"]: tag["Value"] for tag in request["Tags"]}[names.TAG_REQUEST_DIGEST]
-    if found != wanted:
-        raise JobRefused(
-            f"{description['TrainingJobName']} exists with another request (digest {found}, ours"
-            f" {wanted}); it is not adopted: delete it, or start a new sweep"
-        )
 
 
 @patient

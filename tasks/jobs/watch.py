@@ -70,7 +70,7 @@ class _Job:
 
     @property
     def state(self) -> str:
-        """The secondary status."""
+        """The secondary status of the job, as SageMaker last said it."""
         description = self.description or {}
         return str(
             description.get("SecondaryStatus")

@@ -64,7 +64,7 @@ Simulated = tuple[Need, list[Mapping[str, Any]], bool]
 whether the resource's own policy may allow it).
 """
 KeyAnswer = tuple[Mapping[str, Any], list[Mapping[str, Any]]]
-"""(DescribeKey's metadata, SimulatePrincipalPolicy's results)."""
+"""What AWS says of a key: (DescribeKey's metadata, SimulatePrincipalPolicy's results)."""
 
 
 def needs_of(config: BenchmarkConfig, in_a_layer: bool = False) -> tuple[Need, ...]:
@@ -179,7 +179,7 @@ def judge_permissions(role_arn: str, simulated: Iterable[Simulated]) -> Findings
 
 
 def ask_trust(question: Question) -> Mapping[str, Any]:
-    """IAM: the role."""
+    """IAM: the role that jobs are to run under, with its trust policy."""
     arn = question.config.platform.role_arn
     try:
         return dict(question.client("iam").get_role(RoleName=arn.rpartition("/")[2])["Role"])

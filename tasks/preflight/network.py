@@ -106,7 +106,7 @@ def judge_one_network(subnets: Rows, groups: Rows) -> Findings:
 
 
 def ask_subnets(question: Question) -> Rows:
-    """EC2: the subnets."""
+    """EC2: the subnets that the config names."""
     with _named(_SUBNETS, "subnets"):
         return _subnets(question)
 

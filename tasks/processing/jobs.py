@@ -20,7 +20,7 @@ from scaling.outcome.outcome import TERMINAL
 from scaling.planning.validation import LOG_GROUP
 from tasks.errors import JobRefused, SweepStopped, ValidationJobFailed, error_code
 from tasks.events import about
-from tasks.jobs.calls import once_known, tagged_digest
+from tasks.jobs.calls import once_known, refuse_other_request
 from tasks.jobs.watch import BURST_CALLS
 from tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
 from tasks.polling import CallBudget, Clock, Progress, intervals
@@ -57,14 +57,7 @@ def submit(
             raise
         if existing is None:
             return {"ProcessingJobName": name, "ProcessingJobStatus": "InProgress"}
-    wanted = {tag["Key"]: tag["Value"] for tag in request["Tags"]}[names.TAG_REQUEST_DIGEST]
-    arn = existing["ProcessingJobArn"]
-    found = once_known(lambda: tagged_digest(sagemaker, arn), clock)
-    if found != wanted:
-        raise JobRefused(
-            f"{name} exists with another request (digest {found}, ours {wanted}); it is not"
-            " adopted: delete it, or start a new sweep"
-        )
+    refuse_other_request(sagemaker, name, existing["ProcessingJobArn"], request, clock)
     logger.info("%s is there already and is adopted", name)
     return existing
 

@@ -108,12 +108,6 @@ def begins_with_validation(platform: PlatformConfig, sweep: str) -> bool:
     return is_being_validated(aws_client("s3", platform), platform, sweep)
 
 
-@task(name="list-sweeps", **TASK_OPTIONS)
-def list_sweeps_of(config: BenchmarkConfig) -> list[str]:
-    """S3: every sweep of exactly this config, oldest first."""
-    return sweeps_of(aws_client("s3", config.platform), config)
-
-
 @patient
 def find_latest_sweep(config: BenchmarkConfig) -> str:
     """S3: the sweep that --resume without an id continues."""

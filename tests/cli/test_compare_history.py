@@ -58,7 +58,7 @@ def report_of(sweep: str, slower: float = 1.0, **changes: Any) -> ScalingReport:
 
 
 def body_of(report: ScalingReport) -> bytes:
-    return names.pretty_json(report.to_dict())
+    return names.pretty_json(report.model_dump(mode="json"))
 
 
 @pytest.fixture

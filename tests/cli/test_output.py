@@ -19,7 +19,7 @@ C_LOCALE = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 
 
 def arguments(folder: Path) -> list[str]:
-    """Of a table's report."""
+    """The command line that makes a report of a table."""
     (folder / "t.csv").write_text(TABLE)
     return ["report", "--csv", str(folder / "t.csv"), "--output", str(folder)]
 

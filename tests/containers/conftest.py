@@ -90,7 +90,7 @@ def tiny_image(platform: SimpleNamespace, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="session")
 def training_image(platform: SimpleNamespace) -> str:
-    """The project's image."""
+    """The training image of the project, built once."""
     return build_image(
         platform, IMAGE_CONTEXT, "training", BUILD_ARG_REQUIREMENTS="requirements-on-dlc.txt"
     )

@@ -131,8 +131,8 @@ def test_image_brings_its_own_health_check(cli: ContainerCli) -> None:
 def test_told_to_end_the_worker_leaves_the_jobs_and_the_next_one_takes_them_over(
     stack: Stack, world: World
 ) -> None:
-    """docs/ending.md, "SIGTERM to the worker": the run stays Running, its jobs run on, a retry
-    adopts them.
+    """docs/ending.md, "A process ends or is killed": the run stays Running, its jobs run on, a
+    retry adopts them.
     """
     release = world.hold_jobs()
     try:

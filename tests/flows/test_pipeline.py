@@ -202,7 +202,7 @@ def test_report_made_with_another_config_shows_what_was_measured(pipeline_config
 
 def test_failed_point_does_not_lose_the_others(pipeline_config: Configs) -> None:
     result = measure(pipeline_config("broken-at-2"))
-    points = {point["nodes"]: point for point in result.report.to_dict()["points"]}
+    points = {point["nodes"]: point for point in result.report.model_dump(mode="json")["points"]}
     assert result.missing_points == 1
     assert (points[1]["status"], points[2]["status"], points[4]["status"]) == (
         "Completed",
@@ -224,14 +224,14 @@ def test_lack_of_capacity_gets_another_attempt_and_an_algorithm_error_none(
     result = scaling_benchmark(
         pipeline_config("scaling", sweep={"node_counts": [1], "max_attempts": 2})
     )
-    points = result.report.to_dict()["points"]
+    points = result.report.model_dump(mode="json")["points"]
     assert [(point["attempt"], point["status"]) for point in points] == [
         (1, "Failed"),
         (2, "Completed"),
     ]
     assert points[0]["reason"].startswith("CapacityError")
     failed = measure(pipeline_config("broken-at-2", sweep={"node_counts": [2], "max_attempts": 3}))
-    assert len(failed.report.to_dict()["points"]) == 1
+    assert len(failed.report.model_dump(mode="json")["points"]) == 1
 
 
 def test_points_are_counted_not_attempts(
@@ -328,7 +328,7 @@ def test_refused_point_does_not_lose_the_others(
     )
     config = pipeline_config("scaling", sweep={"queue_deadline_seconds": 60})
     result = measure(config)
-    points = {point["nodes"]: point for point in result.report.to_dict()["points"]}
+    points = {point["nodes"]: point for point in result.report.model_dump(mode="json")["points"]}
     assert (points[1]["status"], points[2]["status"]) == ("Completed", "Completed")
     assert (points[4]["status"], points[4]["reason"]) == (
         "Failed",
@@ -370,7 +370,7 @@ def test_report_is_made_anew_from_the_platform(pipeline_config: Configs, tmp_pat
     result = measure(config)
     shutil.rmtree(result.folder)
     again, folder = report_sweep(result.sweep_id, config)
-    assert again.to_dict()["points"] == result.report.to_dict()["points"]
+    assert again.points == result.report.points
     assert (folder / "report.html").is_file()
 
 

@@ -39,7 +39,10 @@ def test_dataset_already_in_s3_is_used_where_it_is(
         "scaling", dataset={"source": "s3://raw-bucket/tables/"}, sweep={"node_counts": [1]}
     )
     result = scaling_benchmark(config)
-    assert result.report.to_dict()["provenance"]["dataset_uri"] == "s3://raw-bucket/tables/"
+    assert (
+        result.report.model_dump(mode="json")["provenance"]["dataset_uri"]
+        == "s3://raw-bucket/tables/"
+    )
     assert pd.read_parquet(tmp_path / "data" / "a.parquet").shape == (3, 1)
 
 
@@ -88,7 +91,7 @@ def test_folders_of_files_are_channels(
     result = scaling_benchmark(config)
     [job] = jobs_of(served, result.sweep_id)
     channels = served.sagemaker.describe_training_job(TrainingJobName=job)["InputDataConfig"]
-    uri = result.report.to_dict()["provenance"]["dataset_uri"]
+    uri = result.report.model_dump(mode="json")["provenance"]["dataset_uri"]
     assert {one["ChannelName"]: one["DataSource"]["S3DataSource"]["S3Uri"] for one in channels} == {
         "train": f"{uri}train/", "val": f"{uri}val/",
     }  # fmt: skip
@@ -116,7 +119,7 @@ def test_resume_over_changed_objects_is_refused_with_both_digests(
         "broken-at-2", dataset={"source": "s3://moving-bucket/tables/"}, sweep={"node_counts": [2]}
     )
     first = measure(config)
-    recorded = first.report.to_dict()["provenance"]["dataset_digest"]
+    recorded = first.report.model_dump(mode="json")["provenance"]["dataset_digest"]
     assert measure(config, sweep_id=first.sweep_id).sweep_id == first.sweep_id
     served.s3.upload_file(str(tmp_path / "data" / "a.parquet"), "moving-bucket", "tables/b.parquet")
     with pytest.raises(

@@ -70,7 +70,7 @@ def test_stop_flow_stops_what_runs(served: SimpleNamespace, pipeline_config: Con
     finally:
         thread.join(60)
     report, _ = report_sweep(sweep, config)
-    [point] = report.to_dict()["points"]
+    [point] = report.model_dump(mode="json")["points"]
     assert (point["status"], point["reason"]) == ("Stopped", "stopped on request")
     assert "with 1 of its points missing" in str(result["refused"])
 

@@ -35,7 +35,7 @@ def inbox() -> Iterator[tuple[str, list[dict[str, Any]]]]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Nothing on stderr."""
+            """The server of the test prints nothing."""
 
     server = HTTPServer((HOST, 0), Webhook)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from scaling.analysis.rows import SummaryRow
+from scaling.analysis.speedup import summarise_runs
 from scaling.outcome.outcome import Clocks, JobOutcome
 from scaling.outcome.projection import Projection
 
@@ -45,6 +47,13 @@ def outcomes_at(times: dict[int, float | Sequence[float]], **changes: Any) -> li
             outcome(nodes, each, repeat, **changes) for repeat, each in enumerate(repeats, start=1)
         ]
     return made
+
+
+def summarise(
+    outcomes: Sequence[JobOutcome], *given: Any, **changes: Any
+) -> tuple[SummaryRow, ...]:
+    """summarise_runs() without the attempts that its rows are made of."""
+    return summarise_runs(outcomes, *given, **changes)[0]
 
 
 PROBED_SECONDS = {1: 80.0, 2: 41.0, 4: 21.0}

@@ -25,7 +25,7 @@ def test_numbers_that_json_does_not_have_are_refused(number):
 
 @pytest.mark.parametrize("section", ["training", "dataset"])
 def test_section_of_the_config_that_is_no_mapping_is_refused(section, make_outcomes, make_report):
-    report = make_report(make_outcomes({1: 40, 2: 21})).to_dict()
+    report = make_report(make_outcomes({1: 40, 2: 21})).model_dump(mode="json")
     assert ScalingReport.model_validate(report | {"config": {section: None}}).config == {
         section: None
     }

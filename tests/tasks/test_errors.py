@@ -17,7 +17,7 @@ def client_error(code: str, status: int = 400) -> ClientError:
 
 
 @pytest.mark.parametrize(
-    ("error", "passing"),
+    ("error", "transient"),
     [
         (client_error("ThrottlingException"), True),
         (client_error("Whatever", 503), True),
@@ -29,13 +29,13 @@ def client_error(code: str, status: int = 400) -> ClientError:
         (PreflightRefused("no"), False),
     ],
 )
-def test_only_what_may_pass_is_retried(error: Exception, passing: bool) -> None:
+def test_only_what_may_pass_is_retried(error: Exception, transient: bool) -> None:
     class State:
         def result(self) -> None:
             raise error
 
-    assert is_transient(error) is passing
-    assert retry_transient(SimpleNamespace(name="task"), None, State()) is passing
+    assert is_transient(error) is transient
+    assert retry_transient(SimpleNamespace(name="task"), None, State()) is transient
 
 
 def test_preflight_lists_every_problem() -> None:

@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 @task(name="double-it", **TASK_OPTIONS)
 def double(number: int) -> int:
-    """Twice the number."""
+    """A task that returns twice the number."""
     return 2 * number
 
 

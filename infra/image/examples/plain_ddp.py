@@ -27,7 +27,7 @@ def ddp_setup():
 
 
 def make_dataset(rows=2048):
-    """Two noisy spirals."""
+    """Points of two noisy spirals, and which of the two each is on."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(rows) % 2
     angle = torch.rand(rows, generator=generator) * 6 + 1

@@ -50,7 +50,7 @@ def require_oldest() -> None:
 
 
 def _release() -> tuple[int, int]:
-    """(2, 3) of 2.3.0+cu121."""
+    """Major and minor version of torch: (2, 3) of 2.3.0+cu121."""
     major, minor = re.findall(r"\d+", _version())[:2]
     return int(major), int(minor)
 

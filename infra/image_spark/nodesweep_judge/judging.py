@@ -36,7 +36,7 @@ class Judged:
 def judge_parquet(
     source: Source, item: S3Object, rows: int, columns: list[str], checks: Sequence[Check]
 ) -> Judged:
-    """Raises ReadError."""
+    """What the checks find in one Parquet object. Raises ReadError where it cannot be read."""
     groups = [list(checks)]
     if rows * len(_needed(checks, columns)) * _BYTES_PER_VALUE > MAX_FRAME_BYTES:
         groups = [[check] for check in checks]

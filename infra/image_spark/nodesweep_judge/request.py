@@ -58,7 +58,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Request:
-    """The whole of it."""
+    """The whole request: which objects are judged, and by which checks."""
 
     bucket: str
     objects: tuple[S3Object, ...]

@@ -36,7 +36,7 @@ class Surveyed:
 
 
 def read_schema(arrow: str) -> pa.Schema:
-    """Back from Surveyed.arrow."""
+    """The schema that `Surveyed.arrow` holds as text."""
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(arrow)))
 
 

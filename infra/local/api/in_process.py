@@ -25,7 +25,7 @@ from infra.local.api.protocol import credential_scope
 
 _PLACEHOLDER_URL = "http://127.0.0.1"
 _CONFIG = Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"})
-"""One attempt: a call that doesn't leave the process has no passing errors to wait for."""
+"""One attempt: a call that doesn't leave the process has no transient errors to wait for."""
 
 OWN_KEY_ID = f"PLATFORM{secrets.token_hex(16).upper()}"
 """Of this process alone: what the platform's own clients sign with."""

@@ -39,14 +39,14 @@ class Addition:
     """One operation of one of moto's classes."""
 
     service: str
-    """botocore's name."""
+    """The name of the service as botocore has it."""
     operation: str
     responses: Any
     answer: Callable[[Any], Any]
 
 
 def add_to_moto() -> None:
-    """Once per process."""
+    """Have moto answer the operations of ADDITIONS; called once per process."""
     for one in ADDITIONS:
         setattr(one.responses, camelcase_to_underscores(one.operation), one.answer)
 

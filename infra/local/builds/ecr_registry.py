@@ -29,7 +29,7 @@ class Registry(Protocol):
     rules: Any
 
     def close(self) -> None:
-        """Stop the registry."""
+        """Stop answering, and end the registry."""
 
 
 class EcrRegistry:

@@ -44,7 +44,7 @@ class JobBook(ABC, Generic[J]):
     """The jobs and the threads that run them. Every public method may be called from any thread."""
 
     kind: ClassVar[str]
-    """As in "training job"."""
+    """What kind of job it holds, as in "training job"."""
     not_found: ClassVar[str]
     """What is said of a {name} that no job has."""
     name_taken: ClassVar[str]

@@ -36,7 +36,7 @@ class Download:
     source: Mapping[str, Any]
     """S3Uri, S3DataType and S3DataDistributionType, as requests of every kind of job have them."""
     folder: str
-    """Below /opt/ml."""
+    """Where its files go: a path below /opt/ml."""
 
 
 @dataclass(frozen=True)

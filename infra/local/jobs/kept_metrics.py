@@ -34,7 +34,7 @@ class NodeMeans:
         self._values: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
 
     def add(self, data: Sequence[Mapping[str, Any]]) -> None:
-        """MetricData of PutMetricData."""
+        """Keep the values of one PutMetricData, as its MetricData has them."""
         with self._lock:
             for datum in data:
                 [dimension] = datum["Dimensions"]

@@ -25,7 +25,7 @@ A sample of 8 nodes takes about 4 ms of CPU time.
 """
 _FIRST_SAMPLE_SECONDS = 0.5
 _MAX_DATA_PER_CALL = 1000
-"""Of PutMetricData."""
+"""How many values one call of PutMetricData may have."""
 
 logger = logging.getLogger(__name__)
 
@@ -163,6 +163,6 @@ def attained_per_cent(attained: NodeAttainment) -> dict[str, float]:
 
 
 def machine_memory_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
-    """This machine's memory."""
+    """How much memory this machine has."""
     total = next(line for line in meminfo.read_text().splitlines() if line.startswith("MemTotal:"))
     return int(total.split()[1]) * 1024

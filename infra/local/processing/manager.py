@@ -14,7 +14,7 @@ from infra.local.processing.runner import ProcessingRunner
 
 
 class ProcessingJobs(JobBook[ProcessingJob]):
-    """The Processing jobs."""
+    """All Processing jobs of the platform."""
 
     kind = "processing"
     not_found = "Could not find requested job with name: {name}"

@@ -30,7 +30,7 @@ from infra.local.simulation.virtual import VirtualExecution
 
 @dataclass(frozen=True)
 class SimulatedProcessingRunner:
-    """See `infra.local.processing.runner.ProcessingRunner`."""
+    """Stands for `infra.local.processing.runner.ProcessingRunner` where nothing is computed."""
 
     model: PerformanceModel
     images: ImageStore

@@ -114,7 +114,7 @@ class PublishedMetrics:
         self.publish()
 
     def add(self, name: str, value: float, unix_milliseconds: int) -> None:
-        """Queue a value."""
+        """Queue a value for the next call of PutMetricData."""
         datum = {
             "MetricName": name,
             "Dimensions": [{"Name": "TrainingJobName", "Value": self._job_name}],

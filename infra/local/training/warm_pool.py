@@ -43,7 +43,7 @@ class WarmPool:
         return max(0, round(end - self.available_since))
 
     def describe(self, now: float) -> dict[str, Any]:
-        """AWS's WarmPoolStatus."""
+        """The pool as DescribeTrainingJob shows it in WarmPoolStatus."""
         answer: dict[str, Any] = {"Status": self.status(now)}
         if self.available_since is not None:
             answer["ResourceRetainedBillableTimeInSeconds"] = self.retained_seconds(now)

@@ -6,7 +6,7 @@ Great Expectations 1.24 compares int64, float64 and datetime64[ns] columns as ar
 column value by value, at 2 to 5 seconds per million. Its registry of metrics lets a program put
 another function in the place of a built-in one. Ours answers for the columns where the comparison
 of arrays gives what the comparison of values gives, and leaves each other column to theirs; the
-property test in tests/tasks/dataset/test_between.py compares both.
+property test in tests/tasks/dataset/judging/test_between.py compares both.
 """
 
 from __future__ import annotations

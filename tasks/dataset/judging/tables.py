@@ -73,7 +73,7 @@ class Table(Protocol):
         """Every column, and no row."""
 
     def read(self, columns: Sequence[str]) -> pd.DataFrame:
-        """Some columns. Raises Unreadable."""
+        """The rows of some columns. Raises Unreadable."""
 
     def frame_bytes(self, columns: Sequence[str]) -> int:
         """How much memory those columns take, by an estimate where it is not known."""
@@ -159,7 +159,7 @@ class LargeCsvTable:
         return sum(self._bytes_of[name] for name in columns)
 
     def forget_rows(self) -> None:
-        """None are kept."""
+        """Nothing to do: no rows are kept in memory."""
 
 
 def _joined(pieces: Sequence[pd.Series]) -> pd.Series:
@@ -205,7 +205,7 @@ class ParquetTable:
         return self.rows * len(columns) * BYTES_PER_VALUE
 
     def forget_rows(self) -> None:
-        """None are kept."""
+        """Nothing to do: no rows are kept in memory."""
 
 
 def read_tables(

@@ -45,7 +45,7 @@ class Answer(BaseHTTPRequestHandler):
         self.wfile.write(BODY)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing is printed."""
+        """The server of the test prints nothing."""
 
 
 @pytest.fixture

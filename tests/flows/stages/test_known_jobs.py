@@ -452,7 +452,7 @@ def test_job_that_does_not_stop_is_its_points_outcome_and_no_other_is_lost(
     monkeypatch.setattr(flows.stages.sweep, "watch_training_jobs", given_up)
     result = measure(config)
     assert result.missing_points == 1
-    points = {point["job_name"]: point for point in result.report.to_dict()["points"]}
+    points = {point["job_name"]: point for point in result.report.model_dump(mode="json")["points"]}
     assert [point["status"] for name, point in points.items() if name != stubborn[0]] == [
         "Completed"
     ] * 2

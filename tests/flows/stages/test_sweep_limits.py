@@ -330,7 +330,7 @@ def test_two_runs_of_one_sweep_are_one_budget(
         return accepted
 
     monkeypatch.setattr(flows.stages.sweep, "submit_training_job", beside_another_run)
-    report = begin_as(config, sweep).report.to_dict()
+    report = begin_as(config, sweep).report.model_dump(mode="json")
     assert [(point["nodes"], point["status"]) for point in report["points"]] == [
         (1, "Completed"),
         (2, "Failed"),

@@ -77,7 +77,7 @@ def failing(job: JobSpec, node: Node, say: Say, stop: threading.Event) -> None:
 
 
 def silent(job: JobSpec, node: Node, say: Say, stop: threading.Event) -> None:
-    """Completes without a verdict."""
+    """A job that completes and writes no verdict."""
 
 
 @pytest.fixture

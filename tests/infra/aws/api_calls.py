@@ -262,7 +262,7 @@ def _role(action: str) -> Need:
 
 
 def _anything(action: str) -> Need:
-    """An action without resources."""
+    """An action that knows no resources: allowed on all or none."""
     return lambda request, _: [Access(action, "*")]
 
 

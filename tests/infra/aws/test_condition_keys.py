@@ -79,7 +79,7 @@ def known_keys(action: str) -> set[str]:
 
 
 def is_known(key: str, action: str) -> bool:
-    """aws:RequestTag/${TagKey} stands for aws:RequestTag/anything."""
+    """Whether the action knows the key; aws:RequestTag/${TagKey} stands for any tag."""
     if key in GLOBAL_KEYS or action.endswith(":*"):
         return key in GLOBAL_KEYS
     pattern_of = (

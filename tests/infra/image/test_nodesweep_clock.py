@@ -43,7 +43,7 @@ LIBRARIES = ("torch", "torch.distributed", "horovod", "horovod.torch", "horovod.
 
 @pytest.fixture(autouse=True)
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No launcher, no framework."""
+    """Each test begins as without a launcher and without a framework."""
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     for name in LIBRARIES:

@@ -15,8 +15,8 @@ from scaling.analysis.cost import (
     seconds_to_target,
     unknown_price,
 )
-from scaling.analysis.speedup import summarise
 from scaling.outcome.outcome import Clocks, JobOutcome
+from tests.scaling.conftest import summarise
 
 # One cent per node-second.
 PRICE = Price(instance_type="ml.m5.xlarge", usd_per_hour=36)

@@ -8,7 +8,7 @@ import pytest
 
 from configs.models import RecommendationConfig
 from scaling.analysis.recommend import recommend
-from scaling.analysis.speedup import SummaryRow, summarise
+from scaling.analysis.speedup import SummaryRow
 from scaling.outcome.outcome import Clocks, JobOutcome
 from tests.scaling.analysis.test_recommend import (
     PERFECT,
@@ -18,6 +18,7 @@ from tests.scaling.analysis.test_recommend import (
     runner_up,
     why_not,
 )
+from tests.scaling.conftest import summarise
 
 
 def test_deadline_takes_the_cheapest_that_meets_it():

@@ -21,8 +21,9 @@ from scaling.analysis.advice import Recommendation
 from scaling.analysis.cost import Price
 from scaling.analysis.counts import cost_change
 from scaling.analysis.recommend import pareto_front, recommend
-from scaling.analysis.speedup import SummaryRow, summarise
+from scaling.analysis.speedup import SummaryRow
 from scaling.outcome.outcome import Clocks, JobOutcome
+from tests.scaling.conftest import summarise
 
 REFERENCE = {1: 99 * 60.0, 2: 55 * 60.0, 4: 27 * 60.0, 8: 13.5 * 60.0}
 PERFECT = {1: 120, 2: 60, 3: 40, 4: 30}

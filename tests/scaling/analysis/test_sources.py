@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from scaling.analysis.sources import choose_train_clock
-from scaling.analysis.speedup import summarise
 from scaling.outcome.outcome import Clocks
 from tests.scaling.analysis.test_speedup import column
+from tests.scaling.conftest import summarise
 
 
 def test_mixed_clocks_fall_back_to_the_training_phase_of_all(make_outcome):

@@ -15,11 +15,11 @@ from scaling.analysis.speedup import (
     MixedOutcomesError,
     SummaryRow,
     baseline_of,
-    summarise,
     summarise_runs,
 )
 from scaling.formats import format_speedup
 from scaling.outcome.outcome import Clocks, JobOutcome
+from tests.scaling.conftest import summarise
 
 REFERENCE = {1: 99 * 60.0, 2: 55 * 60.0, 4: 27 * 60.0, 8: 13.5 * 60.0}
 

@@ -11,9 +11,10 @@ import pytest
 from configs.models import RecommendationConfig
 from scaling.analysis.advice import Recommendation
 from scaling.analysis.recommend import recommend
-from scaling.analysis.speedup import summarise, summarise_runs
+from scaling.analysis.speedup import summarise_runs
 from scaling.outcome.outcome import Clocks, JobOutcome
 from tests.scaling.analysis.test_recommend import chosen, runner_up, why_not
+from tests.scaling.conftest import summarise
 
 
 def advise_starved(

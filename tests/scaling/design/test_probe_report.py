@@ -72,7 +72,7 @@ def test_the_headline_says_so_with_the_check(report):
 def test_without_a_check_the_headline_says_that(make_report, probe_config, probes):
     report = make_report(probes(PROBES), config=probe_config())
     assert "; projected from probes, not checked" in report.headline
-    assert report.check is None and "check" not in report.to_dict()
+    assert report.check is None and "check" not in report.model_dump(mode="json")
     assert (
         "No whole run has checked what is projected: the check was not made; go on with --resume."
         in report.caveats
@@ -103,7 +103,7 @@ def test_a_check_of_another_count_stays_in_every_form_of_the_report(moved):
     assert page.count("Completed, check") == 2
     assert "made before the answer moved" in render_markdown(moved)
     assert "made before the answer moved" in terminal(moved)
-    written = json.loads(json.dumps(moved.to_dict()))
+    written = json.loads(json.dumps(moved.model_dump(mode="json")))
     assert [check["nodes"] for check in written["other_checks"]] == [2]
     assert type(moved).model_validate(written) == moved
     rows = list(csv.DictReader(io.StringIO(render_csv(moved))))
@@ -272,7 +272,7 @@ def test_every_form_of_the_report_says_projected(report):
 
 
 def test_report_json_and_points_csv_say_projected(report):
-    written = json.loads(json.dumps(report.to_dict()))
+    written = json.loads(json.dumps(report.model_dump(mode="json")))
     assert written["train_clock"] == "projected"
     assert written["points"][0]["projection"]["steps"] == 50
     assert "projection" not in written["points"][3]
@@ -284,7 +284,7 @@ def test_report_json_and_points_csv_say_projected(report):
 
 
 def test_a_report_reads_back(report):
-    assert type(report).model_validate(report.to_dict()) == report
+    assert type(report).model_validate(report.model_dump(mode="json")) == report
 
 
 def test_what_compares_and_what_gathers_sweeps_says_projected(
@@ -336,5 +336,5 @@ def test_other_designs_have_no_word_of_it(make_report, make_outcomes):
     report = make_report(make_outcomes({1: 80.0, 2: 41.0}))
     assert "projected" not in render_markdown(report)
     assert "projection" not in render_csv(report) and ",kind" not in render_csv(report)
-    assert "other_checks" not in report.to_dict()
-    assert "projection" not in json.dumps(report.to_dict())
+    assert "other_checks" not in report.model_dump(mode="json")
+    assert "projection" not in json.dumps(report.model_dump(mode="json"))

@@ -59,7 +59,7 @@ def test_config_policy_and_title(make_outcomes, make_report, make_config):
     assert report.policy_label == "strong scaling (fixed global batch)"
     assert report.config["training"]["environment"] == {"HF_TOKEN": HIDDEN, "TOKENIZER": HIDDEN}
     assert report.config["platform"]["credentials"] == "chain"
-    assert "s3cr3t" not in str(report.to_dict())
+    assert "s3cr3t" not in str(report.model_dump(mode="json"))
 
 
 def test_no_outcome_and_mixed_platforms_are_errors(make_outcome, make_report):

@@ -194,9 +194,9 @@ def test_the_validation_of_the_dataset_is_told_beside_the_jobs(make_outcomes, ma
         "The sweep cost $1.25 for the validation of its dataset on Spark; its jobs' cost is not"
         " known."
     )
-    assert report.to_dict()["costs"]["validation_usd"] == 1.25
+    assert report.model_dump(mode="json")["costs"]["validation_usd"] == 1.25
     without = make_report(make_outcomes({1: 40, 2: 21}))
-    assert "validation_usd" not in without.to_dict()["costs"]
+    assert "validation_usd" not in without.model_dump(mode="json")["costs"]
     assert ("dataset_validation.engine", "spark") in provenance_facts(report)
 
 

@@ -39,14 +39,6 @@ def test_what_is_no_report_of_this_version_is_refused(body: bytes, message: str)
         parse_report(body, "a.json")
 
 
-def test_report_of_an_earlier_form_of_this_version_is_not_called_damaged() -> None:
-    """points_left_out went without a new version number."""
-    with pytest.raises(
-        ReportUnreadable, match=r"^a.json: report of an earlier version of nodesweep, .* version 2 "
-    ):
-        parse_report(json.dumps(GOLDEN | {"points_left_out": 0}).encode(), "a.json")
-
-
 def without_time(report: dict) -> None:
     report["points"][0]["clocks"]["train_seconds"] = None
 

@@ -86,7 +86,7 @@ class LaggingPlatform:
         return job.status
 
     def pool(self, name: str) -> str | None:
-        """WarmPoolStatus.Status."""
+        """The status of the warm pool, as WarmPoolStatus.Status has it."""
         job = self.jobs[name]
         if not job.keep_alive:
             return None

@@ -70,7 +70,7 @@ def test_sign_is_written_anew_with_every_beat(
 def test_sign_that_cannot_be_written_costs_a_warning_and_not_the_sweep(
     aws: Callable[[str], Any], platform: PlatformConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """There is no bucket."""
+    """There is no bucket to write it to."""
     aws_client.cache_clear()
     with caplog.at_level(logging.WARNING), owned(platform, SWEEP):
         pass

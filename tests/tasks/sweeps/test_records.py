@@ -43,7 +43,7 @@ def report_of(*points: tuple[int, int, str]) -> bytes:
     report = analyse(
         "bench-20261122000000-01234567", None, None, outcomes, None, {}, datetime.now(UTC)
     )
-    return names.pretty_json(report.to_dict())
+    return names.pretty_json(report.model_dump(mode="json"))
 
 
 @pytest.mark.parametrize(

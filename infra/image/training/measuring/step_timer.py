@@ -19,7 +19,7 @@ class Stopwatch:
 
     @property
     def seconds(self) -> float:
-        """So far."""
+        """How long the timer has run so far, its stops left out."""
         running = 0.0 if self._since is None else time.perf_counter() - self._since
         return self._before + running
 

@@ -72,7 +72,7 @@ class ContainerCli:
 
     @property
     def name(self) -> str:
-        """podman or docker."""
+        """Which program it is: podman or docker."""
         return Path(self.program).name
 
     def call(self, *arguments: str, timeout_seconds: float = _COMMAND_SECONDS) -> str:

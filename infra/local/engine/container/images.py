@@ -56,7 +56,7 @@ class ContainerImageStore:
 
     @property
     def address(self) -> str:
-        """host:port."""
+        """Where the registry of the images listens, as host:port."""
         return self._registry.address
 
     def open_shell(

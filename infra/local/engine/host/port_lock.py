@@ -37,7 +37,7 @@ class SharedSlot:
             return self._socket is not None
 
     def give_back(self) -> None:
-        """Of one job."""
+        """One job gives the slot back; it is free once no job of the holder has it."""
         with self._lock:
             self._jobs -= 1
             if self._jobs == 0 and self._socket is not None:

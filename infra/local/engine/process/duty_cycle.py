@@ -126,7 +126,7 @@ class DutyCycle:
             self._send(node, signal.SIGCONT if runs else signal.SIGSTOP)
 
     def _used_seconds(self, node: _Node) -> float:
-        """Since the last call."""
+        """CPU seconds of the node's processes since the last call."""
         used = 0.0
         for pid in list(node.handles):
             try:

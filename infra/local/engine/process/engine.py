@@ -170,7 +170,6 @@ class ProcessEngine(ExclusiveEngine):
             "argv": self._containment.wrap(command, node.host, hosts_file, node.opt_ml),
             "environment": environment,
             "folder": str(make_working_folder(read_image(image).get("folder", "/"), node)),
-            "output_fd": -1,  # SupervisedNodes opens it
             "cgroup": str(quota.group_by_host[node.host]) if quota.group_by_host else None,
             "cpu": quota.cpu_by_host[node.host],
         }

@@ -74,5 +74,5 @@ def _name_in(what: str) -> str:
 
 
 def megabytes(size: float) -> str:
-    """191.8 MB, 2.9 GB."""
+    """A size in bytes as people read it: 191.8 MB, 2.9 GB."""
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"

@@ -37,25 +37,25 @@ _REPORTING = threading.Lock()
 
 
 class NodePlan(TypedDict):
-    """How to start one node. `output_fd` is inherited from the server;
-    `cpu` is the one it may use, None for all.
-    """
+    """How to start one node; `cpu` is the one it may use, None for all."""
 
     host: str
     argv: list[str]
     environment: dict[str, str]
     folder: str
-    output_fd: int
     cgroup: str | None
     cpu: int | None
 
 
 class Plan(TypedDict):
-    """What the supervisor is told. `node_prefix` is "<job>/"."""
+    """What the supervisor is told. `node_prefix` is "<job>/"; `output_fds` are inherited from the
+    server: what each of the nodes, in their order, writes its output to.
+    """
 
     state_id: str
     node_prefix: str
     nodes: list[NodePlan]
+    output_fds: list[int]
 
 
 def main() -> None:
@@ -69,8 +69,8 @@ def main() -> None:
     plan: Plan = json.loads(sys.stdin.buffer.readline())
     host_by_pid: dict[int, str] = {}
     try:
-        for node in plan["nodes"]:
-            _start(node, libc, host_by_pid)
+        for node, output_fd in zip(plan["nodes"], plan["output_fds"], strict=True):
+            _start(node, output_fd, libc, host_by_pid)
         threading.Thread(target=_reap, args=(host_by_pid,), daemon=True).start()
         duty_cycle = DutyCycle(lambda: dict(host_by_pid), _report_periods)
         for line in sys.stdin.buffer:
@@ -79,7 +79,7 @@ def main() -> None:
         _end_everything(plan, frozenset(host_by_pid))
 
 
-def _start(node: NodePlan, libc: ctypes.CDLL, host_by_pid: dict[int, str]) -> None:
+def _start(node: NodePlan, output_fd: int, libc: ctypes.CDLL, host_by_pid: dict[int, str]) -> None:
     procs_file = os.path.join(node["cgroup"], "cgroup.procs") if node["cgroup"] else None
 
     def become_node() -> None:
@@ -99,8 +99,8 @@ def _start(node: NodePlan, libc: ctypes.CDLL, host_by_pid: dict[int, str]) -> No
             env=node["environment"],
             cwd=node["folder"],
             stdin=subprocess.DEVNULL,
-            stdout=node["output_fd"],
-            stderr=node["output_fd"],
+            stdout=output_fd,
+            stderr=output_fd,
             start_new_session=True,
             preexec_fn=become_node,
         )
@@ -113,7 +113,7 @@ def _start(node: NodePlan, libc: ctypes.CDLL, host_by_pid: dict[int, str]) -> No
         )
         _report("started", node["host"], pid=process.pid)
     finally:
-        os.close(node["output_fd"])  # so that the server sees the end of the node's output
+        os.close(output_fd)  # so that the server sees the end of the node's output
 
 
 def _reap(host_by_pid: dict[int, str]) -> None:

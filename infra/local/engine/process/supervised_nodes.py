@@ -151,10 +151,6 @@ class SupervisedNodes:
 
     def _start(self) -> None:
         ends = [os.pipe() for _ in self._plans]
-        plans = [
-            plan | {"output_fd": write_end}
-            for plan, (_, write_end) in zip(self._plans, ends, strict=True)
-        ]
         try:
             self._supervisor = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", _PROGRAM],
@@ -168,14 +164,15 @@ class SupervisedNodes:
         finally:
             for _, write_end in ends:
                 os.close(write_end)
-        for plan, (read_end, _) in zip(plans, ends, strict=True):
+        for plan, (read_end, _) in zip(self._plans, ends, strict=True):
             name = f"output-{plan['host']}"
             self._readers.append(_in_thread(name, self._read_output, plan["host"], read_end))
         _in_thread("supervisor-events", self._read_events)
         plan_message: Plan = {
             "state_id": self._state_id,
             "node_prefix": f"{self._job_name}/",
-            "nodes": plans,
+            "nodes": self._plans,
+            "output_fds": [write_end for _, write_end in ends],
         }
         assert self._supervisor.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # killed already: its events end, which says so

@@ -118,7 +118,7 @@ class ExclusiveEngine(ABC):
         stop: threading.Event,
         max_runtime_seconds: float,
     ) -> RunResult:
-        """run(), in its turn."""
+        """What `run` does once no other job runs."""
 
     def kill_node(self, job: JobSpec, host: str) -> None:
         """SIGKILL every process of a running node, as a broken machine would end them;

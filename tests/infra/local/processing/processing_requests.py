@@ -36,7 +36,7 @@ def cluster(count: int, instance_type: str = "ml.local.small") -> dict[str, Any]
 
 
 def s3_input(name: str, uri: str, **more: Any) -> dict[str, Any]:
-    """To /opt/ml/processing/input/NAME."""
+    """An input of a request, copied to /opt/ml/processing/input/NAME."""
     place = {"S3Uri": uri, "LocalPath": f"/opt/ml/processing/input/{name}"}
     kind = {"S3DataType": "S3Prefix", "S3InputMode": "File"}
     return {"InputName": name, "S3Input": {**place, **kind, **more}}

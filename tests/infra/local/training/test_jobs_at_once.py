@@ -27,7 +27,7 @@ LARGE, SMALL = "ml.local.large", "ml.local.small"
 
 @pytest.fixture
 def platform(tmp_path):
-    """Two cores."""
+    """A platform on a machine of two cores."""
     engine, config = FakeEngine(tmp_path / "engine"), ServerConfig(0, tmp_path)
     backend = with_real_nodes(config, engine, FakeImageStore(), room=Room(2, [0, 1], 1 << 50))
     with running(config, lambda *_: backend) as endpoint:

@@ -44,7 +44,7 @@ def report_of(config: BenchmarkConfig, sweep: str, statuses: dict[int, str]) -> 
         for nodes, status in statuses.items()
     ]  # fmt: skip
     at = datetime(2026, 1, 5, tzinfo=UTC)
-    report = analyse(sweep, config, None, outcomes, None, {}, at).to_dict()
+    report = analyse(sweep, config, None, outcomes, None, {}, at).model_dump(mode="json")
     report["costs"]["spent_usd"] = 12.3
     return names.pretty_json(report)
 

@@ -10,10 +10,11 @@ from types import ModuleType
 
 import pytest
 
+from infra.image_spark import nodesweep_judge
 from infra.local.engine.process.dockerfile import Install, parse
 from tests.hadolint import hadolint
 
-IMAGE = Path(__file__).resolve().parents[3] / "infra" / "image_spark"
+IMAGE = Path(nodesweep_judge.__file__).resolve().parents[1]
 
 
 @pytest.fixture
