@@ -70,7 +70,7 @@ def _simulate_principal_policy(self: Any) -> ActionResult:
 
 
 def _policy_document(text: str) -> dict[str, Any]:
-    """Raises MalformedPolicyDocument."""
+    """Raises MalformedPolicyDocument for what is no JSON of a policy."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
