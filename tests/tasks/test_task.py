@@ -24,12 +24,12 @@ def double(number: int) -> int:
 
 def test_it_has_what_prefects_task_has() -> None:
     assert double.name == "double-it"
-    assert double.description == "Twice the number."
+    assert double.description == "A task that returns twice the number."
     assert double.cache_policy == NO_CACHE
     assert double.retries == len(double.retry_delay_seconds) == 3
     assert double.fn(4) == 8
     assert isinstance(double.with_options(retries=0), Task)
-    assert double.__doc__ == "Twice the number."
+    assert double.__doc__ == "A task that returns twice the number."
     with pytest.raises(AttributeError, match="no_such_member"):
         double.no_such_member  # noqa: B018
 
