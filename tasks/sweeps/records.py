@@ -92,20 +92,17 @@ def has_record(s3: Any, platform: PlatformConfig, sweep: str) -> bool:
 
 
 def is_being_validated(s3: Any, platform: PlatformConfig, sweep: str) -> bool:
-    """Whether a sweep without a record has sent a Processing job that nobody has stopped: a run
-    that goes on with it adopts that job.
+    """Whether a sweep, which has no record, has sent a Processing job that nobody has stopped: a
+    run that goes on with it adopts that job.
     """
-    return (
-        not has_record(s3, platform, sweep)
-        and bool(claimed_jobs(s3, platform, sweep))
-        and read_stop_mark(s3, platform, sweep) is None
-    )
+    return bool(claimed_jobs(s3, platform, sweep)) and read_stop_mark(s3, platform, sweep) is None
 
 
 @patient
 def begins_with_validation(platform: PlatformConfig, sweep: str) -> bool:
     """S3: whether the sweep ended, or is, amid its dataset's validation by a Processing job."""
-    return is_being_validated(aws_client("s3", platform), platform, sweep)
+    s3 = aws_client("s3", platform)
+    return not has_record(s3, platform, sweep) and is_being_validated(s3, platform, sweep)
 
 
 @patient
