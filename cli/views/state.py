@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from scaling.design.probe import JobKind
 
 RECENT_LINES = 100
+LEAVES_JOBS = "Ctrl-C again ends at once and leaves the jobs"
 _ENDED = ("Completed", "Failed", "Stopped")
 _STATES_OF_ENDED = {"Completed": "done", "Stopped": "stopped"}
 
@@ -300,7 +301,7 @@ class RunState:
     def again_words(self) -> str:
         """What a second Ctrl-C does."""
         if self._running() or self.validation is not None:
-            return "Ctrl-C again ends at once and leaves the jobs"
+            return LEAVES_JOBS
         left = " and leaves the build" if self.builds else ""
         return f"Ctrl-C again ends at once{left}"
 

@@ -19,7 +19,7 @@ from cli.own_name import as_typed
 from cli.views.json_lines import JsonLines
 from cli.views.plain import PlainLines
 from cli.views.run_log import RunLog
-from cli.views.state import RunState
+from cli.views.state import LEAVES_JOBS, RunState
 from tasks.events import NODE_LOG, PROGRESS, ROOT, Event, read_event
 
 LogFormat = Literal["auto", "plain", "json"]
@@ -113,7 +113,7 @@ class EventStream(logging.Handler):
         try:
             words, again = self.state.ending_words(self._go_on), self.state.again_words()
         except RuntimeError:  # another thread was at it
-            words, again = "ending", "Ctrl-C again ends at once and leaves the jobs"
+            words, again = "ending", LEAVES_JOBS
         self.view.interrupt(words, again)
 
     def say_end(self, error: BaseException) -> None:
