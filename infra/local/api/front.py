@@ -182,9 +182,8 @@ class Front:
         except (NotImplementedError, OperationNotFoundError):
             return unknown_operation(environ)(environ, start_response)
         except ExpatError as error:
-            raise ApiError(
-                "MalformedXML", f"The XML you provided was not well-formed: {error}"
-            ) from (error)
+            message = f"The XML you provided was not well-formed: {error}"
+            raise ApiError("MalformedXML", message) from error
         status_line, headers, exc_info = answers[-1]
         status = int(status_line.split()[0])
         if is_unknowable and status >= 400:
