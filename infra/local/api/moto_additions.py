@@ -5,6 +5,7 @@ in the form of its own.
 - logs:FilterLogEvents with logStreamNamePrefix, which moto ignores, streams that are not there, and
   groups by logGroupIdentifier; logs:GetQueryResults of a query that is not there;
 - sagemaker's tags of resources that are not there, and an experiment that is not;
+- s3's parts of a multipart upload that is not there, and its end;
 - the tagging API's changes, of which one that fails leaves the others' done.
 """
 
@@ -23,6 +24,8 @@ from moto.iam.responses import IamResponse
 from moto.logs.exceptions import InvalidParameterException, ResourceNotFoundException
 from moto.logs.responses import LogsResponse
 from moto.resourcegroupstaggingapi.responses import ResourceGroupsTaggingAPIResponse
+from moto.s3.exceptions import NoSuchUpload
+from moto.s3.models import S3Backend
 from moto.sagemaker.exceptions import ResourceNotFound, ValidationError
 from moto.sagemaker.responses import SageMakerResponse
 
@@ -191,6 +194,15 @@ def _of_a_known_experiment(describe: Callable[[Any], Any]) -> Callable[[Any], An
     return described
 
 
+def _of_a_known_upload(answer: Callable[..., Any]) -> Callable[..., Any]:
+    def answered(self: Any, bucket_name: str, multipart_id: str, *rest: Any, **more: Any) -> Any:
+        if multipart_id not in self.get_bucket(bucket_name).multiparts:
+            raise NoSuchUpload(upload_id=multipart_id)
+        return answer(self, bucket_name, multipart_id, *rest, **more)
+
+    return answered
+
+
 def _tag_resources(self: Any) -> ActionResult:
     def change(arn: str) -> Any:
         return self.backend.tag_resources([arn], self._get_param("Tags"))
@@ -251,6 +263,14 @@ ADDITIONS = (
         "UntagResources",
         ResourceGroupsTaggingAPIResponse,
         _untag_resources,
+    ),
+    *(
+        Addition("s3", name, S3Backend, _of_a_known_upload(answer))
+        for name, answer in (
+            ("UploadPart", S3Backend.upload_part),
+            ("UploadPartCopy", S3Backend.upload_part_copy),
+            ("CompleteMultipartUpload", S3Backend.complete_multipart_upload),
+        )
     ),
     *(
         Addition("sagemaker", name, SageMakerResponse, _of_a_known_resource(answer))

@@ -48,3 +48,19 @@ def test_queries_of_modelled_operations_pass(platform: SimpleNamespace) -> None:
     platform.s3.abort_multipart_upload(Bucket="queried", Key="b", UploadId=upload)
     url = platform.s3.generate_presigned_url("get_object", Params={"Bucket": "queried", "Key": "a"})
     assert "Signature" in url
+
+
+def test_an_upload_that_is_not_there_is_refused_by_its_name(platform: SimpleNamespace) -> None:
+    platform.s3.create_bucket(Bucket="parts")
+    platform.s3.put_object(Bucket="parts", Key="a", Body=b"1")
+    of = {"Bucket": "parts", "Key": "b", "UploadId": "absent"}
+    parts = {"Parts": [{"PartNumber": 1, "ETag": "0"}]}
+    source = {"Bucket": "parts", "Key": "a"}
+    for call, more in (
+        (platform.s3.upload_part, {"PartNumber": 1, "Body": b"1"}),
+        (platform.s3.upload_part_copy, {"PartNumber": 1, "CopySource": source}),
+        (platform.s3.complete_multipart_upload, {"MultipartUpload": parts}),
+    ):
+        with pytest.raises(platform.s3.exceptions.NoSuchUpload) as refused:
+            call(**of, **more)
+        assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 404
