@@ -77,6 +77,7 @@ from tasks.sweeps.records import (
     latest_sweep,
     read_sweep_record,
     sweep_exists,
+    unfinished_sweep,
     write_sweep_record,
 )
 
@@ -361,6 +362,7 @@ def start_sweep(
     _tell_name(config, sweep, is_recorded=False)
     if sweep_exists(config.platform, sweep):  # begun by an earlier try of this flow run
         return _continue_sweep(config, sweep, as_started=True)  # a retry is the same run
+    _say_unfinished(config, sweep)
     recorded = hide_in_config(config)
     # as a report or a stop will, which need no secret
     parse_config(recorded, origin=f"the record of {sweep}")
@@ -375,6 +377,18 @@ def start_sweep(
     tell("sweep-recorded", f"sweep {sweep} is on record", source="flow", sweep=sweep)
     remember_sweep(Path(config.report.directory), sweep, record)
     return inputs, provenance
+
+
+def _say_unfinished(config: BenchmarkConfig, sweep: str) -> None:
+    """Name a sweep of this config that a run has left, since this one does not go on with it."""
+    with best_effort("whether an earlier sweep of this config is unfinished is not known"):
+        s3 = aws_client("s3", config.platform, quick=True)
+        if earlier := unfinished_sweep(s3, config, but=sweep):
+            logger.warning(
+                "this starts a new sweep; %s, of the same config, has points left: `nodesweep run"
+                " CONFIG --resume %s` goes on with it",
+                earlier, earlier,
+            )  # fmt: skip
 
 
 def _continue_sweep(

@@ -37,7 +37,7 @@ def latest_sweep(s3: Any, config: BenchmarkConfig) -> str:
             " --resume, or name the sweep"
         )
     latest = mine[-1]
-    if not has_record(s3, platform, latest) and not is_being_validated(s3, platform, latest):
+    if not _has_begun(s3, platform, latest):
         earlier = next(
             (sweep for sweep in reversed(mine[:-1]) if has_record(s3, platform, sweep)), None
         )
@@ -47,12 +47,7 @@ def latest_sweep(s3: Any, config: BenchmarkConfig) -> str:
             " without --resume"
             + (f", or name the sweep that is meant: --resume {earlier}" if earlier else "")
         )
-    if is_complete(
-        get_bytes(
-            s3, platform.bucket, names.report_key(platform.prefix, latest, names.REPORT_JSON)
-        ),
-        config,
-    ):
+    if _is_done(s3, config, latest):
         raise SweepNotNamed(
             f"--resume: which sweep? The latest one of this config, {latest}, is finished: all its"
             " points have a completed run. A run that ended before its sweep began has left"
@@ -60,6 +55,25 @@ def latest_sweep(s3: Any, config: BenchmarkConfig) -> str:
             f" --resume {latest}"
         )
     return latest
+
+
+def unfinished_sweep(s3: Any, config: BenchmarkConfig, but: str) -> str | None:
+    """The youngest sweep of exactly this config, other than `but`, where --resume could go on with
+    it.
+    """
+    latest = next((one for one in reversed(sweeps_of(s3, config)) if one != but), None)
+    if latest is None or not _has_begun(s3, config.platform, latest):
+        return None
+    return None if _is_done(s3, config, latest) else latest
+
+
+def _has_begun(s3: Any, platform: PlatformConfig, sweep: str) -> bool:
+    return has_record(s3, platform, sweep) or is_being_validated(s3, platform, sweep)
+
+
+def _is_done(s3: Any, config: BenchmarkConfig, sweep: str) -> bool:
+    key = names.report_key(config.platform.prefix, sweep, names.REPORT_JSON)
+    return is_complete(get_bytes(s3, config.platform.bucket, key), config)
 
 
 def is_complete(report: bytes | None, config: BenchmarkConfig) -> bool:

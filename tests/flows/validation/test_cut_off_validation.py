@@ -90,6 +90,23 @@ def test_resume_without_an_id_finds_it(
     assert list(processing_jobs(served, sweep).values()) == ["Completed"]
 
 
+def test_a_new_sweep_names_the_one_that_was_left(
+    served: SimpleNamespace,
+    cut_off: Callable[..., tuple[BenchmarkConfig, str]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config, left = cut_off(7, name="left")
+    served.go = True
+    new = names.sweep_id(config, datetime(2026, 12, 8, tzinfo=UTC))
+    with caplog.at_level("WARNING", logger="nodesweep.flow"):
+        assert begin_as(config, new).sweep_id == new
+    told = f"{left}, of the same config, has points left: `nodesweep run CONFIG --resume {left}`"
+    assert told in caplog.text
+    caplog.clear()
+    begin_as(config, names.sweep_id(config, datetime(2026, 12, 9, tzinfo=UTC)))
+    assert "has points left" not in caplog.text, "the latest one is done"
+
+
 def test_its_log_is_shown_while_it_runs(
     served: SimpleNamespace, cut_off: Callable[..., tuple[BenchmarkConfig, str]], tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ from scaling.report import analyse
 from tasks.errors import SweepNotFound, SweepNotNamed
 from tasks.storage import put_bytes
 from tasks.sweeps.ids import take_sweep_id
-from tasks.sweeps.records import is_complete, latest_sweep
+from tasks.sweeps.records import is_complete, latest_sweep, unfinished_sweep
 
 
 def test_latest_sweep_is_the_youngest_of_the_same_config(
@@ -86,14 +86,18 @@ def test_resume_names_the_sweep_it_is_not_certain_of(
     ) as raised:
         latest_sweep(s3, benchmark_config)
     assert older not in str(raised.value)
+    assert unfinished_sweep(s3, benchmark_config, but=older) is None
     put(names.sweep_config_key(platform.prefix, older), b"{}")
     with pytest.raises(SweepNotNamed, match=f"name the sweep that is meant: --resume {older}"):
         latest_sweep(s3, benchmark_config)
+    assert unfinished_sweep(s3, benchmark_config, but=younger) == older
     put(names.sweep_config_key(platform.prefix, younger), b"{}")
     assert latest_sweep(s3, benchmark_config) == younger
+    assert unfinished_sweep(s3, benchmark_config, but="new") == younger
     finished = report_of((1, 1, "Completed"), (2, 1, "Completed"))
     put(names.report_key(platform.prefix, younger, names.REPORT_JSON), finished)
     with pytest.raises(
         SweepNotNamed, match=f"{younger}, is finished: all its points .*start anew without --resume"
     ):
         latest_sweep(s3, benchmark_config)
+    assert unfinished_sweep(s3, benchmark_config, but="new") is None
