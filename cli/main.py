@@ -42,7 +42,7 @@ from cli.inputs import (
     with_goals,
     with_tolerance,
 )
-from cli.output import print_in_any_encoding, print_rendered, print_text
+from cli.output import RUN_OF_CONTEXT, print_in_any_encoding, print_rendered, print_text
 from cli.own_name import as_typed
 from cli.sweep_ids import complete_sweep, sweep_meant, sweep_to_resume
 
@@ -118,6 +118,7 @@ def run(
     from cli.views.stream import Look
 
     look = Look(log_format, verbose, go_on=command_of_run(config, overrides, output))
+    click.get_current_context().meta[RUN_OF_CONTEXT] = look.go_on
     if detach:
         return run_detached(benchmark, look)
     if resume:
@@ -443,7 +444,7 @@ def show(made: ScalingReport, folder: Path) -> None:
     """The report's table on the terminal, and where its files are."""
     from scaling.report.render import render_terminal
 
-    print_rendered(render_terminal(made))
+    print_rendered(render_terminal(made, as_typed))
     print_text(f"report: {folder / 'report.html'}")
 
 

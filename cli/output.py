@@ -15,6 +15,8 @@ from cli.own_name import as_typed
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 _WIDEST = 1000
+RUN_OF_CONTEXT = "nodesweep.run"
+"""Where click's context has the command of the run that is under way, as one would type it."""
 
 
 def escape_control_characters(text: str) -> str:
@@ -46,7 +48,8 @@ def say(event: str, text: str, is_error: bool = False, **facts: Any) -> None:
     """A line on stderr that is the command's own, with commands in it as one would type them; with
     `--log-format json` a JSON line, as those of a run are.
     """
-    text = as_typed(text)
+    context = click.get_current_context(silent=True)
+    text = as_typed(text, None if context is None else context.meta.get(RUN_OF_CONTEXT))
     if is_json_asked_for():
         from cli.views.json_lines import line_of_command
 

@@ -16,6 +16,7 @@ COMMANDS = (
     "compare", "history", "init", "config", "doctor", "local",
 )  # fmt: skip
 _MODULE = ("-m", "cli.main")
+_ANY_RUN = f"{NAME} run CONFIG"
 _TOLD = re.compile(rf"(?<![\w./-]){NAME} (?=(?:{'|'.join(COMMANDS)})\b)")
 
 
@@ -26,8 +27,14 @@ def own_words() -> list[str]:
     return list(_words(sys.argv[0], os.environ.get("PATH")))
 
 
-def as_typed(text: str) -> str:
-    """The text with commands that begin as this one did, in place of plain `nodesweep`."""
+def as_typed(text: str, run: str | None = None) -> str:
+    """The text with commands that begin as this one did, in place of plain `nodesweep`.
+
+    run: the command of the run that is under way, with its config and options; it comes in place of
+    `nodesweep run CONFIG`.
+    """
+    if run is not None:
+        text = text.replace(_ANY_RUN, run)
     words = own_words()
     if words == [NAME]:
         return text

@@ -96,7 +96,7 @@ def show(sweep_id: str, config: Path | None, output: Path | None) -> None:
     if report is not None:
         from scaling.report.render import render_terminal
 
-        print_rendered(render_terminal(report))
+        print_rendered(render_terminal(report, as_typed))
         print_text(f"report: {directory / sweep / names.REPORT_HTML}")
     if facts.state not in ("finished", "reported"):
         lines = how_it_goes_on(facts, benchmark, directory, config, output)

@@ -100,7 +100,7 @@ class EventStream(logging.Handler):
 
     def _show(self, event: Event) -> None:
         if event.event not in _OTHERS_WORDS:
-            event = replace(event, text=as_typed(event.text))
+            event = replace(event, text=as_typed(event.text, self._go_on))
         self._run_log.show(event)
         self.state.show(event)
         self.view.show(event)

@@ -4,7 +4,7 @@ plain when piped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,8 +67,10 @@ class SpeedupBars:
             )
 
 
-def render_terminal(report: ScalingReport) -> Group:
-    """The report as a terminal shows it, for rich's Console.print."""
+def render_terminal(report: ScalingReport, typed: Callable[[str], str] = str) -> Group:
+    """The report as a terminal shows it, for rich's Console.print; `typed` makes of a text one
+    whose commands can be typed there.
+    """
     summary = brief_table(report)
     parts: list[RenderableType] = []
     if report.instances is not None:
@@ -93,7 +95,8 @@ def render_terminal(report: ScalingReport) -> Group:
         notes.append(extrapolation_text(report))
     parts += [Text(f"- {note}", style="dim") for note in notes]
     if failed := failure_lines(report):
-        parts += [Text(""), Text("Runs that did not complete", style="bold"), *map(Text, failed)]
+        parts += [Text(""), Text("Runs that did not complete", style="bold")]
+        parts += [Text(typed(line)) for line in failed]
     return Group(*parts)
 
 

@@ -57,6 +57,10 @@ def test_its_path_where_none_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert go_on == ".venv/bin/nodesweep run my.yaml"
     told = f"`nodesweep stop X`, or {go_on}; see nodesweep-stack.yaml, nodesweep is at work"
     assert as_typed(told) == told.replace("`nodesweep", "`.venv/bin/nodesweep")
+    told = "go on with `nodesweep run CONFIG --resume x`; its log: nodesweep logs x"
+    assert as_typed(told, go_on) == (
+        f"go on with `{go_on} --resume x`; its log: .venv/bin/nodesweep logs x"
+    )
 
 
 def test_a_module_is_started_by_its_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
