@@ -21,14 +21,13 @@ from configs.job import CHANNEL_NAME, MAX_EXTRA_CHANNELS
 from configs.models import PlatformConfig
 from scaling import names
 from tasks.dataset.hashing import hash_files
-from tasks.dataset.sending import CONNECTIONS, DataFile, send_file
+from tasks.dataset.sending import CONNECTIONS, SMALL_CONNECTIONS, DataFile, send_file
 from tasks.errors import DatasetMissing, DatasetRefused, UploadFailed
 from tasks.events import Meter
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.storage import get_bytes, list_objects
 from tasks.task import task
 
-_PARALLEL_FILES = CONNECTIONS
 MAX_CHANNELS = MAX_EXTRA_CHANNELS + 1
 
 
@@ -120,8 +119,11 @@ def upload(
 
     # One large file at a time, its parts side by side: never more calls than connections.
     sent = [send(file) for file in dataset.files if file.is_large]
-    with ThreadPoolExecutor(_PARALLEL_FILES) as pool:
-        sent += pool.map(send, [file for file in dataset.files if not file.is_large])
+    small = [file for file in dataset.files if file.is_small]
+    others = [file for file in dataset.files if not file.is_large and not file.is_small]
+    for files, at_once in ((others, CONNECTIONS), (small, SMALL_CONNECTIONS)):
+        with ThreadPoolExecutor(at_once) as pool:
+            sent += pool.map(send, files)
     manifest = {
         "schema_version": 1,
         "digest": dataset.digest,

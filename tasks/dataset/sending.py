@@ -6,7 +6,7 @@ only where its size, times and inode do not say that it is what was hashed. A la
 parts and is looked at once it is there.
 
 Memory is bounded whatever the files' size: what goes in one call is streamed from the file above
-IN_MEMORY_BYTES, so CONNECTIONS times that are held, 8 MiB; a large file goes alone, and
+IN_MEMORY_BYTES, so SMALL_CONNECTIONS times that are held, 24 MiB; a large file goes alone, and
 s3transfer streams its parts from the file too.
 """
 
@@ -38,7 +38,12 @@ IN_MEMORY_BYTES = 1024 * 1024
 wanted (Expect: 100-continue), which costs a small file as long as its sending (tasks/platform.py).
 """
 CONNECTIONS = 8
-"""Calls at once: small files side by side, or the parts of one large file."""
+"""Calls at once that stream: files side by side, or the parts of one large file."""
+SMALL_CONNECTIONS = 24
+"""Calls at once for files of at most IN_MEMORY_BYTES, for which S3's answer takes longer than their
+sending: roughly 100 to 200 ms ("Best practices design patterns: optimizing Amazon S3 performance",
+Amazon S3 User Guide). Measured by benchmarks/s3/upload.py; the client keeps 32 connections.
+"""
 _TRANSFER = TransferConfig(
     multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=CONNECTIONS
 )
@@ -62,6 +67,11 @@ class DataFile:
     def is_large(self) -> bool:
         """Whether it is sent in parts."""
         return self.size_bytes > SINGLE_PUT_BYTES
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is held in memory while it is sent."""
+        return self.size_bytes <= IN_MEMORY_BYTES
 
 
 def send_file(
@@ -102,7 +112,7 @@ def _send_whole(s3: Any, bucket: str, key: str, file: DataFile) -> None:
             s3.put_object(
                 Bucket=bucket,
                 Key=key,
-                Body=stream.read() if file.size_bytes <= IN_MEMORY_BYTES else stream,
+                Body=stream.read() if file.is_small else stream,
                 Metadata={"sha256": file.sha256},
                 ChecksumAlgorithm="SHA256",
                 ChecksumSHA256=_base64(bytes.fromhex(file.sha256)),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,7 @@ def test_second_upload_sends_nothing(
 def test_cut_off_upload_is_completed_not_trusted(
     s3: Any, files: Dataset, benchmark_config: BenchmarkConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dataset, "_PARALLEL_FILES", 1)
+    monkeypatch.setattr(dataset, "SMALL_CONNECTIONS", 1)
     config, platform = benchmark_config.dataset, benchmark_config.platform
     with pytest.raises(ConnectionError):
         upload(Counting(s3, fail_after=1), files, config, platform)
@@ -184,7 +185,26 @@ def test_only_files_of_up_to_a_mebibyte_are_held_in_memory(
     ]
     body = s3.get_object(Bucket=platform.bucket, Key=sorted(counting.sent)[1])["Body"].read()
     assert body == b"B" * (sending.IN_MEMORY_BYTES + 1)
-    assert sending.CONNECTIONS * sending.IN_MEMORY_BYTES <= 64 * 1024 * 1024
+    assert sending.SMALL_CONNECTIONS * sending.IN_MEMORY_BYTES <= 64 * 1024 * 1024
+
+
+def test_small_files_wait_for_s3_side_by_side(
+    s3: Any, tmp_path: Path, benchmark_config: BenchmarkConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(sending.SMALL_CONNECTIONS):
+        (tmp_path / f"{number}.parquet").write_bytes(b"small")
+    put_object = s3.put_object
+    all_are_sending = threading.Barrier(sending.SMALL_CONNECTIONS)
+
+    def put(**request: Any) -> Any:
+        if request["Key"].endswith(".parquet"):
+            all_are_sending.wait(timeout=30)
+        return put_object(**request)
+
+    monkeypatch.setattr(s3, "put_object", put)
+    config, platform = benchmark_config.dataset, benchmark_config.platform
+    found = upload(s3, scan_directory(dataset_at(tmp_path)), config, platform)
+    assert found.sent_files == sending.SMALL_CONNECTIONS
 
 
 def test_a_file_that_changed_after_it_was_hashed_is_refused_and_not_sent(
@@ -246,7 +266,7 @@ def test_no_more_calls_at_once_than_the_client_has_connections(
     benchmark_config: BenchmarkConfig,
 ) -> None:
     client = aws_client("s3", benchmark_config.platform)
-    at_once = max(dataset._PARALLEL_FILES, sending._TRANSFER.max_concurrency)
+    at_once = max(sending.SMALL_CONNECTIONS, sending._TRANSFER.max_concurrency)
     assert at_once <= client.meta.config.max_pool_connections
 
 
