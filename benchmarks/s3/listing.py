@@ -113,7 +113,7 @@ def compare(objects: int, delay_seconds: float, repeats: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="nodesweep-listing-") as scratch:
         state_dir = Path(scratch)
         with served(state_dir, objects, delay_seconds) as endpoint:
-            s3 = aws_client("s3", Bench(endpoint, state_dir, "", None).platform_config("plain"))
+            s3 = aws_client("s3", Bench(endpoint, state_dir, "platform").platform_config("plain"))
             ways: dict[str, Callable[[], int]] = {
                 "ours": lambda: describe(s3, "plain"),
                 "versions": lambda: describe(s3, "versioned"),

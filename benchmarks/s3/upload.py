@@ -1,8 +1,14 @@
-"""How long the upload of a dataset takes beside `aws s3 cp --recursive`, on a local platform that
-it starts.
+"""How long the upload of a dataset takes beside `aws s3 cp --recursive`, into servers that it
+starts.
 
     .venv/bin/python -m benchmarks.s3.upload [--repeats 5] [--aws aws] [--crt AWS_CLI_2]
-        [--output FILE.json]
+        [--servers NAME ...] [--output FILE.json]
+
+The servers are the local platform, and two that keep nothing (benchmarks/s3/stand_in.py): one that
+answers at once, and one whose answers come 100 ms after an object, about as S3's do ("roughly
+100 to 200 milliseconds", Amazon S3 User Guide). The platform checks and stores what it gets on the
+same cores as the client, so its CPU seconds stand beside the client's; it takes most of the time,
+and no client can save that.
 
 Two datasets of random bytes: 10 files of 49 MB, 2,000 of 6 kB. In each repeat the ways take turns,
 each into a bucket of its own, and who begins changes. `ours` is what a run does, scan_directory()
@@ -10,9 +16,8 @@ and upload() with all hashing, after the imports of the process; of `aws` the ti
 an empty folder is taken off. `again` is ours a second time. `crt` is the AWS CLI 2 named by --crt
 with its CRT client; that of version 2.9 leaves out the port of an endpoint, and finds no platform.
 
-The platform's server works on the same cores, so its CPU seconds stand beside the client's. The
-exit code is 1 where ours is not GOAL_RATIO times as fast by the median of the repeats, or a second
-run sends a byte or opens a file of the dataset.
+The exit code is 1 where ours is not GOAL_RATIO times as fast by the median of the repeats, on any
+server, or a second run, on the platform, sends a byte or opens a file of the dataset.
 """
 
 from __future__ import annotations
@@ -33,7 +38,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 from configs.dataset import DatasetConfig
 from configs.models import PlatformConfig
@@ -41,19 +46,31 @@ from scaling.names import pretty_json
 from tasks.local_status import own_status, read_key
 
 GOAL_RATIO = 1.2
+PLATFORM = "local platform"
+STAND_INS = {"answers at once": 0.0, "answers after 100 ms": 0.1}
+"""Servers that keep nothing, by their name: when they answer, in seconds."""
 CASES = {"10 x 49 MB": (10, 49_000_000), "2,000 x 6 kB": (2000, 6000)}
+_KEYS = "aws-credentials"
 _SETTLE_SECONDS = 3.0
 """Until a new file is old enough for its hash to be remembered (tasks/dataset/hashing.py)."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """A served platform, and the commands that are measured on it."""
+    """A server, and the commands that are measured on it; in `state_dir` are its keys."""
 
     endpoint: str
     state_dir: Path
-    aws: str
-    crt: str | None
+    credentials: Literal["chain", "platform"]
+    aws: str = "aws"
+    crt: str | None = None
+    pid: int | None = None
+    """The server's process, where it is another one than the platform's."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether it has afterwards what was sent."""
+        return self.credentials == "platform"
 
     def platform_config(self, bucket: str) -> PlatformConfig:
         return PlatformConfig(
@@ -61,12 +78,12 @@ class Bench:
             bucket=bucket,
             role_arn="arn:aws:iam::000000000000:role/nodesweep-training",
             endpoint_url=self.endpoint,
-            credentials="platform",
+            credentials=self.credentials,
             state_directory=str(self.state_dir),
         )
 
     def server_cpu_seconds(self) -> float:
-        pid = own_status(self.endpoint, read_key(self.state_dir), 10)["pid"]
+        pid = self.pid or own_status(self.endpoint, read_key(self.state_dir), 10)["pid"]
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -105,9 +122,14 @@ def upload_ours(bench: Bench, folder: Path, bucket: str) -> dict[str, Any]:
 
 def _ours(bench: Bench, folder: Path, bucket: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks.s3.upload", "--measure"]
-    arguments = [bench.endpoint, str(bench.state_dir), str(folder), bucket]
+    arguments = [bench.endpoint, bench.credentials, str(bench.state_dir), str(folder), bucket]
     done = subprocess.run(
-        [*command, *arguments], check=True, capture_output=True, text=True, timeout=1800
+        [*command, *arguments],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=1800,
+        env=os.environ | {"AWS_SHARED_CREDENTIALS_FILE": str(bench.state_dir / _KEYS)},
     )
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
@@ -120,12 +142,11 @@ def _aws(bench: Bench, folder: Path, bucket: str, is_crt: bool = False) -> dict[
     settings.write_text(
         f"[default]\nregion = us-east-1\ns3 =\n  preferred_transfer_client = {client}\n"
     )
-    keys = bench.state_dir / "aws-credentials"
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(bench.state_dir),
         "AWS_CONFIG_FILE": str(settings),
-        "AWS_SHARED_CREDENTIALS_FILE": str(keys),
+        "AWS_SHARED_CREDENTIALS_FILE": str(bench.state_dir / _KEYS),
     }
     command = [str(bench.crt) if is_crt else bench.aws, "s3", "cp", "--recursive"]
     command += [
@@ -155,6 +176,20 @@ def measure(bench: Bench, way: str, folder: Path, bucket: str) -> dict[str, Any]
     return found
 
 
+@contextmanager
+def fresh_bucket(bench: Bench, bucket: str) -> Iterator[str]:
+    """A bucket for one upload; of a server that keeps nothing only the name."""
+    if not bench.keeps:
+        yield bucket
+        return
+    from tasks.platform import aws_client
+
+    s3 = aws_client("s3", bench.platform_config("unused"))
+    s3.create_bucket(Bucket=bucket)
+    yield bucket
+    empty_bucket(s3, bucket)
+
+
 def empty_bucket(s3: Any, bucket: str) -> None:
     """Remove it with all that lies in it: the platform keeps objects in memory and on the disk."""
     while found := s3.list_objects_v2(Bucket=bucket).get("Contents"):
@@ -167,32 +202,29 @@ def compare(
     bench: Bench, scratch: Path, cases: Mapping[str, tuple[int, int]], repeats: int
 ) -> dict[str, Any]:
     """Every case's runs, medians and ratios."""
-    from tasks.platform import aws_client
-
-    s3 = aws_client("s3", bench.platform_config("unused"))
-    s3.create_bucket(Bucket="empty")
-    (scratch / "empty").mkdir()
-    starts = {"aws": [measure(bench, "aws", scratch / "empty", "empty") for _ in range(repeats)]}
-    ways = ["ours", "aws"]
-    if bench.crt:
-        ways.append("crt")
-        starts["crt"] = [measure(bench, "crt", scratch / "empty", "empty") for _ in range(repeats)]
+    empty = scratch / "empty"
+    empty.mkdir(exist_ok=True)
+    ways = ["ours", "aws", *(["crt"] if bench.crt else [])]
+    starts: dict[str, list[dict[str, Any]]] = {way: [] for way in ways[1:]}
+    for way, measured in starts.items():
+        with fresh_bucket(bench, "empty") as bucket:
+            measured += [measure(bench, way, empty, bucket) for _ in range(repeats)]
     result = {}
     for case, (files, size) in cases.items():
         folder = scratch / case.replace(" ", "").replace(",", "")
         write_data(folder, files, size)
         time.sleep(_SETTLE_SECONDS)
-        runs: dict[str, list[dict[str, Any]]] = {way: [] for way in [*ways, "again"]}
+        runs: dict[str, list[dict[str, Any]]] = {way: [] for way in ways}
+        if bench.keeps:
+            runs["again"] = []
         for repeat in range(repeats):
             for way in ways if repeat % 2 == 0 else reversed(ways):
-                bucket = f"bench-{way}"
-                s3.create_bucket(Bucket=bucket)
                 if way == "ours":  # what it remembers is another folder's each time
-                    os.environ["XDG_CACHE_HOME"] = str(scratch / f"cache-{folder.name}-{repeat}")
-                runs[way].append(measure(bench, way, folder, bucket))
-                if way == "ours":
-                    runs["again"].append(measure(bench, "again", folder, bucket))
-                empty_bucket(s3, bucket)
+                    os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(dir=scratch)
+                with fresh_bucket(bench, f"bench-{way}") as bucket:
+                    runs[way].append(measure(bench, way, folder, bucket))
+                    if way == "ours" and bench.keeps:
+                        runs["again"].append(measure(bench, "again", folder, bucket))
         shutil.rmtree(folder)
         result[case] = {"runs": runs, **summarise(runs, starts)}
     return {"starts": starts, "cases": result}
@@ -245,15 +277,48 @@ def served(state_dir: Path) -> Iterator[str]:
         subprocess.run([*command, "stop", *place], check=True, capture_output=True, timeout=120)
 
 
-def problems(cases: Mapping[str, Any]) -> list[str]:
+@contextmanager
+def stand_in(state_dir: Path, answer_after_seconds: float) -> Iterator[tuple[str, int]]:
+    """A server that keeps nothing, as its endpoint and its process; in `state_dir` come keys."""
+    state_dir.mkdir()
+    (state_dir / _KEYS).write_text(
+        "[default]\naws_access_key_id = nobody\naws_secret_access_key = nothing\n"
+    )
+    command = [sys.executable, "-m", "benchmarks.s3.stand_in"]
+    command += ["--answer-after-seconds", str(answer_after_seconds)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().strip(), process.pid
+        finally:
+            process.kill()
+
+
+def compare_on(name: str, scratch: Path, repeats: int, aws: str, crt: str | None) -> dict[str, Any]:
+    """compare() on the server of that name, which runs meanwhile."""
+    state_dir = scratch / name.replace(" ", "-")
+    if name == PLATFORM:
+        with served(state_dir) as endpoint:
+            bench = Bench(endpoint, state_dir, "platform", aws, crt)
+            return compare(bench, scratch, CASES, repeats)
+    with stand_in(state_dir, STAND_INS[name]) as (endpoint, pid):
+        bench = Bench(endpoint, state_dir, "chain", aws, crt, pid)
+        return compare(bench, scratch, CASES, repeats)
+
+
+def problems(servers: Mapping[str, Any]) -> list[str]:
     """What the goal is missed by, one line each."""
     found = []
-    for case, its in cases.items():
-        times = its["ratio"]["aws"]["times_as_fast"]
-        if times < GOAL_RATIO:
-            found.append(f"{case}: {times} times as fast as aws s3 cp, the goal is {GOAL_RATIO}")
-        if any(run["sent_bytes"] or run["opened"] for run in its["runs"]["again"]):
-            found.append(f"{case}: a second run sent bytes or opened files")
+    for server, measured in servers.items():
+        for case, its in measured["cases"].items():
+            times = its["ratio"]["aws"]["times_as_fast"]
+            if times < GOAL_RATIO:
+                found.append(
+                    f"{server}, {case}: {times} times as fast as aws s3 cp, the goal is"
+                    f" {GOAL_RATIO}"
+                )
+            if any(run["sent_bytes"] or run["opened"] for run in its["runs"].get("again", ())):
+                found.append(f"{server}, {case}: a second run sent bytes or opened files")
     return found
 
 
@@ -262,19 +327,21 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--aws", default=str(Path(sys.executable).parent / "aws"))
     parser.add_argument("--crt", metavar="AWS_CLI_2")
+    known = (PLATFORM, *STAND_INS)
+    parser.add_argument("--servers", nargs="+", choices=known, default=known, metavar="NAME")
     parser.add_argument("--output", type=Path)
-    parser.add_argument("--measure", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--measure", nargs=5, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
-        endpoint, state_dir, folder, bucket = options.measure
-        bench = Bench(endpoint, Path(state_dir), options.aws, options.crt)
+        endpoint, credentials, state_dir, folder, bucket = options.measure
+        bench = Bench(endpoint, Path(state_dir), credentials)
         print(json.dumps(upload_ours(bench, Path(folder), bucket)))
         return 0
     with tempfile.TemporaryDirectory(prefix="nodesweep-upload-") as scratch:
-        state_dir = Path(scratch) / "platform"
-        with served(state_dir) as endpoint:
-            bench = Bench(endpoint, state_dir, options.aws, options.crt)
-            found = compare(bench, Path(scratch), CASES, options.repeats)
+        servers = {
+            name: compare_on(name, Path(scratch), options.repeats, options.aws, options.crt)
+            for name in options.servers
+        }
     aws_version = subprocess.run([options.aws, "--version"], capture_output=True, text=True)
     result = {
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -284,13 +351,14 @@ def main() -> int:
             "aws": aws_version.stdout.split()[0],
             **{name: version(name) for name in ("boto3", "moto")},
         },
-        **found,
+        "servers": servers,
     }
-    for case, its in result["cases"].items():
-        print(case, json.dumps({key: its[key] for key in ("median", "ratio")}))
+    for name, measured in servers.items():
+        for case, its in measured["cases"].items():
+            print(name, case, json.dumps({key: its[key] for key in ("median", "ratio")}))
     if options.output:
         options.output.write_bytes(pretty_json(result))
-    missed = problems(result["cases"])
+    missed = problems(servers)
     print("\n".join(missed))
     return 1 if missed else 0
 

@@ -10,6 +10,8 @@ import pytest
 
 from benchmarks.s3 import listing, upload
 from benchmarks.s3.upload import Bench, empty_bucket, problems, summarise, upload_ours, write_data
+from tasks.dataset.sending import IN_MEMORY_BYTES, PART_BYTES
+from tasks.platform import aws_client
 from tests.infra.local.platform_client import serve_platform
 
 
@@ -33,13 +35,13 @@ def test_ratios_are_of_pairs_and_without_the_others_start() -> None:
 
 def test_a_missed_goal_and_a_second_run_that_reads_are_problems() -> None:
     case = {"runs": RUNS, **summarise(RUNS, {"aws": [run(0.5)]})}
-    assert problems({"few": case}) == []
+    assert problems({"here": {"cases": {"few": case}}}) == []
     slow = copy.deepcopy(case)
     slow["ratio"]["aws"]["times_as_fast"] = 1.19
     slow["runs"]["again"][0]["opened"] = 1
-    assert problems({"few": slow}) == [
-        "few: 1.19 times as fast as aws s3 cp, the goal is 1.2",
-        "few: a second run sent bytes or opened files",
+    assert problems({"here": {"cases": {"few": slow}}}) == [
+        "here, few: 1.19 times as fast as aws s3 cp, the goal is 1.2",
+        "here, few: a second run sent bytes or opened files",
     ]
 
 
@@ -50,7 +52,7 @@ def test_ours_sends_all_and_the_second_time_nothing(
     monkeypatch.setattr("tasks.dataset.hashing.SETTLED_SECONDS", -60.0)
     write_data(tmp_path / "data", 3, 100)
     for served in serve_platform(tmp_path / "platform"):
-        bench = Bench(served.endpoint, served.state_dir, "aws", None)
+        bench = Bench(served.endpoint, served.state_dir, "platform")
         served.s3.create_bucket(Bucket="data")
         first = upload_ours(bench, tmp_path / "data", "data")
         again = upload_ours(bench, tmp_path / "data", "data")
@@ -59,6 +61,28 @@ def test_ours_sends_all_and_the_second_time_nothing(
         assert bench.server_cpu_seconds() > 0
         empty_bucket(served.s3, "data")
         assert served.s3.list_buckets()["Buckets"] == []
+
+
+def test_a_server_that_keeps_nothing_takes_what_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    keys = tmp_path / "server" / "aws-credentials"
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(keys))
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    write_data(tmp_path / "data", 3, 100)
+    (tmp_path / "data" / "streamed.bin").write_bytes(b"s" * (IN_MEMORY_BYTES + 1))
+    (tmp_path / "data" / "large.bin").write_bytes(b"l" * (PART_BYTES + 1))
+    with upload.stand_in(tmp_path / "server", 0.01) as (endpoint, pid):
+        bench = Bench(endpoint, tmp_path / "server", "chain", pid=pid)
+        found = upload_ours(bench, tmp_path / "data", "data")
+        assert found["sent_bytes"] == 300 + IN_MEMORY_BYTES + 1 + PART_BYTES + 1
+        s3 = aws_client("s3", bench.platform_config("data"))
+        with (tmp_path / "data" / "large.bin").open("rb") as stream:
+            s3.upload_fileobj(stream, "data", "in-parts")  # as the AWS CLI sends it
+        with upload.fresh_bucket(bench, "data") as bucket:
+            assert s3.list_objects_v2(Bucket=bucket).get("Contents") is None
+        assert bench.server_cpu_seconds() >= 0
 
 
 @pytest.mark.slow
