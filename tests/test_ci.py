@@ -114,7 +114,16 @@ def repository(tmp_path: Path) -> Path:
         subprocess.run([*git, *command], check=True, timeout=60)
     cache.mkdir(mode=0o700)
     (cache / "package").write_text("a wheel")
-    program(folder / ".venv" / "bin" / "uv", f"[[ $* == 'cache dir' ]] && echo {cache}")
+    (cache / "sdists-v9" / "pypi" / "built" / "src").mkdir(parents=True)
+    (cache / "unused").write_text("of a version that nothing needs any more")
+    program(
+        folder / ".venv" / "bin" / "uv",
+        f"""case "$*" in
+            "cache dir") echo {cache} ;;
+            "cache prune --quiet") rm {cache}/unused ;;
+            *) exit 1 ;;
+        esac""",
+    )
     folder.chmod(0o700)
     return folder
 
@@ -129,15 +138,17 @@ def test_a_command_runs_as_an_ordinary_user_in_a_clone_and_a_home_of_its_own(
     repository: Path,
 ) -> None:
     script = (
-        "id -u; id -G; pwd; echo $HOME; ls -A; cat $HOME/.cache/uv/package; touch"
-        " $HOME/.cache/uv/mine here"
+        "id -u; id -G; pwd; echo $HOME; ls -A; cd $HOME/.cache/uv; cat package; echo; ls . sdists-v9;"
+        " ls sdists-v9/pypi/built; touch mine ../here"
     )
     done = as_user(repository, script)
     assert (done.returncode, done.stderr) == (0, "")
     user, groups, folder, home, *rest = done.stdout.splitlines()
     assert (user, groups) == ("65534", "65534")
     assert folder != str(repository) and Path(folder).parent == Path(home).parent
-    assert rest == [".ci", ".git", "a wheel"]
+    assert rest[:3] == [".ci", ".git", "a wheel"]
+    # neither what nothing needs nor the sources of what was built: both may be tens of GB
+    assert rest[3:] == [".:", "package", "sdists-v9", "", "sdists-v9:", "pypi"]
     assert not Path(home).parent.exists()
 
 

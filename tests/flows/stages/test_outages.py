@@ -185,7 +185,7 @@ def test_expired_credentials_leave_jobs_that_new_ones_find(
     assert (lost.exit_code, left) == (1, [(1, 1, "InProgress")])
     assert "ExpiredTokenException" in lost.output
     assert "renew the credentials, then go on with --resume" in lost.output
-    assert "1 jobs run on: `nodesweep run CONFIG --resume " in lost.output
+    assert f"1 jobs run on: `nodesweep run {tmp_path}/config.yaml --resume " in lost.output
     assert resumed.exit_code == 0, resumed.output
 
 
