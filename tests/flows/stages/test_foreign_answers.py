@@ -44,10 +44,8 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
         pauses = tuple(seconds / times for seconds in tasks.platform.OUTAGE_PAUSES_SECONDS)
         monkeypatch.setattr(tasks.platform, "OUTAGE_PAUSES_SECONDS", pauses)
         for task in (*PATIENT_TASKS, ensure_bucket):
-            delays = task.retry_delay_seconds
-            monkeypatch.setattr(
-                task, "retry_delay_seconds", [seconds / times for seconds in delays]
-            )
+            delays = [seconds / times for seconds in task.retry_delay_seconds]
+            monkeypatch.setattr(task._task, "retry_delay_seconds", delays)
         monkeypatch.setattr(tasks.answers, "SAY_SECONDS", 1.5)
         monkeypatch.setattr(tasks.answers, "GIVE_UP_SECONDS", 3.0)
 

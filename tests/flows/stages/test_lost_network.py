@@ -60,7 +60,7 @@ def compress(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
         pauses = tuple(seconds / times for seconds in tasks.platform.OUTAGE_PAUSES_SECONDS)
         monkeypatch.setattr(tasks.platform, "OUTAGE_PAUSES_SECONDS", pauses)
         for task in PATIENT_TASKS:
-            monkeypatch.setattr(task, "retry_delay_seconds", list(pauses))
+            monkeypatch.setattr(task._task, "retry_delay_seconds", list(pauses))
 
     return install
 
