@@ -30,9 +30,9 @@ up: setup
 down: setup
 	@$(BIN)/python -m infra.worker down
 
-# The flows' tests first and four at a time: they wait more than they compute.
+# The flows' tests first and five at a time: they wait more than they compute.
 test: setup
-	$(BIN)/pytest -m "not slow" -n 4 --dist loadfile --no-loadscope-reorder tests/flows tests
+	$(BIN)/pytest -m "not slow" -n 5 --dist loadfile --no-loadscope-reorder tests/flows tests
 
 # What root has and an ordinary user has not: control groups, and users to become. The image store is the same for both.
 engines: setup
