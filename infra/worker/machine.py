@@ -34,6 +34,7 @@ from infra.worker.server import CLIENT_AUTH, SERVER_AUTH
 HOST = "127.0.0.1"
 _LOWEST_PID = 2
 """To a signal 0 and -1 mean many processes, and 1 is the one that all others end with."""
+_FREED_SECONDS = 5.0
 _STOP_SECONDS = 45.0  # a worker gives a running flow 30 s to end
 _PLATFORM_STOP_SECONDS = 200.0
 
@@ -137,11 +138,16 @@ def status(machine: Machine) -> dict[str, bool]:
 
 
 def _refuse_taken_port(machine: Machine) -> None:
-    """Our server takes seconds before it finds out, and meanwhile the other program answers."""
+    """Our server takes seconds before it finds out, and meanwhile the other program answers.
+
+    A server of ours that was killed a moment ago may hold the port until its last thread has ended.
+    """
     if _pid(machine, "server") is not None:
         return
+    deadline = time.monotonic() + _FREED_SECONDS
     try:
-        taken = is_taken(HOST, machine.port)
+        while (taken := is_taken(HOST, machine.port)) and time.monotonic() < deadline:
+            time.sleep(0.1)
     except OSError as error:
         raise MachineError(
             f"port {machine.port} can't be had ({error.strerror}); take another: make up PORT=4300"

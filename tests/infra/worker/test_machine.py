@@ -141,14 +141,32 @@ def record(machine: Machine, name: str, process: subprocess.Popen[bytes], ticks:
 
 
 def test_another_programs_port_is_refused_before_anything_starts(
-    tmp_path: Path, steps: list[str], stranger: ThreadingHTTPServer
+    tmp_path: Path,
+    steps: list[str],
+    stranger: ThreadingHTTPServer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(machines, "_FREED_SECONDS", 0.1)
     machine = Machine(tmp_path, stranger.server_port)
     for _ in range(2):
         with pytest.raises(MachineError, match=rf"port {machine.port} is in use .*make up PORT="):
             up(machine)
     assert steps == ["stop worker", "stop server"], "of an earlier version, the first time"
     assert stranger.asked == []  # type: ignore[attr-defined]
+
+
+def test_a_port_that_a_killed_server_still_holds_is_waited_for(
+    tmp_path: Path, steps: list[str]
+) -> None:
+    """A thread of it may end later than the process is gone from the list."""
+    with socket.socket() as held:
+        held.bind((HOST, 0))
+        held.listen()
+        machine = Machine(tmp_path, held.getsockname()[1])
+        machine.auth_file.write_text("a:b")
+        threading.Timer(0.3, held.close).start()
+        up(machine)
+    assert steps == ["start platform", "start server", "deploy", "start worker"]
 
 
 def test_a_server_of_ours_keeps_its_port(
