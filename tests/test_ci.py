@@ -138,8 +138,8 @@ def test_a_command_runs_as_an_ordinary_user_in_a_clone_and_a_home_of_its_own(
     repository: Path,
 ) -> None:
     script = (
-        "id -u; id -G; pwd; echo $HOME; ls -A; cd $HOME/.cache/uv; cat package; echo; ls . sdists-v9;"
-        " ls sdists-v9/pypi/built; touch mine ../here"
+        "id -u; id -G; pwd; echo $HOME; ls -A; cd $HOME/.cache/uv; cat package; echo;"
+        " ls . sdists-v9; ls sdists-v9/pypi/built; touch mine ../here"
     )
     done = as_user(repository, script)
     assert (done.returncode, done.stderr) == (0, "")
