@@ -34,19 +34,22 @@ def place_database(settings: Any) -> bool:
     """
     import prefect
 
-    place = settings.home / "prefect.db"
+    database_file = settings.home / "prefect.db"
     url = settings.server.database.connection_url.get_secret_value()
-    if url != f"sqlite+aiosqlite:///{place}" or not settings.server.database.migrate_on_start:
+    if (
+        url != f"sqlite+aiosqlite:///{database_file}"
+        or not settings.server.database.migrate_on_start
+    ):
         return False
-    if any(place.with_name(place.name + end).exists() for end in _LEFTOVERS):
+    if any(database_file.with_name(database_file.name + end).exists() for end in _LEFTOVERS):
         return False
     try:
         schema = schema_file(prefect.__version__).read_text(encoding="utf-8")
         with tempfile.TemporaryDirectory(prefix=".new-database-", dir=settings.home) as folder:
-            made = Path(folder) / place.name
+            made = Path(folder) / database_file.name
             with closing(sqlite3.connect(made)) as database:
                 database.executescript(schema)
-            os.link(made, place)  # unlike a rename, never in place of a file that is there
+            os.link(made, database_file)  # unlike a rename, never in place of a file that is there
     except (OSError, sqlite3.Error):
         return False
     return True

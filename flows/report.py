@@ -98,10 +98,10 @@ def _write_here(config: BenchmarkConfig, sweep: str, files: Mapping[str, bytes])
     try:
         return write_report(Path(config.report.directory), sweep, files)
     except OSError as error:
-        place = names.report_key(config.platform.prefix, sweep, names.REPORT_HTML)
+        html_key = names.report_key(config.platform.prefix, sweep, names.REPORT_HTML)
         raise ReportNotWritten(
             f"{error.filename or config.report.directory}: {error.strerror or error}. The report is"
-            f" made: s3://{config.platform.bucket}/{place}. For a copy here make room, then"
+            f" made: s3://{config.platform.bucket}/{html_key}. For a copy here make room, then"
             f" nodesweep report {sweep}"
         ) from error
 
@@ -152,13 +152,13 @@ def jobs_of_sweep(given: BenchmarkConfig, sweep_id: str) -> SweepJobs:
     outcomes, running = [], []
     for name in list_training_jobs(config.platform, sweep_id):
         description = describe_training_job(config.platform, name)
-        place = names.parse_job_name(name)
-        if description is None or place is None:
+        attempt_of = names.parse_job_name(name)
+        if description is None or attempt_of is None:
             continue
         if description["TrainingJobStatus"] not in TERMINAL:
             running.append(name)
             continue
-        nodes, repeat, attempt = place
+        nodes, repeat, attempt = attempt_of
         instance_type = type_of_job(config, name) or config.training.instance_type
         key = Key(instance_type, nodes, repeat)
         point = next((point for point in plan.points if point.key(config) == key), None)

@@ -122,9 +122,9 @@ def job_prefix(sweep: str) -> str:
     return f"{sweep}-n"
 
 
-def type_letter(place: int) -> str:
+def type_letter(index: int) -> str:
     """How job names call an instance type, by its place in sweep.instance_types: a, b, c."""
-    return chr(ord("a") + place)
+    return chr(ord("a") + index)
 
 
 def job_name(

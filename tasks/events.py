@@ -207,7 +207,7 @@ def read_event(record: logging.LogRecord) -> Event:
     if not isinstance(mark, _About):
         mark = _About("message", None, None, None, {})
     source = mark.source or source
-    place = names.parse_job_name(mark.job) if mark.job else None
+    key = names.parse_job_name(mark.job) if mark.job else None
     return Event(
         time=datetime.fromtimestamp(record.created, UTC),
         event=mark.event,
@@ -216,6 +216,6 @@ def read_event(record: logging.LogRecord) -> Event:
         level=max(record.levelno, logging.INFO),
         stage=mark.stage or _STAGE_OF_LOGGER.get(source),
         job=mark.job,
-        nodes=place[0] if place else None,
+        nodes=key[0] if key else None,
         facts=mark.facts,
     )

@@ -120,10 +120,10 @@ def browser_url(platform: PlatformConfig, key: str) -> str:
     """
     if platform.credentials == "chain":
         return names.console_url(platform.bucket, key, platform.region)
-    place = {"Bucket": platform.bucket, "Key": key}
+    of_object = {"Bucket": platform.bucket, "Key": key}
     return str(
         aws_client("s3", platform).generate_presigned_url(
-            "get_object", place, ExpiresIn=_WEEK_SECONDS
+            "get_object", of_object, ExpiresIn=_WEEK_SECONDS
         )
     )
 

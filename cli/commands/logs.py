@@ -46,10 +46,10 @@ class Wanted:
     validation: bool = False
     """Only the Processing job that validated the dataset."""
 
-    def has(self, place: tuple[int, int, int]) -> bool:
-        if place[0] == _OF_VALIDATION:
+    def has(self, attempt_key: tuple[int, int, int]) -> bool:
+        if attempt_key[0] == _OF_VALIDATION:
             return self.nodes is None and self.rank is None
-        return not self.validation and self.nodes in (None, place[0])
+        return not self.validation and self.nodes in (None, attempt_key[0])
 
 
 def _place_of(job: str) -> tuple[int, int, int]:
@@ -185,14 +185,14 @@ class _Shown:
         """Job by job, the smallest first; each job's nodes merged by time."""
         by_job: dict[tuple[tuple[int, int, int], str], list[Path]] = {}
         for path in paths:
-            place = _place_of_file(path.name)
-            if place is not None and self._wanted.has(place):
+            attempt_key = _place_of_file(path.name)
+            if attempt_key is not None and self._wanted.has(attempt_key):
                 letter = names.letter_of_log_file(path.name)
-                by_job.setdefault((place, letter), []).append(path)
-        for (place, letter), of_job in sorted(by_job.items()):
+                by_job.setdefault((attempt_key, letter), []).append(path)
+        for (attempt_key, letter), of_job in sorted(by_job.items()):
             self._files += len(of_job)
             for line in read_kept(of_job):
-                self._print(place, letter, line)
+                self._print(attempt_key, letter, line)
 
     def _print_new(self, name: str, created: datetime) -> None:
         """Page by page until there is none; a job that is followed is asked from
@@ -201,16 +201,18 @@ class _Shown:
         self._follower = self._follower or LogFollower(self._logs())
         self._follower.begin([name], created)
         self._followed.add(name)
-        place = _place_of(name)
+        attempt_key = _place_of(name)
         while True:
             for at, line in sorted(self._follower.new_lines(name)):
                 host, _, text = line.partition(": ")
-                self._print(place, names.letter_of_job(name), LogLine(at, host, hide_in_text(text)))
+                self._print(
+                    attempt_key, names.letter_of_job(name), LogLine(at, host, hide_in_text(text))
+                )
             if not self._follower.has_more(name):
                 return
 
-    def _print(self, place: tuple[int, int, int], letter: str, line: LogLine) -> None:
-        nodes, repeat, attempt = place
+    def _print(self, attempt_key: tuple[int, int, int], letter: str, line: LogLine) -> None:
+        nodes, repeat, attempt = attempt_key
         rank = self._wanted.rank
         is_its_node = rank is None or line.host == host_of_rank(
             rank, nodes, self._processes(letter)

@@ -374,8 +374,8 @@ def _total(state: RunState, now: float, width: int) -> Table:
     longest = max(map(len, lines))
     bar_width = max(_LEAST_BAR_WIDTH, min(60, width - longest - 4))
     bar = ProgressBar(total=1.0, completed=share, width=bar_width)
-    for place, text in enumerate(lines):
-        table.add_row(bar if place == 0 else "", text)
+    for number, text in enumerate(lines):
+        table.add_row(bar if number == 0 else "", text)
     return table
 
 

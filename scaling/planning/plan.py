@@ -82,8 +82,8 @@ class SweepPlan:
         if not self.by_type:
             return {"": self.usd_per_hour}
         return {
-            names.type_letter(place): each.usd_per_hour
-            for place, each in enumerate(self.by_type.values())
+            names.type_letter(type_index): each.usd_per_hour
+            for type_index, each in enumerate(self.by_type.values())
         }
 
 

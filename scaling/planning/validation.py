@@ -183,8 +183,8 @@ def _input(uri: str) -> dict[str, Any]:
 
 
 def _output(uri: str) -> dict[str, Any]:
-    place = {"S3Uri": uri, "LocalPath": VERDICT_PATH, "S3UploadMode": "EndOfJob"}
-    return {"OutputName": "verdict", "S3Output": place}
+    location = {"S3Uri": uri, "LocalPath": VERDICT_PATH, "S3UploadMode": "EndOfJob"}
+    return {"OutputName": "verdict", "S3Output": location}
 
 
 def validation_bound(config: BenchmarkConfig, price: Price) -> tuple[float | None, str]:

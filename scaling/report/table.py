@@ -156,36 +156,36 @@ def split_table(
     beside "ok" stands as a note below the first key, since that column is not on view.
     Anchors are those of the first table alone.
     """
-    places = {column.heading: place for place, column in enumerate(table.columns)}
-    key_places = [places[heading] for heading in keys]
-    chosen = sorted([places[heading] for heading in first if heading in places][:FIRST_COLUMNS])
-    rest = [place for place in places.values() if place not in (*key_places, *chosen)]
+    indexes = {column.heading: index for index, column in enumerate(table.columns)}
+    key_indexes = [indexes[heading] for heading in keys]
+    chosen = sorted([indexes[heading] for heading in first if heading in indexes][:FIRST_COLUMNS])
+    rest = [index for index in indexes.values() if index not in (*key_indexes, *chosen)]
 
     def noted(row: TableRow) -> TableRow:
-        if status is None or row.cells[places[status]].text == "ok":
+        if status is None or row.cells[indexes[status]].text == "ok":
             return row
-        note = row.cells[places[status]].text.removeprefix("ok, ")
-        key = replace(row.cells[key_places[0]], note=note)
-        cells = [key if place == key_places[0] else cell for place, cell in enumerate(row.cells)]
+        note = row.cells[indexes[status]].text.removeprefix("ok, ")
+        key = replace(row.cells[key_indexes[0]], note=note)
+        cells = [key if index == key_indexes[0] else cell for index, cell in enumerate(row.cells)]
         return replace(row, cells=tuple(cells))
 
-    front = _with_columns(_each_row(table, noted), [*key_places, *chosen])
+    front = _with_columns(_each_row(table, noted), [*key_indexes, *chosen])
     bare = _each_row(table, lambda row: replace(row, anchor=None))
     groups = tuple(replace(group, anchor=None) for group in bare.groups)
     bare = replace(bare, caption="", groups=groups)
     others = []
     for part in _in_widths(table.columns, rest):
-        ends = dict.fromkeys(table.columns[place].heading for place in (part[0], part[-1]))
+        ends = dict.fromkeys(table.columns[index].heading for index in (part[0], part[-1]))
         title = f"{' to '.join(ends)}: {table.title}"
-        others.append(replace(_with_columns(bare, [*key_places, *part]), title=title))
-    return SplitTable(front, tuple(others), tuple(table.columns[place].heading for place in rest))
+        others.append(replace(_with_columns(bare, [*key_indexes, *part]), title=title))
+    return SplitTable(front, tuple(others), tuple(table.columns[index].heading for index in rest))
 
 
-def _with_columns(table: TextTable, places: Sequence[int]) -> TextTable:
+def _with_columns(table: TextTable, indexes: Sequence[int]) -> TextTable:
     def cut(row: TableRow) -> TableRow:
-        return replace(row, cells=tuple(row.cells[place] for place in places))
+        return replace(row, cells=tuple(row.cells[index] for index in indexes))
 
-    return replace(_each_row(table, cut), columns=tuple(table.columns[place] for place in places))
+    return replace(_each_row(table, cut), columns=tuple(table.columns[index] for index in indexes))
 
 
 def _each_row(table: TextTable, change: Callable[[TableRow], TableRow]) -> TextTable:
@@ -193,16 +193,16 @@ def _each_row(table: TextTable, change: Callable[[TableRow], TableRow]) -> TextT
     return replace(table, groups=tuple(groups))
 
 
-def _in_widths(columns: Sequence[Column[Any]], places: Sequence[int]) -> list[list[int]]:
-    """The places in parts that a page is wide enough for, each with one column at least."""
+def _in_widths(columns: Sequence[Column[Any]], indexes: Sequence[int]) -> list[list[int]]:
+    """The indexes in parts that a page is wide enough for, each with one column at least."""
     parts: list[list[int]] = []
     left = 0
-    for place in places:
-        width = _TEXT_WIDTH if columns[place].is_text else 1
+    for index in indexes:
+        width = _TEXT_WIDTH if columns[index].is_text else 1
         if width > left:
             parts.append([])
             left = _WIDTH
-        parts[-1].append(place)
+        parts[-1].append(index)
         left -= width
     return parts
 

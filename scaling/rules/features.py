@@ -197,9 +197,9 @@ def _most_jobs_between(node_order: Sequence[int]) -> int:
     """Between two neighbouring jobs of one node count; the ends of the sweep don't count."""
     last: dict[int, int] = {}
     most = 0
-    for place, nodes in enumerate(node_order):
-        most = max(most, place - last.get(nodes, place - 1) - 1)
-        last[nodes] = place
+    for index, nodes in enumerate(node_order):
+        most = max(most, index - last.get(nodes, index - 1) - 1)
+        last[nodes] = index
     return most
 
 

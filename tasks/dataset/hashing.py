@@ -72,8 +72,8 @@ def cache_file(config: DatasetConfig) -> Path:
     below $XDG_CACHE_HOME, by default ~/.cache.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    place = canonical_digest([str(Path(config.source).resolve()), config.pattern])
-    return cache / "nodesweep" / "hashes" / f"{place[:32]}.json"
+    source_digest = canonical_digest([str(Path(config.source).resolve()), config.pattern])
+    return cache / "nodesweep" / "hashes" / f"{source_digest[:32]}.json"
 
 
 def forget_hashes(config: DatasetConfig) -> None:

@@ -221,12 +221,12 @@ class _BuildLog:
 
     def poll(self, build: Mapping[str, Any]) -> None:
         """Log the lines that are new since the last poll, to the end of the log as it is now."""
-        place = build.get("logs", {})
-        if not self._readable or not place.get("groupName") or not place.get("streamName"):
+        logs = build.get("logs", {})
+        if not self._readable or not logs.get("groupName") or not logs.get("streamName"):
             return
         self._readable = False
         with best_effort(f"the log of build {build['id']} can't be followed"):
-            self.output.add(self._new_lines(place["groupName"], place["streamName"]))
+            self.output.add(self._new_lines(logs["groupName"], logs["streamName"]))
             self._readable = True
 
     def _new_lines(self, group: str, stream: str) -> list[str]:

@@ -155,11 +155,10 @@ def _only_in_the_job(line: str) -> str | None:
         or first.endswith(_ARCHIVES)
         or option is not None
     )
-    place = _FILE_URL.search(line)
-    if place or (is_path and "://" not in first and not _INCLUDE.match(line)):
-        return (
-            f"{place.group() if place else first} is a place in the code, which comes with the job"
-        )
+    file_url = _FILE_URL.search(line)
+    if file_url or (is_path and "://" not in first and not _INCLUDE.match(line)):
+        found = file_url.group() if file_url else first
+        return f"{found} is a place in the code, which comes with the job"
     return None
 
 

@@ -36,7 +36,7 @@ and said once.
 
 
 @dataclass
-class _Place:
+class _Cursor:
     """How far a job's log was read; `said` has the time of each line from `since_milliseconds`
     on, by its id.
     """
@@ -56,7 +56,7 @@ class LogFollower:
 
     def __init__(self, logs: Any, clock: Clock | None = None) -> None:
         self._logs, self._clock = logs, clock or Clock()
-        self._places: dict[str, _Place] = {}
+        self._cursors: dict[str, _Cursor] = {}
         self._unreadable: set[str] = set()
         self._stepped: set[str] = set()
         self._is_step: Callable[[str], bool] = lambda line: False
@@ -78,7 +78,7 @@ class LogFollower:
         self._is_step = is_step
         for name in job_names:
             lines = CallBudget(LINES_PER_MINUTE / 60.0, BURST_LINES, self._clock)
-            self._places.setdefault(name, _Place(int(since.timestamp() * 1000), lines))
+            self._cursors.setdefault(name, _Cursor(int(since.timestamp() * 1000), lines))
 
     def poll(self, job_name: str) -> None:
         """Log the lines that are new since the last poll: the last of them, as the limits allow,
@@ -113,7 +113,7 @@ class LogFollower:
     def _tell(self, job_name: str, line: str) -> None:
         """Tell whoever shows the run of a line, whole."""
         host, _, text = line.partition(": ")
-        kind = self._places[job_name].kinds.sort(host, text)
+        kind = self._cursors[job_name].kinds.sort(host, text)
         tell(
             "node-line", text,
             source="log", stage="sweep", job=job_name,
@@ -122,56 +122,56 @@ class LogFollower:
 
     def _allowed(self, job_name: str, count: int) -> int:
         """How many of so many new lines may be said now."""
-        budget = self._places[job_name].lines
+        budget = self._cursors[job_name].lines
         return sum(budget.try_take() for _ in range(min(count, MAX_LINES_PER_POLL)))
 
     def _say_left_out(self, job_name: str, count: int) -> None:
-        place = self._places[job_name]
+        cursor = self._cursors[job_name]
         where = (
             ""
-            if place.is_whereabouts_said
+            if cursor.is_whereabouts_said
             else f"; the whole log: CloudWatch Logs, {log_group(job_name)}, {job_name}/*"
         )
-        place.is_whereabouts_said = True
+        cursor.is_whereabouts_said = True
         logger.info("%s: … %d lines left out%s", job_name, count, where)
 
     def new_lines(self, job_name: str) -> Iterator[tuple[int, str]]:
         """(time, "host: text") of each line of the next page that was not said yet,
         without its secrets.
         """
-        place, prefix = self._places[job_name], f"{job_name}/"
+        cursor, prefix = self._cursors[job_name], f"{job_name}/"
         streams: dict[str, list[dict[str, Any]]] = {}
-        for event in self._next_page(place, log_group(job_name), prefix):
+        for event in self._next_page(cursor, log_group(job_name), prefix):
             # A platform may not keep to the prefix.
-            if event["logStreamName"].startswith(prefix) and event["eventId"] not in place.said:
-                place.said[event["eventId"]] = event["timestamp"]
+            if event["logStreamName"].startswith(prefix) and event["eventId"] not in cursor.said:
+                cursor.said[event["eventId"]] = event["timestamp"]
                 streams.setdefault(event["logStreamName"], []).append(event)
         for stream, events in streams.items():
-            hider = place.hiders.setdefault(stream, LogHider())
+            hider = cursor.hiders.setdefault(stream, LogHider())
             host = stream.removeprefix(prefix).rsplit("-", 1)[0]
             texts = hider.hide(event["message"].rstrip() for event in events)
             yield from (
                 (event["timestamp"], f"{host}: {text}")
                 for event, text in zip(events, texts, strict=True)
             )
-        if place.next_token is None and place.said:  # until then the query must stay as it is
-            newest = max(place.said.values())
-            place.since_milliseconds = max(place.since_milliseconds, newest - _LATE_MILLISECONDS)
-            place.said = {
-                line: at for line, at in place.said.items() if at >= place.since_milliseconds
+        if cursor.next_token is None and cursor.said:  # until then the query must stay as it is
+            newest = max(cursor.said.values())
+            cursor.since_milliseconds = max(cursor.since_milliseconds, newest - _LATE_MILLISECONDS)
+            cursor.said = {
+                line: at for line, at in cursor.said.items() if at >= cursor.since_milliseconds
             }
 
     def has_more(self, job_name: str) -> bool:
         """Whether a further page of what is there already waits to be asked for."""
-        return self._places[job_name].next_token is not None
+        return self._cursors[job_name].next_token is not None
 
-    def _next_page(self, place: _Place, group: str, prefix: str) -> list[dict[str, Any]]:
-        token = {"nextToken": place.next_token} if place.next_token is not None else {}
+    def _next_page(self, cursor: _Cursor, group: str, prefix: str) -> list[dict[str, Any]]:
+        token = {"nextToken": cursor.next_token} if cursor.next_token is not None else {}
         try:
             page = self._logs.filter_log_events(
                 logGroupName=group,
                 logStreamNamePrefix=prefix,
-                startTime=place.since_milliseconds,
+                startTime=cursor.since_milliseconds,
                 **token,
             )
         except ClientError as error:
@@ -179,5 +179,5 @@ class LogFollower:
                 # the group comes with the account's first job
                 return []
             raise
-        place.next_token = page.get("nextToken")
+        cursor.next_token = page.get("nextToken")
         return list(page["events"])

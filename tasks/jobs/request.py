@@ -163,12 +163,12 @@ def _problems(error: ValidationError) -> Iterator[str]:
     for detail in error.errors(include_url=False, include_input=True):
         # of a union's alternatives, the last of which is a pipeline's variable
         kinds = ("str", "int", "bool")
-        place = [str(part) for part in detail["loc"] if part not in kinds]
-        if "PipelineVariable" in place[-1]:
+        path = [str(part) for part in detail["loc"] if part not in kinds]
+        if "PipelineVariable" in path[-1]:
             continue
         got = (
             ""
             if detail["type"].startswith("missing")
             else f", got {type(detail['input']).__name__}"
         )
-        yield f"{'.'.join(place)}: {detail['msg']}{got}"
+        yield f"{'.'.join(path)}: {detail['msg']}{got}"

@@ -34,7 +34,7 @@ def read_metrics(s3: Any, bucket: str, key: str) -> dict[str, Any] | None:
 
     The archive is read as a stream and never held: a job may put its whole model into it.
     """
-    place = f"s3://{bucket}/{key}"
+    uri = f"s3://{bucket}/{key}"
     try:
         answer = s3.get_object(Bucket=bucket, Key=key)
     except s3.exceptions.ClientError as error:
@@ -44,10 +44,10 @@ def read_metrics(s3: Any, bucket: str, key: str) -> dict[str, Any] | None:
     try:
         metrics = _parse_metrics(_metrics_in(answer["Body"]))
     except _Unusable as error:
-        logger.warning("%s: %s; the job counts without the metrics of its program", place, error)
+        logger.warning("%s: %s; the job counts without the metrics of its program", uri, error)
         return None
     except (tarfile.TarError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
-        logger.warning("%s holds no readable %s: %s", place, names.METRICS_FILE, error)
+        logger.warning("%s holds no readable %s: %s", uri, names.METRICS_FILE, error)
         return None
     return metrics if isinstance(metrics, dict) else None
 

@@ -55,8 +55,8 @@ def read_utilisation(
     counts.
     """
     queries = [
-        _query(f"m{place}", metric, f"{job_name}/algo-{node}")
-        for place, (metric, node) in enumerate(
+        _query(f"m{index}", metric, f"{job_name}/algo-{node}")
+        for index, (metric, node) in enumerate(
             (metric, node)
             for metric in metrics.values()
             for node in range(1, min(nodes, MAX_NODES) + 1)

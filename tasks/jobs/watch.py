@@ -253,8 +253,8 @@ class _Watcher:
         the others where calls are to spare.
         """
         training = [job for job in self._jobs if job.state in _WRITES_LOG]
-        for place, job in enumerate(sorted(training, key=lambda job: job.followed_at)):
-            if place == 0 or all_of_them:
+        for index, job in enumerate(sorted(training, key=lambda job: job.followed_at)):
+            if index == 0 or all_of_them:
                 self._budget.take()
             elif not self._budget.try_take(SPARE_CALLS):
                 return

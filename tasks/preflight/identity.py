@@ -94,22 +94,22 @@ def needs_of(config: BenchmarkConfig, in_a_layer: bool = False) -> tuple[Need, .
                 f"{_account(config)}:log-group:{VALIDATION_LOGS}:log-stream:x",
             )
         )
-    places = []
+    locations = []
     if config.dataset is not None:
         prefix = names.dataset_data_prefix(platform.prefix, config.dataset.name, "x")
         uploaded = f"s3://{platform.bucket}/{prefix}"
-        places.append(config.dataset.source if config.dataset.is_remote else uploaded)
+        locations.append(config.dataset.source if config.dataset.is_remote else uploaded)
     if config.training.source_dir is not None:
-        places.append(
+        locations.append(
             f"s3://{platform.bucket}/{names.source_key(platform.prefix, 'x').rpartition('/')[0]}"
         )
-    places += [
+    locations += [
         one.uri
         for one in config.training.extra_channels.values()
         if isinstance(one, S3ChannelConfig)
     ]
-    for place in places:
-        bucket, _, key = place.removeprefix("s3://").partition("/")
+    for location in locations:
+        bucket, _, key = location.removeprefix("s3://").partition("/")
         needs.append(
             Need(("s3:GetObject",), f"arn:{partition}:s3:::{bucket}/{key.rstrip('/')}/x", bucket)
         )

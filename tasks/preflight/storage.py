@@ -117,12 +117,12 @@ def ask_bucket(question: Question) -> str | None:
     and may spell eu-west-1 EU.
     """
     try:
-        place = question.client("s3").get_bucket_location(Bucket=question.config.platform.bucket)
+        location = question.client("s3").get_bucket_location(Bucket=question.config.platform.bucket)
     except ClientError as error:
         if error_code(error) != "NoSuchBucket":
             raise
         return None
-    region = place.get("LocationConstraint")
+    region = location.get("LocationConstraint")
     return {None: "us-east-1", "": "us-east-1", "EU": "eu-west-1"}.get(region, region)
 
 

@@ -240,19 +240,19 @@ def watch_validation_job(
 def read_verdict(platform: PlatformConfig, sweep: str, job_name: str) -> dict[str, Any]:
     """S3: what a completed job found. Raises ValidationJobFailed where that can't be read."""
     key = names.validation_verdict_key(platform.prefix, sweep, job_name)
-    place = f"s3://{platform.bucket}/{key}"
+    uri = f"s3://{platform.bucket}/{key}"
     body = get_bytes(aws_client("s3", platform), platform.bucket, key)
     if body is None:
         raise ValidationJobFailed(
-            f"the Processing job {job_name} completed and left no verdict: {place} does not exist;"
+            f"the Processing job {job_name} completed and left no verdict: {uri} does not exist;"
             " run again"
         )
     try:
         verdict = json.loads(body)
     except ValueError as error:
-        raise ValidationJobFailed(f"the verdict {place} is no JSON ({error}); run again") from error
+        raise ValidationJobFailed(f"the verdict {uri} is no JSON ({error}); run again") from error
     if not isinstance(verdict, dict):
-        raise ValidationJobFailed(f"the verdict {place} is no JSON object; run again")
+        raise ValidationJobFailed(f"the verdict {uri} is no JSON object; run again")
     return verdict
 
 

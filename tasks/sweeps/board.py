@@ -154,18 +154,18 @@ class SweepBoard:
         ]
         over = {(_letter(each), each.nodes, each.repeat) for each in outcomes}
         running = {
-            (names.letter_of_job(name), *place[:2]): now - since
+            (names.letter_of_job(name), *parsed[:2]): now - since
             for name, since in self._begun.items()
-            if (place := names.parse_job_name(name)) is not None
+            if (parsed := names.parse_job_name(name)) is not None
         }
-        places = [
+        planned = [
             (letters.get(point.instance_type or "", ""), point.nodes, point.repeat)
             for point in self._plan.points
         ]
         to_come = [
-            JobToCome(place[1], running.get(place), instance_type=place[0])
-            for place in places
-            if place not in over or place in running
+            JobToCome(point[1], running.get(point), instance_type=point[0])
+            for point in planned
+            if point not in over or point in running
         ]
         return time_left(ended, to_come, self._config.max_parallel_jobs)
 

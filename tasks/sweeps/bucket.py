@@ -31,13 +31,13 @@ def make_sure_of_bucket(s3: Any, platform: PlatformConfig) -> None:
             " platform.create_missing: true"
         )
     # us-east-1 is the one region that refuses to be named here.
-    place = (
+    configuration = (
         {}
         if platform.region == "us-east-1"
         else {"CreateBucketConfiguration": {"LocationConstraint": platform.region}}
     )
     try:
-        s3.create_bucket(Bucket=platform.bucket, **place)
+        s3.create_bucket(Bucket=platform.bucket, **configuration)
     except s3.exceptions.BucketAlreadyOwnedByYou:
         return  # another run was a moment faster
 

@@ -357,7 +357,7 @@ def release_pools(
     for pause in intervals(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS):
         last = clock.monotonic() >= deadline
         again: list[str] = []
-        for place, name in enumerate(left):
+        for index, name in enumerate(left):
             try:
                 done = _release(sagemaker, name, released)
             except (BotoCoreError, ClientError) as error:
@@ -368,7 +368,7 @@ def release_pools(
                     logger.warning("the warm pool of %s can't be released: %s", name, error)
                 if late and not done:
                     logger.warning(
-                        "nor those of %d further jobs", len(left) - place - 1 + len(again)
+                        "nor those of %d further jobs", len(left) - index - 1 + len(again)
                     )
                     return released
             if not done:

@@ -80,12 +80,12 @@ def arms_table(report: ScalingReport, comparison: InstanceComparison) -> TextTab
 def brief_arms_table(report: ScalingReport, comparison: InstanceComparison) -> TextTable:
     """The same without intervals and without what was planned, for a terminal."""
     table = arms_table(report, comparison)
-    places = [place for place, column in enumerate(table.columns) if column.heading in _BRIEF]
+    indexes = [index for index, column in enumerate(table.columns) if column.heading in _BRIEF]
     rows = [
-        TableRow(tuple(Cell(row.cells[place].text) for place in places), row.is_bad)
+        TableRow(tuple(Cell(row.cells[index].text) for index in indexes), row.is_bad)
         for row in table.rows
     ]
-    columns = tuple(table.columns[place] for place in places)
+    columns = tuple(table.columns[index] for index in indexes)
     return replace(table, columns=columns, groups=(Group(rows),))
 
 

@@ -109,16 +109,16 @@ class RepeatedRows:
         """Of the rows with these hashes, by their values: how many repeat an earlier one, and those
         that are not alone, of each file the first of their kind.
         """
-        firsts, count, place = [], 0, 0
+        firsts, count, position = [], 0, 0
         for file, read in self._files:
             frame = read()
             at = np.flatnonzero(_is_in(row_hashes(frame), wanted))
             some = frame.iloc[at]
-            some = some.assign(**{_FILE: file, _PLACE: at + place, _AGAIN: False})
+            some = some.assign(**{_FILE: file, _PLACE: at + position, _AGAIN: False})
             some[_AGAIN] = some.duplicated(subset=self._columns, keep=False)
             firsts.append(some[~some.duplicated(subset=self._columns)])
             count += len(some)
-            place += len(frame)
+            position += len(frame)
         heads = sum(map(len, self._heads))
         rows = pd.concat([*self._heads, *firsts], ignore_index=True).iloc[heads:]
         is_alone = ~rows.duplicated(subset=self._columns, keep=False) & ~rows[_AGAIN].astype(bool)
