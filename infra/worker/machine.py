@@ -144,7 +144,8 @@ def _refuse_taken_port(machine: Machine) -> None:
     """
     if _pid(machine, "server") is not None:
         return
-    deadline = time.monotonic() + _FREED_SECONDS
+    may_be_freed = _started(machine, "server") is not None
+    deadline = time.monotonic() + (_FREED_SECONDS if may_be_freed else 0.0)
     try:
         while (taken := is_taken(HOST, machine.port)) and time.monotonic() < deadline:
             time.sleep(0.1)

@@ -141,12 +141,8 @@ def record(machine: Machine, name: str, process: subprocess.Popen[bytes], ticks:
 
 
 def test_another_programs_port_is_refused_before_anything_starts(
-    tmp_path: Path,
-    steps: list[str],
-    stranger: ThreadingHTTPServer,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, steps: list[str], stranger: ThreadingHTTPServer
 ) -> None:
-    monkeypatch.setattr(machines, "_FREED_SECONDS", 0.1)
     machine = Machine(tmp_path, stranger.server_port)
     for _ in range(2):
         with pytest.raises(MachineError, match=rf"port {machine.port} is in use .*make up PORT="):
@@ -156,7 +152,7 @@ def test_another_programs_port_is_refused_before_anything_starts(
 
 
 def test_a_port_that_a_killed_server_still_holds_is_waited_for(
-    tmp_path: Path, steps: list[str]
+    tmp_path: Path, steps: list[str], sleeper: subprocess.Popen[bytes]
 ) -> None:
     """A thread of it may end later than the process is gone from the list."""
     with socket.socket() as held:
@@ -164,6 +160,7 @@ def test_a_port_that_a_killed_server_still_holds_is_waited_for(
         held.listen()
         machine = Machine(tmp_path, held.getsockname()[1])
         machine.auth_file.write_text("a:b")
+        record(machine, "server", sleeper, ticks=1)  # one that runs no more
         threading.Timer(0.3, held.close).start()
         up(machine)
     assert steps == ["start platform", "start server", "deploy", "start worker"]
