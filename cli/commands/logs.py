@@ -33,7 +33,7 @@ from tasks.sweeps.owner import BEAT_SECONDS, read_owner_sign
 from tasks.sweeps.stopping import list_of
 
 _OF_VALIDATION = 0
-"""In a place instead of the number of nodes."""
+"""In a key instead of the number of nodes."""
 _LOST_OWNER_SECONDS = 2.5 * BEAT_SECONDS
 
 
@@ -46,13 +46,13 @@ class Wanted:
     validation: bool = False
     """Only the Processing job that validated the dataset."""
 
-    def has(self, attempt_key: tuple[int, int, int]) -> bool:
-        if attempt_key[0] == _OF_VALIDATION:
+    def has(self, key: tuple[int, int, int]) -> bool:
+        if key[0] == _OF_VALIDATION:
             return self.nodes is None and self.rank is None
-        return not self.validation and self.nodes in (None, attempt_key[0])
+        return not self.validation and self.nodes in (None, key[0])
 
 
-def _place_of(job: str) -> tuple[int, int, int]:
+def _key_of(job: str) -> tuple[int, int, int]:
     """(nodes, repeat, attempt) of a job of ours, of a Processing job (0, 0, attempt)."""
     attempt = names.attempt_of_validation_job(job)
     if attempt is not None:
@@ -60,8 +60,8 @@ def _place_of(job: str) -> tuple[int, int, int]:
     return names.parse_job_name(job) or (0, 0, 0)
 
 
-def _place_of_file(name: str) -> tuple[int, int, int] | None:
-    """What _place_of() says of the job whose log the file is; None for any other file."""
+def _key_of_file(name: str) -> tuple[int, int, int] | None:
+    """What _key_of() says of the job whose log the file is; None for any other file."""
     if (validation := names.parse_validation_log_file(name)) is not None:
         return _OF_VALIDATION, 0, validation[0]
     parsed = names.parse_log_file(name)
@@ -155,7 +155,7 @@ class _Shown:
         """
         for job in jobs:
             name = job["TrainingJobName"]
-            if not self._wanted.has(_place_of(name)) or name in self._done:
+            if not self._wanted.has(_key_of(name)) or name in self._done:
                 continue
             is_over = job["TrainingJobStatus"] in TERMINAL
             if is_over and name not in self._followed:
@@ -185,14 +185,14 @@ class _Shown:
         """Job by job, the smallest first; each job's nodes merged by time."""
         by_job: dict[tuple[tuple[int, int, int], str], list[Path]] = {}
         for path in paths:
-            attempt_key = _place_of_file(path.name)
-            if attempt_key is not None and self._wanted.has(attempt_key):
+            key = _key_of_file(path.name)
+            if key is not None and self._wanted.has(key):
                 letter = names.letter_of_log_file(path.name)
-                by_job.setdefault((attempt_key, letter), []).append(path)
-        for (attempt_key, letter), of_job in sorted(by_job.items()):
+                by_job.setdefault((key, letter), []).append(path)
+        for (key, letter), of_job in sorted(by_job.items()):
             self._files += len(of_job)
             for line in read_kept(of_job):
-                self._print(attempt_key, letter, line)
+                self._print(key, letter, line)
 
     def _print_new(self, name: str, created: datetime) -> None:
         """Page by page until there is none; a job that is followed is asked from
@@ -201,18 +201,16 @@ class _Shown:
         self._follower = self._follower or LogFollower(self._logs())
         self._follower.begin([name], created)
         self._followed.add(name)
-        attempt_key = _place_of(name)
+        key = _key_of(name)
         while True:
             for at, line in sorted(self._follower.new_lines(name)):
                 host, _, text = line.partition(": ")
-                self._print(
-                    attempt_key, names.letter_of_job(name), LogLine(at, host, hide_in_text(text))
-                )
+                self._print(key, names.letter_of_job(name), LogLine(at, host, hide_in_text(text)))
             if not self._follower.has_more(name):
                 return
 
-    def _print(self, attempt_key: tuple[int, int, int], letter: str, line: LogLine) -> None:
-        nodes, repeat, attempt = attempt_key
+    def _print(self, key: tuple[int, int, int], letter: str, line: LogLine) -> None:
+        nodes, repeat, attempt = key
         rank = self._wanted.rank
         is_its_node = rank is None or line.host == host_of_rank(
             rank, nodes, self._processes(letter)

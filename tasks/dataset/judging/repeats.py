@@ -29,7 +29,7 @@ EXAMPLES_KEPT = 5
 FILES_NAMED = 5
 _FILE = "nodesweep file name"
 """Columns that go along with the rows; spaces keep them apart from real columns."""
-_PLACE = "nodesweep row"
+_POSITION = "nodesweep row"
 _AGAIN = "nodesweep more than once in its file"
 _PARTITIONS = 256
 _NOTHING = np.uint64(0x6E6F7468696E6721)
@@ -103,7 +103,7 @@ class RepeatedRows:
             firsts.append(its_rows.drop_duplicates(subset=self._columns).head(EXAMPLES_KEPT))
         if not surplus:
             return None
-        return self._found(surplus, pd.concat(firsts).sort_values(_PLACE), files)
+        return self._found(surplus, pd.concat(firsts).sort_values(_POSITION), files)
 
     def _compare(self, wanted: Hashes) -> tuple[int, pd.DataFrame]:
         """Of the rows with these hashes, by their values: how many repeat an earlier one, and those
@@ -114,7 +114,7 @@ class RepeatedRows:
             frame = read()
             at = np.flatnonzero(_is_in(row_hashes(frame), wanted))
             some = frame.iloc[at]
-            some = some.assign(**{_FILE: file, _PLACE: at + position, _AGAIN: False})
+            some = some.assign(**{_FILE: file, _POSITION: at + position, _AGAIN: False})
             some[_AGAIN] = some.duplicated(subset=self._columns, keep=False)
             firsts.append(some[~some.duplicated(subset=self._columns)])
             count += len(some)
