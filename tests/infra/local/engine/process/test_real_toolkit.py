@@ -52,6 +52,13 @@ def s3():
     server.stop()
 
 
+@pytest.fixture(autouse=True)
+def own_training_slot():
+    """None: these programs meet on the machine's port 7777, as every platform's do, and so wait
+    for the machine's slot.
+    """
+
+
 @pytest.fixture(params=["contained", "bare"])
 def engine(request, tmp_path, image_store, s3):
     engine = ProcessEngine(tmp_path, image_store, s3)
@@ -111,6 +118,11 @@ def own_code_job(job, s3, image_uri):
     )
 
 
+def last(lines):
+    """What the nodes said last, whole."""
+    return "\n".join(f"{host}: {text}" for host, text in lines[-60:])
+
+
 def run(engine, job):
     lines = []
     nodes = engine.prepare(job)
@@ -122,7 +134,7 @@ def run(engine, job):
 
 def test_jobs_own_code_and_requirements(engine, own_code_job, image_store, image_uri):
     result, lines = run(engine, own_code_job)
-    assert result.failed_host is None, lines[-40:]
+    assert result.failed_host is None, last(lines)
     sums = {
         (host, text.split("; own=")[0]): text for host, text in lines if text.startswith("sum=")
     }
@@ -159,7 +171,7 @@ def test_packages_in_a_layer_of_the_image_are_found_and_nothing_is_installed(
     result, lines = run(
         engine, replace(own_code_job, image_uri=f"localhost/training:{tag}", hyperparameters=sent)
     )
-    assert result.failed_host is None, lines[-40:]
+    assert result.failed_host is None, last(lines)
     said = [text for _, text in lines if text.startswith("sum=3; own=")]
     packages = (image_store.resolve(f"training:{tag}") / "venv" / "lib").resolve()
     assert len(said) == 2 and all(f"own={packages}/" in text for text in said)
@@ -196,7 +208,7 @@ def test_the_images_program_runs_where_the_job_sends_no_code(engine, job, image_
     result = engine.run(
         job, nodes, lambda host, text, _at: lines.append((host, text)), threading.Event(), 300
     )
-    assert result.failed_host is None, lines[-40:]
+    assert result.failed_host is None, last(lines)
     assert any(
         host == "algo-1" and "train_seconds=" in text and "world_size=2;" in text
         for host, text in lines
@@ -223,7 +235,7 @@ def test_own_code_in_an_image_with_code_in_the_toolkits_folder_does_not_run(
     }
     for job in (baked, replace(baked, hyperparameters=without_code)):
         result, lines = run(engine, job)
-        assert result.failed_host is None, lines[-40:]
+        assert result.failed_host is None, last(lines)
         said = [text for _, text in lines]
         assert "the image has run" in said
         assert any("is not empty, abandoning unzipping" in text for text in said)
@@ -232,7 +244,7 @@ def test_own_code_in_an_image_with_code_in_the_toolkits_folder_does_not_run(
 def test_failing_rank_is_the_reason(engine, own_code_job):
     hyperparameters = {**own_code_job.hyperparameters, "boom": "1"}
     result, lines = run(engine, replace(own_code_job, hyperparameters=hyperparameters))
-    assert result.failed_host == "algo-2", lines[-60:]
+    assert result.failed_host == "algo-2", last(lines)
     # -6: gloo's threads may abort the process that is ending with its exception.
     cause = r"AlgorithmError: algo-2: ExecuteUserScriptError:\nExitCode (1|-6)\nErrorMessage "
     assert re.match(cause, result.failure_reason)
@@ -245,5 +257,5 @@ def test_program_killed_on_one_node(engine, own_code_job):
     """
     hyperparameters = {**own_code_job.hyperparameters, "boom": "-1"}
     result, lines = run(engine, replace(own_code_job, hyperparameters=hyperparameters))
-    assert result.failed_host == "algo-2", lines[-60:]
+    assert result.failed_host == "algo-2", last(lines)
     assert "ExitCode -9" in result.failure_reason
