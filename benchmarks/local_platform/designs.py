@@ -2,8 +2,9 @@
 and probe, by `nodesweep run` on the local platform.
 
     .venv/bin/python -m benchmarks.local_platform.designs [--repeats 3] [--batch 16384]
-        [--epochs 10] [--precision 0.02] [--designs full sequential probe]
-        [--state-directory FOLDER] [--full-report REPORT.json] [--output FILE.json]
+        [--epochs 10] [--precision 0.02] [--min-efficiency 0.6]
+        [--designs full sequential probe] [--state-directory FOLDER]
+        [--full-report REPORT.json] [--output FILE.json]
 
 The program and its nodes are those of configs/local.yaml, with smaller batches and more epochs:
 its own 16 steps are fewer than a probe needs to know their time. Node-seconds are nodes x billed
@@ -78,6 +79,8 @@ def settings_of(design: str, options: argparse.Namespace) -> dict[str, Any]:
         "sweep.design": design,
         "name": f"designs-{design}",
     }
+    if options.min_efficiency is not None:
+        amount["report.recommendation.min_efficiency"] = options.min_efficiency
     own: Mapping[str, dict[str, Any]] = {
         "full": {"sweep.repeats": options.repeats},
         "sequential": {"sweep.repeats": 3, "sweep.max_repeats": options.repeats},
@@ -196,6 +199,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--batch", type=int, default=16384, help="global batch; default 16384")
     parser.add_argument("--epochs", type=int, default=10, help="default 10")
     parser.add_argument("--precision", type=float, default=0.02, help="of probes; default 0.02")
+    parser.add_argument(
+        "--min-efficiency", type=float, help="the limit of the advice; default: the product's"
+    )
     parser.add_argument("--designs", nargs="+", choices=list(MOST_SHARE), default=list(MOST_SHARE))
     parser.add_argument(
         "--state-directory",
@@ -225,7 +231,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(line(all_swept[-1]), flush=True)
             store_result(  # after each: a sweep takes minutes
                 options.output, started, all_swept, repeats=options.repeats, batch=options.batch,
-                epochs=options.epochs, precision=options.precision, cpus=os.cpu_count(),
+                epochs=options.epochs, precision=options.precision,
+                min_efficiency=options.min_efficiency, cpus=os.cpu_count(),
                 full_made_at=full["generated_at"],
                 load_average_1_minute=round(os.getloadavg()[0], 2), missed=failures(all_swept),
             )  # fmt: skip
