@@ -233,7 +233,7 @@ class _Sweep:
             return
         self._told = progress
         for each in progress.answers:
-            if each not in self._answered and each.text not in progress.reason:
+            if each.looks and each not in self._answered and each.text not in progress.reason:
                 self._answered.append(each)
                 extra = about("count-answered", stage="sweep", count=each.nodes, answer=each.answer)
                 logger.info("%s", each.text, extra=extra)
@@ -385,6 +385,7 @@ class _Sweep:
             followed,
             self._earlier_mark,
             self.config.training.metric_definitions if queue.awaits_first_step else None,
+            on_look=self._board.show_running,
         )
         self._followed_until = utc_now()
         if not ended:

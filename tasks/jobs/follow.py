@@ -17,7 +17,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from scaling.outcome.line_kinds import LineKinds, step_of
+from scaling.outcome.line_kinds import LineKinds, Step, step_of
 from scaling.secrets import LogHider
 from tasks.errors import error_code, is_transient
 from tasks.events import NODE_LOG, tell
@@ -59,11 +59,16 @@ class LogFollower:
         self._cursors: dict[str, _Cursor] = {}
         self._unreadable: set[str] = set()
         self._stepped: set[str] = set()
+        self._last_steps: dict[str, Step] = {}
         self._is_step: Callable[[str], bool] = lambda line: False
 
     def has_stepped(self, job_name: str) -> bool:
         """Whether a line of the job, of those that were read, told of a step."""
         return job_name in self._stepped
+
+    def last_step(self, job_name: str) -> Step | None:
+        """The furthest step that a line of the job's program told of, of those that were read."""
+        return self._last_steps.get(job_name)
 
     def begin(
         self,
@@ -114,10 +119,13 @@ class LogFollower:
         """Tell whoever shows the run of a line, whole."""
         host, _, text = line.partition(": ")
         kind = self._cursors[job_name].kinds.sort(host, text)
+        step = step_of(text) if kind == "program" else None
+        if step is not None:
+            known = self._last_steps.get(job_name, step)
+            self._last_steps[job_name] = Step(max(step.step, known.step), step.of or known.of)
         tell(
             "node-line", text,
-            source="log", stage="sweep", job=job_name,
-            host=host, kind=kind, step=step_of(text) if kind == "program" else None,
+            source="log", stage="sweep", job=job_name, host=host, kind=kind, step=step,
         )  # fmt: skip
 
     def _allowed(self, job_name: str, count: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -24,7 +24,7 @@ from tasks.errors import JobRefused, error_code
 from tasks.jobs.calls import describe, once_known, refuse_other_request
 from tasks.jobs.follow import LogFollower
 from tasks.jobs.request import create
-from tasks.jobs.watch import BURST_CALLS, JobLimits, JobWait, watch
+from tasks.jobs.watch import BURST_CALLS, JobLimits, JobStanding, JobWait, watch
 from tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
 from tasks.polling import CallBudget, Clock
 from tasks.sweeps.claims import read_claims, read_stop_mark
@@ -157,6 +157,7 @@ def watch_training_jobs(
     log_since: datetime,
     earlier_mark: str | None = None,
     first_step: Mapping[str, str] | None = None,
+    on_look: Callable[[Mapping[str, JobStanding]], None] = lambda standings: None,
 ) -> list[dict[str, Any]]:
     """SageMaker: wait for the next of these jobs to end; CloudWatch Logs: follow them;
     S3: is the sweep stopped?
@@ -165,7 +166,8 @@ def watch_training_jobs(
     then none is returned.
 
     Logs are read from `log_since` on, or from where an earlier watch in this process left off. Once
-    the sweep is stopped by another mark than `earlier_mark`, all its jobs here are.
+    the sweep is stopped by another mark than `earlier_mark`, all its jobs here are. `on_look` is
+    told how each job stands, at every look at which none has ended.
     """
 
     def is_stopped() -> bool:
@@ -191,6 +193,9 @@ def watch_training_jobs(
         is_stopped,
         _waits(platform),
         None if first_step is None else follower.has_stepped,
+        lambda states: on_look(
+            {name: JobStanding(state, follower.last_step(name)) for name, state in states.items()}
+        ),
     )
 
 

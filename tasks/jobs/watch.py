@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from scaling.outcome.line_kinds import Step
 from scaling.outcome.outcome import TERMINAL
 from tasks.errors import JobRefused
 from tasks.events import about
@@ -45,6 +46,22 @@ class JobLimits:
 
     queue_seconds: float
     run_seconds: float
+
+
+@dataclass(frozen=True)
+class JobStanding:
+    """How far a job is: SageMaker's secondary status, and the step its log told of last."""
+
+    state: str
+    step: Step | None = None
+
+    @property
+    def text(self) -> str:
+        """Training, step 142 of 350."""
+        if self.step is None:
+            return self.state
+        of = "" if self.step.of is None else f" of {self.step.of}"
+        return f"{self.state}, step {self.step.step}{of}"
 
 
 @dataclass
@@ -109,6 +126,7 @@ def watch(
     is_stopped: Callable[[], bool] = lambda: False,
     waits: dict[str, JobWait] | None = None,
     has_stepped: Callable[[str], bool] | None = None,
+    on_look: Callable[[Mapping[str, str]], None] = lambda states: None,
 ) -> list[dict[str, Any]]:
     """Wait until at least one of the jobs is terminal; returns the descriptions of those that are.
 
@@ -120,7 +138,8 @@ def watch(
     all jobs are stopped. A job past one of its limits is stopped and waited for. A job that does
     not end within 300 s of being stopped, or that nobody has known for as long, is given up: it is
     returned as it was last described, not terminal, and its FailureReason says why. `waits` keeps
-    these 300 s from one watch of a job to the next. Says how the jobs stand. A ClientError of a
+    these 300 s from one watch of a job to the next. `on_look` is told the state of each job at
+    every look at which none has ended. Says how the jobs stand. A ClientError of a
     describe passes, and nothing is lost by it.
     """
     waits = {} if waits is None else waits
@@ -132,6 +151,7 @@ def watch(
             for description in ended:
                 waits.pop(description["TrainingJobName"], None)
             return ended
+        on_look(watcher.states)
         if changed:
             pauses = intervals(poll_seconds, 4 * poll_seconds)
         half_pause = next(pauses) / 2
@@ -159,6 +179,11 @@ class _Watcher:
         self._jobs = [_Job(name, waits.setdefault(name, JobWait())) for name in job_names]
         name = job_names[0] if len(job_names) == 1 else f"{len(job_names)} jobs"
         self._progress = Progress(name, logger, clock)
+
+    @property
+    def states(self) -> dict[str, str]:
+        """Of each job, as SageMaker last said it."""
+        return {job.name: job.state for job in self._jobs}
 
     def look(self) -> tuple[bool, list[dict[str, Any]]]:
         """(whether anything changed, the descriptions of the jobs that are terminal)."""

@@ -7,31 +7,33 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from prefect import get_client
-from prefect.artifacts import (
-    create_progress_artifact,
-    create_table_artifact,
-    update_progress_artifact,
-)
 from prefect.runtime import flow_run
 
 from configs.models import SweepConfig
 from scaling import names
-from scaling.formats import format_usd
+from scaling.formats import format_usd, nodes_text
 from scaling.outcome.outcome import JobOutcome
 from scaling.planning.plan import SweepPlan
 from scaling.planning.time_left import JobToCome, TimeLeft, Took, time_left
+from tasks.jobs.watch import JobStanding
 from tasks.polling import utc_now
+from tasks.sweeps.drawing import Drawer, Drawing
 
 logger = logging.getLogger("nodesweep.board")
 # Between two versions of the table, at least, and for each of its rows:
 # Prefect keeps every version three times.
 _TABLE_SECONDS, _ROW_SECONDS = 20.0, 1.0
+_RUNNING_SECONDS = 20.0
+"""Between two words on how the running jobs stand; Prefect keeps the last ones only."""
+_RUNNING_NAMED = 4
+_LAST_SECONDS = 20.0
+"""So long the last drawing is waited for."""
 
 
 def name_flow_run(name: str) -> None:
@@ -48,7 +50,7 @@ def name_flow_run(name: str) -> None:
 
 class SweepBoard:
     """A progress artifact and versions of a table artifact;
-    a server that does not answer costs no job.
+    a server that does not answer costs no job, and no look at one.
     """
 
     def __init__(
@@ -62,10 +64,12 @@ class SweepBoard:
         self._monotonic = monotonic
         self._is_full = config.design == "full"  # else nobody knows how many jobs are to come
         self._begun: dict[str, float] = {}
-        self._progress: Any = None
+        self._outcomes: Sequence[JobOutcome] = ()
+        self._drawer = Drawer(sweep)
+        self._told: tuple[float, str] | None = None
+        self._told_at = -math.inf
         self._drawn_at: float | None = None
         self._drawn_rows = 0
-        self._shown_per_cent = 0
 
     def show(
         self, outcomes: Sequence[JobOutcome], running: Collection[str] = (), last: bool = False
@@ -73,55 +77,61 @@ class SweepBoard:
         """Draw it anew: progress by whole per cents, the table every 20 s or 1 s for each row,
         and the `last` time. `running` are the jobs that have been accepted and not ended.
         """
-        try:
-            self._show(outcomes, running, last)
-        except Exception as error:
-            # whatever Prefect's client raises; the sweep goes on, its report shows it all
-            logger.warning("the progress of %s can't be shown in Prefect: %s", self._sweep, error)
-
-    def _show(self, outcomes: Sequence[JobOutcome], running: Collection[str], last: bool) -> None:
         now = self._monotonic()
+        self._outcomes = tuple(outcomes)
         self._begun = {name: self._begun.get(name, now) for name in running}
-        done = {
+        share = self._share()
+        table = self._due_table(now, last)
+        is_told = self._told is not None and int(share) == int(self._told[0])
+        if not is_told or table is not None or (last and share < 100):
+            self._tell(share, self._words(now, {}, last), now, table)
+        if last:
+            self._drawer.wait(_LAST_SECONDS)
+
+    def show_running(self, standings: Mapping[str, JobStanding]) -> None:
+        """Say how the running jobs stand, where that has changed, every 20 s."""
+        now = self._monotonic()
+        if now - self._told_at < _RUNNING_SECONDS:
+            return
+        told = (self._share(), self._words(now, standings, last=False))
+        if told != self._told:
+            self._tell(*told, now)
+
+    def _tell(
+        self, share: float, words: str, now: float, table: list[dict[str, Any]] | None = None
+    ) -> None:
+        self._told, self._told_at = (share, words), now
+        kind = _kind(self._outcomes) if table is not None else ""
+        self._drawer.ask(Drawing(share, words, table, kind))
+
+    def _done(self) -> set[tuple[str, int, int]]:
+        return {
             (names.letter_of_job(outcome.job_name), outcome.nodes, outcome.repeat)
-            for outcome in outcomes
+            for outcome in self._outcomes
             if outcome.completed
         }
-        # more than all where an earlier run made points that the design asks for no more
-        share = min(100.0, 100.0 * len(done) / self._config.most_jobs)
-        if self._progress is None:
-            self._progress = create_progress_artifact(
-                progress=share,
-                key="sweep-progress",
-                description=self._words(outcomes, done, now, last),
-            )
-        elif int(share) != self._shown_per_cent or (last and share < 100):
-            update_progress_artifact(
-                self._progress,
-                progress=share,
-                description=self._words(outcomes, done, now, last),
-            )
-        self._shown_per_cent = int(share)
-        pause = max(_TABLE_SECONDS, _ROW_SECONDS * len(outcomes))
-        due = self._drawn_at is None or now - self._drawn_at >= pause
-        if outcomes and len(outcomes) != self._drawn_rows and (last or due):
-            self._drawn_at, self._drawn_rows = now, len(outcomes)
-            create_table_artifact(
-                table=_rows(
-                    outcomes, min(point.nodes for point in self._plan.points), self._config
-                ),
-                key="sweep-points",
-                description=f"Runs of {self._sweep} so far ({_kind(outcomes)})",
-            )
 
-    def _words(
-        self,
-        outcomes: Sequence[JobOutcome],
-        done: Collection[tuple[str, int, int]],
-        now: float,
-        last: bool,
-    ) -> str:
-        """How many points are done, what the ended jobs cost, and when the last one ends."""
+    def _share(self) -> float:
+        """Per cent; no more than all where an earlier run made points that the design asks for no
+        more.
+        """
+        return min(100.0, 100.0 * len(self._done()) / self._config.most_jobs)
+
+    def _due_table(self, now: float, last: bool) -> list[dict[str, Any]] | None:
+        rows = len(self._outcomes)
+        pause = max(_TABLE_SECONDS, _ROW_SECONDS * rows)
+        due = self._drawn_at is None or now - self._drawn_at >= pause
+        if not rows or rows == self._drawn_rows or not (last or due):
+            return None
+        self._drawn_at, self._drawn_rows = now, rows
+        smallest = min(point.nodes for point in self._plan.points)
+        return _rows(self._outcomes, smallest, self._config)
+
+    def _words(self, now: float, standings: Mapping[str, JobStanding], last: bool) -> str:
+        """How many points are done, what the ended jobs cost, when the last one ends, and how
+        those stand that run.
+        """
+        done, outcomes = self._done(), self._outcomes
         planned = f"{self._config.most_jobs} points"
         if not self._is_full:
             planned = f"at most {planned}"
@@ -143,7 +153,24 @@ class SweepBoard:
             at = utc_now()
             ends = (at + timedelta(seconds=each) for each in (left.seconds, left.high_seconds))
             words.append("the last ends about {:%H:%M} UTC, {:%H:%M} at the latest".format(*ends))
+        if standings:
+            words.append(f"running: {self._running(standings)}")
         return "; ".join(words)
+
+    def _running(self, standings: Mapping[str, JobStanding]) -> str:
+        """The first of them by name, and how many more."""
+        types = {names.type_letter(at): name for at, name in enumerate(self._plan.by_type)}
+        told = []
+        for name, standing in list(standings.items())[:_RUNNING_NAMED]:
+            parsed = names.parse_job_name(name)
+            if parsed is None:
+                continue
+            nodes, repeat = parsed[:2]
+            instance_type = types.get(names.letter_of_job(name))
+            of = nodes_text(nodes) if instance_type is None else f"{nodes} x {instance_type}"
+            told.append(f"{of}, repeat {repeat} ({standing.text})")
+        more = len(standings) - _RUNNING_NAMED
+        return ", ".join([*told, f"{more} more"] if more > 0 else told)
 
     def _left(self, outcomes: Sequence[JobOutcome], now: float) -> TimeLeft | None:
         letters = {name: names.type_letter(at) for at, name in enumerate(self._plan.by_type)}

@@ -63,6 +63,19 @@ def following(job: Job, after: timedelta = timedelta(0)) -> LogFollower:
     return follower
 
 
+def test_the_furthest_step_of_the_program_is_kept(job: Job) -> None:
+    follower = following(job)
+    assert follower.last_step("job") is None
+    job.write(
+        "algo-1", (1, "step 3/16"), (2, "step 2"), (3, "[platform] boot took 2.0 s to step 9")
+    )
+    follower.poll("job")
+    assert follower.last_step("job") == (3, 16)
+    job.write("algo-1", (4, "step 5"))
+    follower.poll("job")
+    assert follower.last_step("job") == (5, 16)
+
+
 def test_new_lines_of_all_nodes_are_merged_by_time_and_said_once(
     job: Job, said: Callable[[], list[str]]
 ) -> None:

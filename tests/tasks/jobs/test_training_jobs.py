@@ -231,6 +231,36 @@ def test_log_of_a_job_is_said_once_over_several_watches(
     assert said == ["algo-1: line"]
 
 
+def test_each_look_tells_how_the_jobs_stand(
+    benchmark_config: BenchmarkConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Training(SageMaker):
+        def describe_training_job(self, TrainingJobName: str) -> dict[str, Any]:
+            description = super().describe_training_job(TrainingJobName)
+            return {**description, "SecondaryStatus": "Training"}
+
+    platform = Training()
+    platform.jobs = {"a": ["InProgress", "InProgress", "Completed"]}
+    line = {
+        "timestamp": 2e12,
+        "logStreamName": "a/algo-1-1",
+        "eventId": "1",
+        "message": "step 7/16",
+    }
+    logs = SimpleNamespace(filter_log_events=lambda **query: {"events": [line]})
+    s3 = SimpleNamespace()
+    monkeypatch.setattr("tasks.jobs.training_jobs.read_stop_mark", lambda s3, platform, sweep: None)
+    monkeypatch.setattr(
+        "tasks.jobs.training_jobs.aws_client",
+        lambda service, _: {"logs": logs, "sagemaker": platform, "s3": s3}[service],
+    )
+    told: list[Any] = []
+    config = benchmark_config.platform.model_copy(update={"bucket": "of-that-test"})
+    limits = JobLimits(1e9, 1e9)
+    watch_training_jobs(config, "s", ["a"], 0.01, limits, CREATED, on_look=told.append)
+    assert [standings["a"].text for standings in told] == ["Training", "Training, step 7 of 16"]
+
+
 def test_a_lost_connection_does_not_spare_the_other_jobs() -> None:
     asked: list[str] = []
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,10 +12,14 @@ from typing import Any
 import pytest
 
 import tasks.sweeps.board
+import tasks.sweeps.drawing
 from configs.models import SweepConfig
+from scaling.outcome.line_kinds import Step
 from scaling.outcome.outcome import Clocks, JobOutcome
 from scaling.planning.plan import PlannedPoint, SweepPlan
+from tasks.jobs.watch import JobStanding
 from tasks.sweeps.board import SweepBoard
+from tasks.sweeps.drawing import Drawer, Drawing
 from tests.scaling.conftest import projection
 
 
@@ -54,22 +60,29 @@ def told() -> list[str]:
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch, told: list[str]) -> list[tuple[str, Any]]:
     made: list[tuple[str, Any]] = []
+    ask = Drawer.ask
+
+    def ask_and_wait(drawer: Drawer, drawing: Drawing) -> None:
+        ask(drawer, drawing)
+        drawer.wait(5.0)
+
+    monkeypatch.setattr(Drawer, "ask", ask_and_wait)
     monkeypatch.setattr(
-        tasks.sweeps.board,
+        tasks.sweeps.drawing,
         "create_progress_artifact",
         lambda progress, description, **_: (
             made.append(("new", progress)) or told.append(description) or "id"
         ),
     )
     monkeypatch.setattr(
-        tasks.sweeps.board,
+        tasks.sweeps.drawing,
         "update_progress_artifact",
         lambda artifact, progress, description: (
             made.append((artifact, progress)) or told.append(description)
         ),
     )
     monkeypatch.setattr(
-        tasks.sweeps.board,
+        tasks.sweeps.drawing,
         "create_table_artifact",
         lambda table, description, **_: made.append((description, table)),
     )
@@ -178,7 +191,7 @@ def test_a_thousand_points_are_few_artifacts(calls: list[tuple[str, Any]]) -> No
     tables = [len(table) for _, table in calls if isinstance(table, list)]
     assert len(tables) <= 5 and tables[-1] == 1000
     shown = [share for artifact, share in calls if artifact == "id"]
-    assert shown[-1] == 100.0 and len(shown) <= 100
+    assert shown[-1] == 100.0 and len(shown) <= 100 + len(tables)
 
 
 def test_a_server_that_does_not_answer_costs_nothing(
@@ -187,9 +200,63 @@ def test_a_server_that_does_not_answer_costs_nothing(
     def refuse(**_: Any) -> None:
         raise ConnectionError("no server")
 
-    monkeypatch.setattr(tasks.sweeps.board, "create_progress_artifact", refuse)
-    board_of(1).show([outcome(1)])
+    monkeypatch.setattr(tasks.sweeps.drawing, "create_progress_artifact", refuse)
+    board_of(1).show([outcome(1)], last=True)
     assert "can't be shown in Prefect: no server" in caplog.text
+
+
+def test_a_server_that_hangs_holds_nobody_up_and_gets_the_newest_when_it_is_back(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    is_back, drawn = threading.Event(), list[Any]()
+    monkeypatch.setattr(
+        tasks.sweeps.drawing,
+        "create_progress_artifact",
+        lambda **_: is_back.wait(20.0) and "id",
+    )
+    monkeypatch.setattr(
+        tasks.sweeps.drawing,
+        "update_progress_artifact",
+        lambda artifact, progress, description: drawn.append(progress),
+    )
+    monkeypatch.setattr(
+        tasks.sweeps.drawing,
+        "create_table_artifact",
+        lambda table, **_: drawn.append(len(table)),
+    )
+    monkeypatch.setattr(tasks.sweeps.board, "_LAST_SECONDS", 0.05)
+    board = board_of(4)
+    board.show([])
+    time.sleep(0.05)  # its thread has taken it
+    board.show([outcome(1), outcome(2)])
+    board.show([outcome(1), outcome(2), outcome(3)])
+    board.show([outcome(nodes) for nodes in (1, 2, 3)], last=True)
+    assert "did not take the last state of s within 0 s" in caplog.text
+    is_back.set()
+    board._drawer.wait(5.0)
+    assert drawn == [75.0, 3], "one drawing, though the last asked for no table"
+
+
+def test_the_words_say_how_running_jobs_stand_every_20_seconds(
+    calls: list[tuple[str, Any]], told: list[str]
+) -> None:
+    now = iter([0.0, 5.0, 20.0, 40.0, 60.0])
+    board = board_of(2, lambda: next(now))
+    board.show([])
+    job = "s-20261124120000-0a1b2c3d-n{}-r1-a1-abcd"
+    board.show_running({job.format(1): JobStanding("Pending")})  # too soon after the first word
+    standings = {job.format(1): JobStanding("Training", Step(7, 350))}
+    board.show_running(standings)
+    board.show_running(standings)  # nothing new
+    more = {job.format(nodes): JobStanding("Training", Step(nodes, None)) for nodes in range(1, 7)}
+    board.show_running(more)
+    assert [words.partition("; running: ")[2] for words in told] == [
+        "",
+        "1 node, repeat 1 (Training, step 7 of 350)",
+        "1 node, repeat 1 (Training, step 1), 2 nodes, repeat 1 (Training, step 2),"
+        " 3 nodes, repeat 1 (Training, step 3), 4 nodes, repeat 1 (Training, step 4), 2 more",
+    ]
+    assert [share for _, share in calls] == [0.0, 0.0, 0.0]
 
 
 def test_several_instance_types_have_a_column_their_own_speedup_and_price(

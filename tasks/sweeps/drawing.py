@@ -1,0 +1,101 @@
+"""A sweep's two artifacts in Prefect, made in a thread of their own."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from prefect.artifacts import (
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
+
+logger = logging.getLogger("nodesweep.board")
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What is to be seen: per cents done with their words, and rows of the table and their kind of
+    platform where it is due.
+    """
+
+    share: float
+    words: str
+    table: list[dict[str, Any]] | None
+    kind: str
+
+
+class Drawer:
+    """Draws a sweep's artifacts beside it, one drawing at a time: Prefect's client waits up to a
+    minute for a server that is busy, and meanwhile nobody would look at the jobs.
+
+    Of drawings that wait only the newest is made.
+    """
+
+    def __init__(self, sweep: str) -> None:
+        self._sweep = sweep
+        self._lock = threading.Lock()
+        self._waiting: Drawing | None = None
+        self._thread: threading.Thread | None = None
+        self._progress: Any = None
+
+    def ask(self, drawing: Drawing) -> None:
+        """Have it drawn as soon as what is being drawn is done."""
+        with self._lock:
+            if self._waiting is not None and drawing.table is None:
+                kept = self._waiting
+                drawing = Drawing(drawing.share, drawing.words, kept.table, kept.kind)
+            self._waiting = drawing
+            if self._thread is None:
+                run = contextvars.copy_context().run  # Prefect's client goes by the flow's context
+                self._thread = threading.Thread(
+                    target=run, args=(self._draw_all,), name="sweep-board", daemon=True
+                )
+                self._thread.start()
+
+    def wait(self, seconds: float) -> None:
+        """Until all is drawn, or so long."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(seconds)
+            if thread.is_alive():
+                logger.warning(
+                    "Prefect did not take the last state of %s within %.0f s; the report has it",
+                    self._sweep,
+                    seconds,
+                )
+
+    def _draw_all(self) -> None:
+        while True:
+            with self._lock:
+                drawing, self._waiting = self._waiting, None
+                if drawing is None:
+                    self._thread = None
+                    return
+            try:
+                self._draw(drawing)
+            except Exception as error:
+                # whatever Prefect's client raises; the sweep goes on, its report shows it all
+                logger.warning(
+                    "the progress of %s can't be shown in Prefect: %s", self._sweep, error
+                )
+
+    def _draw(self, drawing: Drawing) -> None:
+        if self._progress is None:
+            self._progress = create_progress_artifact(
+                progress=drawing.share, key="sweep-progress", description=drawing.words
+            )
+        else:
+            update_progress_artifact(
+                self._progress, progress=drawing.share, description=drawing.words
+            )
+        if drawing.table is not None:
+            create_table_artifact(
+                table=drawing.table,
+                key="sweep-points",
+                description=f"Runs of {self._sweep} so far ({drawing.kind})",
+            )
