@@ -19,6 +19,9 @@ that did not get their CPU are named by the report, and here.
 --full-report takes the full design's report from a run that was cut off, of the same options and on
 the same machine shortly before, in place of its 20 jobs.
 
+Then the sequential rule is played with the full design's own runs, in the order of their repeats,
+for other limits of efficiency: what it would have taken and said.
+
 The exit code is 1 where a design recommends another count than the full one, or takes more than its
 share: 60 % of the node-seconds for sequential, 25 % for probe.
 """
@@ -40,8 +43,11 @@ from typing import Any
 
 from benchmarks.chaos.world import REPOSITORY
 from benchmarks.dated_result import store_result
+from configs.models import RecommendationConfig
+from scaling.design.sequential import Limits, follow
 
 CONFIG = REPOSITORY / "configs" / "local.yaml"
+REPLAYED_LIMITS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9)
 MOST_SHARE: Mapping[str, float] = {"full": 1.0, "sequential": 0.60, "probe": 0.25}
 _RUN_SECONDS = 7200.0
 
@@ -157,6 +163,27 @@ def summarise(design: str, report: Mapping[str, Any], full: Mapping[str, Any]) -
     )
 
 
+def replayed(full: Mapping[str, Any], min_efficiency: float) -> dict[str, Any]:
+    """The sequential rule on the runs of a full design: its share of their node-seconds, and what
+    it says of each count that it looked at.
+    """
+    points = [point for point in full["points"] if point["clocks"]["train_seconds"]]
+    times = {(each["nodes"], each["repeat"]): each["clocks"]["train_seconds"] for each in points}
+    spent = {
+        (each["nodes"], each["repeat"]): each["nodes"] * each["clocks"]["billable_seconds"]
+        for each in points
+    }
+    limits = Limits(min_efficiency, RecommendationConfig().min_doubling_ratio)
+    counts = sorted({nodes for nodes, _ in times})
+    went = follow(times, counts, limits, max(repeat for _, repeat in times))
+    return {
+        "min_efficiency": min_efficiency,
+        "jobs": len(went.points),
+        "share": round(sum(spent[point] for point in went.points) / sum(spent.values()), 4),
+        "answers": [each.text for each in went.answers],
+    }
+
+
 def line(swept: Swept) -> str:
     """One row of the table that is printed."""
     check = ""
@@ -219,6 +246,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         f" {'recommended':>12}  T in s"
     )
     full: dict[str, Any] | None = None
+    replays: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="nodesweep-designs-") as folder:
         port = _free_port()
         for design in designs:
@@ -227,6 +255,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             else:
                 report = sweep(design, Path(folder), port, options)
             full = full or report
+            replays = replays or [replayed(full, limit) for limit in REPLAYED_LIMITS]
             all_swept.append(summarise(design, report, full))
             print(line(all_swept[-1]), flush=True)
             store_result(  # after each: a sweep takes minutes
@@ -235,7 +264,12 @@ def main(argv: Sequence[str] | None = None) -> int:
                 min_efficiency=options.min_efficiency, cpus=os.cpu_count(),
                 full_made_at=full["generated_at"],
                 load_average_1_minute=round(os.getloadavg()[0], 2), missed=failures(all_swept),
+                replayed=replays,
             )  # fmt: skip
+    print("\nthe sequential rule on the full design's runs, by the least efficiency:")
+    for each in replays:
+        limit, share = each["min_efficiency"], each["share"]
+        print(f"{limit:>5.0%} {each['jobs']:>3} jobs {share:>6.1%}  {'; '.join(each['answers'])}")
     missed = failures(all_swept)
     print("\n".join(missed) or "every design recommends the same, within its share")
     return 1 if missed else 0

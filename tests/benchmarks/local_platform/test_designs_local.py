@@ -13,12 +13,13 @@ from benchmarks.local_platform.designs import (
     failures,
     line,
     node_seconds,
+    replayed,
     settings_of,
     summarise,
 )
 from configs.load import load_config
 
-OPTIONS = Namespace(batch=8192, epochs=4, repeats=3, precision=0.02)
+OPTIONS = Namespace(batch=8192, epochs=4, repeats=3, precision=0.02, min_efficiency=0.6)
 
 
 def point(nodes: int, billable: float | None, **more: Any) -> dict[str, Any]:
@@ -63,10 +64,25 @@ def test_another_answer_and_a_larger_share_are_missed() -> None:
     assert nothing.recommended is None
 
 
+def test_the_sequential_rule_is_played_with_the_full_designs_runs() -> None:
+    """At 96 % efficiency and hardly any noise 2 nodes pass 75 % after two runs of each."""
+    runs = [
+        {**point(nodes, seconds), "repeat": repeat}
+        for nodes, seconds in ((1, 96.0), (2, 50.0))
+        for repeat in (1, 2, 3)
+    ]
+    lost = {**point(2, None), "repeat": 4}
+    told = replayed({"points": [*runs, lost]}, 0.75)
+    assert (told["jobs"], told["share"]) == (4, round(4 / 6, 4))
+    [answer] = told["answers"]
+    assert answer.startswith("2 nodes pass: efficiency 96")
+
+
 @pytest.mark.parametrize("design", ["full", "sequential", "probe"])
 def test_the_settings_make_a_config(design: str) -> None:
     settings = settings_of(design, OPTIONS)
     overrides = [f"{name}={value}" for name, value in settings.items()]
     config = load_config(CONFIG, overrides)
     assert config.sweep.design == design
+    assert config.report.recommendation.min_efficiency == 0.6
     assert config.training.batch is not None and config.training.batch.size == 8192
