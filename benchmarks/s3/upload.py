@@ -187,8 +187,10 @@ def fresh_bucket(bench: Bench, bucket: str) -> Iterator[str]:
 
     s3 = aws_client("s3", bench.platform_config("unused"))
     s3.create_bucket(Bucket=bucket)
-    yield bucket
-    empty_bucket(s3, bucket)
+    try:
+        yield bucket
+    finally:
+        empty_bucket(s3, bucket)
 
 
 def empty_bucket(s3: Any, bucket: str) -> None:
