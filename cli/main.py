@@ -117,7 +117,7 @@ def run(
         forget_hashes(benchmark.dataset)
     from cli.views.stream import Look
 
-    look = Look(log_format, verbose, go_on=command_of_run(config, overrides, output))
+    look = Look(log_format, verbose, command_of_run(config, overrides, output), detach)
     click.get_current_context().meta[RUN_OF_CONTEXT] = look.go_on
     if detach:
         return run_detached(benchmark, look)

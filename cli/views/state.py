@@ -89,6 +89,8 @@ class RunState:
     stages: dict[Stage, StageState] = field(
         default_factory=lambda: {name: StageState() for name in STAGES}
     )
+    is_detached: bool = False
+    """Whether the command leaves the sweep to itself."""
     sweep: str | None = None
     is_recorded: bool = False
     """Whether `--resume` can go on with the sweep."""
@@ -296,7 +298,7 @@ class RunState:
             return None
         if self.is_recorded:
             return f"go on: {go_on} --resume {self.sweep}"
-        return f"start again: {go_on}"
+        return f"start again: {go_on}{' --detach' if self.is_detached else ''}"
 
     def again_words(self) -> str:
         """What a second Ctrl-C does."""

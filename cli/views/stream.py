@@ -49,12 +49,13 @@ class View(Protocol):
 @dataclass(frozen=True)
 class Look:
     """How a command shows what happens. `go_on` is the command that goes on with its sweep, without
-    the sweep's id; None where it has none.
+    the sweep's id and --detach; None where it has none.
     """
 
     log_format: LogFormat = "auto"
     verbose: bool = False
     go_on: str | None = None
+    detach: bool = False
 
 
 def choose_view(
@@ -85,7 +86,7 @@ class EventStream(logging.Handler):
 
     def __init__(self, look: Look, stream: TextIO) -> None:
         super().__init__()
-        self.state = RunState()
+        self.state = RunState(is_detached=look.detach)
         self.view = choose_view(look, stream, self.state)
         self._go_on = look.go_on
         self._run_log = RunLog(self._show)

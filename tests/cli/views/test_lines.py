@@ -243,12 +243,15 @@ def test_ctrl_c_says_what_is_stopped_what_is_kept_and_how_to_go_on(
     assert said[3].endswith(f"go on: nodesweep run my.yaml --resume {SWEEP}")
 
 
-def pressed(path: Path, events: Iterable[Event], log_format: Any = "plain") -> list[str]:
+def pressed(
+    path: Path, events: Iterable[Event], log_format: Any = "plain", detach: bool = False
+) -> list[str]:
     """What is said where Ctrl-C is pressed twice after these events, and by a run that ends in
     order then.
     """
     with path.open("w") as out:
-        stream = EventStream(Look(log_format, go_on="nodesweep run my.yaml"), out)
+        look = Look(log_format, go_on="nodesweep run my.yaml", detach=detach)
+        stream = EventStream(look, out)
         for one in events:
             stream.state.show(one)
         stream.announce(False)
@@ -275,6 +278,8 @@ def test_a_sweep_that_is_not_on_record_yet_is_started_again(loggers: None, tmp_p
         " once"
     )
     assert second == "nodesweep: ended at once; start again: nodesweep run my.yaml"
+    detached = pressed(tmp_path / "detached", preparing, detach=True)
+    assert "Start again: nodesweep run my.yaml --detach." in detached[0]
 
 
 def test_a_sweep_goes_on_from_its_record_on(loggers: None, tmp_path: Path) -> None:
