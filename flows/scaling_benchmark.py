@@ -69,7 +69,7 @@ from tasks.sweeps.bucket import ensure_bucket
 from tasks.sweeps.claims import is_sweep_stopped, read_stop_mark
 from tasks.sweeps.folder import recall_sweep, remember_sweep
 from tasks.sweeps.ids import claim_sweep_id, claimed_sweep_id
-from tasks.sweeps.owner import SweepOwner, owned
+from tasks.sweeps.owner import SweepOwner, owned, read_owner_sign
 from tasks.sweeps.records import (
     begins_with_validation,
     find_latest_sweep,
@@ -383,12 +383,21 @@ def _say_unfinished(config: BenchmarkConfig, sweep: str) -> None:
     """Name a sweep of this config that a run has left, since this one does not go on with it."""
     with best_effort("whether an earlier sweep of this config is unfinished is not known"):
         s3 = aws_client("s3", config.platform, quick=True)
-        if earlier := unfinished_sweep(s3, config, but=sweep):
-            logger.warning(
-                "this starts a new sweep; %s, of the same config, has points left: `nodesweep run"
-                " CONFIG --resume %s` goes on with it",
-                earlier, earlier,
-            )  # fmt: skip
+        earlier = unfinished_sweep(s3, config, but=sweep)
+        if earlier is None:
+            return
+        sign = read_owner_sign(s3, config.platform, earlier)
+        seen = (
+            f", and was run until {sign.age_seconds:.0f} s ago at least: if it still is, both run"
+            " now"
+            if sign is not None and sign.is_alive
+            else ""
+        )
+        logger.warning(
+            "this starts a new sweep; %s, of the same config, has points left%s: `nodesweep run"
+            " CONFIG --resume %s` goes on with it",
+            earlier, seen, earlier,
+        )  # fmt: skip
 
 
 def _continue_sweep(

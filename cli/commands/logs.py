@@ -29,12 +29,11 @@ from tasks.jobs.logs import keep_log, read_kept
 from tasks.platform import aws_client
 from tasks.polling import Clock, intervals
 from tasks.processing.calls import claimed_jobs, describe
-from tasks.sweeps.owner import BEAT_SECONDS, read_owner_sign
+from tasks.sweeps.owner import read_owner_sign
 from tasks.sweeps.stopping import list_of
 
 _OF_VALIDATION = 0
 """In a key instead of the number of nodes."""
-_LOST_OWNER_SECONDS = 2.5 * BEAT_SECONDS
 
 
 @dataclass(frozen=True)
@@ -131,7 +130,7 @@ def _is_over(config: BenchmarkConfig, sweep: str, jobs: Iterable[Mapping[str, An
     if last is not None and any(entry["LastModified"] >= last for entry in found):
         return True
     owner = read_owner_sign(s3, platform, sweep)
-    return owner is None or owner.left_running or owner.age_seconds > _LOST_OWNER_SECONDS
+    return owner is None or not owner.is_alive
 
 
 class _Shown:

@@ -21,6 +21,7 @@ from tasks.storage import is_missing, put_bytes
 
 logger = logging.getLogger("nodesweep.owner")
 BEAT_SECONDS = 60.0
+_LOST_SECONDS = 2.5 * BEAT_SECONDS
 _LONGEST_WRITE_SECONDS = 90.0  # 3 tries of 25 s, and boto3's pauses
 
 
@@ -35,6 +36,11 @@ class OwnerSign:
     @property
     def age_seconds(self) -> float:
         return (self.read_at - self.written_at).total_seconds()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether somebody still runs the sweep, as far as one can tell."""
+        return not self.left_running and self.age_seconds <= _LOST_SECONDS
 
 
 class SweepOwner:

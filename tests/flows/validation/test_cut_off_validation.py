@@ -4,6 +4,7 @@ goes on with the sweep goes on with that job, and pays for no second one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from configs.models import BenchmarkConfig
-from flows.scaling_benchmark import scaling_benchmark
+from flows.scaling_benchmark import _say_unfinished, scaling_benchmark
 from flows.stages import validation
 from flows.stop import stop_sweep
 from scaling import names
@@ -94,14 +95,20 @@ def test_a_new_sweep_names_the_one_that_was_left(
     served: SimpleNamespace,
     cut_off: Callable[..., tuple[BenchmarkConfig, str]],
     caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config, left = cut_off(7, name="left")
     served.go = True
     new = names.sweep_id(config, datetime(2026, 12, 8, tzinfo=UTC))
+    go_on = f": `nodesweep run CONFIG --resume {left}` goes on with it"
     with caplog.at_level("WARNING", logger="nodesweep.flow"):
+        with monkeypatch.context() as patched:
+            patched.setattr("tasks.sweeps.owner._LOST_SECONDS", -1.0)  # its last sign is old
+            _say_unfinished(config, new)
+        assert f"{left}, of the same config, has points left{go_on}" in caplog.text
         assert begin_as(config, new).sweep_id == new
-    told = f"{left}, of the same config, has points left: `nodesweep run CONFIG --resume {left}`"
-    assert told in caplog.text
+    seen = "points left, and was run until 0 s ago at least: if it still is, both run now"
+    assert re.sub(r"\d+ s ago", "0 s ago", caplog.text).count(seen + go_on) == 1
     caplog.clear()
     begin_as(config, names.sweep_id(config, datetime(2026, 12, 9, tzinfo=UTC)))
     assert "has points left" not in caplog.text, "the latest one is done"
