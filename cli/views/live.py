@@ -25,9 +25,9 @@ from cli.views.state import PointState, RunState
 from scaling.formats import format_seconds, format_speedup, format_usd
 from scaling.planning.time_left import (
     JobToCome,
-    Place,
     TimeLeft,
     Took,
+    TypedCount,
     left_by_steps,
     time_left,
 )
@@ -316,7 +316,9 @@ def left_of(state: RunState, now: float) -> TimeLeft | None:
         if point.runs or point.state == "waiting"
     ]
     if _awaits_check(state):
-        smallest, *others = sorted({Place(point.nodes, point.letter) for point in state.points})
+        smallest, *others = sorted(
+            {TypedCount(point.nodes, point.letter) for point in state.points}
+        )
         to_come.append(
             JobToCome(
                 smallest.nodes,

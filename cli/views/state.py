@@ -68,7 +68,7 @@ class PointState:
     """Of several types' probes: asked for only where what is known until then says not better."""
 
     @property
-    def place(self) -> tuple[str, int, int]:
+    def key(self) -> tuple[str, int, int]:
         """Letter of its type, node count, repeat."""
         return self.letter, self.nodes, self.repeat
 
@@ -175,7 +175,7 @@ class RunState:
         self.decision = event.text + (f". So far: {known_so_far}" if known_so_far else "")
         for check in asked:
             if check.kind == "check":  # its program tells no number of steps, its probes have
-                probes = (each for each in self.points if each.place[:2] == check.place[:2])
+                probes = (each for each in self.points if each.key[:2] == check.key[:2])
                 of = (each.steps for each in probes)
                 check.steps = next(filter(None, of), None)
 
@@ -183,15 +183,15 @@ class RunState:
         self._add(facts)
 
     def _on_points_left_out(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
-        places = {PointState(**point).place for point in facts["points"]}
+        keys = {PointState(**point).key for point in facts["points"]}
         for point in self.points:
-            if point.place in places:
+            if point.key in keys:
                 point.state = "left out"
 
     def _add(self, facts: Mapping[str, Any]) -> list[PointState]:
-        known = {point.place for point in self.points}
+        known = {point.key for point in self.points}
         points = [PointState(**point) for point in facts["points"]]
-        self.points += [point for point in points if point.place not in known]
+        self.points += [point for point in points if point.key not in known]
         return points
 
     def _on_job_submitted(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
@@ -248,11 +248,11 @@ class RunState:
                     other.steps = other.steps or steps
 
     def _point(self, event: Event) -> PointState | None:
-        place = names.parse_job_name(event.job) if event.job else None
-        if place is None:
+        parsed = names.parse_job_name(event.job) if event.job else None
+        if parsed is None:
             return None
         letter = names.letter_of_job(event.job or "")
-        return next((each for each in self.points if each.place == (letter, *place[:2])), None)
+        return next((each for each in self.points if each.key == (letter, *parsed[:2])), None)
 
     def _price(self, point: PointState) -> float | None:
         return self.usd_per_hour if point.instance_type is None else point.usd_per_hour

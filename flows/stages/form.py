@@ -102,10 +102,10 @@ Settings = Annotated[_Settings | None, MayBeEmpty(_Settings)]
 
 def values_of_presets() -> dict[str, dict[str, str]]:
     """Field of the form -> preset -> what the preset has for it, `none` where it has nothing."""
-    found: dict[str, dict[str, str]] = {field: {} for field in _PLACES}
+    found: dict[str, dict[str, str]] = {field: {} for field in _KEYS}
     for preset, raw in presets_as_written().items():
-        for field, places in _PLACES.items():
-            values = (_at(raw, place.split(".")) for place in places)
+        for field, keys in _KEYS.items():
+            values = (_at(raw, key.split(".")) for key in keys)
             default = DEFAULT_REPEATS if field == "repeats" else "none"
             value = next((value for value in values if value is not None), default)
             if field == "instance_type" and isinstance(value, list):
@@ -114,7 +114,7 @@ def values_of_presets() -> dict[str, dict[str, str]]:
     return found
 
 
-_PLACES = {
+_KEYS = {
     "instance_type": ("sweep.instance_types", "training.instance_type"),
     "node_counts": ("sweep.node_counts",),
     "repeats": ("sweep.repeats",),

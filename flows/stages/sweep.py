@@ -112,7 +112,7 @@ def _facts(
         }
         for point in points
     ]
-    letters = {name: names.type_letter(place) for place, name in enumerate(plan.by_type)}
+    letters = {name: names.type_letter(index) for index, name in enumerate(plan.by_type)}
     for fact, point in zip(facts, points, strict=True):
         if point.instance_type is not None:
             fact["instance_type"] = point.instance_type
@@ -459,17 +459,17 @@ def submit_point(
 def _submit(
     config: BenchmarkConfig, plan: SweepPlan, attempt: Attempt, request: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Start or adopt the attempt's job; says its point's place among the points,
+    """Start or adopt the attempt's job; says its point's position among the points,
     whatever the attempt.
     """
     point = attempt.point
     again = f", attempt {attempt.number}" if attempt.number > 1 else ""
-    place = f"{plan.points.index(point) + 1}/{len(plan.points)}"
+    position = f"{plan.points.index(point) + 1}/{len(plan.points)}"
     if config.sweep.design != "full":
-        place = f"of at most {config.sweep.most_jobs}"
+        position = f"of at most {config.sweep.most_jobs}"
     logger.info(
         "job %s: %d x %s, repeat %d%s",
-        place,
+        position,
         point.nodes,
         point.instance_type or config.training.instance_type,
         point.repeat,

@@ -41,7 +41,7 @@ class TimeLeft:
     high_seconds: float
 
 
-class Place(NamedTuple):
+class TypedCount(NamedTuple):
     """A node count of an instance type, which is "" in a sweep of one."""
 
     nodes: int
@@ -60,7 +60,7 @@ class Took(NamedTuple):
 class JobToCome:
     """A job that runs or waits. `elapsed_seconds`: since it was accepted, None where it waits;
     `left_seconds`: what its steps say is left of it, None where they don't. `is_check`: the whole
-    job of a probe sweep; `or_at`: further places that it may run at, where that is not decided.
+    job of a probe sweep; `or_at`: further counts that it may run at, where that is not decided.
     `may_be_dropped`: it comes only where what is measured until then leaves the answer open.
     """
 
@@ -68,14 +68,14 @@ class JobToCome:
     elapsed_seconds: float | None = None
     left_seconds: float | None = None
     is_check: bool = False
-    or_at: tuple[Place, ...] = ()
+    or_at: tuple[TypedCount, ...] = ()
     instance_type: str = ""
     may_be_dropped: bool = False
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def counts(self) -> tuple[TypedCount, ...]:
         """Where it runs, or may."""
-        return (Place(self.nodes, self.instance_type), *self.or_at)
+        return (TypedCount(self.nodes, self.instance_type), *self.or_at)
 
 
 def left_by_steps(trained_seconds: float, step: int, steps: int) -> float | None:
@@ -105,7 +105,7 @@ def time_left(
             if not job.is_check
         ),
     ]
-    by_kind = {False: _by_place(known), True: _by_place(foretold)}
+    by_kind = {False: _by_type(known), True: _by_type(foretold)}
     told = [job for job in to_come if _tells_its_end(job) or _is_known(job, by_kind[job.is_check])]
     if to_come and not told:
         return None
@@ -114,7 +114,7 @@ def time_left(
         by_type = by_kind[job.is_check]
         return [
             each
-            for nodes, instance_type in job.places
+            for nodes, instance_type in job.counts
             for each in _bounds(by_type[instance_type], nodes)
         ]
 
@@ -135,7 +135,7 @@ def time_left(
     )
 
 
-_ByPlace = dict[str, dict[int, list[float]]]
+_SecondsByType = dict[str, dict[int, list[float]]]
 """Seconds by instance type and node count."""
 
 
@@ -143,12 +143,12 @@ def _tells_its_end(job: JobToCome) -> bool:
     return job.elapsed_seconds is not None and job.left_seconds is not None
 
 
-def _is_known(job: JobToCome, by_place: _ByPlace) -> bool:
-    return all(place.instance_type in by_place for place in job.places)
+def _is_known(job: JobToCome, by_type: _SecondsByType) -> bool:
+    return all(count.instance_type in by_type for count in job.counts)
 
 
-def _by_place(known: Sequence[Took]) -> _ByPlace:
-    found: _ByPlace = {}
+def _by_type(known: Sequence[Took]) -> _SecondsByType:
+    found: _SecondsByType = {}
     for nodes, seconds, instance_type in known:
         found.setdefault(instance_type, {}).setdefault(nodes, []).append(seconds)
     return found
@@ -169,8 +169,8 @@ def _makespan(
     at_once: int,
     factor: float,
 ) -> float:
-    """Seconds until the last job has ended, each started as soon as a place is free, a check once
-    nothing else runs. `factor`: on what the steps of a job say is left of it.
+    """Seconds until the last job has ended, each started as soon as fewer than `at_once` run, a
+    check once nothing else does. `factor`: on what the steps of a job say is left of it.
     """
     ends = [_left(job, takes, factor) for job in to_come if job.elapsed_seconds is not None]
     ends += [0.0] * max(0, at_once - len(ends))

@@ -64,10 +64,10 @@ def pages_of_versions(s3: Any, bucket: str, prefix: str) -> Listing:
         items = [item for item in answer.get("Versions", ()) if item["IsLatest"]]
         if not answer["IsTruncated"]:
             return Page(items, None)
-        place = {"KeyMarker": answer["NextKeyMarker"]}
+        marker = {"KeyMarker": answer["NextKeyMarker"]}
         if version := answer.get("NextVersionIdMarker"):
-            place["VersionIdMarker"] = version
-        return Page(items, place)
+            marker["VersionIdMarker"] = version
+        return Page(items, marker)
 
     return Listing(prefix, ask, "KeyMarker")
 
@@ -129,9 +129,9 @@ def cuts(first: str, last: str, end: str | None, fixed: int) -> list[str]:
     begin = fixed if end is None else _common_letters(last, end)
     varies = max(begin, _common_letters(first, last))
     found: list[str] = []
-    for place in range(begin, min(varies + 1, len(last))):
-        above, letter = last[:place], last[place]
-        ceiling = end[place] if end is not None and place == begin else _LAST_CUT
+    for index in range(begin, min(varies + 1, len(last))):
+        above, letter = last[:index], last[index]
+        ceiling = end[index] if end is not None and index == begin else _LAST_CUT
         stop = min(_class_end(letter), ceiling)
         if ord(stop) - ord(letter) > 1:
             found.append(above + chr((ord(letter) + ord(stop)) // 2))
@@ -142,7 +142,7 @@ def cuts(first: str, last: str, end: str | None, fixed: int) -> list[str]:
 
 def _common_letters(one: str, other: str) -> int:
     """How many letters both begin with."""
-    differ = (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    differ = (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     return next(differ, min(len(one), len(other)))
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from scaling.planning.time_left import (
     JobToCome,
-    Place,
     TimeLeft,
     Took,
+    TypedCount,
     left_by_steps,
     time_left,
 )
@@ -83,7 +83,7 @@ def test_the_check_of_a_probe_sweep_takes_what_probes_foretell_of_a_whole_job() 
 
 
 def test_a_check_whose_count_is_not_decided_lies_between_the_counts() -> None:
-    check = JobToCome(1, is_check=True, or_at=(Place(4),))
+    check = JobToCome(1, is_check=True, or_at=(TypedCount(4),))
     left = time_left([Took(1, 30.0)], [check], 1, [Took(1, 400.0), Took(4, 100.0)])
     assert left == TimeLeft(pytest.approx(200.0), pytest.approx(90.0), pytest.approx(440.0))
 
@@ -137,7 +137,7 @@ def test_a_job_that_may_be_dropped_is_none_of_the_least() -> None:
 
 
 def test_the_check_of_several_types_lies_between_all_that_may_be_the_answer() -> None:
-    check = JobToCome(1, is_check=True, or_at=(Place(1, B),), instance_type=A)
+    check = JobToCome(1, is_check=True, or_at=(TypedCount(1, B),), instance_type=A)
     foretold = [Took(1, 400.0, A), Took(1, 100.0, B)]
     left = time_left([], [check], 1, foretold)
     assert left == TimeLeft(pytest.approx(200.0), pytest.approx(90.0), pytest.approx(440.0))
