@@ -385,7 +385,7 @@ class _Sweep:
             followed,
             self._earlier_mark,
             self.config.training.metric_definitions if queue.awaits_first_step else None,
-            on_look=self._board.show_running,
+            self._board.show_running,
         )
         self._followed_until = utc_now()
         if not ended:

@@ -19,7 +19,7 @@ _REPORTED = frozenset(
 
 
 def build(checks: Sequence[Check]) -> list[Any]:
-    """The expectations, numbered in `meta` by their place in `checks`. Raises JudgeError."""
+    """The expectations, numbered in `meta` by their position in `checks`. Raises JudgeError."""
     import great_expectations as gx  # noqa: F401  (registers the built-in expectations)
     from great_expectations.exceptions import ExpectationNotFoundError
     from great_expectations.expectations.metadata_types import FailureSeverity
@@ -27,11 +27,13 @@ def build(checks: Sequence[Check]) -> list[Any]:
     from pydantic.v1 import ValidationError
 
     built = []
-    for place, check in enumerate(checks):
+    for position, check in enumerate(checks):
         try:
             built.append(
                 get_expectation_impl(check.type)(
-                    **check.kwargs, severity=FailureSeverity(check.severity), meta={"place": place}
+                    **check.kwargs,
+                    severity=FailureSeverity(check.severity),
+                    meta={"position": position},
                 )
             )
         except (ExpectationNotFoundError, ValidationError, TypeError) as error:
@@ -41,25 +43,26 @@ def build(checks: Sequence[Check]) -> list[Any]:
 
 
 def broken_by_file(frame: Any, file: str, checks: Sequence[Check]) -> dict[int, set[int]]:
-    """Of each value of the column `file`, the places of the `checks` about single values that some
-    row breaks: Great Expectations' own conditions, in one aggregation.
+    """Of each value of the column `file`, the positions of the `checks` about single values that
+    some row breaks: Great Expectations' own conditions, in one aggregation.
     """
     from pyspark.sql import functions as F
 
     conditions = _conditions(frame, checks)
     everywhere = set(range(len(checks))) - set(conditions)
     broken = [
-        F.max(F.when(breaks, 1).otherwise(0)).alias(f"b{place}")
-        for place, breaks in conditions.items()
+        F.max(F.when(breaks, 1).otherwise(0)).alias(f"b{position}")
+        for position, breaks in conditions.items()
     ]
     rows = frame.groupBy(file).agg(F.count(F.lit(1)).alias("rows"), *broken).collect()
     return {
-        row[file]: everywhere | {place for place in conditions if row[f"b{place}"]} for row in rows
+        row[file]: everywhere | {position for position in conditions if row[f"b{position}"]}
+        for row in rows
     }
 
 
 def _conditions(frame: Any, checks: Sequence[Check]) -> dict[int, Any]:
-    """What is so in a row that breaks a check, by the check's place; not there where Great
+    """What is so in a row that breaks a check, by the check's position; not there where Great
     Expectations refuses it.
 
     What else it computes for a condition, such as the number of rows, it computes of no rows: else
@@ -73,20 +76,22 @@ def _conditions(frame: Any, checks: Sequence[Check]) -> dict[int, Any]:
     engine = SparkDFExecutionEngine(persist=False)
     engine.load_batch_data("rows", frame.sparkSession.createDataFrame([], frame.schema))
     metrics = {}
-    for place, expectation in enumerate(build(checks)):
+    for position, expectation in enumerate(build(checks)):
         name = f"{expectation.map_metric}.condition"
         kwargs = get_metric_kwargs(name, expectation.configuration)
-        metrics[place] = MetricConfiguration(
+        metrics[position] = MetricConfiguration(
             name,
             metric_domain_kwargs=kwargs["metric_domain_kwargs"],
             metric_value_kwargs=kwargs["metric_value_kwargs"],
         )
     found, _ = MetricsCalculator(engine).compute_metrics(list(metrics.values()))
-    return {place: found[metric.id][0] for place, metric in metrics.items() if metric.id in found}
+    return {
+        position: found[metric.id][0] for position, metric in metrics.items() if metric.id in found
+    }
 
 
 def _run_on_pandas(frame: Any, checks: Sequence[Check]) -> list[tuple[int, Any]]:
-    """Each result after its check's place in `checks`."""
+    """Each result after its check's position in `checks`."""
     import great_expectations as gx
     from great_expectations.data_context.types.base import (
         DataContextConfig,
@@ -113,7 +118,7 @@ def _run_on_pandas(frame: Any, checks: Sequence[Check]) -> list[tuple[int, Any]]
         )
     configured = [(result.expectation_config, result) for result in outcome.results]
     return [
-        (config.meta["place"], result)
+        (config.meta["position"], result)
         for config, result in configured
         if config is not None and config.meta
     ]
@@ -124,8 +129,8 @@ def judge_on_pandas(frame: Any, checks: Sequence[Check]) -> dict[int, dict[str, 
     holds.
     """
     return {
-        checks[place].index: None if result.success else _reported(result)
-        for place, result in _run_on_pandas(frame, checks)
+        checks[position].index: None if result.success else _reported(result)
+        for position, result in _run_on_pandas(frame, checks)
     }
 
 

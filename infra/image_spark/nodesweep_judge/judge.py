@@ -206,10 +206,10 @@ class _Judge:
                 files.append(_file(None, None, found.unreadable, {}, []))
                 continue
             schema = (found.columns, surveyed[item].arrow)
-            place = schemas.setdefault(schema, len(schemas))
+            position = schemas.setdefault(schema, len(schemas))
             failed = {str(index): one for index, one in found.results.items() if one is not None}
             unjudged = [it.index for it in self._request.checks if it.index not in found.results]
-            files.append(_file(found.rows, place, None, failed, unjudged))
+            files.append(_file(found.rows, position, None, failed, unjudged))
         return {
             "format": FORMAT,
             "request": self._request.digest,

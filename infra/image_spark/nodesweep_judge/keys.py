@@ -112,7 +112,7 @@ def find_repeats(
     parts = max(2 * tasks_at_once, rows // KEYS_PER_PARTITION)
     spark.conf.set("spark.sql.shuffle.partitions", str(parts))
     frame = _frame(spark, source, request, files, tasks_at_once)
-    names = [f"k{place}" for place in range(len(columns))]
+    names = [f"k{position}" for position in range(len(columns))]
     first = F.min(F.struct("file", "row")).alias("first")
     groups = frame.groupBy(*names).agg(F.count("*").alias("count"), first)
     repeated = groups.where("count > 1").persist()
@@ -127,11 +127,11 @@ def find_repeats(
         indices = {row[0] for row in matched.select("file").distinct().collect()}
     finally:
         repeated.unpersist()
-    places = [(row["file"], row["row"]) for row in firsts]
+    positions = [(row["file"], row["row"]) for row in firsts]
     return {
         "surplus": int(surplus),
         "rows": rows,
-        "examples": _shown(source, request, files, places),
+        "examples": _shown(source, request, files, positions),
         "files": sorted(request.objects[index].name for index in indices)[:MAX_EXAMPLES],
     }
 
@@ -173,8 +173,8 @@ def _frame(
         slices = [one for item, found in files.items() for one in slices_of(item, found)]
     else:
         slices = [Slice(item, (), 0) for item in files]
-    names = [*(f"k{place}" for place in range(len(columns))), "file", "row"]
-    sql = ", ".join(f"k{place} {kind.sql}" for place, kind in enumerate(kinds))
+    names = [*(f"k{position}" for position in range(len(columns))), "file", "row"]
+    sql = ", ".join(f"k{position} {kind.sql}" for position, kind in enumerate(kinds))
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for one in from_rows(batches):
@@ -226,7 +226,7 @@ def _shown(
     source: Source,
     request: Request,
     files: Mapping[S3Object, Surveyed],
-    places: Sequence[tuple[int, int]],
+    positions: Sequence[tuple[int, int]],
 ) -> list[str]:
     """The keys in these rows, as text of what they are in one frame of all files' keys: a column of
     whole numbers holds fractions where another file's does, or has a null.
@@ -235,13 +235,13 @@ def _shown(
     alike: dict[Any, S3Object] = {}
     for item, found in files.items():
         alike.setdefault((found.arrow, found.key_nulls) if found.arrow else item, item)
-    wanted = {request.objects[index] for index, _ in places}
+    wanted = {request.objects[index] for index, _ in positions}
     frames = {
         item: read_columns(source, item, request.is_parquet, columns)[columns]
         for item in {*alike.values(), *wanted}
         if files[item].rows
     }
     parts = [frame.iloc[:1] for frame in frames.values()]
-    parts += [frames[request.objects[index]].iloc[[row]] for index, row in places]
-    rows = pd.concat(parts, ignore_index=True).iloc[-len(places) :].to_numpy()
+    parts += [frames[request.objects[index]].iloc[[row]] for index, row in positions]
+    rows = pd.concat(parts, ignore_index=True).iloc[-len(positions) :].to_numpy()
     return [", ".join(str(value) for value in key)[:MAX_EXAMPLE_CHARACTERS] for key in rows]

@@ -107,9 +107,11 @@ def prove(
     everything = {proof.check.index for proof in proofs}
     proven = {}
     for item in files:
-        places = broken[item.index]
-        breaks = {proof.check.index for place, proof in enumerate(proofs) if place in places}
-        proven[item] = set() if len(proofs) in places else everything - breaks
+        positions = broken[item.index]
+        breaks = {
+            proof.check.index for position, proof in enumerate(proofs) if position in positions
+        }
+        proven[item] = set() if len(proofs) in positions else everything - breaks
     return proven
 
 

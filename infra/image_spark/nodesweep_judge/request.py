@@ -23,7 +23,7 @@ class JudgeError(Exception):
 
 @dataclass(frozen=True)
 class S3Object:
-    """One object of the dataset; `index` is its place in the request."""
+    """One object of the dataset; `index` is its position in the request."""
 
     index: int
     key: str
@@ -34,7 +34,7 @@ class S3Object:
 
 @dataclass(frozen=True)
 class Check:
-    """One expectation; `index` is its place in the request.
+    """One expectation; `index` is its position in the request.
 
     `columns` are those that are read for it: none where the number of rows is enough, None where it
     may look at any. `of_the_schema`: a table without rows answers it.

@@ -75,9 +75,9 @@ def proof_of(check: Check, expectation: Any, schema: pa.Schema) -> Proof | None:
     column = str(check.kwargs.get("column"))
     if not isinstance(mostly, int | float) or len(schema.get_all_field_indices(column)) != 1:
         return None
-    place = schema.get_field_index(column)
-    kind = schema.field(place).type
-    transport = _transport(check, expectation, place, kind)
+    position = schema.get_field_index(column)
+    kind = schema.field(position).type
+    transport = _transport(check, expectation, position, kind)
     if transport is None:
         return None
     kwargs = {name: value for name, value in check.kwargs.items() if name != "mostly"}
@@ -85,9 +85,11 @@ def proof_of(check: Check, expectation: Any, schema: pa.Schema) -> Proof | None:
     return Proof(check, column, transport, asked)
 
 
-def _transport(check: Check, expectation: Any, place: int, kind: pa.DataType) -> Transport | None:
+def _transport(
+    check: Check, expectation: Any, position: int, kind: pa.DataType
+) -> Transport | None:
     if check.type == "expect_column_values_to_not_be_null":
-        return _presence(place, kind)
+        return _presence(position, kind)
     if check.type == "expect_column_value_lengths_to_be_between":
         fits = _is_text(kind) and _bounds_are(expectation, (int, float))
     elif check.type == "expect_column_values_to_be_between":
@@ -98,7 +100,7 @@ def _transport(check: Check, expectation: Any, place: int, kind: pa.DataType) ->
         )
     else:
         fits = _is_exact_set(expectation.value_set, kind)
-    return _values(place, kind) if fits else None
+    return _values(position, kind) if fits else None
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -141,10 +143,10 @@ def _is_exact_set(members: Any, kind: pa.DataType) -> bool:
     )
 
 
-def _presence(place: int, kind: pa.DataType) -> Transport | None:
+def _presence(position: int, kind: pa.DataType) -> Transport | None:
     """Whether there is a value, of any simple type: true or null."""
     if _is_float(kind):
-        return _values(place, kind)
+        return _values(position, kind)
     is_simple = (
         types.is_integer(kind)
         or types.is_boolean(kind)
@@ -153,25 +155,25 @@ def _presence(place: int, kind: pa.DataType) -> Transport | None:
         or types.is_date32(kind)
         or types.is_decimal128(kind)
     )
-    return Transport(f"p{place}", "boolean", pa.bool_(), _where_present) if is_simple else None
+    return Transport(f"p{position}", "boolean", pa.bool_(), _where_present) if is_simple else None
 
 
 def _where_present(values: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_valid(values), pa.scalar(True), pa.scalar(None, pa.bool_()))
 
 
-def _values(place: int, kind: pa.DataType) -> Transport | None:
+def _values(position: int, kind: pa.DataType) -> Transport | None:
     """The values themselves, in a type that Spark has."""
     if _is_text(kind):
-        return Transport(f"c{place}", "string", pa.string(), _cast(pa.string()))
+        return Transport(f"c{position}", "string", pa.string(), _cast(pa.string()))
     if _is_float(kind):
         name = "float" if types.is_float32(kind) else "double"
-        return Transport(f"c{place}", name, kind, _nan_as_null)
+        return Transport(f"c{position}", name, kind, _nan_as_null)
     if types.is_timestamp(kind):
         micros = pa.timestamp("us")
-        return Transport(f"c{place}", "timestamp_ntz", micros, _cast(micros))
+        return Transport(f"c{position}", "timestamp_ntz", micros, _cast(micros))
     if types.is_integer(kind) and not types.is_uint64(kind):
-        return Transport(f"c{place}", "bigint", pa.int64(), _cast(pa.int64()))
+        return Transport(f"c{position}", "bigint", pa.int64(), _cast(pa.int64()))
     return None
 
 

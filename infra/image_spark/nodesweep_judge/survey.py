@@ -65,8 +65,8 @@ def _describe(file: pq.ParquetFile, asked: Collection[str], key: Collection[str]
     valued, nullable = set(), set()
     for number in range(file.num_row_groups):
         group = metadata.row_group(number)
-        for place in range(group.num_columns):
-            chunk = group.column(place)
+        for position in range(group.num_columns):
+            chunk = group.column(position)
             facts = chunk.statistics
             name = chunk.path_in_schema
             if name in asked and facts is not None and facts.has_min_max:

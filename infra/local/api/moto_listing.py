@@ -43,15 +43,15 @@ class SortedKeyStore(_VersionedKeyStore):
     def pop(self, key: str) -> None:
         super().pop(key)
         with _lock:
-            place = bisect_left(self._sorted, key)
-            if self._sorted[place : place + 1] == [key]:
-                del self._sorted[place]
+            index = bisect_left(self._sorted, key)
+            if self._sorted[index : index + 1] == [key]:
+                del self._sorted[index]
 
     def _note(self, key: str) -> None:
         with _lock:
             if key not in self:
-                place = bisect_left(self._sorted, key)
-                if self._sorted[place : place + 1] != [key]:
+                index = bisect_left(self._sorted, key)
+                if self._sorted[index : index + 1] != [key]:
                     insort(self._sorted, key)
 
     def names(self, after: str, is_included: bool = False) -> Iterator[str]:
@@ -59,8 +59,8 @@ class SortedKeyStore(_VersionedKeyStore):
         seek = bisect_left if is_included else bisect_right
         while True:
             with _lock:
-                place = seek(self._sorted, after)
-                some = self._sorted[place : place + _NAMES_AT_ONCE]
+                index = seek(self._sorted, after)
+                some = self._sorted[index : index + _NAMES_AT_ONCE]
             yield from some
             if len(some) < _NAMES_AT_ONCE:
                 return
@@ -133,8 +133,8 @@ def _versions(
         if not name.startswith(prefix):
             return
         versions = list(reversed(store.getlist(name, [])))
-        for place, version in enumerate(versions):
-            version.is_latest = place == 0
+        for index, version in enumerate(versions):
+            version.is_latest = index == 0
         ids = [version.version_id for version in versions]
         if name == key_marker and version_id_marker in ids:
             versions = versions[ids.index(version_id_marker) + 1 :]

@@ -39,8 +39,8 @@ class Fetched:
             unit = _UNITS.get(found["unit"])
             if unit is not None and not name.endswith(".metadata"):
                 self.bytes_by_file[name] = round(float(found["number"]) * unit)
-                place = found["what"].removesuffix(_name_in(found["what"]))
-                self._sources[name] = place or "pip's index"
+                source = found["what"].removesuffix(_name_in(found["what"]))
+                self._sources[name] = source or "pip's index"
         elif found := _CACHED.match(line):
             self._sources[_file_name(found["what"])] = "pip's cache"
         elif found := _LOCAL.match(line):

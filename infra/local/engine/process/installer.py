@@ -22,7 +22,7 @@ from infra.local.engine.process import torch_wheel
 from infra.local.engine.process.build_run import KILL_SECONDS, BuildRun
 from infra.local.engine.process.fetched import Fetched
 from infra.local.engine.process.image_content import Content, PlacedInstall, venv_of
-from infra.local.engine.process.torch_wheel import Place, asks_for_torch, install_torch
+from infra.local.engine.process.torch_wheel import Target, asks_for_torch, install_torch
 from infra.local.engine.run.node_files import state_id
 from infra.local.environment import server_environment
 from infra.local.interfaces import ImageBuildError
@@ -50,17 +50,17 @@ def make_venv(venv: Path, content: Content, folder: Path, run: BuildRun, lock_fd
         run.command("MAKE virtual environment", command, environment, folder, lock_fd)
     fetched = Fetched(run.on_line)
     hearing = replace(run, on_line=fetched.hear)
-    place = Place(venv, environment, folder, hearing, lock_fd, uv=_uv())
+    target = Target(venv, environment, folder, hearing, lock_fd, uv=_uv())
     for install in content.installs:
-        _install(install, place)
+        _install(install, target)
     run.on_line(fetched.words("the image"))
 
 
 def _copy_venv(base: Path, venv: Path) -> None:
-    """The base's environment in another place, its packages as hard links, which take no space.
+    """The base's environment in another folder, its packages as hard links, which take no space.
 
     Installers replace a file, they do not write into it, so the base stays as it is. What names the
-    base's place, such as the first lines of its scripts, is written anew.
+    base's folder, such as the first lines of its scripts, is written anew.
     """
 
     def not_complete(folder: str, names: Sequence[str]) -> set[str]:
@@ -76,7 +76,7 @@ def _copy_venv(base: Path, venv: Path) -> None:
             file.chmod(mode)
 
 
-def _install(install: PlacedInstall, place: Place) -> None:
+def _install(install: PlacedInstall, target: Target) -> None:
     """One `pip install`, compiled to bytecode.
     Hashes are checked where the requirements have them.
     """
@@ -87,27 +87,27 @@ def _install(install: PlacedInstall, place: Place) -> None:
         wanted.append("--no-deps")
     if install.pins is not None:
         # what fits the torch that is there lies where pip's configuration says
-        pins = _write_pins(place.venv, install.pins)
+        pins = _write_pins(target.venv, install.pins)
         beside = ["--extra-index-url", torch_wheel.CPU_INDEX] if asks_for_torch(install) else []
-        place.command(
-            "INSTALL requirements", [*place.pip("install"), *beside, f"-c{pins}", *wanted]
+        target.command(
+            "INSTALL requirements", [*target.pip("install"), *beside, f"-c{pins}", *wanted]
         )
         return
-    install_torch(install, place)
-    by_pip = [*place.pip("install"), *wanted]
-    if not place.uv:
-        place.command("INSTALL requirements", by_pip)
+    install_torch(install, target)
+    by_pip = [*target.pip("install"), *wanted]
+    if not target.uv:
+        target.command("INSTALL requirements", by_pip)
         return
-    python = str(place.venv / "bin" / "python")
-    uv = [*place.uv, "pip", "install", "--python", python, "--compile-bytecode", "--no-progress"]
+    python = str(target.venv / "bin" / "python")
+    uv = [*target.uv, "pip", "install", "--python", python, "--compile-bytecode", "--no-progress"]
     try:
-        place.command("INSTALL requirements with uv", [*uv, *wanted])
+        target.command("INSTALL requirements with uv", [*uv, *wanted])
     except ImageBuildError:
-        place.run.check("INSTALL requirements with uv")
-        place.run.on_line(
+        target.run.check("INSTALL requirements with uv")
+        target.run.on_line(
             "uv could not install the requirements (it reads no pip configuration); pip tries"
         )
-        place.command("INSTALL requirements", by_pip)
+        target.command("INSTALL requirements", by_pip)
 
 
 def _write_pins(venv: Path, pattern: str) -> Path:

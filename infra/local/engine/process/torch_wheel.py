@@ -39,7 +39,7 @@ _OF_CUDA = re.compile(r"nvidia-|cuda-|triton$")
 
 
 @dataclass(frozen=True)
-class Place:
+class Target:
     """Where a build's commands run, and with what; `uv` is the command that starts it, if any."""
 
     venv: Path
@@ -63,18 +63,18 @@ def asks_for_torch(install: PlacedInstall) -> bool:
     return bool(_lines_of_torch(install))
 
 
-def install_torch(install: PlacedInstall, place: Place) -> None:
+def install_torch(install: PlacedInstall, target: Target) -> None:
     """Fetch and install what an install asks for of PyTorch, without its dependencies.
 
     Hashes are checked on the wheel that pip chose without them: it prefers one whose link shows a
     listed hash, as PyPI's with CUDA does, to a newer one (+cpu) that it would have to read first,
     in a folder (PIP_FIND_LINKS).
     """
-    lines = [line for line in _lines_of_torch(install) if not _is_there(line, place.venv)]
+    lines = [line for line in _lines_of_torch(install) if not _is_there(line, target.venv)]
     if not lines:
         return
-    folder = place.venv / "torch-download"
-    fetched = _fetch(place, [_HASH.sub("", line).strip() for line in lines], folder)
+    folder = target.venv / "torch-download"
+    fetched = _fetch(target, [_HASH.sub("", line).strip() for line in lines], folder)
     listed = {digest for line in lines for digest in _HASH.findall(line)}
     wheels = sorted(folder.iterdir())
     for wheel in wheels if listed else ():
@@ -85,9 +85,9 @@ def install_torch(install: PlacedInstall, place: Place) -> None:
                 " add it to the requirement"
             )
     for wheel in wheels:
-        place.run.on_line(fetched.words_of(wheel))
-    install_them = [*place.pip("install"), "--no-deps", *map(str, wheels)]
-    place.command("INSTALL torch", install_them)
+        target.run.on_line(fetched.words_of(wheel))
+    install_them = [*target.pip("install"), "--no-deps", *map(str, wheels)]
+    target.command("INSTALL torch", install_them)
     shutil.rmtree(folder)
 
 
@@ -105,27 +105,27 @@ def _is_there(line: str, venv: Path) -> bool:
     )
 
 
-def _fetch(place: Place, lines: Sequence[str], folder: Path) -> Fetched:
+def _fetch(target: Target, lines: Sequence[str], folder: Path) -> Fetched:
     """Download the wheels: those without CUDA wherever there are any, else the usual ones."""
-    download = [*place.pip("download"), "--no-deps", "--dest", str(folder)]
+    download = [*target.pip("download"), "--no-deps", "--dest", str(folder)]
     beside = ["--extra-index-url", CPU_INDEX]
     without_cuda = [_without_cuda(line) for line in lines]
     if without_cuda == lines:  # no exact version, or the build is the user's own choice (+cu126)
-        return _download(place, "DOWNLOAD torch", [*download, *beside, *lines])[0]
+        return _download(target, "DOWNLOAD torch", [*download, *beside, *lines])[0]
     phase = "DOWNLOAD torch without CUDA"
     fetched, failed = _download(
-        place, phase, [*download, *beside, *IMPATIENT, *without_cuda], may_fail=True
+        target, phase, [*download, *beside, *IMPATIENT, *without_cuda], may_fail=True
     )
     if failed is None:
         return fetched
     if fetched.bytes_by_file:  # it was found, and broke off: with all of pip's own patience
         shutil.rmtree(folder, ignore_errors=True)
-        return _download(place, phase, [*download, *beside, *without_cuda])[0]
+        return _download(target, phase, [*download, *beside, *without_cuda])[0]
     path = urlsplit(CPU_INDEX).path
     is_silent = any(path in line for line in fetched.retries)
     answered = "does not answer" if is_silent else "has none that fits"
-    place.run.on_line(_about_usual(place, lines, answered))
-    return _download(place, "DOWNLOAD torch", [*download, *lines])[0]
+    target.run.on_line(_about_usual(target, lines, answered))
+    return _download(target, "DOWNLOAD torch", [*download, *lines])[0]
 
 
 def _without_cuda(line: str) -> str:
@@ -137,27 +137,27 @@ def _without_cuda(line: str) -> str:
 
 
 def _download(
-    place: Place, phase: str, argv: Sequence[str], may_fail: bool = False
+    target: Target, phase: str, argv: Sequence[str], may_fail: bool = False
 ) -> tuple[Fetched, ImageBuildError | None]:
     """What the command fetched, and why it failed where it may."""
-    fetched = Fetched(place.run.on_line)
+    fetched = Fetched(target.run.on_line)
     try:
-        place.command(phase, argv, replace(place.run, on_line=fetched.hear))
+        target.command(phase, argv, replace(target.run, on_line=fetched.hear))
     except ImageBuildError as error:
-        place.run.check(phase)  # stopped, or its time is up: no other try
+        target.run.check(phase)  # stopped, or its time is up: no other try
         if not may_fail:
             raise
         return fetched, error
     return fetched, None
 
 
-def _about_usual(place: Place, lines: Sequence[str], answered: str) -> str:
+def _about_usual(target: Target, lines: Sequence[str], answered: str) -> str:
     """What is said before the usual wheel is fetched: why, how much it is, and how to avoid it."""
     why = (
         f"no CPU wheel of {', '.join(lines)} was found: {CPU_INDEX} {answered}, and pip's"
-        " configuration names no other place that has one"
+        " configuration names no other source that has one"
     )
-    sizes = _sizes_of_usual(place, lines)
+    sizes = _sizes_of_usual(target, lines)
     if sizes is None:
         much = "The usual wheel may carry CUDA: several GB with NVIDIA's packages"
     elif any(map(_OF_CUDA.match, sizes)):
@@ -173,24 +173,24 @@ def _about_usual(place: Place, lines: Sequence[str], answered: str) -> str:
     )
 
 
-def _sizes_of_usual(place: Place, lines: Sequence[str]) -> dict[str, int] | None:
+def _sizes_of_usual(target: Target, lines: Sequence[str]) -> dict[str, int] | None:
     """Bytes of the usual wheel and of what it asks for of CUDA, by package, as uv learns them from
     the index without fetching any; None where it can't.
     """
-    if not place.uv:
+    if not target.uv:
         return None
-    asked, answer = place.venv / "torch.in", place.venv / "pylock.torch.toml"
+    asked, answer = target.venv / "torch.in", target.venv / "pylock.torch.toml"
     asked.write_text("".join(f"{line}\n" for line in lines))
-    python = ["--python", str(place.venv / "bin" / "python"), "--format", "pylock.toml"]
-    deadline = min(place.run.deadline, time.monotonic() + _SIZING_SECONDS)
-    run = replace(place.run, deadline=deadline, on_line=lambda line: None)
+    python = ["--python", str(target.venv / "bin" / "python"), "--format", "pylock.toml"]
+    deadline = min(target.run.deadline, time.monotonic() + _SIZING_SECONDS)
+    run = replace(target.run, deadline=deadline, on_line=lambda line: None)
     quietly = ["pip", "compile", "--quiet", *python, str(asked), "--output-file", str(answer)]
     try:
-        place.command("MEASURE torch", [*place.uv, *quietly], run)
+        target.command("MEASURE torch", [*target.uv, *quietly], run)
         packages = tomllib.loads(answer.read_text())["packages"]
         sizes = {package["name"]: _size_here(package["wheels"]) for package in packages}
     except (ImageBuildError, OSError, KeyError, ValueError):
-        place.run.check("MEASURE torch")
+        target.run.check("MEASURE torch")
         return None
     finally:
         asked.unlink()
