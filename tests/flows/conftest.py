@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -118,7 +118,7 @@ def pipeline_config(
     tmp_path: Path,
     make_config: Callable[..., BenchmarkConfig],
     monkeypatch: pytest.MonkeyPatch,
-) -> Callable[..., BenchmarkConfig]:
+) -> Iterator[Callable[..., BenchmarkConfig]]:
     """pipeline_config("scaling", sweep={…}): a config on the served platform; `program` picks what
     its jobs do.
     """
@@ -158,7 +158,13 @@ def pipeline_config(
         }
         return make_config(**merged).with_absolute_paths(tmp_path)
 
-    return make
+    yield make
+    # the platform runs one job at a time: one that a failed test left would hold up all others
+    for job in served.sagemaker.list_training_jobs(StatusEquals="InProgress")[
+        "TrainingJobSummaries"
+    ]:
+        with suppress(served.sagemaker.exceptions.ClientError):  # it may have ended
+            served.sagemaker.stop_training_job(TrainingJobName=job["TrainingJobName"])
 
 
 @pytest.fixture
