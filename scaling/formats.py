@@ -86,6 +86,12 @@ def nodes_text(nodes: int) -> str:
     return counted(nodes, "node")
 
 
+def point_text(nodes: int, repeat: int, instance_type: str | None = None) -> str:
+    """A point in words, with its type in a sweep of several: 4 nodes, repeat 1."""
+    of = nodes_text(nodes) if instance_type is None else f"{nodes} x {instance_type}"
+    return f"{of}, repeat {repeat}"
+
+
 def join_words(words: Iterable[object]) -> str:
     """1, 2 and 4; none where there is nothing to join."""
     texts = [str(word) for word in words]

@@ -167,19 +167,20 @@ def replayed(full: Mapping[str, Any], min_efficiency: float) -> dict[str, Any]:
     """The sequential rule on the runs of a full design: its share of their node-seconds, and what
     it says of each count that it looked at.
     """
-    points = [point for point in full["points"] if point["clocks"]["train_seconds"]]
-    times = {(each["nodes"], each["repeat"]): each["clocks"]["train_seconds"] for each in points}
-    spent = {
-        (each["nodes"], each["repeat"]): each["nodes"] * each["clocks"]["billable_seconds"]
-        for each in points
+    points = {
+        (each["nodes"], each["repeat"]): each
+        for each in full["points"]
+        if each["clocks"]["train_seconds"]
     }
+    times = {point: each["clocks"]["train_seconds"] for point, each in points.items()}
     limits = Limits(min_efficiency, RecommendationConfig().min_doubling_ratio)
     counts = sorted({nodes for nodes, _ in times})
     went = follow(times, counts, limits, max(repeat for _, repeat in times))
+    spent = node_seconds({"points": [points[point] for point in went.points]})
     return {
         "min_efficiency": min_efficiency,
         "jobs": len(went.points),
-        "share": round(sum(spent[point] for point in went.points) / sum(spent.values()), 4),
+        "share": round(spent / node_seconds(full), 4),
         "answers": [each.text for each in went.answers],
     }
 

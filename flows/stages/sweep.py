@@ -25,7 +25,7 @@ from flows.stages.outcomes import (
 from scaling import names
 from scaling.design.probe import kind_of_job
 from scaling.design.sequential import CountAnswer
-from scaling.formats import counted, join_words, nodes_text
+from scaling.formats import counted, join_words, point_text
 from scaling.instances.design import FIRST_LOOK
 from scaling.instances.progress import SweepProgress
 from scaling.outcome.outcome import TERMINAL, JobOutcome
@@ -112,7 +112,7 @@ def _facts(
         }
         for point in points
     ]
-    letters = {name: names.type_letter(index) for index, name in enumerate(plan.by_type)}
+    letters = plan.letter_by_type
     for fact, point in zip(facts, points, strict=True):
         if point.instance_type is not None:
             fact["instance_type"] = point.instance_type
@@ -274,7 +274,7 @@ class _Sweep:
         if points:
             logger.info(
                 "of an earlier run, no longer asked for by the design, and kept in the report: %s",
-                join_words(f"{nodes_text(each.nodes)}, repeat {each.repeat}" for each in points),
+                join_words(point_text(each.nodes, each.repeat) for each in points),
                 extra=about(
                     "sweep-kept", stage="sweep", points=_facts(self.config, self.plan, points)
                 ),
@@ -287,9 +287,7 @@ class _Sweep:
             points = [point for point in self.plan.points if point.key(self.config) in new]
             logger.warning(
                 "not run, since a job of the type ran out of memory on as many nodes or more: %s",
-                join_words(
-                    f"{key.nodes} x {key.instance_type}, repeat {key.repeat}" for key in new
-                ),
+                join_words(point_text(key.nodes, key.repeat, key.instance_type) for key in new),
                 extra=about(
                     "points-left-out",
                     stage="sweep",

@@ -77,14 +77,17 @@ class SweepPlan:
     """What the sweep has cost before its first job: the validation of its dataset."""
 
     @property
+    def letter_by_type(self) -> dict[str, str]:
+        """What names an instance type in a job's name; empty in a sweep of one."""
+        return {name: names.type_letter(index) for index, name in enumerate(self.by_type)}
+
+    @property
     def usd_per_hour_by_letter(self) -> dict[str, float | None]:
         """The price of a node by what names its type in a job's name."""
         if not self.by_type:
             return {"": self.usd_per_hour}
-        return {
-            names.type_letter(type_index): each.usd_per_hour
-            for type_index, each in enumerate(self.by_type.values())
-        }
+        letters = self.letter_by_type
+        return {letters[name]: each.usd_per_hour for name, each in self.by_type.items()}
 
 
 def plan_types(

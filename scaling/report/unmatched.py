@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from scaling.formats import join_words, nodes_text
+from scaling.formats import join_words, point_text
 from scaling.outcome.outcome import JobOutcome
 
 
@@ -21,7 +21,7 @@ def find_unmatched(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
                 nearest.setdefault((metric.name, metric.regex), metric.nearest)
     for definition, without in jobs.items():
         name, regex = definition
-        at = join_words(f"{nodes_text(job.nodes)}, repeat {job.repeat}" for job in without)
+        at = join_words(point_text(job.nodes, job.repeat) for job in without)
         line = nearest.get(definition)
         like = "no line there is like it" if line is None else f"the line most like it is “{line}”"
         yield (

@@ -17,13 +17,13 @@ from prefect.runtime import flow_run
 
 from configs.models import SweepConfig
 from scaling import names
-from scaling.formats import format_usd, nodes_text
+from scaling.formats import format_usd, point_text
 from scaling.outcome.outcome import JobOutcome
 from scaling.planning.plan import SweepPlan
 from scaling.planning.time_left import JobToCome, TimeLeft, Took, time_left
 from tasks.jobs.watch import JobStanding
 from tasks.polling import utc_now
-from tasks.sweeps.drawing import Drawer, Drawing
+from tasks.sweeps.drawing import Drawer, Drawing, Table, only_a_warning
 
 logger = logging.getLogger("nodesweep.board")
 # Between two versions of the table, at least, and for each of its rows:
@@ -77,32 +77,31 @@ class SweepBoard:
         """Draw it anew: progress by whole per cents, the table every 20 s or 1 s for each row,
         and the `last` time. `running` are the jobs that have been accepted and not ended.
         """
-        now = self._monotonic()
-        self._outcomes = tuple(outcomes)
-        self._begun = {name: self._begun.get(name, now) for name in running}
-        share = self._share()
-        table = self._due_table(now, last)
-        is_told = self._told is not None and int(share) == int(self._told[0])
-        if not is_told or table is not None or (last and share < 100):
-            self._tell(share, self._words(now, {}, last), now, table)
+        with only_a_warning(self._sweep):
+            now = self._monotonic()
+            self._outcomes = tuple(outcomes)
+            self._begun = {name: self._begun.get(name, now) for name in running}
+            share = self._share()
+            table = self._due_table(now, last)
+            is_told = self._told is not None and int(share) == int(self._told[0])
+            if not is_told or table is not None or (last and share < 100):
+                self._tell(share, self._words(now, {}, last), now, table)
         if last:
             self._drawer.wait(_LAST_SECONDS)
 
     def show_running(self, standings: Mapping[str, JobStanding]) -> None:
         """Say how the running jobs stand, where that has changed, every 20 s."""
-        now = self._monotonic()
-        if now - self._told_at < _RUNNING_SECONDS:
-            return
-        told = (self._share(), self._words(now, standings, last=False))
-        if told != self._told:
-            self._tell(*told, now)
+        with only_a_warning(self._sweep):
+            now = self._monotonic()
+            if now - self._told_at < _RUNNING_SECONDS:
+                return
+            told = (self._share(), self._words(now, standings, last=False))
+            if told != self._told:
+                self._tell(*told, now)
 
-    def _tell(
-        self, share: float, words: str, now: float, table: list[dict[str, Any]] | None = None
-    ) -> None:
+    def _tell(self, share: float, words: str, now: float, table: Table | None = None) -> None:
         self._told, self._told_at = (share, words), now
-        kind = _kind(self._outcomes) if table is not None else ""
-        self._drawer.ask(Drawing(share, words, table, kind))
+        self._drawer.ask(Drawing(share, words, table))
 
     def _done(self) -> set[tuple[str, int, int]]:
         return {
@@ -117,7 +116,7 @@ class SweepBoard:
         """
         return min(100.0, 100.0 * len(self._done()) / self._config.most_jobs)
 
-    def _due_table(self, now: float, last: bool) -> list[dict[str, Any]] | None:
+    def _due_table(self, now: float, last: bool) -> Table | None:
         rows = len(self._outcomes)
         pause = max(_TABLE_SECONDS, _ROW_SECONDS * rows)
         due = self._drawn_at is None or now - self._drawn_at >= pause
@@ -125,7 +124,8 @@ class SweepBoard:
             return None
         self._drawn_at, self._drawn_rows = now, rows
         smallest = min(point.nodes for point in self._plan.points)
-        return _rows(self._outcomes, smallest, self._config)
+        words = f"Runs of {self._sweep} so far ({_kind(self._outcomes)})"
+        return Table(words, _rows(self._outcomes, smallest, self._config))
 
     def _words(self, now: float, standings: Mapping[str, JobStanding], last: bool) -> str:
         """How many points are done, what the ended jobs cost, when the last one ends, and how
@@ -159,21 +159,18 @@ class SweepBoard:
 
     def _running(self, standings: Mapping[str, JobStanding]) -> str:
         """The first of them by name, and how many more."""
-        types = {names.type_letter(at): name for at, name in enumerate(self._plan.by_type)}
+        types = {letter: name for name, letter in self._plan.letter_by_type.items()}
         told = []
         for name, standing in list(standings.items())[:_RUNNING_NAMED]:
             parsed = names.parse_job_name(name)
-            if parsed is None:
-                continue
-            nodes, repeat = parsed[:2]
-            instance_type = types.get(names.letter_of_job(name))
-            of = nodes_text(nodes) if instance_type is None else f"{nodes} x {instance_type}"
-            told.append(f"{of}, repeat {repeat} ({standing.text})")
+            if parsed is not None:
+                point = point_text(*parsed[:2], types.get(names.letter_of_job(name)))
+                told.append(f"{point} ({standing.text})")
         more = len(standings) - _RUNNING_NAMED
         return ", ".join([*told, f"{more} more"] if more > 0 else told)
 
     def _left(self, outcomes: Sequence[JobOutcome], now: float) -> TimeLeft | None:
-        letters = {name: names.type_letter(at) for at, name in enumerate(self._plan.by_type)}
+        letters = self._plan.letter_by_type
         ended = [
             Took(outcome.nodes, outcome.clocks.submit_to_end_seconds, _letter(outcome))
             for outcome in outcomes

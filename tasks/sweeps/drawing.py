@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextvars
 import logging
 import threading
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from prefect.artifacts import (
     create_progress_artifact,
@@ -17,16 +19,31 @@ from prefect.artifacts import (
 logger = logging.getLogger("nodesweep.board")
 
 
+class Table(NamedTuple):
+    """What the table is of, and its rows."""
+
+    words: str
+    rows: list[dict[str, Any]]
+
+
 @dataclass(frozen=True)
 class Drawing:
-    """What is to be seen: per cents done with their words, and rows of the table and their kind of
-    platform where it is due.
-    """
+    """What is to be seen: per cents done with their words, and the table where it is due."""
 
     share: float
     words: str
-    table: list[dict[str, Any]] | None
-    kind: str
+    table: Table | None
+
+
+@contextmanager
+def only_a_warning(sweep: str) -> Iterator[None]:
+    """Inside, whatever fails, Prefect's client too, is a warning: the sweep goes on, and its report
+    shows it all.
+    """
+    try:
+        yield
+    except Exception as error:
+        logger.warning("the progress of %s can't be shown in Prefect: %s", sweep, error)
 
 
 class Drawer:
@@ -47,8 +64,7 @@ class Drawer:
         """Have it drawn as soon as what is being drawn is done."""
         with self._lock:
             if self._waiting is not None and drawing.table is None:
-                kept = self._waiting
-                drawing = Drawing(drawing.share, drawing.words, kept.table, kept.kind)
+                drawing = replace(drawing, table=self._waiting.table)
             self._waiting = drawing
             if self._thread is None:
                 run = contextvars.copy_context().run  # Prefect's client goes by the flow's context
@@ -76,13 +92,8 @@ class Drawer:
                 if drawing is None:
                     self._thread = None
                     return
-            try:
+            with only_a_warning(self._sweep):
                 self._draw(drawing)
-            except Exception as error:
-                # whatever Prefect's client raises; the sweep goes on, its report shows it all
-                logger.warning(
-                    "the progress of %s can't be shown in Prefect: %s", self._sweep, error
-                )
 
     def _draw(self, drawing: Drawing) -> None:
         if self._progress is None:
@@ -95,7 +106,5 @@ class Drawer:
             )
         if drawing.table is not None:
             create_table_artifact(
-                table=drawing.table,
-                key="sweep-points",
-                description=f"Runs of {self._sweep} so far ({drawing.kind})",
+                table=drawing.table.rows, key="sweep-points", description=drawing.table.words
             )

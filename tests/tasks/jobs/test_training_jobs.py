@@ -204,6 +204,13 @@ def test_stop_names_every_job_it_could_not_stop(monkeypatch: pytest.MonkeyPatch)
     assert platform.stopped == ["b"]
 
 
+def serve(monkeypatch: pytest.MonkeyPatch, sagemaker: SageMaker, logs: SimpleNamespace) -> None:
+    """Have the watch ask these, of a sweep that nobody stops."""
+    monkeypatch.setattr("tasks.jobs.training_jobs.read_stop_mark", lambda s3, platform, sweep: None)
+    clients = {"logs": logs, "sagemaker": sagemaker, "s3": SimpleNamespace()}
+    monkeypatch.setattr("tasks.jobs.training_jobs.aws_client", lambda service, _: clients[service])
+
+
 def test_log_of_a_job_is_said_once_over_several_watches(
     benchmark_config: BenchmarkConfig,
     monkeypatch: pytest.MonkeyPatch,
@@ -214,12 +221,7 @@ def test_log_of_a_job_is_said_once_over_several_watches(
     platform.jobs = {"a": ["Completed"]}
     event = {"timestamp": 2e12, "eventId": "1", "logStreamName": "a/algo-1-1", "message": "line"}
     logs = SimpleNamespace(filter_log_events=lambda **query: {"events": [event]})
-    monkeypatch.setattr("tasks.jobs.training_jobs.read_stop_mark", lambda s3, platform, sweep: None)
-    s3 = SimpleNamespace()
-    monkeypatch.setattr(
-        "tasks.jobs.training_jobs.aws_client",
-        lambda service, _: {"logs": logs, "sagemaker": platform, "s3": s3}[service],
-    )
+    serve(monkeypatch, platform, logs)
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     caplog.set_level(logging.INFO, "nodesweep.log")
     # what is remembered goes by it
@@ -248,12 +250,7 @@ def test_each_look_tells_how_the_jobs_stand(
         "message": "step 7/16",
     }
     logs = SimpleNamespace(filter_log_events=lambda **query: {"events": [line]})
-    s3 = SimpleNamespace()
-    monkeypatch.setattr("tasks.jobs.training_jobs.read_stop_mark", lambda s3, platform, sweep: None)
-    monkeypatch.setattr(
-        "tasks.jobs.training_jobs.aws_client",
-        lambda service, _: {"logs": logs, "sagemaker": platform, "s3": s3}[service],
-    )
+    serve(monkeypatch, platform, logs)
     told: list[Any] = []
     config = benchmark_config.platform.model_copy(update={"bucket": "of-that-test"})
     limits = JobLimits(1e9, 1e9)

@@ -205,6 +205,19 @@ def test_a_server_that_does_not_answer_costs_nothing(
     assert "can't be shown in Prefect: no server" in caplog.text
 
 
+def test_a_mistake_in_what_is_shown_costs_no_sweep(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise ValueError("no such letter")
+
+    monkeypatch.setattr(SweepBoard, "_words", fail)
+    board = board_of(1)
+    board.show([outcome(1)], last=True)
+    board.show_running({"job": JobStanding("Training")})
+    assert caplog.text.count("can't be shown in Prefect: no such letter") == 2
+
+
 def test_a_server_that_hangs_holds_nobody_up_and_gets_the_newest_when_it_is_back(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

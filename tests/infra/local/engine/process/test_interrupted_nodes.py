@@ -4,15 +4,10 @@ and on from it.
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
-
-from infra.local.engine.host.port_lock import training_slot
 from infra.local.engine.process.engine import ProcessEngine
-from infra.local.engine.run import exclusive_engine
 from infra.local.server.backends import Backend, with_real_nodes
 from infra.local.server.contract import ServerConfig
 from infra.local.server.serving import running
@@ -39,12 +34,6 @@ while step < 3:
         time.sleep(600)
 (ml / "model" / "model.bin").write_text(str(step))
 """
-
-
-@pytest.fixture(autouse=True)
-def own_training_slot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    slot = functools.partial(training_slot, address=f"\0test-{tmp_path}")
-    monkeypatch.setattr(exclusive_engine, "training_slot", slot)
 
 
 def test_interrupted_two_node_job_goes_on_where_it_was(tmp_path: Path) -> None:
