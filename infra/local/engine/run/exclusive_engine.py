@@ -8,6 +8,7 @@ import contextlib
 import fcntl
 import math
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -16,12 +17,13 @@ from typing import IO
 
 from infra.local.engine.errors import EngineError, StateInUseError
 from infra.local.engine.host import capacity
-from infra.local.engine.host.port_lock import training_slot
+from infra.local.engine.host.port_lock import training_slot, wait_for
 from infra.local.engine.run.job_run import RunTimes
 from infra.local.engine.run.node_files import state_id
 from infra.local.engine.run.running_nodes import RunningNodes
 from infra.local.interfaces import AccessKey, JobSpec, LineSink, Node, NodeUsage, RunResult
 
+_FREED_SECONDS = 1.0
 _ANY_KEY = AccessKey("local", "local")  # for an endpoint that checks none
 
 
@@ -143,14 +145,23 @@ class ExclusiveEngine(ABC):
 
 
 def _take_lock(path: Path) -> IO[str]:
-    """Hold a state folder against other live engines. Raises StateInUseError."""
+    """Hold a state folder against other live engines. Raises StateInUseError.
+
+    What a killed server started may hold the folder for a moment longer than the server lives.
+    """
     file = path.open("w")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            file.close()
-        raise StateInUseError(
-            f"{path.parent} is in use by another live platform; stop it, or use another folder"
-        ) from error
-    return file
+
+    def take() -> bool:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+    if wait_for(take, threading.Event(), time.monotonic() + _FREED_SECONDS, lambda: None):
+        return file
+    with contextlib.suppress(OSError):
+        file.close()
+    raise StateInUseError(
+        f"{path.parent} is in use by another live platform; stop it, or use another folder"
+    )

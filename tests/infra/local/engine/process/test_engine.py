@@ -5,6 +5,7 @@ nothing behind.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -289,6 +290,17 @@ def test_missing_image(bench):
 def test_one_engine_per_state_folder(bench):
     with pytest.raises(StateInUseError, match="in use by another live platform"):
         ProcessEngine(bench.engine._state_dir, bench.engine._images, "http://127.0.0.1:1")
+
+
+@once
+def test_a_state_folder_that_is_still_held_for_a_moment_is_waited_for(bench, tmp_path):
+    """By what a server that was killed had started."""
+    state = tmp_path / "held"
+    state.mkdir()
+    held = (state / "engine.lock").open("w")
+    fcntl.flock(held, fcntl.LOCK_EX)
+    threading.Timer(0.3, held.close).start()
+    ProcessEngine(state, bench.engine._images, "http://127.0.0.1:1").close()
 
 
 @contextlib.contextmanager
