@@ -20,7 +20,8 @@ from configs.models import BenchmarkConfig
 from scaling import names
 from scaling.outcome.logged import LogLine
 from scaling.outcome.outcome import TERMINAL
-from scaling.outcome.program_log import host_of_rank, rank_of
+from scaling.outcome.plain_lines import rank_of
+from scaling.outcome.program_log import host_of_rank
 from scaling.planning.plan import processes_per_node, type_of_letter
 from scaling.secrets import hide_in_text
 from tasks.errors import RunFailed, SweepNotFound

@@ -13,7 +13,7 @@ from typing import Any
 from configs.models import BenchmarkConfig
 from scaling import names
 from scaling.design.probe import kind_of_job
-from scaling.outcome.logged import missing_metrics, needs_log, read_logged
+from scaling.outcome.logged import missing_metrics, needs_log, read_logged, uses_definitions
 from scaling.outcome.outcome import JobOutcome, platform_kind, read_outcome, warm_pool_facts
 from scaling.planning.plan import PlannedPoint
 from scaling.report.failures import LINES_SHOWN
@@ -37,7 +37,8 @@ def collect_outcome(
     its last log lines.
 
     Where its program wrote no metrics.json, or one without train time or world size, the log is
-    asked for them, and where the platform has no value of a metric definition, for that. The whole
+    asked for them, and where the platform has no value of a metric definition, or one that counts,
+    for that. The whole
     log is kept beside the report, and read there.
     """
     name = description["TrainingJobName"]
@@ -48,7 +49,11 @@ def collect_outcome(
     )
     tail = [] if completed else log_tail(log)
     is_probe = kind_of_job(config, point.repeat) == "probe"
-    is_asked = completed and (needs_log(metrics, is_probe) or missing_metrics(description))
+    is_asked = completed and (
+        needs_log(metrics, is_probe)
+        or missing_metrics(description)
+        or uses_definitions(description, metrics)
+    )
     logged = read_logged(description, log if is_asked else ())
     utilisation = read_job_utilisation(config.platform, description)
     point_facts = place_of(config, point, attempt)
@@ -119,6 +124,8 @@ def refused_outcome(
 def say_outcome(outcome: JobOutcome) -> None:
     """One line on how a job ended."""
     extra = about_outcome(outcome)
+    for number in outcome.cut_numbers:
+        logger.warning("%s: %s", outcome.job_name, number.text)
     if outcome.unprojected is not None:
         logger.warning(
             "%s: no time to train: %s", outcome.job_name, outcome.unprojected, extra=extra

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from scaling.outcome.plain_lines import without_colours
 from scaling.outcome.program_error import CONSEQUENCE, ProgramError, find_program_error
 from scaling.outcome.program_log import ProgramLog, find_program_lines
 
@@ -130,6 +131,7 @@ def read_failure(reason: str | None, log: Sequence[str], failed: bool = True) ->
 
 
 def _parsed(line: str) -> _Line:
+    line = without_colours(line)
     match = _LINE.match(line)
     return _Line(match["host"], match["text"], line) if match else _Line(None, line, line)
 
@@ -166,7 +168,7 @@ def _blamed(reason: str | None) -> str | None:
 
 def memory_that_ran_out(reason: str | None, log: Sequence[str]) -> MemoryShortage | None:
     """Whether a failed job lacked memory, by its reason and its log; None where neither says so."""
-    spoken = [*(reason or "").splitlines(), *log]
+    spoken = map(without_colours, [*(reason or "").splitlines(), *log])
     lines = [line for line in spoken if not _PLATFORM.match(line)]
     for memory, words in _SHORTAGES:
         for line in lines:

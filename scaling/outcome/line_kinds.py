@@ -23,7 +23,7 @@ from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from scaling.outcome.program_log import rank_of, without_rank
+from scaling.outcome.plain_lines import plain_lines
 
 LineKind = Literal["program", "toolkit", "platform", "repeat"]
 MAX_TEXTS_REMEMBERED = 5000
@@ -56,7 +56,9 @@ _PLATFORM = re.compile(r"\[platform\] (?:boot took \d|\d+\.\d s of CPU in )")
 _TRACEBACK = "Traceback (most recent call last):"
 # step=12; or "Step: 12/300", as scaling/planning/fail_fast.py reads a first step
 _STEP = re.compile(
-    r"\bstep\b\s*(?:[=:]\s*)?(?P<step>\d{1,12})(?!\d)(?:\s*/\s*(?P<of>\d{1,12}))?", re.IGNORECASE
+    r"\bstep\b\s*(?:[=:]\s*)?(?P<step>\d{1,12})(?![.,]?\d)"
+    r"(?:\s*/\s*(?P<of>\d{1,12})(?![.,]?\d))?",
+    re.IGNORECASE,
 )
 
 
@@ -68,11 +70,13 @@ class Step(NamedTuple):
 
 
 def step_of(line: str) -> Step | None:
-    """The optimiser step that a program's line tells of, or None."""
-    found = _STEP.search(line[:MAX_LINE_CHARACTERS])
-    if found is None:
-        return None
-    return Step(int(found["step"]), int(found["of"]) if found["of"] else None)
+    """The optimiser step that a program's line tells of, or None; of a progress bar's states the
+    last one's.
+    """
+    for part in reversed(plain_lines(line)):
+        if found := _STEP.search(part.unmarked[:MAX_LINE_CHARACTERS]):
+            return Step(int(found["step"]), int(found["of"]) if found["of"] else None)
+    return None
 
 
 @dataclass
@@ -99,7 +103,9 @@ class LineKinds:
             return "platform"
         if _TRACEBACK in line:
             node.traceback_lines = TRACEBACK_LINES
-        speaker, text = f"{host} {rank_of(line)}", without_rank(line).strip()
+        parts = plain_lines(line)
+        speaker = f"{host} {parts[-1].speaker}"
+        text = "\r".join(part.unmarked for part in parts).strip()
         is_repeat = self._was_said(speaker, text)
         if node.traceback_lines > 0:
             node.traceback_lines -= 1

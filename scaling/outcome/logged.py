@@ -4,7 +4,8 @@ DescribeTrainingJob's metrics.
 A program that writes no metrics.json is measured by these (docs/own-code.md). FinalMetricDataList
 has the last value that a metric definition matched, whichever node it came from; the log itself
 tells the ranks apart, so that the slowest one counts. Where the log has a value,
-FinalMetricDataList has nothing to add.
+FinalMetricDataList has nothing to add. Where the log shows that a definition took a part of a
+number (9.1 of 9.1e-05), the platform's value of it does not count either.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import product
 from statistics import median
 from typing import Any, NamedTuple
 
 from configs.training import compile_metric
 from scaling.names import METRICS_FILE
+from scaling.outcome.cut_numbers import cut_by, whole_number
+from scaling.outcome.given import dig
+from scaling.outcome.plain_lines import plain_lines, without_colours
 from scaling.outcome.projection import says_steps
 
 NUMBERS = (
@@ -34,6 +39,12 @@ NUMBERS = (
 """The names that are read, from lines and from metric definitions of the same name."""
 # the slowest rank's; of the others the latest line's
 _PER_RANK = ("train_seconds", "steady_step_seconds")
+# Where metrics.json has those that it does not have by their own name.
+_IN_FILE = {
+    "planned_steps": ("probe", "planned_steps"),
+    "steady_step_seconds": ("steady", "step_seconds"),
+    "world_size": ("world", "world_size"),
+}
 _MOST_LINE_CHARACTERS = 10_000
 _WARM_UP_STEPS = 10  # left out of the steady step time (docs/method.md, "Steady window")
 # How launchers and frameworks say how many processes found each other;
@@ -68,12 +79,42 @@ class UnmatchedMetric(NamedTuple):
     nearest: str | None = None
 
 
+class CutNumber(NamedTuple):
+    """A number of a job's log of which only a part was read, so that it does not count.
+
+    `regex` is the metric definition that took the part, None of a `name=value` line; `line` is
+    "algo-1: text".
+    """
+
+    name: str
+    word: str
+    line: str
+    regex: str | None = None
+
+    @property
+    def text(self) -> str:
+        """What it is and how to have it read."""
+        if self.regex is None:
+            said, remedy = "", f"Print {self.name}=1234.5, without separators and units."
+        else:
+            said = f" by its definition {self.regex!r} (training.metric_definitions)"
+            remedy = (
+                "Make the group take the whole number, e.g. ([-+0-9.eE]+), and name what follows"
+                " it; print numbers without separators."
+            )
+        return (
+            f"{self.name} is not read from “{self.line}”: {self.word!r} would be read in part"
+            f"{said}. {remedy}"
+        )
+
+
 class Logged(NamedTuple):
     """What the log says. `world_sizes` are all numbers of processes in it;
     a time is None where no line tells it.
 
     `unmatched` are the metric definitions that found nothing, neither for the platform nor here;
-    none where no line of the log could be read. `steady_seconds` are the times of the steady steps,
+    none where no line of the log could be read. `cut` are numbers that would be read in part, one
+    for each name whose value is unknown for it. `steady_seconds` are the times of the steady steps,
     of each step the slowest rank's, where the log has a line for each.
     """
 
@@ -83,6 +124,7 @@ class Logged(NamedTuple):
     first_step_unix_seconds: float | None = None
     unmatched: tuple[UnmatchedMetric, ...] = ()
     steady_seconds: tuple[float, ...] = ()
+    cut: tuple[CutNumber, ...] = ()
 
 
 def needs_log(metrics: Mapping[str, Any] | None, is_probe: bool = False) -> bool:
@@ -102,6 +144,16 @@ def missing_metrics(description: Mapping[str, Any]) -> dict[str, str]:
     return {name: regex for name, regex in _definitions(description).items() if name not in found}
 
 
+def uses_definitions(description: Mapping[str, Any], metrics: Mapping[str, Any] | None) -> bool:
+    """Return True where a value that the platform's definitions matched counts, since metrics.json
+    has none: then the log tells whether it is a whole number.
+    """
+    return any(
+        name in NUMBERS and dig(metrics, _IN_FILE.get(name, (name,))) is None
+        for name in _definitions(description)
+    )
+
+
 def read_logged(description: Mapping[str, Any], lines: Iterable[LogLine] = ()) -> Logged:
     """Read a DescribeTrainingJob answer and the job's log lines, of all nodes and in time order.
 
@@ -116,62 +168,81 @@ def read_logged(description: Mapping[str, Any], lines: Iterable[LogLine] = ()) -
         if name in (*NUMBERS, _STEP_SECONDS, *missing)
     }
     likely = {name: _Nearest(name, regex) for name, regex in missing.items()}
-    by_rank: dict[str, dict[tuple[str, str], float]] = {name: {} for name in NUMBERS}
+    by_rank: dict[str, dict[_Rank, float | CutNumber]] = {name: {} for name in NUMBERS}
     steps: dict[int, float] = {}
-    steps_of_rank: Counter[tuple[str, str]] = Counter()
+    steps_of_rank: Counter[_Rank] = Counter()
+    cut_steps: dict[int, CutNumber] = {}
     worlds: set[int] = set()
     start = first_step = None
     matched: set[str] | None = None
     for line in lines:
-        text = searchable(line.text)
-        fields = _fields(text)
-        rank = line.host, next(filter(str.isdecimal, fields.get("rank", ())), "")
-        values = {
-            name: _finite(fields[name])
-            for name in NUMBERS
-            if name in fields and name not in patterns
-        }
-        values |= {
-            name: _finite(match[1] for match in pattern.finditer(text))
+        marked = plain_lines(line.text)
+        raw, parts = searchable(line.text), [searchable(part.text) for part in marked]
+        whole = f"{line.host}: {without_colours(raw)}"
+        found = _fields("\n".join(parts), whole, patterns.keys())
+        found |= {
+            name: _matches(name, pattern, [raw, *parts], whole)
             for name, pattern in patterns.items()
         }
+        values = {name: _numbers(each) for name, each in found.items()}
+        written = next((each for each in found.get(_RANK, ()) if str(each).isdecimal()), "")
+        rank = line.host, marked[0].speaker, str(written)
         for name in by_rank.keys() & values.keys():
             for value in values[name]:
                 by_rank[name].pop(rank, None)  # so that the latest line's is the last
                 by_rank[name][rank] = value
-                if name == "world_size":
+                if name == "world_size" and isinstance(value, float):
                     worlds |= _whole(value)
         matched = (matched or set()) | {name for name in missing if values[name]}
         for name in missing.keys() - matched:
-            likely[name].look_at(f"{line.host}: {text}")
-        for pattern in _FRAMEWORKS:
-            worlds.update(int(found) for found in pattern.findall(text))
+            likely[name].look_at(whole)
+        for part, pattern in product(parts, _FRAMEWORKS):
+            worlds.update(int(number) for number in pattern.findall(part))
         if start is None:
-            start = next(iter(_finite(fields.get(_START, ()))), None)
-        if (step := next(filter(str.isdecimal, fields.get(_STEP, ())), None)) is not None:
+            start = next((at for at in values.get(_START, ()) if isinstance(at, float)), None)
+        step = next((each for each in found.get(_STEP, ()) if str(each).isdecimal()), None)
+        if found.get(_STEP):
             first_step = line.unix_milliseconds / 1000 if first_step is None else first_step
-        for seconds in values.get(_STEP_SECONDS, _finite(fields.get(_STEP_SECONDS, ()))):
+        for seconds in values.get(_STEP_SECONDS, ()):
             steps_of_rank[rank] += 1
-            number = steps_of_rank[rank] if step is None else int(step)
-            steps[number] = max(seconds, steps.get(number, 0.0))
+            number = int(str(step)) if step is not None else steps_of_rank[rank]
+            if isinstance(seconds, CutNumber):
+                cut_steps[number] = seconds
+            else:
+                steps[number] = max(seconds, steps.get(number, 0.0))
     numbers = {
         metric["MetricName"]: float(metric["Value"])
         for metric in description.get("FinalMetricDataList") or ()
         if metric["MetricName"] in NUMBERS and math.isfinite(metric["Value"])
     }
     worlds |= _whole(numbers.get("world_size", math.nan))
-    steady = [seconds for step, seconds in sorted(steps.items())][_WARM_UP_STEPS:]
+    steady = [
+        seconds
+        for step, seconds in sorted({**steps, **dict.fromkeys(cut_steps)}.items())[_WARM_UP_STEPS:]
+        if seconds is not None
+    ]
     if steady:
         numbers.setdefault("steady_step_seconds", median(steady))
-    for name, found in by_rank.items():
-        if found:
-            numbers[name] = max(found.values()) if name in _PER_RANK else list(found.values())[-1]
+    cut: list[CutNumber] = []
+    for name, of_ranks in by_rank.items():
+        if not of_ranks:
+            continue
+        counting = [*of_ranks.values()] if name in _PER_RANK else [*of_ranks.values()][-1:]
+        known = [value for value in counting if isinstance(value, float)]
+        cut += [value for value in counting if isinstance(value, CutNumber)][:1]
+        if len(known) == len(counting):
+            numbers[name] = max(known)
+        else:  # the slowest rank's or the latest line's is unknown
+            numbers.pop(name, None)
+    cut += [*cut_steps.values()][:1]
     unmatched = (
         []
         if matched is None
         else [likely[name].unmatched for name in missing if name not in matched]
     )
-    return Logged(numbers, frozenset(worlds), start, first_step, tuple(unmatched), tuple(steady))
+    return Logged(
+        numbers, frozenset(worlds), start, first_step, tuple(unmatched), tuple(steady), tuple(cut)
+    )
 
 
 def contradiction(planned: int, nodes: int, said: Mapping[str, Sequence[int]]) -> str | None:
@@ -200,10 +271,15 @@ LOG = "log"
 FILE = METRICS_FILE
 
 
-_STEP, _STEP_SECONDS, _START = "step", "step_seconds", "run_start_unix_seconds"
+_Rank = tuple[str, str, str]
+"""The node, who the marks of a line say speaks, and the number of its rank=N."""
+_RANK, _STEP, _STEP_SECONDS, _START = "rank", "step", "step_seconds", "run_start_unix_seconds"
 # `name=value` as a word of its own, ended by a semicolon, a comma, a blank or the line.
-_NAMES = "|".join((*NUMBERS, "rank", _STEP, _STEP_SECONDS, _START))
-_FIELD = re.compile(rf"(?:^|[\s;,])({_NAMES})=([-+0-9.eE]+)(?=[;,\s]|$)")
+_NAMES = "|".join((*NUMBERS, _RANK, _STEP, _STEP_SECONDS, _START))
+_FIELD = re.compile(
+    rf"(?:^|[\s;,])(?P<name>{_NAMES})=(?P<value>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
+)
+_ENDS = re.compile(r"[;,\s]|$")
 
 
 def searchable(line: str) -> str:
@@ -247,25 +323,58 @@ def _definitions(description: Mapping[str, Any]) -> dict[str, str]:
     return {each["Name"]: each["Regex"] for each in given}
 
 
-def _fields(text: str) -> dict[str, list[str]]:
-    """Every value of each name in a line."""
-    fields: dict[str, list[str]] = {}
-    for name, value in _FIELD.findall(text):
-        fields.setdefault(name, []).append(value)
+def _fields(
+    text: str, line: str, defined: Collection[str]
+) -> dict[str, list[str | CutNumber | None]]:
+    """Every value of each name in a line that has no definition."""
+    fields: dict[str, list[str | CutNumber | None]] = {}
+    for found in _FIELD.finditer(text):
+        name, value = found["name"], found["value"]
+        if name in defined:
+            continue
+        if word := whole_number(text, *found.span("value")):
+            cut = CutNumber(name, word, line[:_NEAREST_CHARACTERS])
+            fields.setdefault(name, []).append(cut)
+        elif _ENDS.match(text, found.end()):
+            fields.setdefault(name, []).append(value)
     return fields
 
 
-def _finite(values: Iterable[str | None]) -> list[float]:
-    """Those that are finite numbers, as the platform reads them."""
-    numbers = []
+def _matches(
+    name: str, pattern: Any, texts: Sequence[str], line: str
+) -> list[str | CutNumber | None]:
+    """What a definition's group has of the first of the texts that it matches: the line as it
+    stands, then its parts without marks.
+    """
+    for text in texts:
+        found: list[str | CutNumber | None] = []
+        for match in pattern.finditer(text):
+            word = cut_by(pattern, text, match) if _finite(match[1]) is not None else None
+            if word is not None:
+                regex = pattern.pattern
+                return [CutNumber(name, word, line[:_NEAREST_CHARACTERS], regex)]
+            found.append(match[1])
+        if found:
+            return found
+    return []
+
+
+def _numbers(values: Iterable[str | CutNumber | None]) -> list[float | CutNumber]:
+    """Those that are finite numbers, as the platform reads them, and those that are cut."""
+    numbers: list[float | CutNumber] = []
     for value in values:
-        try:
-            number = float(value or "")
-        except ValueError:
-            continue
-        if math.isfinite(number):
+        number = value if isinstance(value, CutNumber) else _finite(value)
+        if number is not None:
             numbers.append(number)
     return numbers
+
+
+def _finite(value: str | None) -> float | None:
+    try:
+        number = float(value or "")
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _whole(value: float) -> set[int]:

@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field
 from scaling.analysis.parity import FinalMetric
 from scaling.outcome.failure import name_host, read_failure
 from scaling.outcome.given import dig, finite, positive
-from scaling.outcome.logged import FILE, LOG, Logged, UnmatchedMetric, contradiction
+from scaling.outcome.logged import FILE, LOG, CutNumber, Logged, UnmatchedMetric, contradiction
 from scaling.outcome.program_error import ProgramError
 from scaling.outcome.projection import (
     ASKED_BY,
@@ -150,6 +150,7 @@ class JobOutcome:
     train_seconds_by: Mapping[TrainClock, float] = field(default_factory=dict)
     logged: Mapping[str, float] = field(default_factory=dict)
     unmatched_metrics: tuple[UnmatchedMetric, ...] = ()
+    cut_numbers: tuple[CutNumber, ...] = ()
     projection: Projection | None = None
     unprojected: str | None = None
     """Why a job that ended itself early, or was asked to, gives no time to train; None: it does."""
@@ -302,6 +303,7 @@ def read_outcome(
         logged=numbers,
         projection=projection,
         unprojected=unprojected,
+        cut_numbers=logged.cut,
         unmatched_metrics=() if kind == "simulated" else logged.unmatched,
         phases=phases,
         isolation=isolation(description),

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from pydantic import ConfigDict, Field
 
-from scaling.outcome.program_log import without_rank
+from scaling.outcome.plain_lines import plain_lines
 from scaling.parts import Part
 
 CONSEQUENCE = re.compile(
@@ -152,8 +152,13 @@ def find_program_error(
     tells of an error. A rank that a signal ended says no line; of it the file is known that the
     launcher started, `program`.
     """
-    texts = [without_rank(line) for line in lines]
-    errors = [index for index, text in enumerate(texts) if _ERROR.match(text)]
+    parts = [plain_lines(line)[-1] for line in lines]
+    texts = [part.text for part in parts]
+    errors = [
+        index
+        for index, part in enumerate(parts)
+        if _ERROR.match(part.text) and not part.is_below_error
+    ]
     own = [
         index
         for index in errors

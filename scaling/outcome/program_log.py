@@ -17,6 +17,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from scaling.outcome.plain_lines import plain_lines, rank_of
+
 _INVOKES = "Invoking user script"
 _COMMAND_FOLLOWS = "Invoking script with the following command:"
 _TOOLKIT = re.compile(
@@ -40,11 +42,6 @@ _ROOT_CAUSE = "Root Cause"
 _SUMMARY_PROGRAM = re.compile(r"\s*(?P<program>\S+\.py) FAILED\s*")
 _SUMMARY_RANK = re.compile(r"\s*rank\s*: (?P<rank>\d+)")
 _SUMMARY_EXIT = re.compile(r"\s*exitcode\s*: (?P<code>-?\d+)")
-# "[rank1]: Traceback …" of torch from 2.3 on; "[1,mpirank:1,algo-2]<stderr>:" as the toolkit writes
-# mpirun's "[1,1]".
-_RANK_TAG = re.compile(
-    r"\[(?:rank(?P<torch>\d+)\]:|\d+,(?:mpirank:)?(?P<mpi>\d+)(?:,[\w-]+)?\]<std(?:out|err)>:) ?"
-)
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,11 @@ def find_program_lines(lines: Sequence[str]) -> ProgramLog:
     Of the ranks' own lines, where they are marked as such, only those of the rank that failed first
     are kept.
     """
+    ranks = [rank_of(line) for line in lines]
+    lines = [plain_lines(line)[-1].unmarked for line in lines]
     frame = _torchrun_frame(lines)
+    if frame and ranks[frame[0]] is not None:  # mpirun started torchrun: its ranks are others
+        ranks = [None] * len(lines)
     said = [lines[index] for index in frame]
     failed_rank, exit_code = _root_cause(said)
     program = next(
@@ -84,20 +85,9 @@ def find_program_lines(lines: Sequence[str]) -> ProgramLog:
             or _TORCHRUN_SAYS.match(line)
         ):
             continue
-        if failed_rank is None or rank_of(line) in (None, failed_rank):
+        if failed_rank is None or ranks[index] in (None, failed_rank):
             indices.append(index)
     return ProgramLog(tuple(indices), failed_rank, exit_code, program)
-
-
-def rank_of(line: str) -> int | None:
-    """The rank that a line says it is of, None where it says none."""
-    tag = _RANK_TAG.match(line)
-    return int(tag["torch"] or tag["mpi"]) if tag else None
-
-
-def without_rank(line: str) -> str:
-    """The line without the mark of its rank."""
-    return _RANK_TAG.sub("", line, count=1)
 
 
 def host_of_rank(rank: int, nodes: int, processes_per_node: int) -> str | None:

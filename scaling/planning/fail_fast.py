@@ -20,6 +20,7 @@ from scaling import names
 from scaling.outcome.failure import memory_that_ran_out
 from scaling.outcome.logged import searchable
 from scaling.outcome.outcome import JobOutcome
+from scaling.outcome.plain_lines import plain_lines
 from scaling.outcome.program_error import failure_cause
 from scaling.planning.request import ResolvedInputs
 
@@ -85,9 +86,12 @@ def is_step(line: str, metric_definitions: Mapping[str, str]) -> bool:
     """Whether a log line tells of a step: a metric definition finds something in it,
     or it names a step's number.
     """
-    text = searchable(line)
-    return bool(_STEP.search(text)) or any(
-        compile_metric(regex).search(text) for regex in metric_definitions.values()
+    parts = plain_lines(line)
+    texts = [searchable(line), *(searchable(part.text) for part in parts)]
+    return any(_STEP.search(searchable(part.unmarked)) for part in parts) or any(
+        compile_metric(regex).search(text)
+        for regex in metric_definitions.values()
+        for text in dict.fromkeys(texts)
     )
 
 

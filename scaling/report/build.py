@@ -53,7 +53,7 @@ from scaling.report.model import (
     SweepCosts,
 )
 from scaling.report.sources import at_start_text, changed_dataset_text, is_phase
-from scaling.report.unmatched import find_unmatched
+from scaling.report.unmatched import find_cut, find_unmatched
 from scaling.secrets import hide_in_config, hide_secrets
 
 UNKNOWN_POLICY_LABEL = "batch policy unknown"
@@ -148,6 +148,7 @@ def analyse(
     caveats = (
         *filter(None, [given_up_caveat(planned, outcomes)]),
         *find_unmatched(outcomes),
+        *find_cut(outcomes),
         *spared(config, progress, {(each.nodes, each.repeat) for each in outcomes}),
         *unprojected_notes(outcomes),
         *unasked_notes(config, outcomes),

@@ -1,10 +1,13 @@
-"""Metric definitions that found nothing in a job's log, as caveats."""
+"""What a job's log does not give as it should, as caveats: metric definitions that found nothing,
+and numbers that would be read in part.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from scaling.formats import join_words, point_text
+from scaling.outcome.logged import CutNumber
 from scaling.outcome.outcome import JobOutcome
 
 
@@ -29,3 +32,18 @@ def find_unmatched(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
             f" (training.metric_definitions) found no number in the log of {at}; {like}. Make the"
             " expression fit what the program prints, or have it print that."
         )
+
+
+def find_cut(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
+    """One caveat for each name with a number that does not count, with the jobs and the first
+    job's line.
+    """
+    jobs: dict[tuple[str, str | None], list[JobOutcome]] = {}
+    first: dict[tuple[str, str | None], CutNumber] = {}
+    for outcome in outcomes:
+        for number in outcome.cut_numbers:
+            jobs.setdefault((number.name, number.regex), []).append(outcome)
+            first.setdefault((number.name, number.regex), number)
+    for key, number in first.items():
+        at = join_words(point_text(job.nodes, job.repeat) for job in jobs[key])
+        yield f"A number in the log of {at} does not count: {number.text}"

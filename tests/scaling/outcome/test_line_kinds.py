@@ -192,3 +192,26 @@ def test_captured_logs_keep_every_line_of_their_tracebacks() -> None:
 )
 def test_a_step_is_read_with_its_total(line: str, step: Step | None) -> None:
     assert step_of(line) == step
+
+
+@pytest.mark.parametrize(
+    ("line", "step"),
+    [
+        ("step=12;", (12, None)),
+        ("\x1b[1mstep\x1b[0m 12/300", (12, 300)),
+        ("[1,mpirank:0,algo-1]<stdout>:step=12", (12, None)),
+        ("2026-11-25 10:00:00 INFO train: Step: 12/300", (12, 300)),
+        ("\rstep 1/3\rstep 2/3", (2, 3)),
+        ("step 1,234/2,000", None),
+        ("step 12/2,000", (12, None)),
+        ("step 1.5", None),
+    ],
+)
+def test_the_step_of_a_line_is_a_whole_number_of_its_last_state(line: str, step: tuple) -> None:
+    assert step_of(line) == step
+
+
+def test_ranks_below_one_launcher_say_the_same_line_once() -> None:
+    said = [f"[1,mpirank:{rank},algo-{rank + 1}]<stdout>:loading" for rank in range(2)]
+    said += [f"[default{rank}]:ready" for rank in range(2)]
+    assert kinds(said) == ["program", "repeat", "program", "repeat"]

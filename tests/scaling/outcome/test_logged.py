@@ -13,6 +13,7 @@ from scaling.outcome.logged import (
     needs_log,
     read_logged,
     searchable,
+    uses_definitions,
 )
 
 
@@ -225,3 +226,121 @@ def test_a_line_may_hold_what_has_no_bytes() -> None:
 
 def test_a_line_knows_its_time_as_iso() -> None:
     assert LogLine(1_700_000_000_123, "algo-1", "x").at == "2023-11-14T22:13:20.123Z"
+
+
+MARK = "[1,mpirank:{rank},algo-{node}]<stdout>:"
+
+
+@pytest.mark.parametrize("prefix", ["", "INFO:root:", "2026-11-25 10:00:00,123 INFO train: "])
+@pytest.mark.parametrize(
+    "text", ["rank={rank}; world_size=2; train_seconds={t};", "train_seconds={t}; world_size=2"]
+)
+def test_under_mpirun_one_node_has_the_lines_of_all_and_the_slowest_rank_counts(
+    text: str, prefix: str
+) -> None:
+    ranks = [(0, 20.0), (1, 10.0)]
+    said = [
+        f"algo-1: {MARK.format(rank=rank, node=rank + 1)}{prefix}{text.format(rank=rank, t=t)}"
+        for rank, t in ranks
+    ]
+    found = read_logged(final(train_seconds=10.0), lines(*said))
+    assert found.numbers == {"train_seconds": 20.0, "world_size": 2.0}
+    assert found.world_sizes == {2}
+
+
+def test_of_one_rank_under_a_launchers_mark_the_last_line_counts() -> None:
+    said = lines("algo-1: [default0]:train_seconds=9;", "algo-1: [default0]:train_seconds=5;")
+    assert read_logged({}, said).numbers == {"train_seconds": 5.0}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INFO:root:train_seconds=20.0",
+        "[rank0]: train_seconds=20.0;",
+        "\x1b[1m\x1b[32mtrain_seconds=20.0\x1b[0m",
+        "Epoch 1: 100%|███| 10/10 [00:03<00:00]train_seconds=20.0;",
+        "\rEpoch 1: 100%|███| 10/10 [00:03<00:00]" * 400 + "\rtrain_seconds=20.0;",
+    ],
+)
+def test_a_line_is_read_whatever_stands_around_it(text: str) -> None:
+    assert read_logged({}, lines(f"algo-1: {text}")).numbers == {"train_seconds": 20.0}
+
+
+def test_a_definition_is_searched_in_the_line_as_it_stands_first() -> None:
+    """It may name a mark; one that is anchored finds the text without it."""
+    said = lines("algo-1: [1,0]<stdout>:INFO:root:took 7 s")
+    for regex in (
+        r"^\[1,0\]<stdout>:INFO:root:took (\d+) s",
+        r"root:took (\d+) s",
+        r"^took (\d+) s$",
+    ):
+        assert read_logged(defining(train_seconds=regex), said).numbers == {"train_seconds": 7.0}
+
+
+@pytest.mark.parametrize(
+    ("word", "text"),
+    [
+        ("1,234.5", "rank=0; train_seconds=1,234.5; steps=3;"),
+        ("1.234,5", "train_seconds=1.234,5"),
+        ("12500ms", "train_seconds=12500ms;"),
+        ("12.5s", "train_seconds=12.5s;"),
+        ("3e", "train_seconds=3e"),
+        ("1.2.3", "train_seconds=1.2.3;"),
+        ("0:01:33", "train_seconds=0:01:33"),
+        ("1_234", "train_seconds=1_234"),
+    ],
+)
+def test_a_number_that_goes_on_is_none_and_is_named_with_its_line(word: str, text: str) -> None:
+    found = read_logged(final(train_seconds=1.0), lines(f"algo-1: \x1b[1m{text}"))
+    assert "train_seconds" not in found.numbers
+    [cut] = found.cut
+    assert (cut.name, cut.word, cut.line, cut.regex) == (
+        "train_seconds", word, f"algo-1: {text}", None,
+    )  # fmt: skip
+
+
+def test_one_rank_whose_time_can_not_be_read_leaves_the_slowest_unknown() -> None:
+    said = ["algo-1: rank=0; train_seconds=1,234.5;", "algo-2: rank=1; train_seconds=999.5;"]
+    assert read_logged({}, lines(*said)).numbers == {}
+    said.append("algo-1: rank=0; train_seconds=1234.5;")
+    found = read_logged({}, lines(*said))
+    assert (found.numbers, found.cut) == ({"train_seconds": 1234.5}, ())
+
+
+def test_a_world_size_with_a_separator_contradicts_no_plan() -> None:
+    found = read_logged({}, lines("algo-1: world_size=1,024;"))
+    assert (found.world_sizes, [cut.word for cut in found.cut]) == (frozenset(), ["1,024"])
+
+
+def test_the_platforms_part_of_a_number_does_not_count_either() -> None:
+    """CloudWatch has what the group matched: 9.1 of the last line's 9.1e-05."""
+    regex = "val_loss=([0-9.]+)"
+    description = {**defining(final_metric=regex), **final(final_metric=9.1)}
+    said = lines("algo-1: val_loss=0.25", "algo-1: val_loss=9.1e-05")
+    found = read_logged(description, said)
+    assert found.numbers == {}
+    assert [(cut.word, cut.line, cut.regex) for cut in found.cut] == [
+        ("9.1e-05", "algo-1: val_loss=9.1e-05", regex)
+    ]
+    assert regex in found.cut[0].text and "val_loss=9.1e-05" in found.cut[0].text
+    assert read_logged(description, said[:1]).numbers == {"final_metric": 0.25}
+    assert found.unmatched == ()
+
+
+def test_a_step_whose_time_can_not_be_read_is_left_out() -> None:
+    said = [f"algo-1: step={step}; step_seconds=0.5;" for step in range(1, 13)]
+    said[11] = "algo-1: step=12; step_seconds=1,234.5;"
+    found = read_logged({}, lines(*said))
+    assert (found.steady_seconds, [cut.word for cut in found.cut]) == ((0.5,), ["1,234.5"])
+
+
+@pytest.mark.parametrize(
+    ("metrics", "expected"),
+    [(None, True), ({"final_metric": {"value": 0.5}}, False), ({"train_seconds": 3}, True)],
+)
+def test_a_value_of_the_platform_is_checked_where_it_counts(
+    metrics: dict | None, expected: bool
+) -> None:
+    assert uses_definitions(defining(final_metric="f1=(.+)"), metrics) is expected
+    assert not uses_definitions(defining(loss="loss=(.+)"), metrics)

@@ -152,3 +152,26 @@ def test_an_argument_that_is_missing_is_to_be_given_not_removed(said: str) -> No
     assert found.advice.startswith(
         "give it in training.hyperparameters, by its name without the dashes"
     )
+
+
+@pytest.mark.parametrize("mark", ["[1,mpirank:1,algo-2]<stderr>:", "[default1]:", "\x1b[31m"])
+def test_an_error_is_found_behind_a_launchers_mark(mark: str) -> None:
+    said = [
+        "Traceback (most recent call last):",
+        '  File "/opt/ml/code/train.py", line 7, in <module>',
+        "ValueError: no such label",
+    ]
+    error = find_program_error([mark + line for line in said])
+    assert error == ProgramError(said="ValueError: no such label", where="train.py, line 7")
+
+
+def test_what_a_logger_calls_an_error_is_one_and_a_warning_is_none() -> None:
+    lines = ["2026-11-25 10:00:00,123 ERROR train: ValueError: no label"]
+    error = find_program_error([*lines, "WARNING:root:RuntimeError: a retry", "INFO:root:bye"])
+    assert error is not None and error.said == "ValueError: no label"
+
+
+def test_a_traceback_after_a_progress_bar_is_found() -> None:
+    bar = "\rEpoch 1:  10%|█    | 1/10 [00:01<00:09]"
+    error = find_program_error([f"{bar}KeyError: 'x'"])
+    assert error is not None and error.said == "KeyError: 'x'"

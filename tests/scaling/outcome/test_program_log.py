@@ -9,7 +9,7 @@ beginning of most lines are lost. A backslash at the end of a line joins it with
 from __future__ import annotations
 
 from scaling.outcome.failure import read_failure
-from scaling.outcome.program_log import find_program_lines, rank_of, without_rank
+from scaling.outcome.program_log import find_program_lines
 
 CAPTURED = """\
 2026-11-22 13:59:52,829 sagemaker-training-toolkit INFO     \
@@ -134,13 +134,12 @@ def test_only_the_rank_that_failed_first_keeps_its_marked_lines() -> None:
     assert written(ranks) == ranks
 
 
-def test_rank_is_read_from_the_marks_of_torch_and_of_mpirun() -> None:
-    assert rank_of("[rank12]: boom") == 12
-    assert rank_of("[1,mpirank:3,algo-2]<stderr>:boom") == 3
-    assert rank_of("[1,4]<stdout>: step=1") == 4
-    assert rank_of("step=1; rank 3") is None
-    assert without_rank("[1,mpirank:3,algo-2]<stderr>: boom") == "boom"
-    assert without_rank("[rank0]:   File") == "  File"
+def test_torchrun_below_mpirun_is_told_from_the_program_too() -> None:
+    """Each line of the captured log as mpirun's node 1 marks it, some of it in colour."""
+    marked = [f"[1,mpirank:1,algo-2]<stderr>:\x1b[31m{line}\x1b[0m" for line in CAPTURED]
+    found = find_program_lines(marked)
+    assert [CAPTURED[index] for index in found.indices] == USAGE
+    assert (found.failed_rank, found.exit_code) == (0, 2)
 
 
 def test_node_without_a_line_of_its_program_keeps_the_toolkits() -> None:

@@ -91,10 +91,19 @@ def test_code_is_new_where_image_code_or_an_arguments_name_is(make_config):
 
 
 @pytest.mark.parametrize(
-    "line", ["step=1; loss=3", "Step 12/300", "epoch 1 step: 7", "train_loss=0.5;"]
+    "line",
+    [
+        "step=1; loss=3",
+        "Step 12/300",
+        "epoch 1 step: 7",
+        "train_loss=0.5;",
+        "\x1b[1mstep\x1b[0m 3",
+        "INFO:root:Step: 3",
+        "[1,mpirank:0,algo-1]<stdout>:INFO:root:anchored 3",
+    ],
 )
 def test_line_of_a_step(line: str) -> None:
-    assert is_step(f"algo-1: {line}", {"loss": "train_loss=([0-9.]+);"})
+    assert is_step(f"algo-1: {line}", {"loss": "train_loss=([0-9.]+);", "a": r"^anchored (\d)$"})
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from configs.catalogue import load_catalogue
 from scaling.analysis.cost import Price
-from scaling.outcome.logged import UnmatchedMetric
+from scaling.outcome.logged import CutNumber, UnmatchedMetric
 from scaling.outcome.outcome import Clocks
 from scaling.planning.plan import plan_sweep
 from scaling.report.tables.attempts import attempts_table
@@ -437,6 +437,23 @@ def test_a_metric_that_was_never_printed_is_named_with_its_jobs_and_the_nearest_
     )
     assert "'loss (.)'" in second and "of 1 node, repeat 1; no line there is like it. " in second
     assert not any("never printed" in other for other in others)
+
+
+def test_a_number_that_would_be_read_in_part_is_named_with_its_jobs_line_and_definition(
+    make_outcome, make_report
+):
+    by_line = CutNumber("train_seconds", "1,234.5", "algo-1: train_seconds=1,234.5;")
+    by_definition = CutNumber("final_metric", "9.1e-05", "algo-1: f1 9.1e-05", "f1 ([0-9.]+)")
+    report = make_report(
+        [
+            make_outcome(1, 40.0, cut_numbers=(by_line, by_definition)),
+            make_outcome(2, 21.0, cut_numbers=(by_line._replace(line="algo-2: x"),)),
+        ]
+    )
+    first, second = (caveat for caveat in report.caveats if "does not count" in caveat)
+    assert first.startswith("A number in the log of 1 node, repeat 1 and 2 nodes, repeat 1 does")
+    assert "“algo-1: train_seconds=1,234.5;”" in first
+    assert "'f1 ([0-9.]+)' (training.metric_definitions)" in second and "'9.1e-05'" in second
 
 
 def test_an_order_that_can_not_be_told_from_time_is_a_caveat(make_outcomes, make_report):

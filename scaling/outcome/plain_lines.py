@@ -1,0 +1,138 @@
+r"""A log line without what launchers, loggers, terminals and progress bars put around its text.
+
+    >>> [line.text for line in plain_lines("[1,mpirank:0,algo-1]<stdout>:INFO:root:step=3;")]
+    ['step=3;']
+
+Everything that reads a line of a training job's log reads it through plain_lines(). A user's own
+expression is searched in the line as it stands first (scaling/outcome/logged.py), since it may name
+a mark or a prefix itself, and since that is what CloudWatch searches.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+# SageMaker's log has control characters as #OCTAL: "#015" for a carriage return, "#033[32m".
+_COLOURS = re.compile(
+    r"(?:\x1b|#033)\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\^_]"
+)
+_RETURN = re.compile(r"[\r\x08]+|(?:#015|#010)+")
+# tqdm's bar, which ends no line: "Epoch 1: 40%|████ | 4/10 [00:03<00:05, 1.1it/s]", "4it [00:03]"
+_BAR = re.compile(r"[^|\[\]]{0,200}(?:\d%\|[^|]{0,400}\|[^|\[\]]{0,80}|\dit )\[\d+:\d\d[^\]]*\]")
+_MARK = re.compile(
+    # mpirun -tag-output, horovodrun and OpenMPI 5, with or without their time; the toolkit adds
+    # the node: "[1,0]<stdout>:", "[0]<stderr>:", "[1,mpirank:0,algo-1]<stdout>:"
+    r"(?:[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d \d{4} ?)?"
+    r"\[(?:[\w.-]+@)?(?:\d+,)?(?:mpirank:)?(?P<mpi>\d{1,9})(?:,[\w.-]+)?\]<std(?:out|err|diag)>: ?"
+    r"|<std(?:out|err|diag)>:? ?"
+    # torch from 2.3 on: "[rank1]:"; torchrun --tee, by role and local rank: "[default0]:"
+    r"|\[(?P<role>[A-Za-z_]\w*?)(?P<number>\d{1,9})\]: ?"
+    r"|\[[Rr]ank[ :]+(?P<rank>\d{1,9})\]:? ?"  # DeepSpeed, Lightning
+    r"|(?P<host>algo-[1-9]\d*): ?"  # pdsh
+    r"|\((?P<ray>\w+ pid=\d+(?:, ip=[\d.:a-f]+)?)\) "
+)
+_LEVEL = r"TRACE|DEBUG|INFO|SUCCESS|NOTICE|WARN(?:ING)?|ERROR|CRITICAL|FATAL"
+_TIME = (
+    r"(?:(?:\d{4}[-/.]\d\d[-/.]\d\d|\d\d[-/.]\d\d(?:[-/.]\d\d(?:\d\d)?)?)[T ,] ?)?"
+    r"\d\d:\d\d:\d\d(?:[.,]\d+)?(?: [AP]M)?(?:Z| UTC| ?[+-]\d\d:?\d\d)?"
+)
+_SEPARATOR = r"(?:\s*(?:[:|]+|>>|-+(?=\s))\s?|\s+|$)"
+# What a logger's prefix begins with. No part of a prefix has a "=": a name=value is never lost.
+_HEAD = re.compile(
+    r"\s*(?:"
+    r"(?P<letter>[DIWEF])\d{4}(?:\d{4})? \d\d:\d\d:\d\d(?:\.\d+)? +(?:\d+ +)?[^\s=\]]+\] ?"  # absl
+    rf"|\[(?=\s*(?P<bracketed>(?i:{_LEVEL}))\b|[^\[\]=]{{0,160}}{_TIME})[^\[\]=]{{1,160}}\](?:{_SEPARATOR})?"
+    rf"|{_TIME}{_SEPARATOR}"
+    rf"|(?P<level>{_LEVEL})(?![\w.=-]){_SEPARATOR}"
+    rf"|[\w.]+(?:\s*[-:|]\s*| +)(?=(?:{_LEVEL})\s*[-:|])"  # "root - INFO - …"
+    r")"
+)
+# What may follow: in brackets, or a logger's name or a place in its code with a separator, where no
+# number and no error follows ("step: 3", "ValueError: no").
+_BRACKETS = re.compile(rf"\s*(?:\[[^\[\]=]{{0,160}}\]|\{{[^{{}}=]{{0,160}}\}})(?:{_SEPARATOR})?")
+_NO_ERROR = r"(?!\w*(?:Error|Exception|Interrupt|Exit)\b)"
+_NAME = re.compile(
+    rf"{_NO_ERROR}[\w./<>-]+(?::{_NO_ERROR}[\w./<>-]+)*"
+    r"(?:: ?|\] ?| +(?:-|\||>>) )(?!\s*(?:[-+.\d]|error:))"
+)
+_MOST_NAMES, _MOST_PARTS = 2, 12
+_LETTERS = {"D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL"}
+
+
+class PlainLine(NamedTuple):
+    """What a line, or the part of it between two carriage returns, says.
+
+    `text` is without launchers' marks and loggers' prefixes; `unmarked` still has the prefix.
+    `speaker` tells the processes of a node's log apart, "" without a mark. `rank` is the global one
+    that a mark names. `level` is the logger's, in capitals.
+    """
+
+    text: str
+    unmarked: str
+    speaker: str = ""
+    rank: int | None = None
+    level: str | None = None
+
+    @property
+    def is_below_error(self) -> bool:
+        """Return True where its logger says that it is no error."""
+        return self.level is not None and self.level not in ("ERROR", "CRITICAL", "FATAL")
+
+
+def plain_lines(line: str) -> tuple[PlainLine, ...]:
+    """Return the parts of a log line, at least one; a progress bar is a part of its own."""
+    line = without_colours(line)
+    speaker, rank, begin = _marks(line, 0)
+    parts = []
+    for piece in _RETURN.split(line[begin:]):
+        bar = _BAR.match(piece)
+        for part in (piece[: bar.end()], piece[bar.end() :]) if bar else (piece,):
+            if part.strip():
+                parts.append(_read(part, speaker, rank))
+    return tuple(parts) or (PlainLine("", "", speaker, rank),)
+
+
+def without_colours(line: str) -> str:
+    """Return the line without a terminal's escape sequences."""
+    return _COLOURS.sub("", line) if "\x1b" in line or "#033" in line else line
+
+
+def rank_of(line: str) -> int | None:
+    """Return the global rank that a line's mark names; None without one."""
+    return plain_lines(line)[-1].rank
+
+
+def _read(part: str, speaker: str, rank: int | None) -> PlainLine:
+    own, named, begin = _marks(part, 0)
+    speaker, rank, unmarked = speaker + own, rank if named is None else named, part[begin:]
+    level = None
+    at = names = 0
+    for _ in range(_MOST_PARTS):
+        found = _HEAD.match(unmarked, at)
+        if found:
+            word = found["level"] or found["bracketed"]
+            level = word.upper() if word else _LETTERS.get(found["letter"] or "", level)
+        elif at and (found := _BRACKETS.match(unmarked, at)) is None and names < _MOST_NAMES:
+            found, names = _NAME.match(unmarked, at), names + 1
+        own, named, marked = _marks(unmarked, at if found is None else found.end())
+        if marked == at:
+            break
+        speaker, rank, at = speaker + own, rank if named is None else named, marked
+    return PlainLine(unmarked[at:], unmarked, speaker, rank, level)
+
+
+def _marks(text: str, at: int) -> tuple[str, int | None, int]:
+    """(who speaks, its global rank, where the marks end) of the marks from `at` on."""
+    speaker, rank = "", None
+    while found := _MARK.match(text, at):
+        at = found.end()
+        number = found["mpi"] or found["rank"]
+        if found["role"] == "rank":
+            number = found["number"]
+        if number is not None:
+            speaker, rank = f"{speaker}/{number}", int(number)
+        else:
+            who = found["host"] or found["ray"] or f"{found['role'] or ''}{found['number'] or ''}"
+            speaker = f"{speaker}/{who}" if who else speaker
+    return speaker, rank, at
