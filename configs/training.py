@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
 import re2
@@ -154,6 +155,12 @@ class TrainingConfig(JobFeatures):
     )
 
     _hidden = field_serializer("environment", when_used="json")(hide_values)
+
+    @field_validator("entry_point")
+    @classmethod
+    def _plain_path(cls, value: str) -> str:
+        """Return ./train.py and a//b.py as train.py and a/b.py: the toolkit refuses the former."""
+        return PurePosixPath(value).as_posix()
 
     @field_validator("hyperparameters")
     @classmethod

@@ -97,8 +97,13 @@ def init(
 @set_option
 @guarded
 def validate(config: Path, overrides: tuple[str, ...]) -> None:
-    """Check a config file; says everything that is wrong with it."""
+    """Check a config file and the files that it names by every rule that needs no account; says
+    everything that is wrong.
+    """
+    from flows.stages.preflight import check_offline, refuse
+
     benchmark = read_config_to_run(config, overrides)
+    refuse(check_offline(benchmark))
     print_text(
         f"{config} is valid: benchmark {benchmark.name}, node counts"
         f" {list(benchmark.sweep.node_counts)}"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cli.commands.stack import read_outputs, stack_client
 from configs.load import ConfigError, parse_config
+from configs.models import BenchmarkConfig
 from configs.strict_yaml import parse_yaml
 from configs.written.from_stack import LocalEndpoint, Stack, fill_template
 from configs.written.own_script import EXAMPLE, fill_script, name_of
@@ -51,7 +52,8 @@ def init_script(script: Path | None, output: Path, force: bool = False) -> Path:
     """Write a config that measures `script` on this machine; returns the script's path.
 
     Without a script, the example is written as code/train.py beside the config. Raises ConfigError
-    for a script that is not there and, less with `force`, for a file that is.
+    for a script that is not there and, less with `force`, for a file that is; PreflightRefused for
+    one that no job could start, before anything is written.
     """
     example = (SCRIPT_TEMPLATE.parent / EXAMPLE).read_bytes()
     program = script or output.parent / "code" / "train.py"
@@ -64,9 +66,18 @@ def init_script(script: Path | None, output: Path, force: bool = False) -> Path:
     text = fill_script(
         template, name_of(program), program.resolve(), SCRIPT_TEMPLATE.parent, folder
     )
-    parse_config(parse_yaml(text), origin=f"the config made for {program}")
-    if script is None:
+    config = parse_config(parse_yaml(text), origin=f"the config made for {program}")
+    if script is not None:
+        _check_program(config.with_absolute_paths(folder))
+    else:
         program.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(program, example)
     write_atomic(output, text.encode())
     return program
+
+
+def _check_program(config: BenchmarkConfig) -> None:
+    """Raise PreflightRefused for a program that no job could start."""
+    from flows.stages.preflight import check_offline, refuse
+
+    refuse(check_offline(config))

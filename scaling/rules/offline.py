@@ -9,8 +9,17 @@ of Facts, marked as one that refuses or advises, and its row.
 
 from __future__ import annotations
 
-from scaling.rules import distribution, features, learning, limits, plan, requirements
-from scaling.rules.distribution import containers, program, rules
+from scaling.rules import (
+    distribution,
+    features,
+    learning,
+    limits,
+    plan,
+    program,
+    requirements,
+)
+from scaling.rules.distribution import containers, rules
+from scaling.rules.distribution import program as shipped
 from scaling.rules.rule import Facts, Findings, Rule, of_types, together
 
 OFFLINE_RULES: tuple[Rule[Facts], ...] = (
@@ -60,9 +69,9 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
     Rule(
         "container and shipped program",
         (
-            program.program_has_its_torch,
-            program.program_has_its_libraries,
-            program.program_uses_the_library,
+            shipped.program_has_its_torch,
+            shipped.program_has_its_libraries,
+            shipped.program_uses_the_library,
         ),
         refuses=(
             "PyTorch before 2.1; `strategy: fsdp` before 2.6, on CPUs before 2.7; `backend: "
@@ -165,12 +174,28 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
     ),
     Rule(
         "entry point",
-        (limits.entry_point_fits,),
-        refuses=(
-            "`training.entry_point` leads out of `training.source_dir`,"
-            " or its name has more than 512 characters"
+        (
+            limits.entry_point_fits,
+            program.name_is_one_that_starts,
+            program.entry_point_is_sent,
         ),
-        remedy="name a file in it",
+        refuses=(
+            "`training.entry_point` leads out of `training.source_dir`, is no file in it, or lies"
+            " in a hidden folder, a cache, the reports or the dataset, which are not sent; its name"
+            " has more than 512 characters, or others than ASCII letters, digits and `. _ + -`,"
+            " which the toolkit does not start"
+        ),
+        remedy="name a file in it; rename the file",
+    ),
+    Rule(
+        "setup.py",
+        (program.package_is_started, program.package_is_installed),
+        refuses=(
+            "`setup.py` at the top of `training.source_dir` under torchrun, which the toolkit gives"
+            " no package, or with an entry point in a folder of it"
+        ),
+        remedy="move it out, or name a folder without one; packages go into `requirements.txt`",
+        says="the same under other launchers: each job then begins with `pip install .`",
     ),
     Rule(
         "jobs of a sweep",

@@ -89,7 +89,8 @@ class Files:
     requirements*.txt -> its text; `requirements`: what the code asks for, None where that is
     nothing; `problems`: what is not there, as sentences. `says_planned_steps`: whether the code of
     a probe sweep has the words by which a program says how many steps a whole run makes; None:
-    there is no code here to look at.
+    there is no code here to look at. `has_setup`: whether the code has a setup.py at its top;
+    `entry_point_problem`: why the packed code would lack its entry point.
     """
 
     base_images: tuple[str, ...] = ()
@@ -97,6 +98,8 @@ class Files:
     requirements: Requirements | None = None
     problems: tuple[str, ...] = ()
     says_planned_steps: bool | None = None
+    has_setup: bool = False
+    entry_point_problem: str | None = None
 
     @property
     def has_layer(self) -> bool:

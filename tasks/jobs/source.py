@@ -78,6 +78,36 @@ def pack(source_dir: Path, entry_point: str, left_out: Sequence[Path] = ()) -> b
     return gzip.compress(buffer.getvalue(), mtime=0)
 
 
+def entry_point_problem(config: BenchmarkConfig) -> str | None:
+    """Return why the packed code would lack its entry point, None where it has it.
+
+    It may be no file, or lie in a folder of reports or of a dataset, which are not sent.
+    """
+    training = config.training
+    if training.source_dir is None or not Path(training.source_dir).is_dir():
+        return None
+    root = Path(training.source_dir).resolve()
+    program = root / training.entry_point
+    if ".." in Path(training.entry_point).parts or root not in program.parents:
+        return None  # a rule names it that needs no file
+    if not program.is_file():
+        return (
+            f"training.entry_point: {training.entry_point} is not a file in training.source_dir"
+            f" {training.source_dir}"
+        )
+    left_out = {"report.directory": config.report.directory}
+    if config.dataset is not None and not config.dataset.is_remote:
+        left_out["dataset.source"] = config.dataset.source
+    for field, folder in left_out.items():
+        other = Path(folder).resolve()
+        if root in other.parents and other in program.parents:
+            return (
+                f"training.entry_point: {training.entry_point} lies in {field} {folder}, which is"
+                " not sent with the code; put the program elsewhere, or change that field"
+            )
+    return None
+
+
 def upload(s3: Any, config: BenchmarkConfig, with_requirements: bool) -> str:
     """Put the packed code under its digest; returns its s3:// URI."""
     body = pack_code(config, with_requirements)

@@ -18,6 +18,7 @@ from tasks.errors import PreflightRefused
 from tasks.image.bases import dockerfile_bases, with_container
 from tasks.image.find import build_arguments
 from tasks.image.packages import REQUIREMENTS_FILE, read_requirements
+from tasks.jobs.source import entry_point_problem
 
 CLOCK_FILE = "nodesweep_clock.py"
 """The helper, which a program of one's own may have beside it: that it is there says nothing."""
@@ -32,7 +33,12 @@ def read_facts(config: BenchmarkConfig, variables: Mapping[str, str] | None = No
     instance = instances[config.training.instance_type]
     try:
         config = config.model_copy(update={"image": with_container(config, instance)})
-        files = replace(read_files(config), says_planned_steps=_says_planned_steps(config))
+        files = replace(
+            read_files(config),
+            says_planned_steps=_says_planned_steps(config),
+            has_setup=_has_setup(config),
+            entry_point_problem=entry_point_problem(config),
+        )
     except PreflightRefused as error:
         files = Files(problems=error.problems)
     facts = Facts(config, instance, plan_types(config, list(instances.values())), files)
@@ -85,6 +91,11 @@ def read_files(config: BenchmarkConfig) -> Files:
         return Files(bases, packages)
     packages[str(requirements.path)] = requirements.files[REQUIREMENTS_FILE]
     return Files(bases, packages, requirements, requirements.missing)
+
+
+def _has_setup(config: BenchmarkConfig) -> bool:
+    source_dir = config.training.source_dir
+    return source_dir is not None and (Path(source_dir) / "setup.py").exists()
 
 
 def _says_planned_steps(config: BenchmarkConfig) -> bool | None:

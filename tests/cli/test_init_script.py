@@ -85,3 +85,28 @@ def test_a_script_that_is_not_there_is_named(folder: Path) -> None:
 )  # fmt: skip
 def test_the_name_is_made_of_the_scripts(name: str, expected: str) -> None:
     assert name_of(Path(name)) == expected
+
+
+@pytest.mark.parametrize("name", ["run.sh", "train v2.py", "entraînement.py"])
+def test_every_command_refuses_a_script_that_no_job_could_start(folder: Path, name: str) -> None:
+    assert nodesweep("init").exit_code == 0
+    (folder / "code" / name).write_text("print(1)")
+    text = (folder / "nodesweep.yaml").read_text()
+    (folder / "odd.yaml").write_text(text.replace("entry_point: train.py", f"entry_point: {name}"))
+    refused = [
+        nodesweep("init", "--script", f"code/{name}", "--output", "new.yaml"),
+        nodesweep("config", "validate", "odd.yaml"),
+        nodesweep("plan", "odd.yaml"),
+        nodesweep("requests", "odd.yaml"),
+    ]
+    assert [each.exit_code for each in refused] == [3] * 4
+    assert not (folder / "new.yaml").exists()
+    [problem] = {each.output.rpartition("\n  - ")[2].strip() for each in refused}
+    assert problem.startswith("training.entry_point: ")
+
+
+def test_a_setup_py_beside_the_script_is_refused_before_anything_runs(folder: Path) -> None:
+    (folder / "train.py").write_text("print(1)")
+    (folder / "setup.py").write_text("from setuptools import setup; setup()")
+    made = nodesweep("init", "--script", "train.py")
+    assert made.exit_code == 3 and "setup.py" in made.output

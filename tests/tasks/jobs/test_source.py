@@ -12,7 +12,13 @@ from configs.models import BenchmarkConfig, PlatformConfig
 from scaling import names
 from tasks.errors import PreflightRefused
 from tasks.jobs import source
-from tasks.jobs.source import is_code_proven, mark_code_proven, pack
+from tasks.jobs.source import (
+    entry_point_problem,
+    is_code_proven,
+    mark_code_proven,
+    pack,
+    pack_code,
+)
 from tasks.storage import get_bytes
 
 
@@ -109,3 +115,33 @@ def test_code_is_proven_once_by_the_first_sweep(
     assert is_code_proven(platform, "ab12")
     body = get_bytes(s3, platform.bucket, names.proven_code_key(platform.prefix, "ab12"))
     assert body is not None and b"first" in body
+
+
+@pytest.mark.parametrize(
+    ("changes", "entry_point", "words"),
+    [
+        ({}, "train.py", None),
+        ({}, "main.py", "main.py is not a file in training.source_dir"),
+        ({"report": "pkg"}, "pkg/model.py", "lies in report.directory"),
+        ({"source": "pkg"}, "pkg/model.py", "lies in dataset.source"),
+        ({"source": "."}, "pkg/model.py", None),
+        ({}, "../train.py", None),
+    ],
+)
+def test_an_entry_point_that_the_archive_would_lack_is_told_before(
+    make_config: Callable[..., BenchmarkConfig],
+    code: Path,
+    changes: dict[str, str],
+    entry_point: str,
+    words: str | None,
+) -> None:
+    config = make_config(
+        training={"source_dir": str(code), "entry_point": entry_point},
+        report={"directory": str(code / changes.get("report", "reports"))},
+        dataset={"source": str(code / changes.get("source", "data"))},
+    )
+    problem = entry_point_problem(config)
+    assert problem is None if words is None else words in str(problem)
+    if words is None and not entry_point.startswith(".."):
+        with tarfile.open(fileobj=io.BytesIO(pack_code(config))) as tar:
+            assert entry_point in tar.getnames()

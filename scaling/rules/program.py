@@ -1,0 +1,96 @@
+"""Whether the SageMaker toolkit can start the entry point: by its name, its place and what lies
+beside it.
+
+By sagemaker-training 5.1.4: validate_entry_point() (process.py) and _entry_point_type.get(). What
+it refuses it refuses once the nodes are running. Later versions and those of AWS's older containers
+take fewer names or start them otherwise; these names every one of them starts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from scaling.rules import distribution
+from scaling.rules.rule import Facts, advises, refuses
+
+_UNSUPPORTED = re.compile(r"[^A-Za-z0-9._+/-]")
+_SHELL, _PACKAGE = ".sh", "setup.py"
+_CACHE = "__pycache__"
+
+
+@refuses
+def name_is_one_that_starts(facts: Facts) -> Iterator[str]:
+    """Letters of ASCII, digits and . _ + - alone."""
+    entry_point = facts.training.entry_point
+    unsupported = "".join(dict.fromkeys(_UNSUPPORTED.findall(entry_point)))
+    begins_so = entry_point.startswith(("-", "+"))
+    if unsupported or begins_so:
+        why = f"has {unsupported!r}" if unsupported else f"begins with {entry_point[0]!r}"
+        yield (
+            f"training.entry_point: {entry_point!r} {why}, and the SageMaker toolkit starts only"
+            " names of ASCII letters, digits and . _ + - with / between folders, the first"
+            " character none of + -; rename the file"
+        )
+    elif PurePosixPath(entry_point) == PurePosixPath("."):
+        yield f"training.entry_point: {entry_point!r} is a folder; name the program's file"
+
+
+@refuses
+def entry_point_is_sent(facts: Facts) -> Iterator[str]:
+    """Hidden folders, caches, reports and data are no code, so that the packed code lacks them."""
+    training = facts.training
+    if training.source_dir is None:
+        return
+    hidden = [
+        part
+        for part in PurePosixPath(training.entry_point).parts
+        if part == _CACHE or (part.startswith(".") and part != "..")
+    ]
+    if hidden:
+        yield (
+            f"training.entry_point: {training.entry_point} is not sent, since hidden files and"
+            f" folders and {_CACHE} of training.source_dir are left out ({hidden[0]}); rename it,"
+            " or name the folder itself by training.source_dir"
+        )
+    elif facts.files.entry_point_problem is not None:
+        yield facts.files.entry_point_problem
+
+
+@refuses
+def package_is_started(facts: Facts) -> Iterator[str]:
+    """With a setup.py the toolkit starts `python -m NAME`; torchrun it gives no package."""
+    if not _is_package(facts):
+        return
+    kind, entry_point = facts.distribution.kind, facts.training.entry_point
+    where = f"training.source_dir: {facts.training.source_dir} has a {_PACKAGE} at its top"
+    remedy = (
+        f"move {_PACKAGE} out of it, or name a folder without one; what the program needs goes into"
+        " requirements.txt"
+    )
+    if distribution.option_of(facts.distribution).launcher == "torchrun":
+        yield (
+            f"{where}, so that the SageMaker toolkit takes it for a package, and it starts no"
+            f" package by torchrun (training.distribution.kind: {kind}); {remedy}"
+        )
+    elif "/" in entry_point:
+        yield (
+            f"{where}, so that the SageMaker toolkit starts `python -m"
+            f" {entry_point.removesuffix('.py')}`, which is no module; {remedy}"
+        )
+
+
+@advises
+def package_is_installed(facts: Facts) -> Iterator[str]:
+    launcher = distribution.option_of(facts.distribution).launcher
+    if _is_package(facts) and launcher != "torchrun":
+        yield (
+            f"training.source_dir: {_PACKAGE} at its top makes every job begin with `pip install"
+            " .`, and its program a module (python -m); without it neither is done"
+        )
+
+
+def _is_package(facts: Facts) -> bool:
+    entry_point = facts.training.entry_point
+    return facts.files.has_setup and not entry_point.endswith(_SHELL)
