@@ -237,7 +237,8 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
     """Print the CreateTrainingJob request of every point as a JSON array; sends nothing.
 
     The image's digest, the sweep id and a local dataset's upload are made by a run; here they are
-    spelled from what is known without one.
+    spelled from what is known without one. Values that look like secrets are masked and named on
+    stderr.
     """
     from cli.commands.plan import plan_of, requests_of
     from flows.stages.preflight import refuse
@@ -245,7 +246,13 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
     benchmark = read_config_to_run(config, overrides)
     checked = plan_of(benchmark)
     refuse(checked)
-    print_text(json.dumps(requests_of(benchmark, checked), indent=2))
+    found = requests_of(benchmark, checked)
+    print_text(json.dumps(found.requests, indent=2))
+    if found.masked:
+        click.echo(f"masked, and sent as they are: {', '.join(found.masked)}", err=True)
+    for name, variable in found.variables.items():
+        said = f"Environment.{name}: a run sends the value of its own variable {variable}"
+        click.echo(said, err=True)
 
 
 @main.command(short_help="Make a report anew, or of a table of measured times.")

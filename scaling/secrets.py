@@ -2,16 +2,17 @@
 records and logs are passed around.
 
 Hidden are (1) every value of a container's environment and of an image's build arguments, whatever
-its name; (2) every text under a name that looks like a secret's; (3) within any text, what has the
-shape of a secret. The shapes are those of detect-secrets 1.5.0 (its plugins for AWS, GitHub,
-GitLab, JWT, npm, OpenAI, private keys, PyPI, SendGrid, Slack, Stripe, Telegram) and of the issuers'
-own documents; the library itself reads files and brings an HTTP client.
+its name, except in a request that is shown to whoever is about to send it; (2) every text under a
+name that looks like a secret's; (3) within any text, what has the shape of a secret. The shapes are
+those of detect-secrets 1.5.0 (its plugins for AWS, GitHub, GitLab, JWT, npm, OpenAI, private keys,
+PyPI, SendGrid, Slack, Stripe, Telegram) and of the issuers' own documents; the library itself reads
+files and brings an HTTP client.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -165,6 +166,36 @@ def hide_secrets(value: Any) -> Any:
     if isinstance(value, str):
         return hide_in_text(value)
     return [hide_secrets(entry) for entry in value] if isinstance(value, list | tuple) else value
+
+
+def hide_in_request(
+    request: Mapping[str, Any], open_variables: Collection[str] = ()
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """(the CreateTrainingJob request to show before it is sent, the members that are masked in it).
+
+    Of the environment those values are masked that look like secrets by their name or shape;
+    `open_variables` are shown as they are. A member is named by its path, Environment.HF_TOKEN.
+    """
+    shown = {
+        key: hide_secrets(value) if key == "Environment" else _entry(key, value)
+        for key, value in request.items()
+    }
+    environment = request.get("Environment", {})
+    for name in open_variables:
+        shown["Environment"][name] = environment[name]
+    return shown, tuple(_masked(request, shown))
+
+
+def _masked(sent: Any, shown: Any, path: str = "") -> Iterator[str]:
+    """Paths of the texts that differ."""
+    if isinstance(sent, Mapping):
+        for key, value in sent.items():
+            yield from _masked(value, shown[key], f"{path}.{key}" if path else str(key))
+    elif isinstance(sent, list | tuple):
+        for index, value in enumerate(sent):
+            yield from _masked(value, shown[index], f"{path}[{index}]")
+    elif sent != shown:
+        yield path
 
 
 def hide_in_config(config: BenchmarkConfig) -> dict[str, Any]:

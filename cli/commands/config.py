@@ -97,9 +97,7 @@ def init(
 @set_option
 @guarded
 def validate(config: Path, overrides: tuple[str, ...]) -> None:
-    """Check a config file and the files that it names by every rule that needs no account; says
-    everything that is wrong.
-    """
+    """Check a config and its files; reports everything that is wrong."""
     from flows.stages.preflight import check_offline, refuse
 
     benchmark = read_config_to_run(config, overrides)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from configs.models import BenchmarkConfig
 from configs.training import TrainingConfig
@@ -25,8 +26,9 @@ from scaling.formats import format_percent, join_words
 from scaling.planning.plan import POLICY_LABELS, PlannedPoint, SweepPlan
 from scaling.planning.request import ResolvedInputs, build_request
 from scaling.planning.validation import describe_engine
+from scaling.rules.limits import variables_of
 from scaling.rules.rule import Facts
-from scaling.secrets import hide_secrets
+from scaling.secrets import hide_in_request
 from tasks.dataset.files import channel_folders, scan_directory
 from tasks.dataset.remote.objects import split_uri
 from tasks.image.find import read_context
@@ -205,8 +207,18 @@ def _number(value: float | None) -> str:
     return "-" if value is None else str(value) if isinstance(value, int) else f"{value:.6g}"
 
 
-def requests_of(config: BenchmarkConfig, checked: Checked) -> list[dict[str, Any]]:
-    """Every point's request without its secrets;
+class Requests(NamedTuple):
+    """The requests of a sweep as they are shown: `masked` are the members with secrets, and
+    `variables` those that a run fills from its own environment, by name of the variable.
+    """
+
+    requests: list[dict[str, Any]]
+    masked: tuple[str, ...]
+    variables: Mapping[str, str]
+
+
+def requests_of(config: BenchmarkConfig, checked: Checked) -> Requests:
+    """Every point's request, its secrets masked;
     the image's digest, not known yet, is spelled as zeros.
     """
     platform, facts = config.platform, checked.facts
@@ -219,7 +231,13 @@ def requests_of(config: BenchmarkConfig, checked: Checked) -> list[dict[str, Any
             code_uri(config, not facts.files.has_layer) if config.training.source_dir else None
         ),
     )
-    return [hide_secrets(build_request(config, point, inputs)) for point in facts.plan.points]
+    variables = variables_of(config.training.environment)
+    shown = [
+        hide_in_request(build_request(config, point, inputs), variables)
+        for point in facts.plan.points
+    ]
+    masked = dict.fromkeys(member for _, members in shown for member in members)
+    return Requests([request for request, _ in shown], tuple(masked), variables)
 
 
 def _container(config: BenchmarkConfig, facts: Facts) -> str | None:

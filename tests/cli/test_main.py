@@ -468,3 +468,25 @@ def test_rehash_forgets_the_hashes_of_the_local_dataset(
     assert remembered.exists()
     nodesweep("run", LOCAL, "--rehash")
     assert not remembered.exists()
+
+
+def test_requests_prints_what_is_sent_and_names_what_is_masked_and_filled_in() -> None:
+    changes = {"FI_PROVIDER": "efa", "HF_TOKEN": "s3cr3t", "WANDB_API_KEY": "${MY_KEY}"}
+    given = [f"--set=training.environment.{name}={value}" for name, value in changes.items()]
+    done = CliRunner().invoke(main, ["requests", LOCAL, *given])
+    assert done.exit_code == 0, done.output
+    for request in json.loads(done.stdout):
+        environment = request["Environment"]
+        assert (environment["FI_PROVIDER"], environment["WANDB_API_KEY"]) == ("efa", "${MY_KEY}")
+    assert "s3cr3t" not in done.output
+    assert done.stderr.splitlines() == [
+        "masked, and sent as they are: Environment.HF_TOKEN",
+        "Environment.WANDB_API_KEY: a run sends the value of its own variable MY_KEY",
+    ]
+
+
+def test_requests_of_own_code_show_the_programs_name_and_say_nothing_more() -> None:
+    own = REPOSITORY / "configs" / "examples" / "own_code_g5.yaml"
+    done = CliRunner().invoke(main, ["requests", str(own)])
+    assert done.stderr == "" and "(hidden)" not in done.stdout
+    assert json.loads(done.stdout)[0]["Environment"]["SAGEMAKER_PROGRAM"]

@@ -163,7 +163,10 @@ def test_records_of_a_sweep_hold_no_secret(
     result = scaling_benchmark(config)
     kept = json.dumps(kept_records(result.sweep_id))
     assert '"PLAIN": "(hidden)"' in kept and "s3cr3t" not in kept
-    assert "s3cr3t" not in json.dumps(requests_of(config, plan_of(config)))
+    found = requests_of(config, plan_of(config))
+    assert found.requests[0]["Environment"]["HF_TOKEN"] == "(hidden)"
+    assert found.requests[0]["Environment"]["PLAIN"] == "s3cr3t"  # its name is no secret's
+    assert found.masked == ("Environment.HF_TOKEN",)
     key = names.sweep_config_key(config.platform.prefix, result.sweep_id)
     stored = served.s3.get_object(Bucket=config.platform.bucket, Key=key)["Body"].read()
     assert b"s3cr3t" not in stored and b"(hidden)" in stored

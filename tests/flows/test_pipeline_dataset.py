@@ -96,7 +96,7 @@ def test_folders_of_files_are_channels(
         "train": f"{uri}train/", "val": f"{uri}val/",
     }  # fmt: skip
     assert not (result.folder / names.DATA_DOCS).exists()
-    assert len(requests_of(config, plan_of(config))[0]["InputDataConfig"]) == (
+    assert len(requests_of(config, plan_of(config)).requests[0]["InputDataConfig"]) == (
         2 if place == "here" else 1
     )
 

@@ -44,7 +44,10 @@ def outputs_of(
     found = {
         path.name: path.read_text() for path in result.folder.iterdir() if path.suffix in _TEXTS
     }
-    found["request dump"] = json.dumps(requests_of(config, plan_of(config)))
+    requests = requests_of(config, plan_of(config)).requests
+    for name in [name for name in requests[0]["Environment"] if name.startswith("PLAIN_")]:
+        del requests[0]["Environment"][name]  # shown, to whoever wrote the config
+    found["request dump"] = json.dumps(requests)
     pages = served.s3.get_paginator("list_objects_v2").paginate(Bucket=config.platform.bucket)
     for key in (item["Key"] for page in pages for item in page.get("Contents", ())):
         body = served.s3.get_object(Bucket=config.platform.bucket, Key=key)["Body"].read()

@@ -135,7 +135,7 @@ def test_plan_and_requests_show_the_layer(pipeline_config: Configs, code: Path) 
     assert f"packages: {code / 'requirements.txt'} becomes a layer of the image" in describe_plan(
         checked
     )
-    request = requests_of(config, checked)[0]
+    request = requests_of(config, checked).requests[0]
     assert "/nodesweep@sha256:000" in request["AlgorithmSpecification"]["TrainingImage"]
     unsure = pipeline_config(
         "scaling",
@@ -149,7 +149,7 @@ def test_plan_and_requests_show_the_layer(pipeline_config: Configs, code: Path) 
     (code / "requirements.txt").write_text("./own\n")
     checked = plan_of(config)
     assert "at every start of a job, which is billed" in describe_plan(checked)
-    alone = requests_of(config, checked)[0]
+    alone = requests_of(config, checked).requests[0]
     assert alone["AlgorithmSpecification"]["TrainingImage"] == IMAGE_URI
     where = "sagemaker_submit_directory"
     assert alone["HyperParameters"][where] != request["HyperParameters"][where]

@@ -12,6 +12,7 @@ from scaling.secrets import (
     MAX_KEY_LINES,
     LogHider,
     hide_in_config,
+    hide_in_request,
     hide_in_text,
     hide_secrets,
     is_secret_name,
@@ -166,6 +167,28 @@ def test_no_value_of_an_environment_or_of_build_arguments_is_shown() -> None:
     assert hide_secrets(build) == {
         "environmentVariablesOverride": [{"name": "A", "value": HIDDEN, "type": "PLAINTEXT"}]
     }
+
+
+def test_a_request_is_shown_as_it_is_sent_but_for_its_secrets() -> None:
+    request = {
+        "Environment": {
+            "FI_PROVIDER": "efa", "SAGEMAKER_PROGRAM": "train.py", "HF_TOKEN": "s3cr3t",
+            "INDEX": "https://me:s3cr3t@host/simple", "WANDB_API_KEY": "${WANDB}",
+        },
+        "HyperParameters": {"lr": "0.1", "api-key": '"s3cr3t"'},
+        "Tags": [{"Key": "owner", "Value": "vision"}],
+    }  # fmt: skip
+    shown, masked = hide_in_request(request, ["WANDB_API_KEY"])
+    assert shown == {
+        "Environment": {
+            "FI_PROVIDER": "efa", "SAGEMAKER_PROGRAM": "train.py", "HF_TOKEN": HIDDEN,
+            "INDEX": f"https://{HIDDEN}@host/simple", "WANDB_API_KEY": "${WANDB}",
+        },
+        "HyperParameters": {"lr": "0.1", "api-key": HIDDEN},
+        "Tags": [{"Key": "owner", "Value": "vision"}],
+    }  # fmt: skip
+    assert masked == ("Environment.HF_TOKEN", "Environment.INDEX", "HyperParameters.api-key")
+    assert list(shown) == list(request)
 
 
 def test_numbers_and_null_stay() -> None:
