@@ -73,6 +73,13 @@ def test_metrics_take_numbers_only() -> None:
     assert matcher.final() == [{"MetricName": "loss", "Value": 0.1, "Timestamp": 1.5}]
 
 
+def test_a_part_of_a_number_is_kept_as_cloudwatch_keeps_it() -> None:
+    """The platform's value is what the group matched; nodesweep is who checks it."""
+    matcher = MetricMatcher([{"Name": "loss", "Regex": "loss=([0-9.]+)"}])
+    matcher.feed("[1,0]<stdout>:loss=9.1e-05", 1000)
+    assert [metric["Value"] for metric in matcher.final()] == [9.1]
+
+
 def test_no_expression_keeps_the_platform_busy_with_a_line() -> None:
     matcher = MetricMatcher([{"Name": "m", "Regex": "(a+)+$"}, {"Name": "n", "Regex": "n=(.)"}])
     matcher.feed("n=3;" + "a" * 200_000 + "b", 1500)

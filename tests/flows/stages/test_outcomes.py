@@ -1,0 +1,68 @@
+"""What is asked of a finished job, and what is said of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from configs.catalogue import load_catalogue
+from configs.models import BenchmarkConfig
+from flows.stages import outcomes
+from scaling.outcome.logged import LogLine
+from scaling.outcome.outcome import JobOutcome
+from scaling.planning.plan import plan_sweep
+from tests.scaling.outcome.test_outcome import description
+
+REGEX = "val_loss=([0-9.]+)"
+WHOLE = {"schema_version": 1, "train_seconds": 50.0, "world": {"world_size": 1}}
+
+
+@pytest.fixture
+def collect(
+    make_config: Callable[..., BenchmarkConfig], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., JobOutcome]:
+    """The outcome of a completed job whose platform has a final_metric of 9.1."""
+
+    def collected(line: str, metrics: dict[str, Any]) -> JobOutcome:
+        log = [LogLine(1000, "algo-1", line)]
+        monkeypatch.setattr(outcomes, "read_job_metrics", lambda *_: metrics)
+        monkeypatch.setattr(outcomes, "read_job_log", lambda *_: log)
+        monkeypatch.setattr(outcomes, "read_job_utilisation", lambda *_: {})
+        config = make_config()
+        plan = plan_sweep(config, load_catalogue().get(config.training.instance_type))
+        answer = description(
+            AlgorithmSpecification={
+                "MetricDefinitions": [{"Name": "final_metric", "Regex": REGEX}]
+            },
+            FinalMetricDataList=[{"MetricName": "final_metric", "Value": 9.1}],
+        )
+        return outcomes.collect_outcome(config, "sweep", plan.points[0], 1, answer)
+
+    return collected
+
+
+def test_a_part_of_a_number_that_the_platform_kept_does_not_count_and_is_said(
+    collect: Callable[..., JobOutcome],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
+    outcome = collect("val_loss=9.1e-05", WHOLE)
+    assert "final_metric" not in outcome.logged
+    outcomes.say_outcome(outcome)
+    [warning] = [each for each in caplog.records if each.levelno == logging.WARNING]
+    assert "val_loss=9.1e-05" in warning.getMessage() and REGEX in warning.getMessage()
+
+
+def test_a_whole_number_counts(collect: Callable[..., JobOutcome]) -> None:
+    outcome = collect("val_loss=9.1", WHOLE)
+    assert (outcome.logged["final_metric"], outcome.cut_numbers) == (9.1, ())
+
+
+def test_the_log_is_left_alone_where_metrics_json_has_the_value(
+    collect: Callable[..., JobOutcome],
+) -> None:
+    assert collect("val_loss=9.1e-05", {**WHOLE, "final_metric": 0.5}).cut_numbers == ()
