@@ -46,6 +46,7 @@ _IN_FILE = {
     "world_size": ("world", "world_size"),
 }
 _MOST_LINE_CHARACTERS = 10_000
+_MOST_CHECKED = 100  # numbers of a line, each of which may be searched for five times more
 _WARM_UP_STEPS = 10  # left out of the steady step time (docs/method.md, "Steady window")
 # How launchers and frameworks say how many processes found each other;
 # a program's own line is `world_size=N;`.
@@ -178,12 +179,10 @@ def read_logged(description: Mapping[str, Any], lines: Iterable[LogLine] = ()) -
     for line in lines:
         marked = plain_lines(line.text)
         raw, parts = searchable(line.text), [searchable(part.text) for part in marked]
+        texts = list(dict.fromkeys([raw, *parts]))
         whole = f"{line.host}: {without_colours(raw)}"
         found = _fields("\n".join(parts), whole, patterns.keys())
-        found |= {
-            name: _matches(name, pattern, [raw, *parts], whole)
-            for name, pattern in patterns.items()
-        }
+        found |= {name: _matches(name, pattern, texts, whole) for name, pattern in patterns.items()}
         values = {name: _numbers(each) for name, each in found.items()}
         written = next((each for each in found.get(_RANK, ()) if str(each).isdecimal()), "")
         rank = line.host, marked[0].speaker, str(written)
@@ -349,7 +348,8 @@ def _matches(
     for text in texts:
         found: list[str | CutNumber | None] = []
         for match in pattern.finditer(text):
-            word = cut_by(pattern, text, match) if _finite(match[1]) is not None else None
+            is_checked = len(found) < _MOST_CHECKED and _finite(match[1]) is not None
+            word = cut_by(pattern, text, match) if is_checked else None
             if word is not None:
                 regex = pattern.pattern
                 return [CutNumber(name, word, line[:_NEAREST_CHARACTERS], regex)]
