@@ -21,7 +21,13 @@ from configs.job import CHANNEL_NAME, MAX_EXTRA_CHANNELS
 from configs.models import PlatformConfig
 from scaling import names
 from tasks.dataset.hashing import hash_files
-from tasks.dataset.sending import CONNECTIONS, SMALL_CONNECTIONS, DataFile, send_file
+from tasks.dataset.sending import (
+    CONNECTIONS,
+    MAX_OBJECT_BYTES,
+    SMALL_CONNECTIONS,
+    DataFile,
+    send_file,
+)
 from tasks.errors import DatasetMissing, DatasetRefused, UploadFailed
 from tasks.events import Meter
 from tasks.platform import TASK_OPTIONS, aws_client
@@ -73,6 +79,12 @@ def scan_directory(config: DatasetConfig) -> Dataset:
             f"dataset.source: the name of {os.fsencode(odd)!r} is not UTF-8, which a key in S3 must"
             " be; rename the file"
         )
+    for path in paths:
+        if (size := path.stat().st_size) > MAX_OBJECT_BYTES:
+            raise DatasetRefused(
+                f"dataset.source: {path} has {size} bytes, and an object in S3 at most"
+                f" {MAX_OBJECT_BYTES}; split it"
+            )
     files = tuple(
         DataFile(
             path.relative_to(source).as_posix(), hashed.size_bytes, hashed.sha256, path, hashed.mark
