@@ -31,12 +31,13 @@ _KEY_BYTES = 64 * 1024
 @dataclass(frozen=True)
 class Entry:
     """A file or folder: its POSIX path below the root, and where it lies once every link is
-    followed.
+    followed, which may be outside the root.
     """
 
     name: str
     is_folder: bool
     real: Path
+    is_outside: bool = False
 
     @property
     def own_name(self) -> str:
@@ -45,8 +46,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class Refused:
-    """What can't be sent: its path below the root and why, with the remedy. `is_outside`: it is a
-    link out of the root; to a file unless `is_folder`.
+    """What can't be sent: its path below the root and why, with the remedy, both as they can be
+    shown. `is_outside`: it is a link out of the root; to a file unless `is_folder`.
     """
 
     name: str
@@ -84,7 +85,7 @@ def walk(root: Path, is_left_out: Callable[[Entry], bool], follow_outside: bool 
             entries = sorted(os.scandir(root / below), key=lambda entry: entry.name)
         except OSError as error:
             why = f"can't be read ({error.strerror}); allow it, or move it elsewhere"
-            refused.append(Refused(below or ".", why))
+            refused.append(Refused(_printable(below) or ".", why))
             continue
         for found in entries:
             path = root / below / found.name
@@ -97,7 +98,7 @@ def walk(root: Path, is_left_out: Callable[[Entry], bool], follow_outside: bool 
                 except OSError as error:
                     broken = error.strerror
             name = f"{below}/{found.name}" if below else found.name
-            entry = Entry(name, is_folder, real)
+            entry = Entry(name, is_folder, real, not real.is_relative_to(real_root))
             if is_left_out(entry):
                 left_out.append(name)
             elif broken is not None:
@@ -105,17 +106,19 @@ def walk(root: Path, is_left_out: Callable[[Entry], bool], follow_outside: bool 
                     f"is a link to {os.readlink(path)}, which can't be followed ({broken}); bring"
                     " back what it leads to (git annex get, dvc pull), or remove the link"
                 )
-                refused.append(Refused(name, why))
-            elif is_link and not follow_outside and not real.is_relative_to(real_root):
+                refused.append(Refused(_printable(name), _printable(why)))
+            elif is_link and entry.is_outside and not follow_outside:
                 why = f"is a link to {real}, outside {root}; put a copy in the link's place"
-                refused.append(Refused(name, why, is_outside=True, is_folder=is_folder))
+                refused.append(
+                    Refused(_printable(name), _printable(why), is_outside=True, is_folder=is_folder)
+                )
             elif not is_folder:
                 files += [path] if os.path.isfile(path) else []
             elif real not in ancestors:
                 linked_folders += is_link
                 if linked_folders > MAX_LINKED_FOLDERS:
                     why = f"is one of more than {MAX_LINKED_FOLDERS} linked folders; remove some"
-                    return Walked((), (), (Refused(name, why),))
+                    return Walked((), (), (Refused(_printable(name), why),))
                 pending.append((name, (*ancestors, real)))
     return Walked(tuple(sorted(files)), tuple(sorted(left_out)), tuple(refused))
 
@@ -123,20 +126,32 @@ def walk(root: Path, is_left_out: Callable[[Entry], bool], follow_outside: bool 
 def shown_names(names: Sequence[str]) -> str:
     """The first few names, and how many more there are."""
     further = len(names) - NAMES_SHOWN
-    return ", ".join(names[:NAMES_SHOWN]) + (f" and {further} more" if further > 0 else "")
+    shown = ", ".join(map(_printable, names[:NAMES_SHOWN]))
+    return shown + (f" and {further} more" if further > 0 else "")
+
+
+def _printable(text: str) -> str:
+    """A file's name for a terminal: bytes that are no UTF-8 and control characters escaped."""
+    return "".join(
+        character if character.isprintable() else repr(character)[1:-1] for character in text
+    )
 
 
 def holds_secret(entry: Entry) -> bool:
-    """Return True for what by its name is a credential, or a folder of them; a .pem or .key file
-    with certificates only is none.
+    """Return True for what by its name, or that of what it is a link to inside the root, is a
+    credential or lies directly in a folder of them; a .pem or .key file with certificates only is
+    none.
     """
-    name = entry.own_name.lower()
-    if entry.is_folder:
-        return name in _SECRET_FOLDERS
-    if name.endswith(_MAY_BE_KEY):
-        return _has_private_key(entry.real)
+    real = Path(entry.name) if entry.is_outside else entry.real
+    names = {entry.own_name.lower(), real.name.lower()}
     # of a worktree or a submodule .git is a file
-    return name == ".git" or _SECRET_NAMES.fullmatch(name) is not None
+    if not _SECRET_FOLDERS.isdisjoint({*names, real.parent.name}):
+        return True
+    if entry.is_folder:
+        return False
+    if any(name.endswith(_MAY_BE_KEY) for name in names):
+        return _has_private_key(entry.real)
+    return any(_SECRET_NAMES.fullmatch(name) for name in names)
 
 
 def _has_private_key(path: Path) -> bool:

@@ -4,6 +4,7 @@ and in the shipped program (infra/image/training/data/tables.py; a test compares
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -18,8 +19,10 @@ _LIKE = {
     ),
 }
 """How names of tables of a format end, in any case; of these some are data."""
-_FOLDER_MARK = "_$folder$"
-"""Ends the name of an empty object that Hadoop writes for a folder."""
+_NO_NEWS = re.compile(r"(.*/)?(README|LICEN[CS]E|NOTICE)[^/]*|.*\.md|.*/|.*_\$folder\$", re.DOTALL)
+"""What nobody takes for data: texts about it, and the empty objects that the console and Hadoop
+write for a folder.
+"""
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ def sort_out(config: DatasetConfig, names: Iterable[str]) -> Names:
             hidden.append(name)
         elif is_data(config, name):
             data.append(name)
-        elif not name.endswith((_FOLDER_MARK, "/")):
+        elif not _NO_NEWS.fullmatch(name):
             others.append(name)
     if odd := [name for name in others if name.lower().endswith(_LIKE[config.format])]:
         raise DatasetRefused(
@@ -74,15 +77,16 @@ def sort_out(config: DatasetConfig, names: Iterable[str]) -> Names:
 def notices_of(config: DatasetConfig, found: Names) -> list[str]:
     """Sentences that say what under the source is not trained on."""
     said = []
+    where = f"under {config.source}"
     if found.hidden:
         said.append(
-            f"dataset.source: {len(found.hidden)} left out under {config.source}, whose path has a"
-            f" part that begins with '_' or '.': {shown_names(found.hidden)}"
+            f"dataset.source: left out {where}, since '_' or '.' begins a part of the path:"
+            f" {len(found.hidden)} ({shown_names(found.hidden)})"
         )
     if found.others:
+        reach = "they reach every node with the rest" if config.is_remote else "they are not sent"
         said.append(
-            f"dataset.source: {len(found.others)} under {config.source} not validated, no"
-            f" {config.pattern}: {shown_names(found.others)}"
-            + ("; they reach every node with the rest" if config.is_remote else " (nor sent)")
+            f"dataset.source: not validated {where}, since they are no {config.pattern}:"
+            f" {len(found.others)} ({shown_names(found.others)}); {reach}"
         )
     return said

@@ -82,8 +82,9 @@ def _list_code(source_dir: Path, left_out: Sequence[Path]) -> Code:
         places = {root / entry.name, Path(os.path.abspath(source_dir / entry.name))}
         if not others.isdisjoint({*places, entry.real} if entry.is_folder else places):
             return True
-        if not entry.is_folder and holds_secret(entry):
-            secrets.append(entry.name)
+        if holds_secret(entry):
+            if entry.own_name != ".git":  # of nearly every code, and hidden
+                secrets.append(entry.name)
             return True
         return entry.own_name == "__pycache__" or entry.own_name.startswith(".")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tasks import folder
-from tasks.folder import Entry, Walked, holds_secret, walk
+from tasks.folder import Entry, Walked, holds_secret, shown_names, walk
 
 
 def make(root: Path, *names: str) -> Path:
@@ -149,3 +149,13 @@ def test_secrets_are_known_by_name_and_keys_by_what_they_hold(
     make(tmp_path, name)
     (tmp_path / name).write_text(body)
     assert holds_secret(Entry(name, False, tmp_path / name)) is is_secret
+
+
+def test_names_are_shown_without_what_a_terminal_would_obey(tmp_path: Path) -> None:
+    root = make(tmp_path / "root", "a")
+    (root / os.fsdecode(b"caf\xe9\x1b]52;c")).symlink_to("no\x07where")
+    [refused] = walk(root, nothing).refused
+    assert refused.name == r"caf\udce9\x1b]52;c" and r"a link to no\x07where" in refused.why
+    assert shown_names([os.fsdecode(b"\xe9"), "b", "c", "d", "e", "f"]) == (
+        r"\udce9, b, c, d, e and 1 more"
+    )

@@ -33,7 +33,9 @@ FILES = {
     ".hidden/e.csv": ROWS,
     ".f.csv": ROWS,
     "sub/_SUCCESS": b"",
-    "readme.md": b"what this is",
+    "sub/readme.md": b"what this is",
+    "LICENSE.txt": b"",
+    "labels.json": b"{}",
     "other.parquet": b"another format",
 }
 DATA = ("_year=2026/c.csv", "a.csv", "b.csv.gz")
@@ -71,12 +73,12 @@ def test_the_same_is_validated_here_and_in_s3(s3: Any, tmp_path: Path) -> None:
 def test_what_is_left_out_is_counted_and_named(s3: Any, tmp_path: Path) -> None:
     config = dataset_at(write(tmp_path, FILES), "csv")
     hidden, others = notices_of(config, list_directory(config).names)
-    assert "4 left out" in hidden and ".f.csv" in hidden and "_temporary" in hidden
-    assert "2 under" in others and "other.parquet, readme.md" in others
+    assert "path: 4 (" in hidden and ".f.csv" in hidden and "_temporary" in hidden
+    assert ": 2 (" in others and "labels.json, other.parquet" in others
     put(s3, FILES)
     there = dataset_at(SOURCE, "csv")
     hidden, others = notices_of(there, describe_remote(s3, there).names)
-    assert "4 left out under s3://bench-bucket/raw" in hidden
+    assert "left out under s3://bench-bucket/raw, since" in hidden and "path: 4 (" in hidden
     assert "_temporary/0/task/d.csv" in hidden and "they reach every node" in others
     assert notices_of(config, Names(("a.csv",))) == []
 
@@ -116,9 +118,9 @@ def test_what_looks_like_a_table_and_is_not_read_is_refused(
 def test_nothing_but_hidden_files_says_so(s3: Any, tmp_path: Path) -> None:
     files = {"_temporary/a.csv": ROWS}
     put(s3, files)
-    with pytest.raises(DatasetMissing, match=r"no \*\.csv.*1 left out.*_temporary"):
+    with pytest.raises(DatasetMissing, match=r"no \*\.csv.*path: 1 \(_temporary"):
         list_directory(dataset_at(write(tmp_path, files), "csv"))
-    with pytest.raises(DatasetMissing, match=r"no \*\.csv.*1 left out.*_temporary"):
+    with pytest.raises(DatasetMissing, match=r"no \*\.csv.*path: 1 \(_temporary"):
         describe_remote(s3, dataset_at(SOURCE, "csv"))
 
 

@@ -145,6 +145,11 @@ def test_secrets_are_not_sent(code: Path) -> None:
     for name in ("id_rsa", "keys/service-account.json", "keys/tls.pem", "keys/ca.pem"):
         (code / name).parent.mkdir(exist_ok=True)
         (code / name).write_text("-----BEGIN PRIVATE KEY-----" if "tls" in name else "{}")
+    (code / "notes.txt").symlink_to("id_rsa")
+    (code / ".git").mkdir()
+    (code / ".git" / "config").write_text("")
+    (code / "history").symlink_to(".git")
+    (code / "settings").symlink_to(".git/config")
     assert packed(code) == ["keys/ca.pem", "pkg/model.py", "train.py"]
 
 

@@ -116,7 +116,7 @@ def test_what_cannot_be_sent_is_said_of_data_code_and_context_at_once(
     said = read_facts(config).files
     assert said.problems == ()
     data, code, context = said.notices
-    assert data.startswith("dataset.source: 1 left out") and "_old.csv" in data
+    assert data.startswith("dataset.source: left out under") and "_old.csv" in data
     assert code.startswith("training.source_dir: .env in ")
     assert context.startswith("image.context: id_rsa in ")
     for folder in ("image", "code", "data"):
