@@ -11,6 +11,8 @@ from configs.locations import DatasetSource
 from configs.section import NOT_MEASURED, Section, is_finite
 from configs.validation import ValidationConfig
 
+SUFFIXES = {"parquet": (".parquet", ".pq"), "csv": (".csv", ".csv.gz")}
+"""How the names of a format's tables end; the shipped program reads the same."""
 Slug = Annotated[
     str, StringConstraints(pattern=r"^[a-z0-9](-?[a-z0-9])*$", min_length=1, max_length=20)
 ]
@@ -53,9 +55,18 @@ class DatasetConfig(Section):
     )
     format: Literal["parquet", "csv", "files"] = Field(
         description=(
-            "parquet or csv: tables, every *.parquet or *.csv under source;"
-            " files: whatever lies there."
+            "parquet or csv: tables, every *.parquet and *.pq, or *.csv and *.csv.gz, under source"
+            " that is not hidden; files: whatever lies there."
         )
+    )
+    follow_links_outside: Annotated[bool, NOT_MEASURED] = Field(
+        default=False,
+        # Sweeps without it keep their records as they are.
+        exclude_if=lambda follows: not follows,
+        description=(
+            "true: also follow links that lead out of a local source, as git-annex, DVC and"
+            " Hugging Face's cache make them; false: such a link is refused by name."
+        ),
     )
     channel: ChannelName | None = Field(
         default="training",
@@ -162,8 +173,13 @@ class DatasetConfig(Section):
 
     @property
     def pattern(self) -> str:
-        """Which names under source are the dataset's."""
-        return f"*.{self.format}" if self.is_table else "*"
+        """Which names under source are the dataset's, in words."""
+        return " or ".join(f"*{suffix}" for suffix in self.suffixes) or "*"
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """How the names of the dataset's tables end; none where the files are no tables."""
+        return SUFFIXES.get(self.format, ())
 
     @model_validator(mode="after")
     def _checks_fit_the_format(self) -> Self:

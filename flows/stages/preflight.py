@@ -133,7 +133,9 @@ def check_account(
 
 
 def _checked(facts: Facts, notices: tuple[str, ...], problems: tuple[str, ...] = ()) -> Checked:
-    return Checked(facts, together([check(facts), Findings(problems, notices)]))
+    found = check(facts)
+    new = tuple(notice for notice in notices if notice not in found.notices)
+    return Checked(facts, together([found, Findings(problems, new)]))
 
 
 def _announce_and_refuse(checked: Checked) -> None:

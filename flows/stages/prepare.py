@@ -28,6 +28,7 @@ from scaling.planning.request import ResolvedInputs
 from scaling.report.sources import at_start_text
 from scaling.rules.rule import Requirements
 from tasks.dataset.files import channel_folders, scan_directory, upload_dataset
+from tasks.dataset.naming import notices_of
 from tasks.dataset.remote.objects import RemoteDataset, describe_remote_dataset
 from tasks.dataset.validation import check_age, keep_data_docs, validate_files
 from tasks.dataset.validation_report import ValidationReport
@@ -239,6 +240,8 @@ def _remote_dataset(
         "dataset %s: %d objects, %d bytes, used where they are", section.source,
         len(found.objects), found.size_bytes, extra=_OF_DATASET,
     )  # fmt: skip
+    for notice in notices_of(section, found.names):
+        logger.info("notice: %s", notice, extra=_OF_DATASET)
     validation = None
     if section.is_table:
         report, validation = validate_tables_in_s3(config, section, found, sweep)

@@ -284,12 +284,23 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
     ),
     Rule(
         "files and container",
-        (requirements.files_are_there,),
+        (requirements.files_are_there, requirements.what_is_left_out),
         refuses=(
             "a file that the code's `requirements.txt` includes (`-r`, `-c`) is not in "
-            "`training.source_dir`; AWS has no container for `image.framework`"
+            "`training.source_dir`; AWS has no container for `image.framework`; in"
+            " `training.source_dir`, `image.context` or a local `dataset.source`, a link that is"
+            " broken or leads out of the folder, or a folder that can't be read; beside tables,"
+            " files that look like more of them and are neither validated nor read"
         ),
-        remedy="correct the path; another version, or name the container by `image.base_image`",
+        remedy=(
+            "correct the path; another version, or name the container by `image.base_image`;"
+            " a copy in the link's place; rename or move the file"
+        ),
+        says=(
+            "files that are left out: of code and context those that may hold secrets (`.env`,"
+            " `.netrc`, `.git`, `id_rsa`, `*.pem` and `*.key` with a private key,"
+            " `service-account*.json`); of tables what is no table, and hidden files"
+        ),
     ),
     Rule(
         "instance types",

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from scaling.rules import distribution
 from scaling.rules.distribution import rules
-from scaling.rules.rule import Facts, refuses
+from scaling.rules.rule import Facts, notes, refuses
 
 _PACKAGE = "mpi4py"
 _REGISTRY = re.compile(r"^\d{12}\.dkr\.ecr\.|^public\.ecr\.aws/deep-learning-containers/")
@@ -20,6 +20,12 @@ _CODE_FOLDER = PurePosixPath("/opt/ml/code")
 def files_are_there(facts: Facts) -> tuple[str, ...]:
     """What could not be read or looked up, whoever looked for it."""
     return facts.files.problems
+
+
+@notes
+def what_is_left_out(facts: Facts) -> tuple[str, ...]:
+    """What of the files is not sent."""
+    return facts.files.notices
 
 
 @refuses

@@ -23,8 +23,9 @@ if TYPE_CHECKING:  # the plan itself asks scaling/rules/distribution how many pr
 
 @dataclass(frozen=True)
 class Findings:
-    """Problems refuse the sweep. A notice says what the account was not asked, or what may be meant
-    so; a hint, what of the config may be better otherwise. Each is a sentence that names its field.
+    """Problems refuse the sweep. A notice says what the account was not asked, what is left out, or
+    what may be meant so; a hint, what of the config may be better otherwise. Each is a sentence
+    that names its field.
     """
 
     problems: tuple[str, ...] = ()
@@ -87,7 +88,8 @@ class Files:
 
     `base_images`: what the Dockerfile builds on; `packages`: path of each Dockerfile and
     requirements*.txt -> its text; `requirements`: what the code asks for, None where that is
-    nothing; `problems`: what is not there, as sentences. `says_planned_steps`: whether the code of
+    nothing; `problems`: what is not there or can't be sent, `notices`: what is left out, as
+    sentences. `says_planned_steps`: whether the code of
     a probe sweep has the words by which a program says how many steps a whole run makes; None:
     there is no code here to look at. `has_setup`: whether the code has a setup.py at its top;
     `entry_point_problem`: why the packed code would lack its entry point.
@@ -100,6 +102,7 @@ class Files:
     says_planned_steps: bool | None = None
     has_setup: bool = False
     entry_point_problem: str | None = None
+    notices: tuple[str, ...] = ()
 
     @property
     def has_layer(self) -> bool:
@@ -215,6 +218,16 @@ def advises(say: Callable[[Looked], Iterable[str]]) -> Judge[Looked]:
     @wraps(say)
     def judge(looked: Looked) -> Findings:
         return Findings(hints=tuple(say(looked)))
+
+    return judge
+
+
+def notes(say: Callable[[Looked], Iterable[str]]) -> Judge[Looked]:
+    """The rule whose sentences are notices, which refuse nothing and which a run logs, too."""
+
+    @wraps(say)
+    def judge(looked: Looked) -> Findings:
+        return Findings(notices=tuple(say(looked)))
 
     return judge
 

@@ -21,9 +21,17 @@ from configs.job import CHANNEL_NAME, MAX_EXTRA_CHANNELS
 from configs.models import PlatformConfig
 from scaling import names
 from tasks.dataset.hashing import hash_files
-from tasks.dataset.sending import CONNECTIONS, SMALL_CONNECTIONS, DataFile, send_file
+from tasks.dataset.naming import Names, is_data, is_hidden, notices_of, sort_out
+from tasks.dataset.sending import (
+    CONNECTIONS,
+    MAX_OBJECT_BYTES,
+    SMALL_CONNECTIONS,
+    DataFile,
+    send_file,
+)
 from tasks.errors import DatasetMissing, DatasetRefused, UploadFailed
 from tasks.events import Meter
+from tasks.folder import walk
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.storage import get_bytes, list_objects
 from tasks.task import task
@@ -53,11 +61,19 @@ class UploadResult:
     sent_bytes: int
 
 
-def scan_directory(config: DatasetConfig) -> Dataset:
-    """Every file of the format below a local source, sorted by name; a file that is as it was when
-    it was last hashed is not read (tasks/dataset/hashing.py).
+@dataclass(frozen=True)
+class LocalFiles:
+    """Where the dataset's files lie, sorted, and what else is under its source."""
 
-    Raises DatasetMissing where there is none, and DatasetRefused for a name that can be no key.
+    paths: tuple[Path, ...]
+    names: Names
+
+
+def list_directory(config: DatasetConfig) -> LocalFiles:
+    """Return the files of the format below a local source; none of them is read.
+
+    Raises DatasetMissing where there is none, and DatasetRefused for a name that can be no key, a
+    file that is no object, and links that can't be followed or lead out of the source.
     """
     source = Path(config.source)
     if not source.is_dir():
@@ -65,14 +81,46 @@ def scan_directory(config: DatasetConfig) -> Dataset:
         raise DatasetMissing(
             f"dataset.source: {source} is not a directory; give a directory of {kind}"
         )
-    paths = sorted(path for path in source.rglob(config.pattern) if path.is_file())
-    if not paths:
-        raise DatasetMissing(f"dataset.source: no {_only(config)}file under {source}")
+    walked = walk(
+        source,
+        lambda entry: config.is_table and is_hidden(entry.own_name),
+        config.follow_links_outside,
+    )
+    outside = "; or set dataset.follow_links_outside: true"
+    for it in walked.refused:
+        if not it.is_outside or it.is_folder or is_data(config, it.name):
+            raise DatasetRefused(
+                f"dataset.source: {source / it.name} {it.why}{outside if it.is_outside else ''}"
+            )
+    by_name = {path.relative_to(source).as_posix(): path for path in walked.files}
+    # names beside tables may be any bytes: they are shown, not sent
+    names_below = sort_out(config, by_name)
+    found = Names(names_below.data, walked.left_out, names_below.others)
+    if not found.data:
+        raise DatasetMissing(
+            f"dataset.source: no {_only(config)}file under {source}"
+            + "".join(f"; {notice}" for notice in notices_of(config, found))
+        )
+    paths = tuple(by_name[name] for name in found.data)
     if odd := next((path for path in paths if _is_no_text(path.relative_to(source))), None):
         raise DatasetRefused(
             f"dataset.source: the name of {os.fsencode(odd)!r} is not UTF-8, which a key in S3 must"
             " be; rename the file"
         )
+    for path in paths:
+        if (size := path.stat().st_size) > MAX_OBJECT_BYTES:
+            raise DatasetRefused(
+                f"dataset.source: {path} has {size} bytes, and an object in S3 at most"
+                f" {MAX_OBJECT_BYTES}; split it"
+            )
+    return LocalFiles(paths, found)
+
+
+def scan_directory(config: DatasetConfig) -> Dataset:
+    """Every file of the format below a local source, sorted by name; a file that is as it was when
+    it was last hashed is not read (tasks/dataset/hashing.py). Raises what list_directory() does.
+    """
+    source, paths = Path(config.source), list_directory(config).paths
     files = tuple(
         DataFile(
             path.relative_to(source).as_posix(), hashed.size_bytes, hashed.sha256, path, hashed.mark

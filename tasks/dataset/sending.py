@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import ClientError
@@ -30,7 +30,11 @@ from tasks.storage import is_missing
 
 logger = logging.getLogger("nodesweep.dataset")
 PART_BYTES = 16 * 1024 * 1024
-"""Of a large file; objects that are there already were checked by parts of this size."""
+"""Of a file of up to MAX_PARTS of them; objects that are there already have parts of this size."""
+MAX_PARTS = 10_000
+MAX_PART_BYTES = 5 * 1024**3
+MAX_OBJECT_BYTES = MAX_PARTS * MAX_PART_BYTES
+"""48.8 TiB ("Amazon S3 multipart upload limits", Amazon S3 User Guide)."""
 SINGLE_PUT_BYTES = 64 * 1024 * 1024
 """Up to this size a file is one call."""
 IN_MEMORY_BYTES = 1024 * 1024
@@ -44,9 +48,7 @@ SMALL_CONNECTIONS = 24
 sending: roughly 100 to 200 ms ("Best practices design patterns: optimizing Amazon S3 performance",
 Amazon S3 User Guide). Measured by benchmarks/s3/upload.py; the client keeps 32 connections.
 """
-_TRANSFER = TransferConfig(
-    multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=CONNECTIONS
-)
+_BLOCK_BYTES = 1024 * 1024
 _OTHER_BYTES = frozenset({"BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"})
 
 
@@ -72,6 +74,19 @@ class DataFile:
     def is_small(self) -> bool:
         """Whether it is held in memory while it is sent."""
         return self.size_bytes <= IN_MEMORY_BYTES
+
+
+def part_bytes(size_bytes: int) -> int:
+    """Return the size of the parts that a large file is sent in: what the upload takes, and what
+    S3's checksum over the parts is computed by.
+
+    Doubled where there would be too many parts, as s3transfer would do by itself: a size that it
+    would change (ChunksizeAdjuster, s3transfer/utils.py) makes another checksum.
+    """
+    size = PART_BYTES
+    while size < MAX_PART_BYTES and size * MAX_PARTS < size_bytes:
+        size *= 2
+    return min(size, MAX_PART_BYTES)
 
 
 def send_file(
@@ -135,7 +150,12 @@ def _send_parts(
     s3: Any, bucket: str, key: str, file: DataFile, passed: Callable[[int], None]
 ) -> None:
     extra = {"Metadata": {"sha256": file.sha256}, "ChecksumAlgorithm": "SHA256"}
-    s3.upload_file(str(file.path), bucket, key, ExtraArgs=extra, Config=_TRANSFER, Callback=passed)
+    transfer = TransferConfig(
+        multipart_threshold=PART_BYTES,
+        multipart_chunksize=part_bytes(file.size_bytes),
+        max_concurrency=CONNECTIONS,
+    )
+    s3.upload_file(str(file.path), bucket, key, ExtraArgs=extra, Config=transfer, Callback=passed)
     if not is_intact(s3, bucket, key, file):
         raise _arrived_otherwise(bucket, key, file)
 
@@ -167,16 +187,25 @@ def is_intact(s3: Any, bucket: str, key: str, file: DataFile) -> bool:
     # AWS ends a multipart object's with -<parts>, moto does not
     digest = service_checksum.split("-")[0]
     is_whole = digest == _base64(bytes.fromhex(file.sha256))
-    return is_whole or digest == _composite_checksum(file.path)
+    return is_whole or digest == _composite_checksum(file.path, part_bytes(file.size_bytes))
 
 
-def _composite_checksum(path: Path) -> str:
+def _composite_checksum(path: Path, bytes_of_a_part: int) -> str:
     """S3's checksum of a multipart object: base64 of the SHA-256 over its parts' digests."""
     digest = hashlib.sha256()
     with path.open("rb") as stream:
-        while part := stream.read(PART_BYTES):
-            digest.update(hashlib.sha256(part).digest())
+        while (part := _part_digest(stream, bytes_of_a_part)) is not None:
+            digest.update(part)
     return _base64(digest.digest())
+
+
+def _part_digest(stream: BinaryIO, bytes_of_a_part: int) -> bytes | None:
+    """SHA-256 of the next part, which may be gigabytes and is never held; None at the end."""
+    digest, left = hashlib.sha256(), bytes_of_a_part
+    while left and (block := stream.read(min(left, _BLOCK_BYTES))):
+        digest.update(block)
+        left -= len(block)
+    return digest.digest() if left < bytes_of_a_part else None
 
 
 def _base64(digest: bytes) -> str:

@@ -23,6 +23,7 @@ from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 from configs.models import ImageConfig, PlatformConfig
 from scaling import names
 from tasks.errors import ImageBuildFailed, PreflightRefused, error_code
+from tasks.folder import Entry, holds_secret, walk
 from tasks.image.bases import dockerfile_bases
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.preflight.storage import no_repository
@@ -71,7 +72,7 @@ def read_context(config: ImageConfig, pinned: Mapping[str, str] | None = None) -
     root = config.build_context
     if not (root / "Dockerfile").is_file():
         raise PreflightRefused(f"image.context: {root} has no Dockerfile")
-    files = {name: _digest((root / name).read_bytes()) for name in _included(root)}
+    files = {name: _digest((root / name).read_bytes()) for name in list_context(root).files}
     arguments = build_arguments(config)
     bases = dockerfile_bases((root / "Dockerfile").read_text(errors="replace"), arguments)
     pins = pinned or {}
@@ -132,21 +133,47 @@ def _git(folder: Path, *arguments: str) -> str | None:
     return done.stdout.strip() or None
 
 
-def _included(root: Path) -> list[str]:
-    """Paths of the context's files in order, less those that .dockerignore excludes;
-    the Dockerfile is always there.
+@dataclass(frozen=True)
+class ContextFiles:
+    """Paths of a build context's files in order, and of those left out since they may hold
+    secrets.
+    """
 
-    As Docker reads it: every pattern begins at the root of the context, and the last one that
-    matches decides.
+    files: tuple[str, ...]
+    secrets: tuple[str, ...]
+
+
+def list_context(root: Path) -> ContextFiles:
+    """Return the context's files, less those that .dockerignore excludes; the Dockerfile is always
+    there. Raises PreflightRefused for links that can't be followed or lead out of the context.
+
+    As Docker reads .dockerignore: every pattern begins at the root of the context, and the last one
+    that matches decides.
     """
     ignore_file = root / ".dockerignore"
     lines = ignore_file.read_text().splitlines() if ignore_file.is_file() else []
     ignored = PathSpec.from_lines(GitIgnoreSpecPattern, map(_anchored, lines))
-    paths = sorted(
-        path for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts
-    )
-    found = [path.relative_to(root).as_posix() for path in paths]
-    return [name for name in found if name == "Dockerfile" or not ignored.match_file(name)]
+    # a file below an excluded folder may be included again
+    are_folders_final = not any(line.strip().startswith("!") for line in lines)
+    secrets: list[str] = []
+
+    def is_left_out(entry: Entry) -> bool:
+        if entry.own_name == "__pycache__":
+            return True
+        if entry.name != "Dockerfile" and ignored.match_file(entry.name):
+            return are_folders_final or not entry.is_folder
+        if entry.name != "Dockerfile" and holds_secret(entry):
+            secrets.append(entry.name)
+            return True
+        return False
+
+    walked = walk(root, is_left_out)
+    if walked.refused:
+        raise PreflightRefused(
+            *(f"image.context: {root / it.name} {it.why}" for it in walked.refused)
+        )
+    files = (path.relative_to(root).as_posix() for path in walked.files)
+    return ContextFiles(tuple(files), tuple(sorted(secrets)))
 
 
 def _anchored(line: str) -> str:

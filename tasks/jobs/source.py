@@ -9,8 +9,10 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import os
 import tarfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from configs import INIT_CONFIG
 from configs.models import BenchmarkConfig, PlatformConfig
 from scaling import names
 from tasks.errors import PreflightRefused, best_effort
+from tasks.folder import Entry, holds_secret, walk
 from tasks.image.packages import REQUIREMENTS_FILE
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.storage import get_bytes, put_bytes, put_once
@@ -37,31 +40,74 @@ def pack_code(config: BenchmarkConfig, with_requirements: bool = True) -> bytes:
     """
     assert config.training.source_dir is not None
     source_dir = Path(config.training.source_dir)
-    left_out = [Path(config.report.directory).resolve(), source_dir.resolve() / INIT_CONFIG]
+    return pack(source_dir, config.training.entry_point, _left_out(config, with_requirements))
+
+
+def _left_out(config: BenchmarkConfig, with_requirements: bool) -> list[Path]:
+    """Files and directories that may lie in source_dir and are no code."""
+    source_dir = Path(str(config.training.source_dir))
+    left_out = [Path(config.report.directory), source_dir / INIT_CONFIG]
     if not with_requirements:
-        left_out.append(source_dir.resolve() / REQUIREMENTS_FILE)
+        left_out.append(source_dir / REQUIREMENTS_FILE)
     if config.dataset is not None and not config.dataset.is_remote:
-        left_out.append(Path(config.dataset.source).resolve())
-    return pack(source_dir, config.training.entry_point, left_out)
+        left_out.append(Path(config.dataset.source))
+    return left_out
+
+
+@dataclass(frozen=True)
+class Code:
+    """The files of source_dir that are sent, and the names of those below it that are not since
+    they may hold secrets.
+    """
+
+    files: tuple[Path, ...]
+    secrets: tuple[str, ...]
+
+
+def code_of(config: BenchmarkConfig) -> Code:
+    """Return the files of a config's code. Raises PreflightRefused as pack() does for links."""
+    return _list_code(Path(str(config.training.source_dir)), _left_out(config, True))
+
+
+def _list_code(source_dir: Path, left_out: Sequence[Path]) -> Code:
+    """Raise PreflightRefused for links that can't be followed or lead elsewhere."""
+    root = source_dir.resolve()
+    others = {
+        *(Path(os.path.abspath(path)) for path in left_out),
+        *(path.resolve() for path in left_out),
+    }
+    secrets: list[str] = []
+
+    def is_left_out(entry: Entry) -> bool:
+        places = {root / entry.name, Path(os.path.abspath(source_dir / entry.name))}
+        if not others.isdisjoint({*places, entry.real} if entry.is_folder else places):
+            return True
+        if holds_secret(entry):
+            if entry.own_name != ".git":  # of nearly every code, and hidden
+                secrets.append(entry.name)
+            return True
+        return entry.own_name == "__pycache__" or entry.own_name.startswith(".")
+
+    walked = walk(source_dir, is_left_out)
+    if walked.refused:
+        raise PreflightRefused(
+            *(f"training.source_dir: {source_dir / it.name} {it.why}" for it in walked.refused)
+        )
+    return Code(walked.files, tuple(sorted(secrets)))
 
 
 def pack(source_dir: Path, entry_point: str, left_out: Sequence[Path] = ()) -> bytes:
-    """sourcedir.tar.gz of the directory (no caches, no hidden files),
+    """sourcedir.tar.gz of the directory (no caches, no hidden files, no secrets),
     equal bytes for equal contents.
 
-    `left_out` are files and directories, absolute. Raises PreflightRefused without the entry point,
-    or for too much.
+    `left_out` are files and directories. Raises PreflightRefused without the entry point, for too
+    much, and for links that can't be followed or lead elsewhere.
     """
     if not (source_dir / entry_point).is_file():
         raise PreflightRefused(
             f"training.entry_point: {entry_point} is not a file in training.source_dir {source_dir}"
         )
-    root = source_dir.resolve()
-    below = [other for other in left_out if root in other.parents]
-    files = (path for path in source_dir.rglob("*") if path.is_file())
-    paths = sorted(
-        path for path in files if not _is_left_out(path.relative_to(source_dir), root, below)
-    )
+    paths = _list_code(source_dir, left_out).files
     total = sum(path.stat().st_size for path in paths)
     if total > MAX_SOURCE_BYTES:
         raise PreflightRefused(
@@ -123,13 +169,6 @@ def code_uri(config: BenchmarkConfig, with_requirements: bool) -> str:
 
 def _key(config: BenchmarkConfig, packed: bytes) -> str:
     return names.source_key(config.platform.prefix, hashlib.sha256(packed).hexdigest())
-
-
-def _is_left_out(name: Path, root: Path, left_out: Sequence[Path]) -> bool:
-    """Whether a file below `root` is a cache, hidden, or under one of `left_out`."""
-    if any(part == "__pycache__" or part.startswith(".") for part in name.parts):
-        return True
-    return any(root / name == other or other in (root / name).parents for other in left_out)
 
 
 @task(name="upload-source", **TASK_OPTIONS)

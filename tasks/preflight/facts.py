@@ -5,7 +5,7 @@ and files on this machine.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,14 +14,18 @@ from configs.models import BenchmarkConfig
 from scaling.planning.plan import plan_types
 from scaling.rules.limits import variables_of
 from scaling.rules.rule import Facts, Files
-from tasks.errors import PreflightRefused
+from tasks.dataset.files import list_directory
+from tasks.dataset.naming import notices_of
+from tasks.errors import DatasetMissing, DatasetRefused, PreflightRefused
+from tasks.folder import shown_names
 from tasks.image.bases import dockerfile_bases, with_container
-from tasks.image.find import build_arguments
+from tasks.image.find import build_arguments, list_context
 from tasks.image.packages import REQUIREMENTS_FILE, read_requirements
-from tasks.jobs.source import entry_point_problem
+from tasks.jobs.source import code_of, entry_point_problem
 
 CLOCK_FILE = "nodesweep_clock.py"
 """The helper, which a program of one's own may have beside it: that it is there says nothing."""
+_NAMES_PACKAGES = re.compile(r"(.*/)?requirements[^/]*\.txt")
 _SAYS_PLANNED_STEPS = re.compile(r"planned_steps|\bclock\s*\([^)]*\bsteps\s*=")
 
 
@@ -81,16 +85,74 @@ def read_files(config: BenchmarkConfig) -> Files:
     image, requirements = config.image, read_requirements(config)
     bases: tuple[str, ...] = ()
     packages: dict[str, str] = {}
+    problems: list[str] = []
+    notices: list[str] = []
+    for look in (_of_dataset, _of_code, _of_context):
+        try:
+            notices += look(config)
+        except PreflightRefused as error:
+            problems += error.problems
     dockerfile = image.build_context / "Dockerfile"
-    if image.uri is None and not config.runs_container_as_it_is and dockerfile.is_file():
-        paths = [dockerfile, *sorted(dockerfile.parent.rglob("requirements*.txt"))]
-        packages = {str(path): path.read_text(errors="replace") for path in paths if path.is_file()}
+    if not problems and _has_context(config):
+        names = [
+            name
+            for name in list_context(image.build_context).files
+            if _NAMES_PACKAGES.fullmatch(name)
+        ]
+        paths = [dockerfile, *(image.build_context / name for name in names)]
+        packages = {str(path): path.read_text(errors="replace") for path in paths}
         found = dockerfile_bases(packages[str(dockerfile)], build_arguments(image))
         bases = tuple(base.reference for base in found)
-    if requirements is None:
-        return Files(bases, packages)
-    packages[str(requirements.path)] = requirements.files[REQUIREMENTS_FILE]
-    return Files(bases, packages, requirements, requirements.missing)
+    if requirements is not None:
+        packages[str(requirements.path)] = requirements.files[REQUIREMENTS_FILE]
+        problems += requirements.missing
+    return Files(bases, packages, requirements, tuple(problems), notices=tuple(notices))
+
+
+def _has_context(config: BenchmarkConfig) -> bool:
+    image = config.image
+    is_built = image.uri is None and not config.runs_container_as_it_is
+    return is_built and (image.build_context / "Dockerfile").is_file()
+
+
+def _of_code(config: BenchmarkConfig) -> list[str]:
+    source_dir = config.training.source_dir
+    if source_dir is None or not Path(source_dir).is_dir():
+        return []
+    return _left_out("training.source_dir", Path(source_dir), code_of(config).secrets)
+
+
+def _of_context(config: BenchmarkConfig) -> list[str]:
+    if not _has_context(config):
+        return []
+    root = config.image.build_context
+    return _left_out("image.context", root, list_context(root).secrets)
+
+
+def _of_dataset(config: BenchmarkConfig) -> list[str]:
+    """The notices of what beside the data lies at a local source. Raises PreflightRefused where the
+    data can't be sent; that there is none is the run's to say.
+    """
+    section = config.dataset
+    if section is None or section.is_remote:
+        return []
+    try:
+        return notices_of(section, list_directory(section).names)
+    except DatasetMissing:
+        return []
+    except DatasetRefused as error:
+        raise PreflightRefused(str(error)) from error
+
+
+def _left_out(field: str, folder: Path, secrets: Sequence[str]) -> list[str]:
+    """The notice of files that are not sent, none where there are none."""
+    if not secrets:
+        return []
+    return [
+        f"{field}: {shown_names(secrets)} in {folder} {'is' if len(secrets) == 1 else 'are'} left"
+        " out, which by the name may hold secrets; rename what the program needs, or give it"
+        " through training.environment"
+    ]
 
 
 def _has_setup(config: BenchmarkConfig) -> bool:
@@ -105,11 +167,12 @@ def _says_planned_steps(config: BenchmarkConfig) -> bool | None:
         return None
     if "planned_steps" in config.training.metric_definitions:
         return True
-    root = Path(source_dir)
+    try:
+        files = code_of(config).files
+    except PreflightRefused:  # which read_files() says
+        return None
     return any(
         _SAYS_PLANNED_STEPS.search(path.read_text(errors="replace"))
-        for path in root.rglob("*.py")
-        if path.is_file()
-        and path.name != CLOCK_FILE
-        and not any(part.startswith(".") for part in path.relative_to(root).parts)
+        for path in files
+        if path.suffix == ".py" and path.name != CLOCK_FILE
     )

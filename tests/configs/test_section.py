@@ -39,7 +39,7 @@ def test_what_decides_a_sweeps_id_and_a_comparison() -> None:
             f"platform.{name}"
             for name in ("autostart", "calls_per_second", "create_missing", "credentials")
         ),
-        "dataset.validation",
+        *("dataset.follow_links_outside", "dataset.validation"),
         *("platform.endpoint_url", "platform.state_directory", "report", "training.tags"),
         *(
             f"sweep.{name}"

@@ -216,8 +216,12 @@ def table(*labels: Any) -> bytes:
 
 
 UNUSABLE: dict[str, tuple[dict[str, bytes], int, str]] = {
-    "nothing": ({}, 2, "no *.parquet object under s3://hostile/nothing"),
-    "a-folder": ({"": b"", "sub/": b""}, 2, "no *.parquet object under s3://hostile/a-folder"),
+    "nothing": ({}, 2, "no *.parquet or *.pq object under s3://hostile/nothing"),
+    "a-folder": (
+        {"": b"", "sub/": b""},
+        2,
+        "no *.parquet or *.pq object under s3://hostile/a-folder",
+    ),
     "truncated": (
         {"a.parquet": table(1), "b.parquet": table(2)[:-20]},
         1,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import zlib
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +15,10 @@ import pyarrow.parquet as pq
 from .reading import ReadError, Source, open_object
 from .request import S3Object
 
-UNREADABLE = (OSError, ValueError, pa.ArrowException)
-"""What readers raise for a file that is none of its kind; pandas raises ValueErrors."""
+UNREADABLE = (OSError, EOFError, ValueError, zlib.error, pa.ArrowException)
+"""What readers raise for a file that is none of its kind; pandas raises ValueErrors, a .gz that is
+cut off an EOFError.
+"""
 
 
 @dataclass(frozen=True)
@@ -81,5 +84,6 @@ def _describe(file: pq.ParquetFile, asked: Collection[str], key: Collection[str]
 def read_columns(source: Source, item: S3Object, is_parquet: bool, columns: Any = None) -> Any:
     """Some columns of a file as pandas reads them; of CSV all. Raises ReadError, UNREADABLE."""
     if not is_parquet:
-        return pd.read_csv(open_object(source, item, in_order=True))
+        compression = "gzip" if item.key.endswith(".gz") else None
+        return pd.read_csv(open_object(source, item, in_order=True), compression=compression)
     return pd.read_parquet(open_object(source, item), columns=list(columns))

@@ -9,6 +9,7 @@ either its path or a file object that reads it where it lies.
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 BYTES_PER_VALUE = 8
 """Of a column in memory, by an estimate."""
+_MOST_DEFLATED = 1032
+"""Bytes that one byte of a .gz can hold (zlib's "Technical Details": 1032:1)."""
 REMOTE_FILES_AT_ONCE = 8
 """Reading them is waiting; each holds READ_BUFFER_BYTES of a column (judging/proof.py)."""
 
@@ -40,6 +43,16 @@ class TableFile:
     open: Callable[[], Any]
     size_bytes: int
     is_remote: bool = False
+
+    @property
+    def compression(self) -> str | None:
+        """As pandas names it: a file object has no name that it could be taken from."""
+        return "gzip" if self.name.endswith(".gz") else None
+
+    @property
+    def most_text_bytes(self) -> int:
+        """How long the text of a CSV file can be."""
+        return self.size_bytes * (1 if self.compression is None else _MOST_DEFLATED)
 
 
 def local_files(paths: Sequence[Path]) -> Iterator[TableFile]:
@@ -99,7 +112,9 @@ class SmallCsvTable:
         import pandas as pd
 
         if self._whole is None:
-            self._whole = _reading(pd.read_csv, self._file.open())
+            self._whole = _reading(
+                pd.read_csv, self._file.open(), compression=self._file.compression
+            )
         return self._whole
 
     def read(self, columns: Sequence[str]) -> pd.DataFrame:
@@ -136,11 +151,12 @@ class LargeCsvTable:
     def _blocks(self) -> Iterator[pd.DataFrame]:
         import pandas as pd
 
-        source = self._file.open()
-        width = len(_reading(pd.read_csv, source, nrows=0).columns)
+        source, compression = self._file.open(), self._file.compression
+        header = _reading(pd.read_csv, source, nrows=0, compression=compression)
         if not isinstance(source, Path):
             source.seek(0)
-        with _reading(pd.read_csv, source, chunksize=rows_per_block(width)) as reader:
+        rows = rows_per_block(len(header.columns))
+        with _reading(pd.read_csv, source, chunksize=rows, compression=compression) as reader:
             while (block := _reading(next, reader, None)) is not None:
                 yield block
 
@@ -217,7 +233,8 @@ def read_tables(
     """
     if not is_parquet:
         for file in files:
-            is_small = file.size_bytes * BYTES_PER_VALUE <= most_bytes  # a value is a byte or more
+            # a value is a byte or more
+            is_small = file.most_text_bytes * BYTES_PER_VALUE <= most_bytes
             try:
                 yield SmallCsvTable(file) if is_small else LargeCsvTable(file)
             except Unreadable as error:
@@ -244,8 +261,8 @@ def _reading(read: Any, *arguments: Any, **named: Any) -> Any:
 
     try:
         return read(*arguments, **named)
-    except (OSError, ValueError, pa.ArrowException) as error:
-        # pandas' parsing errors are ValueErrors
+    except (OSError, EOFError, ValueError, zlib.error, pa.ArrowException) as error:
+        # pandas' parsing errors are ValueErrors; a .gz that is cut off is an EOFError
         text = (str(error) or type(error).__name__).splitlines()[0]
         raise Unreadable(text) from error
 

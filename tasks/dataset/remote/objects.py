@@ -14,7 +14,6 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from fnmatch import fnmatchcase
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -22,6 +21,7 @@ from botocore.exceptions import ClientError
 from configs.dataset import DatasetConfig
 from configs.models import PlatformConfig
 from scaling import names
+from tasks.dataset.naming import Names, notices_of, sort_out
 from tasks.dataset.remote.listing import list_in_parallel, pages_of_objects, pages_of_versions
 from tasks.errors import DatasetMissing, DatasetRefused, error_code
 from tasks.platform import TASK_OPTIONS, aws_client
@@ -51,8 +51,16 @@ class RemoteDataset:
     No dataclass: Prefect looks through those for futures, and there may be 100,000 objects.
     """
 
-    def __init__(self, bucket: str, prefix: str, objects: Sequence[RemoteObject]) -> None:
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str,
+        objects: Sequence[RemoteObject],
+        hidden: Sequence[str] = (),
+        others: Sequence[str] = (),
+    ) -> None:
         self.bucket, self.prefix, self.objects = bucket, prefix, tuple(objects)
+        self.names = Names(tuple(map(self.name_of, objects)), tuple(hidden), tuple(others))
 
     @property
     def uri(self) -> str:
@@ -85,8 +93,8 @@ class RemoteDataset:
 def describe_remote(s3: Any, config: DatasetConfig) -> RemoteDataset:
     """The objects of the dataset's format below its s3:// source.
 
-    Raises DatasetMissing where there is none, and DatasetRefused where they may not be listed or a
-    key can be no file's name.
+    Raises DatasetMissing where there is none, and DatasetRefused where they may not be listed, a
+    key can be no file's name, or an object looks like data and is none.
     """
     bucket, prefix = split_uri(config.source)
     try:
@@ -101,17 +109,25 @@ def describe_remote(s3: Any, config: DatasetConfig) -> RemoteDataset:
                 " s3:ListBucket on the bucket to whoever runs this"
             ) from error
         raise
+    by_name = {
+        str(item["Key"]).removeprefix(prefix): item
+        for item in items
+        if not item["Key"].endswith("/")
+    }
+    below = sort_out(config, by_name)
     objects = [
         RemoteObject(
             item["Key"], item["Size"], item["ETag"], item.get("VersionId"), item["LastModified"]
         )
-        for item in items
-        if fnmatchcase(item["Key"], config.pattern) and not item["Key"].endswith("/")
+        for item in (by_name[name] for name in below.data)
     ]
     if not objects:
         only = f"{config.pattern} " if config.is_table else ""
-        raise DatasetMissing(f"dataset.source: no {only}object under {config.source}")
-    found = RemoteDataset(bucket, prefix, objects)
+        raise DatasetMissing(
+            f"dataset.source: no {only}object under {config.source}"
+            + "".join(f"; {notice}" for notice in notices_of(config, below))
+        )
+    found = RemoteDataset(bucket, prefix, objects, below.hidden, below.others)
     for item in objects:
         _check_key(found, item.key, config.is_table)
     return found

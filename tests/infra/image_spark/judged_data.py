@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gzip
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -231,6 +232,10 @@ CASES: dict[str, Case] = {
             "b.csv": csv(a=[3, 4], b=["x", "x"], c=[1, 2]),
             "empty.csv": b"",
             "headed.csv": b"a,b,c\n",
+            "packed.csv.gz": gzip.compress(csv(a=[5, 12], b=["x", None], c=[0.5, 1.0]), mtime=0),
+            "cut.csv.gz": gzip.compress(csv(a=[5] * 99, b=["x"] * 99, c=[0.5] * 99), mtime=0)[:-9],
+            "text.csv.gz": b"a,b,c\n",
+            "_temporary/0/a.csv": csv(a=[99], b=["never judged"], c=[1.0]),
         },
         (
             *ONE_CHECK,

@@ -266,7 +266,7 @@ def test_no_more_calls_at_once_than_the_client_has_connections(
     benchmark_config: BenchmarkConfig,
 ) -> None:
     client = aws_client("s3", benchmark_config.platform)
-    at_once = max(sending.SMALL_CONNECTIONS, sending._TRANSFER.max_concurrency)
+    at_once = max(sending.SMALL_CONNECTIONS, sending.CONNECTIONS)
     assert at_once <= client.meta.config.max_pool_connections
 
 

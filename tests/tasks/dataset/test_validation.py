@@ -318,7 +318,7 @@ def test_files_that_cannot_be_read_are_not_called_empty_as_well(tmp_path: Path) 
 
 
 def test_no_files_are_refused() -> None:
-    with pytest.raises(NoFiles, match=r"no \*\.parquet files under data"):
+    with pytest.raises(NoFiles, match=r"no \*\.parquet or \*\.pq files under data"):
         check([])
 
 

@@ -17,6 +17,7 @@ from tasks.image.find import (
     arguments_to_send,
     find,
     find_repository,
+    list_context,
     pushed_image,
     read_context,
     source_revision,
@@ -319,3 +320,49 @@ def test_tag_that_is_another_image_than_the_pushed_one_is_not_used(
         ImageBuildFailed, match=f"b pushed {DIGEST}, but nodesweep:ctx-1 is sha256:"
     ):
         pushed_image(ecr, "nodesweep", uri, "ctx-1", "b", lambda: DIGEST)
+
+
+def test_links_inside_the_context_are_followed_and_others_refused_by_name(
+    config: ImageConfig, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    root, home = Path(config.context), tmp_path_factory.mktemp("home")
+    (root / "lib").mkdir()
+    (root / "lib" / "a.py").write_text("")
+    (root / "app").symlink_to("lib")
+    assert {"app/a.py", "lib/a.py"} <= set(read_context(config).files)
+    (home / "credentials").write_text("x")
+    (root / "weights").symlink_to(home / "credentials")
+    (root / "gone").symlink_to("nowhere")
+    with pytest.raises(PreflightRefused) as refused:
+        read_context(config)
+    broken, outside = sorted(refused.value.problems)
+    assert f"image.context: {root / 'gone'} is a link to nowhere, which can't be" in broken
+    assert f"image.context: {root / 'weights'} is a link to {home / 'credentials'}" in outside
+    (root / ".dockerignore").write_text("weights\ngone\n")
+    assert "lib/a.py" in read_context(config).files
+
+
+def test_an_excluded_folder_is_not_looked_into_unless_a_file_of_it_is_included(
+    config: ImageConfig,
+) -> None:
+    root = Path(config.context)
+    (root / "node_modules" / "x").mkdir(parents=True)
+    (root / "node_modules" / "x" / "gone").symlink_to("nowhere")
+    (root / "node_modules" / "x" / "kept").write_text("")
+    (root / ".dockerignore").write_text("node_modules\n")
+    assert "node_modules/x/kept" not in list_context(root).files
+    (root / ".dockerignore").write_text("node_modules\n!node_modules/x/kept\n")
+    assert "node_modules/x/kept" in list_context(root).files
+
+
+def test_secrets_and_the_repository_are_left_out_of_the_context(config: ImageConfig) -> None:
+    root = Path(config.context)
+    before = read_context(config)
+    (root / ".git").mkdir()
+    for name in (".git/config", ".env", "id_rsa"):
+        (root / name).write_text("x")
+    after = read_context(config)
+    assert (after.tag, after.files) == (before.tag, before.files)
+    assert list_context(root).secrets == (".env", ".git", "id_rsa")
+    (root / ".dockerignore").write_text("id_rsa\n.git\n")
+    assert list_context(root).secrets == (".env",)

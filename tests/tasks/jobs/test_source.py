@@ -145,3 +145,61 @@ def test_an_entry_point_that_the_archive_would_lack_is_told_before(
     if words is None and not entry_point.startswith(".."):
         with tarfile.open(fileobj=io.BytesIO(pack_code(config))) as tar:
             assert entry_point in tar.getnames()
+
+
+def packed(source_dir: Path, *left_out: Path) -> list[str]:
+    with tarfile.open(fileobj=io.BytesIO(pack(source_dir, "train.py", left_out))) as tar:
+        return tar.getnames()
+
+
+def test_a_linked_package_inside_the_code_is_sent(code: Path) -> None:
+    (code / "app").mkdir()
+    (code / "app" / "shared").symlink_to("../pkg")
+    (code / "app" / "up").symlink_to("..")  # what it leads to is there already
+    assert packed(code) == ["app/shared/model.py", "pkg/model.py", "train.py"]
+
+
+def test_links_out_of_the_code_and_broken_ones_are_refused_by_name(
+    code: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    aws = tmp_path_factory.mktemp("home") / ".aws"
+    aws.mkdir()
+    (aws / "credentials").write_text("aws_secret_access_key = x")
+    (code / "weights.txt").symlink_to(aws / "credentials")
+    (code / "pkg" / "common").symlink_to("../../common")
+    (code / ".#train.py").symlink_to("user@host.123")  # an editor's lock; hidden files are not sent
+    with pytest.raises(PreflightRefused) as refused:
+        pack(code, "train.py")
+    outside, broken = sorted(refused.value.problems, reverse=True)
+    assert f"training.source_dir: {code / 'weights.txt'} is a link to {aws / 'credentials'}" in (
+        outside
+    )
+    assert f"{code / 'pkg' / 'common'} is a link to ../../common, which can't be" in broken
+
+
+def test_secrets_are_not_sent(code: Path) -> None:
+    for name in ("id_rsa", "keys/service-account.json", "keys/tls.pem", "keys/ca.pem"):
+        (code / name).parent.mkdir(exist_ok=True)
+        (code / name).write_text("-----BEGIN PRIVATE KEY-----" if "tls" in name else "{}")
+    (code / "notes.txt").symlink_to("id_rsa")
+    (code / ".git").mkdir()
+    (code / ".git" / "config").write_text("")
+    (code / "history").symlink_to(".git")
+    (code / "settings").symlink_to(".git/config")
+    assert packed(code) == ["keys/ca.pem", "pkg/model.py", "train.py"]
+
+
+@pytest.mark.parametrize("source", ["data", "elsewhere"])
+def test_a_dataset_that_the_code_links_to_is_no_code(
+    make_config: Callable[..., BenchmarkConfig], tmp_path: Path, source: str
+) -> None:
+    code, elsewhere = tmp_path / "code", tmp_path / "elsewhere"
+    for folder in (code, elsewhere):
+        folder.mkdir()
+    (code / "train.py").write_text("")
+    (elsewhere / "a.parquet").write_text("")
+    (code / "data").symlink_to(elsewhere)
+    at = {"data": code / "data", "elsewhere": elsewhere}[source]
+    config = make_config(dataset={"source": str(at)}, training={"source_dir": str(code)})
+    with tarfile.open(fileobj=io.BytesIO(pack_code(config))) as tar:
+        assert tar.getnames() == ["train.py"]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from configs.models import BenchmarkConfig
+from flows.stages.preflight import check_offline, check_requests
 from tasks.preflight.facts import read_facts, read_files
 
 Configs = Callable[..., BenchmarkConfig]
@@ -98,3 +99,39 @@ def test_whether_code_can_say_how_many_steps_a_whole_run_makes_shows_in_its_text
     probing = make_config(sweep={"design": "probe"}, **sections)
     assert read_facts(probing).files.says_planned_steps is says
     assert read_facts(make_config(**sections)).files.says_planned_steps is None
+
+
+def test_what_cannot_be_sent_is_said_of_data_code_and_context_at_once(
+    make_config: Configs, tmp_path: Path
+) -> None:
+    for name in ("image/Dockerfile", "code/train.py", "code/.env", "image/id_rsa", "data/a.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("FROM python:3.11\n")
+    (tmp_path / "data" / "_old.csv").write_text("")
+    config = make_config(
+        dataset={"source": str(tmp_path / "data"), "format": "csv"},
+        image={"context": str(tmp_path / "image")},
+        training={"source_dir": str(tmp_path / "code"), "entry_point": "train.py"},
+    )
+    said = read_facts(config).files
+    assert said.problems == ()
+    data, code, context = said.notices
+    assert data.startswith("dataset.source: left out under") and "_old.csv" in data
+    assert code.startswith("training.source_dir: .env in ")
+    assert context.startswith("image.context: id_rsa in ")
+    for folder in ("image", "code", "data"):
+        (tmp_path / folder / "link").symlink_to("nowhere")
+    fields = [problem.partition(":")[0] for problem in read_facts(config).files.problems]
+    assert fields == ["dataset.source", "training.source_dir", "image.context"]
+    assert check_offline(config).findings.problems[:3] == read_facts(config).files.problems
+
+
+def test_a_notice_is_said_once(make_config: Configs, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "id_rsa").write_text("")
+    config = make_config(
+        image={"uri": "docker.io/ours:1"},
+        training={"source_dir": str(tmp_path), "entry_point": "train.py"},
+    )
+    checked = check_requests(check_offline(config))
+    assert len([said for said in checked.findings.notices if "id_rsa" in said]) == 1

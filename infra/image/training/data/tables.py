@@ -95,11 +95,22 @@ def _image_shape(pixels: int, channels: int) -> tuple[int, int, int]:
     return channels, side, side
 
 
+def is_hidden(name: str) -> bool:
+    """Return True where a part of the path begins with '.', or with '_' and has no '=': unfinished
+    writes and markers, which pyarrow, pandas and Spark leave out. `_year=2026` is a partition.
+    """
+    parts = [part for part in name.split("/") if part not in (".", "..")]
+    return any(part[:1] == "." or (part[:1] == "_" and "=" not in part) for part in parts)
+
+
 def _open(source: Path, table_format: str) -> pads.Dataset:
     suffixes = SUFFIXES[table_format]
+    tables = [path for path in source.rglob("*") if path.is_file() and path.name.endswith(suffixes)]
     files = sorted(
-        str(path) for path in source.rglob("*") if path.is_file() and path.name.endswith(suffixes)
+        str(path) for path in tables if not is_hidden(path.relative_to(source).as_posix())
     )
+    if left_out := len(tables) - len(files):
+        print(f"{left_out} hidden files under {source} left out ('_' or '.' begins a part of them)")
     if not files:
         state = "has no" if source.is_dir() else "does not exist: no"
         raise UserError(

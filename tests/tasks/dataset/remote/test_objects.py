@@ -111,7 +111,7 @@ def test_without_the_right_to_list_the_permission_is_named(
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (SOURCE, r"no \*\.csv object under s3://bench-bucket/raw"),
+        (SOURCE, r"no \*\.csv or \*\.csv\.gz object under s3://bench-bucket/raw"),
         ("s3://no-such-bucket/raw", "there is no bucket no-such-bucket"),
     ],
 )

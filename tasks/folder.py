@@ -1,0 +1,162 @@
+"""The files below a folder that is sent somewhere: one walk for a dataset, the user's code and a
+build context.
+
+    walked = walk(Path("data"), lambda entry: entry.name.startswith("."))
+    if walked.refused: ...  # broken links, and those that lead out of the folder
+
+A link inside the folder is followed, and a folder that leads back into one that it lies in is not
+entered again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+NAMES_SHOWN = 5
+MAX_LINKED_FOLDERS = 10_000
+"""Links between n folders can make n! paths of a handful of files."""
+_SECRET_NAMES = re.compile(
+    r"id_(rsa|dsa|ecdsa|ed25519)|\.env|\.netrc|\.pgpass|service[-_]?account.*\.json", re.IGNORECASE
+)
+_SECRET_FOLDERS = frozenset({".git", ".aws", ".ssh", ".gnupg"})
+_MAY_BE_KEY = (".pem", ".key")
+_PRIVATE_KEY = b"PRIVATE KEY-----"
+_KEY_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file or folder: its POSIX path below the root, and where it lies once every link is
+    followed, which may be outside the root.
+    """
+
+    name: str
+    is_folder: bool
+    real: Path
+    is_outside: bool = False
+
+    @property
+    def own_name(self) -> str:
+        return self.name.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class Refused:
+    """What can't be sent: its path below the root and why, with the remedy, both as they can be
+    shown. `is_outside`: it is a link out of the root; to a file unless `is_folder`.
+    """
+
+    name: str
+    why: str
+    is_outside: bool = False
+    is_folder: bool = True
+
+
+@dataclass(frozen=True)
+class Walked:
+    """Paths below the root: `files` sorted as Path sorts, `left_out` by name,
+    a folder once for all that lies below it.
+    """
+
+    files: tuple[Path, ...]
+    left_out: tuple[str, ...]
+    refused: tuple[Refused, ...]
+
+
+def walk(root: Path, is_left_out: Callable[[Entry], bool], follow_outside: bool = False) -> Walked:
+    """Return the regular files below `root`, except what `is_left_out` names: a folder with
+    everything below it, and a link whether or not it leads anywhere.
+
+    `follow_outside` follows links that lead out of the root, too.
+    """
+    real_root = root.resolve()
+    files: list[Path] = []
+    left_out: list[str] = []
+    refused: list[Refused] = []
+    linked_folders = 0
+    pending: list[tuple[str, tuple[Path, ...]]] = [("", (real_root,))]
+    while pending:
+        below, ancestors = pending.pop()
+        try:
+            entries = sorted(os.scandir(root / below), key=lambda entry: entry.name)
+        except OSError as error:
+            why = f"can't be read ({error.strerror}); allow it, or move it elsewhere"
+            refused.append(Refused(_printable(below) or ".", why))
+            continue
+        for found in entries:
+            path = root / below / found.name
+            is_link = found.is_symlink()
+            is_folder = os.path.isdir(path) if is_link else found.is_dir()
+            real, broken = ancestors[-1] / found.name, None
+            if is_link:
+                try:
+                    real = Path(os.path.realpath(path, strict=True))
+                except OSError as error:
+                    broken = error.strerror
+            name = f"{below}/{found.name}" if below else found.name
+            entry = Entry(name, is_folder, real, not real.is_relative_to(real_root))
+            if is_left_out(entry):
+                left_out.append(name)
+            elif broken is not None:
+                why = (
+                    f"is a link to {os.readlink(path)}, which can't be followed ({broken}); bring"
+                    " back what it leads to (git annex get, dvc pull), or remove the link"
+                )
+                refused.append(Refused(_printable(name), _printable(why)))
+            elif is_link and entry.is_outside and not follow_outside:
+                why = f"is a link to {real}, outside {root}; put a copy in the link's place"
+                refused.append(
+                    Refused(_printable(name), _printable(why), is_outside=True, is_folder=is_folder)
+                )
+            elif not is_folder:
+                files += [path] if os.path.isfile(path) else []
+            elif real not in ancestors:
+                linked_folders += is_link
+                if linked_folders > MAX_LINKED_FOLDERS:
+                    why = f"is one of more than {MAX_LINKED_FOLDERS} linked folders; remove some"
+                    return Walked((), (), (Refused(_printable(name), why),))
+                pending.append((name, (*ancestors, real)))
+    return Walked(tuple(sorted(files)), tuple(sorted(left_out)), tuple(refused))
+
+
+def shown_names(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    further = len(names) - NAMES_SHOWN
+    shown = ", ".join(map(_printable, names[:NAMES_SHOWN]))
+    return shown + (f" and {further} more" if further > 0 else "")
+
+
+def _printable(text: str) -> str:
+    """A file's name for a terminal: bytes that are no UTF-8 and control characters escaped."""
+    return "".join(
+        character if character.isprintable() else repr(character)[1:-1] for character in text
+    )
+
+
+def holds_secret(entry: Entry) -> bool:
+    """Return True for what by its name, or that of what it is a link to inside the root, is a
+    credential or lies directly in a folder of them; a .pem or .key file with certificates only is
+    none.
+    """
+    real = Path(entry.name) if entry.is_outside else entry.real
+    names = {entry.own_name.lower(), real.name.lower()}
+    # of a worktree or a submodule .git is a file
+    if not _SECRET_FOLDERS.isdisjoint({*names, real.parent.name}):
+        return True
+    if entry.is_folder:
+        return False
+    if any(name.endswith(_MAY_BE_KEY) for name in names):
+        return _has_private_key(entry.real)
+    return any(_SECRET_NAMES.fullmatch(name) for name in names)
+
+
+def _has_private_key(path: Path) -> bool:
+    try:
+        with path.open("rb") as stream:
+            return _PRIVATE_KEY in stream.read(_KEY_BYTES)
+    except OSError:
+        return True
