@@ -171,14 +171,11 @@ def explain(error: Exception) -> tuple[str, int]:
             f"Prefect's API does not answer ({reason}); check PREFECT_API_URL or unset it",
             RUN_FAILED,
         )
-    if isinstance(error, pydantic.ValidationError) and error.title == "Settings":
-        return (
-            (
-                "a PREFECT_ setting can't be used:"
-                f" {error.errors()[0]['msg'].removeprefix('Value error, ')}"
-            ),
-            BAD_INPUT,
-        )
+    if isinstance(error, pydantic.ValidationError) and error.title.endswith("Settings"):
+        first = error.errors()[0]
+        place = "".join(f"{part}: " for part in first["loc"])
+        problem = first["msg"].removeprefix("Value error, ")
+        return f"a PREFECT_ setting can't be used: {place}{problem}", BAD_INPUT
     if isinstance(error, OSError):
         return f"{error.filename or 'file'}: {error.strerror or error}", RUN_FAILED
     raise error

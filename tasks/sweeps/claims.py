@@ -16,9 +16,8 @@ from uuid import uuid4
 from configs.models import PlatformConfig
 from scaling import names
 from tasks.errors import best_effort
-from tasks.platform import TASK_OPTIONS, aws_client, patient
+from tasks.platform import aws_client, patient, persistent
 from tasks.storage import get_bytes, list_folders, list_objects, put_bytes
-from tasks.task import task
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ def claim_job(
     return Claim(others | {job_name}, read_stop_mark(s3, platform, sweep))
 
 
-@task(name="mark-sweep-stopped", **TASK_OPTIONS)
+@persistent
 def mark_sweep_stopped(platform: PlatformConfig, sweep: str) -> None:
     """S3: whoever runs this sweep, wherever, submits no further job of it. Each mark is another
     one, by its text.

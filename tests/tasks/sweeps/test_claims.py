@@ -54,9 +54,9 @@ def test_a_claim_is_withdrawn_only_by_its_own_run(s3: Any, platform: PlatformCon
 def test_a_claim_comes_with_the_mark_of_the_last_stop_and_each_stop_is_another(
     s3: Any, platform: PlatformConfig
 ) -> None:
-    mark_sweep_stopped.fn(platform, SWEEP)
+    mark_sweep_stopped(platform, SWEEP)
     first = claim_job(platform, SWEEP, JOB, "one").stop_mark
-    mark_sweep_stopped.fn(platform, SWEEP)
+    mark_sweep_stopped(platform, SWEEP)
     second = read_stop_mark(s3, platform, SWEEP)
     assert first is not None and second is not None and first != second
 
