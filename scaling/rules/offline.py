@@ -262,9 +262,14 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         (requirements.files_are_there,),
         refuses=(
             "a file that the code's `requirements.txt` includes (`-r`, `-c`) is not in "
-            "`training.source_dir`; AWS has no container for `image.framework`"
+            "`training.source_dir`; AWS has no container for `image.framework`;"
+            " `report.directory` is a file, a link to nowhere or can't be written (`plan` does not"
+            " look, since a run may be started elsewhere)"
         ),
-        remedy="correct the path; another version, or name the container by `image.base_image`",
+        remedy=(
+            "correct the path; another version, or name the container by `image.base_image`;"
+            " make the folder, or name another with `--output`"
+        ),
     ),
     Rule(
         "instance types",

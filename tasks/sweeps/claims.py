@@ -33,11 +33,14 @@ class Claim:
 def read_claims(
     s3: Any, platform: PlatformConfig, sweep: str, claimant: str | None = None
 ) -> frozenset[str]:
-    """The jobs that anybody, or this claimant, claims for the sweep."""
+    """The jobs that anybody, or this claimant, claims for the sweep; an object there that names no
+    job of the sweep is somebody else's, and is ignored.
+    """
     listed = list_objects(
         s3, platform.bucket, names.claims_prefix(platform.prefix, sweep, claimant)
     )
-    return frozenset(names.job_of_claim(item["Key"]) for item in listed)
+    claimed = (names.job_of_claim(item["Key"]) for item in listed)
+    return frozenset(job for job in claimed if names.sweep_of_job(job) == sweep)
 
 
 def _read_claims_of_others(

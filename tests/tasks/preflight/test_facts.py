@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from configs.models import BenchmarkConfig
+from scaling.rules.requirements import files_are_there
 from tasks.preflight.facts import read_facts, read_files
 
 Configs = Callable[..., BenchmarkConfig]
@@ -98,3 +99,13 @@ def test_whether_code_can_say_how_many_steps_a_whole_run_makes_shows_in_its_text
     probing = make_config(sweep={"design": "probe"}, **sections)
     assert read_facts(probing).files.says_planned_steps is says
     assert read_facts(make_config(**sections)).files.says_planned_steps is None
+
+
+def test_report_directory_that_cannot_be_written_refuses_a_run_and_no_plan(
+    make_config: Configs, tmp_path: Path
+) -> None:
+    (tmp_path / "reports").symlink_to(tmp_path / "gone")
+    config = make_config(report={"directory": str(tmp_path / "reports")})
+    [problem] = files_are_there(read_facts(config, {})).problems
+    assert problem.startswith(f"report.directory: {tmp_path / 'reports'} is a link to")
+    assert files_are_there(read_facts(config)).problems == ()
