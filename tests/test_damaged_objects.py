@@ -173,6 +173,22 @@ def test_a_damaged_object_is_named_and_the_rest_goes_on(
     assert name in world.caplog.text + capsys.readouterr().err
 
 
+def test_folder_that_may_not_be_entered_costs_its_sweep(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for sweep in (SOUND, DAMAGED):
+        remember_sweep(world.folder, sweep, RECORD)
+    is_file = Path.is_file
+
+    def denied(path: Path) -> bool:
+        if path.parent.name == DAMAGED:
+            raise PermissionError(13, "Permission denied", str(path))
+        return is_file(path)
+
+    monkeypatch.setattr(Path, "is_file", denied)
+    assert _listed(world) == DAMAGED
+
+
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_what_counts_by_its_name_alone_may_be_damaged(damage: str, world: World) -> None:
     """Claims, the run that an id was given to, and the report of an earlier sweep."""
