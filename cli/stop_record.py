@@ -45,12 +45,13 @@ def record_stop(
 
 def write_record(sweep: str, job_names: Sequence[str]) -> None:
     """Write the record, where a server is configured. Raises whatever Prefect does."""
-    from prefect.client.orchestration import get_client
     from prefect.settings import PREFECT_API_URL
-    from prefect.states import Completed
 
     if not PREFECT_API_URL.value():
         return
+    from prefect.client.orchestration import get_client
+    from prefect.states import Completed
+
     from flows.stop import stop_sweep
 
     message = f"jobs that were stopped: {', '.join(job_names) or 'none'}"

@@ -33,7 +33,7 @@ def served(
     (tmp_path / "state").mkdir()
     for platform in serve_platform(tmp_path / "state"):
         served_before(tmp_path / "state", platform.endpoint)
-        platform.s3.create_bucket(Bucket="nodesweep")
+        platform.s3.create_bucket(Bucket="nodesweep-local")
         platform.s3.create_bucket(Bucket="results")
         platform.sagemaker.create_training_job(**job_request(JOB, "endless"))
         yield platform
