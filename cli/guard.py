@@ -127,6 +127,7 @@ def explain(error: Exception) -> tuple[str, int]:
         PreflightRefused,
         SweepNotNamed,
         error_code,
+        is_bucket_gone,
     )
 
     bad_input = (
@@ -144,11 +145,16 @@ def explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, NodesweepError | LocalPlatformError | MixedOutcomesError):
         return str(error), RUN_FAILED
     if isinstance(error, BotoCoreError | ClientError):
-        hint = (
-            "; renew the credentials, then go on with --resume"
-            if error_code(error) in EXPIRED_CODES
-            else ""
-        )
+        hint = ""
+        if error_code(error) in EXPIRED_CODES:
+            hint = "; renew the credentials, then go on with --resume"
+        elif is_bucket_gone(error):
+            hint = (
+                "; with the bucket the records of its sweeps are gone, and --resume can't work."
+                " `nodesweep stop SWEEP_ID` stops jobs that run, `nodesweep logs SWEEP_ID` prints"
+                " what they logged. Make the bucket or set platform.create_missing: true, then"
+                " start anew: nodesweep run CONFIG"
+            )
         return f"AWS call failed: {error}{hint}", RUN_FAILED
     prefect_error = error.__cause__ if isinstance(error, RuntimeError) else error
     if isinstance(prefect_error, httpx.UnsupportedProtocol | httpx.InvalidURL):
@@ -171,14 +177,11 @@ def explain(error: Exception) -> tuple[str, int]:
             f"Prefect's API does not answer ({reason}); check PREFECT_API_URL or unset it",
             RUN_FAILED,
         )
-    if isinstance(error, pydantic.ValidationError) and error.title == "Settings":
-        return (
-            (
-                "a PREFECT_ setting can't be used:"
-                f" {error.errors()[0]['msg'].removeprefix('Value error, ')}"
-            ),
-            BAD_INPUT,
-        )
+    if isinstance(error, pydantic.ValidationError) and error.title.endswith("Settings"):
+        first = error.errors()[0]
+        place = "".join(f"{part}: " for part in first["loc"])
+        problem = first["msg"].removeprefix("Value error, ")
+        return f"a PREFECT_ setting can't be used: {place}{problem}", BAD_INPUT
     if isinstance(error, OSError):
         return f"{error.filename or 'file'}: {error.strerror or error}", RUN_FAILED
     raise error

@@ -42,7 +42,7 @@ from cli.inputs import (
     with_goals,
     with_tolerance,
 )
-from cli.output import RUN_OF_CONTEXT, print_in_any_encoding, print_rendered, print_text
+from cli.output import RUN_OF_CONTEXT, print_in_any_encoding, print_rendered, print_text, say
 from cli.own_name import as_typed
 from cli.sweep_ids import complete_sweep, sweep_meant, sweep_to_resume
 
@@ -352,7 +352,8 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
     sweep_id = sweep_meant(sweep_id, config, output)
     benchmark = config_of_sweep(sweep_id, config, output)
     from cli.local_platform import own_platform
-    from cli.session import flow_session, run_flow
+    from cli.session import command_session
+    from cli.stop_record import record_stop
 
     platform = own_platform(benchmark.platform, or_silent=True)
     if platform is None:
@@ -361,14 +362,15 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
             f" and so is no job of {sweep_id}"
         )
         return
-    benchmark = benchmark.on_platform(platform)
-    with flow_session(platform, autostart=False, modules=("flows.stop",)):
-        from flows.stop import stop_sweep
+    with command_session():
+        from tasks.sweeps.stop import stop_whole_sweep
 
-        stopped = run_flow(stop_sweep, benchmark, sweep_id=sweep_id)
+        stopped = stop_whole_sweep(platform, sweep_id)
     print_text(
         "\n".join(f"stopping {name}" for name in stopped) or f"sweep {sweep_id} has no running job"
     )
+    if (problem := record_stop(sweep_id, stopped)) is not None:
+        say("not-recorded", f"the stop holds, and Prefect has no record of it: {problem}")
 
 
 @main.command(short_help="Print the whole log of every node of a sweep.")

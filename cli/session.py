@@ -42,38 +42,16 @@ PREFECT_DEFAULTS = {
 
 
 @contextmanager
-def flow_session(
-    platform: PlatformConfig,
-    autostart: bool = True,
-    modules: Sequence[str] = (),
-    look: Look | None = None,
-) -> Iterator[PlatformConfig]:
-    """Events on stderr as `look` says, SIGTERM ends like Ctrl-C, and the platform up where
-    `autostart` allows it; the yielded config says where it is.
-
-    `modules` are those the flow needs, for connect_prefect(). Platform and Prefect start side by
-    side.
-    """
-    for name, value in PREFECT_DEFAULTS.items():
-        os.environ.setdefault(name, value)
-    warnings.filterwarnings("ignore", module="prefect")
+def command_session(look: Look | None = None) -> Iterator[None]:
+    """Events on stderr as `look` says, and SIGTERM ends like Ctrl-C; needs no Prefect."""
     events = EventStream(look or Look("plain"), sys.stderr)
     events.attach()
     signals = EndSignals(events.announce)
     previous = {
         number: signal.signal(number, signals) for number in (signal.SIGTERM, signal.SIGINT)
     }
-    section = platform if autostart else platform.model_copy(update={"autostart": False})
-    logger = logging.getLogger("nodesweep.session")
     try:
-        # Whatever goes wrong, the thread has ended before the platform is stopped.
-        with ExitStack() as stack, ThreadPoolExecutor(1, "start-platform") as thread:
-            starting = thread.submit(stack.enter_context, running_platform(section))
-            connect_prefect(modules)
-            running = starting.result()
-            if running.autostart:
-                logger.info("platform at %s", running.endpoint_url)
-            yield platform.model_copy(update={"endpoint_url": running.endpoint_url})
+        yield
     except Cancelled:
         # Python dropped what the signal's handler raised; the next wait has ended the run instead.
         interrupt = KeyboardInterrupt()
@@ -86,6 +64,38 @@ def flow_session(
         events.detach()
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def flow_session(
+    platform: PlatformConfig,
+    autostart: bool = True,
+    modules: Sequence[str] = (),
+    look: Look | None = None,
+) -> Iterator[PlatformConfig]:
+    """A command_session() with a Prefect API, and the platform up where `autostart` allows it; the
+    yielded config says where it is.
+
+    `modules` are those the flow needs, for connect_prefect(). Platform and Prefect start side by
+    side.
+    """
+    for name, value in PREFECT_DEFAULTS.items():
+        os.environ.setdefault(name, value)
+    warnings.filterwarnings("ignore", module="prefect")
+    section = platform if autostart else platform.model_copy(update={"autostart": False})
+    logger = logging.getLogger("nodesweep.session")
+    # Whatever goes wrong, the thread has ended before the platform is stopped.
+    with (
+        command_session(look),
+        ExitStack() as stack,
+        ThreadPoolExecutor(1, "start-platform") as thread,
+    ):
+        starting = thread.submit(stack.enter_context, running_platform(section))
+        connect_prefect(modules)
+        running = starting.result()
+        if running.autostart:
+            logger.info("platform at %s", running.endpoint_url)
+        yield platform.model_copy(update={"endpoint_url": running.endpoint_url})
 
 
 def run_flow(flow: Flow[..., _Result], config: BenchmarkConfig, **fields: Any) -> _Result:

@@ -26,13 +26,20 @@ def known_sweeps(directory: Path) -> list[str]:
     """
     if not directory.is_dir():
         return []
-    kept = (names.SWEEP_RECORD, names.REPORT_JSON)
     found = [
         folder.name
         for folder in directory.iterdir()
-        if names.is_sweep_id(folder.name) and any((folder / file).is_file() for file in kept)
+        if names.is_sweep_id(folder.name) and _may_be_sweep(folder)
     ]
     return sorted(found, key=names.sweep_age_key, reverse=True)
+
+
+def _may_be_sweep(folder: Path) -> bool:
+    """Return True for a folder that can't be looked into, too: who reads it will say why."""
+    try:
+        return any((folder / file).is_file() for file in (names.SWEEP_RECORD, names.REPORT_JSON))
+    except OSError:
+        return True
 
 
 def match_sweep(typed: str, sweeps: Sequence[str], where: str) -> str:

@@ -48,5 +48,8 @@ def reaper(
         )
     if dry_run:
         return [*orphans, *of_validation]
-    stopped = stop_training_jobs(platform, orphans)
-    return [*stopped, *(stop_processing_jobs(platform, of_validation) if of_validation else ())]
+    try:
+        stopped = stop_training_jobs(platform, orphans)
+    finally:  # one that can't be stopped does not spare the others
+        validating = stop_processing_jobs(platform, of_validation) if of_validation else []
+    return [*stopped, *validating]

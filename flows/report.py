@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
 
+from botocore.exceptions import ClientError
 from prefect import flow
 
 from configs.catalogue import load_catalogue
@@ -25,7 +26,7 @@ from scaling.planning.plan import Key, SweepPlan, plan_types, type_of_job
 from scaling.planning.request import ResolvedInputs
 from scaling.report import ScalingReport
 from scaling.report.render import render_files, render_markdown
-from tasks.errors import ReportNotWritten, SweepNotFound
+from tasks.errors import ReportNotWritten, SweepNotFound, is_bucket_gone
 from tasks.jobs.source import mark_code_proven
 from tasks.jobs.training_jobs import describe_training_job, list_training_jobs
 from tasks.report.assets import materialize_assets
@@ -68,7 +69,13 @@ def make_report(
         names.report_key(config.platform.prefix, sweep, name): body for name, body in files.items()
     }
     # The bucket first and this machine last: a disk that is full here must lose nothing.
-    put_objects(config.platform, keys)
+    try:
+        put_objects(config.platform, keys)
+    except ClientError as error:
+        if is_bucket_gone(error):  # what was paid for is kept where it still can be
+            folder = _write_here(config, sweep, files)
+            logger.error("the bucket is gone; the report is in %s alone", folder)
+        raise
     plots = {kind: files.get(names.plot_name(kind, "svg")) for kind in get_args(names.PlotKind)}
     pictures = {kind: svg for kind, svg in plots.items() if svg is not None}
     publish_report(config.platform, sweep, render_markdown(report, pictures))

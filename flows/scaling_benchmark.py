@@ -67,7 +67,7 @@ from tasks.polling import STOP
 from tasks.sweeps.board import name_flow_run
 from tasks.sweeps.bucket import ensure_bucket
 from tasks.sweeps.claims import is_sweep_stopped, read_stop_mark
-from tasks.sweeps.folder import recall_sweep, remember_sweep
+from tasks.sweeps.folder import SCHEMA_VERSION, remember_if_new, remember_sweep
 from tasks.sweeps.ids import claim_sweep_id, claimed_sweep_id
 from tasks.sweeps.owner import SweepOwner, owned, read_owner_sign
 from tasks.sweeps.records import (
@@ -368,7 +368,7 @@ def start_sweep(
     parse_config(recorded, origin=f"the record of {sweep}")
     inputs, provenance = prepare_inputs(config, sweep)
     record = {
-        "schema_version": 1,
+        "schema_version": SCHEMA_VERSION,
         "config": recorded,
         "inputs": {name: value for name, value in asdict(inputs).items() if name != "sweep_id"},
         "provenance": provenance,
@@ -428,6 +428,5 @@ def _continue_sweep(
     logger.info("resuming %s with its recorded code, image and dataset", sweep)
     for name in _RECORDED:
         tell("stage-skipped", f"{name} as recorded", source=name, stage=name)
-    if recall_sweep(Path(config.report.directory), sweep) is None:
-        remember_sweep(Path(config.report.directory), sweep, record)
+    remember_if_new(Path(config.report.directory), sweep, record)
     return inputs, record["provenance"]

@@ -186,6 +186,11 @@ def error_code(error: BaseException) -> str | None:
     )
 
 
+def is_bucket_gone(error: BaseException) -> bool:
+    """Return True if S3 said that there is no such bucket."""
+    return error_code(error) == "NoSuchBucket"
+
+
 @contextmanager
 def best_effort(what: str) -> Iterator[None]:
     """Inside, a failing AWS call is a warning that names `what`:

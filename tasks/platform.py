@@ -38,9 +38,10 @@ _QUICK_CONFIG = _CLIENT_CONFIG.merge(
         retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=5, read_timeout=20
     )
 )
+SHORT_PAUSES_SECONDS = (2.0, 4.0, 8.0)
 TASK_OPTIONS: dict[str, Any] = {
-    "retries": 3,
-    "retry_delay_seconds": [2.0, 4.0, 8.0],
+    "retries": len(SHORT_PAUSES_SECONDS),
+    "retry_delay_seconds": list(SHORT_PAUSES_SECONDS),
     "retry_jitter_factor": 0.5,
     "retry_condition_fn": retry_transient,
 }
@@ -70,9 +71,18 @@ def patient(call: Callable[_P, _T]) -> Callable[_P, _T]:
     once what no further try would help.
     """
 
+    return _repeated(call, lambda: OUTAGE_PAUSES_SECONDS)
+
+
+def persistent(call: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Decorate a call that needs no Prefect: it is repeated as often as a task of TASK_OPTIONS."""
+    return _repeated(call, lambda: SHORT_PAUSES_SECONDS)
+
+
+def _repeated(call: Callable[_P, _T], pauses: Callable[[], tuple[float, ...]]) -> Callable[_P, _T]:
     @wraps(call)
     def tried(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        for pause in OUTAGE_PAUSES_SECONDS:
+        for pause in pauses():
             try:
                 return call(*args, **kwargs)
             except Exception as error:

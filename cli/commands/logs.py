@@ -30,6 +30,7 @@ from tasks.jobs.logs import keep_log, read_kept
 from tasks.platform import aws_client
 from tasks.polling import Clock, intervals
 from tasks.processing.calls import claimed_jobs, describe
+from tasks.storage import list_objects
 from tasks.sweeps.owner import read_owner_sign
 from tasks.sweeps.stopping import list_of
 
@@ -127,7 +128,7 @@ def _is_over(config: BenchmarkConfig, sweep: str, jobs: Iterable[Mapping[str, An
     platform, s3 = config.platform, aws_client("s3", config.platform)
     last = max((job["LastModifiedTime"] for job in jobs), default=None)
     key = names.report_key(platform.prefix, sweep, names.REPORT_JSON)
-    found = s3.list_objects_v2(Bucket=platform.bucket, Prefix=key).get("Contents", [])
+    found = list_objects(s3, platform.bucket, key)
     if last is not None and any(entry["LastModified"] >= last for entry in found):
         return True
     owner = read_owner_sign(s3, platform, sweep)

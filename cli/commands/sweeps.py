@@ -154,12 +154,11 @@ def read_facts(
     try:
         report = read_report(path) if path.is_file() else None
         record = recall_sweep(directory, sweep)
-    except (ReportUnreadable, RecordDamaged) as error:
-        return (
-            SweepFacts(sweep, "unreadable", None, None, None, started, str(error)),
-            None,
-            None,
-        )
+    except (ReportUnreadable, RecordDamaged, OSError) as error:
+        problem = str(error)
+        if isinstance(error, OSError):
+            problem = f"{path}: cannot be read: {error.strerror or error}"
+        return SweepFacts(sweep, "unreadable", None, None, None, started, problem), None, None
     raw = record["config"] if record is not None else report.config if report is not None else None
     try:
         benchmark = BenchmarkConfig.model_validate(raw)

@@ -18,7 +18,7 @@ from prefect.runtime import deployment, flow_run
 from configs.models import BenchmarkConfig
 from flows.stages.form import config_of_run
 from scaling import names
-from tasks.errors import best_effort
+from tasks.errors import best_effort, is_bucket_gone
 from tasks.platform import aws_client
 from tasks.polling import Cancelled
 from tasks.sweeps.ids import claimed_sweep_id
@@ -41,7 +41,13 @@ def end_sweep(
     `job_names` are those that this run has under way; they are stopped first.
     """
     if not is_cancel(error):
-        if job_names:
+        if job_names and is_bucket_gone(error):
+            logger.warning(
+                "%d jobs run on and have no bucket for their results: stop them with `nodesweep"
+                " stop %s`, then start anew without --resume",
+                len(job_names), sweep,
+            )  # fmt: skip
+        elif job_names:
             logger.warning(
                 "%d jobs run on: `nodesweep run CONFIG --resume %s` takes them over,"
                 " `nodesweep stop %s` stops them",

@@ -290,11 +290,14 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             "`training.source_dir`; AWS has no container for `image.framework`; in"
             " `training.source_dir`, `image.context` or a local `dataset.source`, a link that is"
             " broken or leads out of the folder, or a folder that can't be read; beside tables,"
-            " files that look like more of them and are neither validated nor read"
+            " files that look like more of them and are neither validated nor read;"
+            " `report.directory` is a file, a link to nowhere or can't be written (`plan` does not"
+            " look, since a run may be started elsewhere)"
         ),
         remedy=(
             "correct the path; another version, or name the container by `image.base_image`;"
-            " a copy in the link's place; rename or move the file"
+            " a copy in the link's place; rename or move the file; make the folder, or name another"
+            " with `--output`"
         ),
         says=(
             "files that are left out: of code and context those that may hold secrets (`.env`,"

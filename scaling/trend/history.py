@@ -8,6 +8,7 @@ file: Athena refuses a table that has it twice. docs/history.md documents the co
 from __future__ import annotations
 
 import io
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -209,7 +210,7 @@ def parse_history(body: bytes, origin: str) -> pa.Table:
         raise HistoryError(
             f"{origin}: damaged, not a Parquet file ({str(error).splitlines()[0]})"
         ) from None
-    version = (table.schema.metadata or {}).get(_VERSION_KEY, b"none").decode()
+    version = (table.schema.metadata or {}).get(_VERSION_KEY, b"none").decode(errors="replace")
     if version != str(HISTORY_SCHEMA_VERSION):
         raise HistoryError(
             f"{origin}: history schema version {version}, expected {HISTORY_SCHEMA_VERSION}"
@@ -217,6 +218,23 @@ def parse_history(body: bytes, origin: str) -> pa.Table:
     if missing := [column.name for column in COLUMNS if column.name not in table.column_names]:
         raise HistoryError(
             f"{origin}: damaged, no column {missing[0]}; make the sweep's report anew"
+        )
+    try:
+        table = table.select([column.name for column in COLUMNS]).cast(
+            pa.schema(history_schema("").remove_metadata(), metadata=table.schema.metadata)
+        )
+    except (pa.ArrowException, ValueError, KeyError) as error:
+        raise HistoryError(
+            f"{origin}: damaged, a column of another type ({str(error).splitlines()[0]});"
+            " make the sweep's report anew"
+        ) from None
+    if any(
+        row["used"] and not (0 < (row["train_seconds"] or 0) < math.inf and row["baseline_nodes"])
+        for row in table.select(["used", "train_seconds", "baseline_nodes"]).to_pylist()
+    ):
+        raise HistoryError(
+            f"{origin}: damaged, a used run without a time or a baseline;"
+            " make the sweep's report anew"
         )
     return table
 

@@ -4,15 +4,20 @@ one that was made with another request.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from scaling import names
+from scaling.rules.limits import variables_of
 from tasks.errors import JobRefused, error_code
 from tasks.polling import Clock, intervals
 
+logger = logging.getLogger("nodesweep.jobs")
+_NOT_DESCRIBED = frozenset({"Tags", "ProfilerConfig"})
+"""Members of a request that a description does not have, or not as they were sent."""
 KNOWN_SECONDS = 60.0
 """How long the description and the tags of a job that was just made may be unknown."""
 
@@ -65,18 +70,65 @@ def tagged_digest(sagemaker: Any, arn: str) -> str | None:
 
 
 def refuse_other_request(
-    sagemaker: Any, name: str, arn: str, request: Mapping[str, Any], clock: Clock
+    sagemaker: Any,
+    name: str,
+    arn: str,
+    request: Mapping[str, Any],
+    description: Mapping[str, Any],
+    clock: Clock,
 ) -> None:
-    """Raise JobRefused where the job of that name was made with another request than this one:
-    it is ours only where it carries our request's digest.
+    """Raise JobRefused where the job of that name was made with another request than this one: it
+    is ours only where it carries our request's digest, or its description is our request.
+
+    Tags can be rewritten or lost; a description can't.
     """
-    found = once_known(lambda: tagged_digest(sagemaker, arn), clock)
     wanted = {tag["Key"]: tag["Value"] for tag in request["Tags"]}[names.TAG_REQUEST_DIGEST]
+    found = tagged_digest(sagemaker, arn)
+    if found == wanted:
+        return
+    if is_made_of(description, request):
+        logger.info(
+            "%s is adopted by its description, which is this request's; its tag %s is %s",
+            name, names.TAG_REQUEST_DIGEST, found or "not there",
+        )  # fmt: skip
+        return
+    found = once_known(lambda: tagged_digest(sagemaker, arn), clock)
     if found != wanted:
         raise JobRefused(
             f"{name} exists with another request (digest {found}, ours {wanted}); it is not"
             " adopted: delete it, or start a new sweep"
         )
+
+
+def is_made_of(description: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
+    """Return True if all that was asked stands in the description. SageMaker may add defaults, but
+    no hyperparameter and no variable. The value that a ${VARIABLE} stands for is not compared.
+    """
+    references = variables_of(request.get("Environment", {}))
+    for member in request.keys() - _NOT_DESCRIBED:
+        asked, described = request[member], description.get(member)
+        if member in ("HyperParameters", "Environment"):
+            if not isinstance(described, Mapping) or asked.keys() != described.keys():
+                return False
+            left_out = references if member == "Environment" else {}
+            asked = {name: value for name, value in asked.items() if name not in left_out}
+        if not _contains(described, asked):
+            return False
+    return True
+
+
+def _contains(described: Any, asked: Any) -> bool:
+    if isinstance(asked, Mapping):
+        return isinstance(described, Mapping) and all(
+            _contains(described.get(name), value) for name, value in asked.items()
+        )
+    if isinstance(asked, list):
+        return (
+            isinstance(described, list)
+            and len(asked) == len(described)
+            and all(map(_contains, described, asked))
+        )
+    return bool(described == asked)
 
 
 def once_known(ask: Callable[[], Any], clock: Clock) -> Any:

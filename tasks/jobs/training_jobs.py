@@ -75,7 +75,7 @@ def submit(
             raise
         if existing is None:
             return {"TrainingJobName": name, "TrainingJobStatus": "InProgress"}
-    refuse_other_request(sagemaker, name, existing["TrainingJobArn"], request, clock)
+    refuse_other_request(sagemaker, name, existing["TrainingJobArn"], request, existing, clock)
     return existing
 
 

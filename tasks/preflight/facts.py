@@ -22,6 +22,7 @@ from tasks.image.bases import dockerfile_bases, with_container
 from tasks.image.find import build_arguments, list_context
 from tasks.image.packages import REQUIREMENTS_FILE, read_requirements
 from tasks.jobs.source import code_of, entry_point_problem
+from tasks.sweeps.folder import folder_problem
 
 CLOCK_FILE = "nodesweep_clock.py"
 """The helper, which a program of one's own may have beside it: that it is there says nothing."""
@@ -47,6 +48,10 @@ def read_facts(config: BenchmarkConfig, variables: Mapping[str, str] | None = No
         files = Files(problems=error.problems)
     facts = Facts(config, instance, plan_types(config, list(instances.values())), files)
     if variables is not None:
+        reports = Path(config.report.directory)
+        if (problem := folder_problem(reports)) is not None:
+            problems = (*files.problems, f"report.directory: {problem}")
+            facts = replace(facts, files=replace(files, problems=problems))
         used = variables_of(config.training.environment).values()
         facts = replace(
             facts, variables={name: len(variables[name]) for name in used if name in variables}

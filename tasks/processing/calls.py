@@ -55,10 +55,11 @@ def claimed_jobs(s3: Any, platform: PlatformConfig, sweep: str) -> list[str]:
     into the bucket before that, and S3 shows it at once.
     """
     prefix = names.validation_claims_prefix(platform.prefix, sweep)
-    return sorted(
+    claimed = (
         names.validation_job_prefix(sweep) + rest
         for rest in list_folders(s3, platform.bucket, prefix)
     )
+    return sorted(job for job in claimed if names.sweep_of_validation_job(job) == sweep)
 
 
 def end_jobs(

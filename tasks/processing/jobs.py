@@ -57,7 +57,7 @@ def submit(
             raise
         if existing is None:
             return {"ProcessingJobName": name, "ProcessingJobStatus": "InProgress"}
-    refuse_other_request(sagemaker, name, existing["ProcessingJobArn"], request, clock)
+    refuse_other_request(sagemaker, name, existing["ProcessingJobArn"], request, existing, clock)
     logger.info("%s is there already and is adopted", name)
     return existing
 

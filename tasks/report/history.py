@@ -13,6 +13,7 @@ from configs.models import PlatformConfig
 from scaling import names
 from scaling.report.model import ScalingReport
 from scaling.trend.history import HISTORY_SCHEMA_VERSION, history_table, write_history
+from tasks.errors import best_effort
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.storage import get_bytes, list_folders, list_objects, put_bytes
 from tasks.task import task
@@ -33,16 +34,19 @@ def put_history(
 
 def read_history_files(s3: Any, platform: PlatformConfig, benchmark: str) -> dict[str, bytes]:
     """Every file of the benchmark by its s3:// URI, in order of the key;
-    empty where there is none.
+    empty where there is none. One that can't be read is a warning.
     """
     key = names.history_key(platform.prefix, benchmark, "", HISTORY_SCHEMA_VERSION)
     partition, _, ending = key.rpartition("/")
     listed = list_objects(s3, platform.bucket, f"{partition}/")
     keys = sorted(item["Key"] for item in listed if item["Key"].endswith(ending))
-    bodies = {key: get_bytes(s3, platform.bucket, key) for key in keys}
-    return {
-        f"s3://{platform.bucket}/{key}": body for key, body in bodies.items() if body is not None
-    }
+    bodies: dict[str, bytes] = {}
+    for key in keys:
+        uri = f"s3://{platform.bucket}/{key}"
+        with best_effort(f"left out: {uri} can't be read"):
+            if (body := get_bytes(s3, platform.bucket, key)) is not None:
+                bodies[uri] = body
+    return bodies
 
 
 def list_benchmarks(s3: Any, platform: PlatformConfig) -> list[str]:

@@ -16,9 +16,8 @@ from uuid import uuid4
 from configs.models import PlatformConfig
 from scaling import names
 from tasks.errors import best_effort
-from tasks.platform import TASK_OPTIONS, aws_client, patient
+from tasks.platform import aws_client, patient, persistent
 from tasks.storage import get_bytes, list_folders, list_objects, put_bytes
-from tasks.task import task
 
 
 @dataclass(frozen=True)
@@ -34,11 +33,14 @@ class Claim:
 def read_claims(
     s3: Any, platform: PlatformConfig, sweep: str, claimant: str | None = None
 ) -> frozenset[str]:
-    """The jobs that anybody, or this claimant, claims for the sweep."""
+    """The jobs that anybody, or this claimant, claims for the sweep; an object there that names no
+    job of the sweep is somebody else's, and is ignored.
+    """
     listed = list_objects(
         s3, platform.bucket, names.claims_prefix(platform.prefix, sweep, claimant)
     )
-    return frozenset(names.job_of_claim(item["Key"]) for item in listed)
+    claimed = (names.job_of_claim(item["Key"]) for item in listed)
+    return frozenset(job for job in claimed if names.sweep_of_job(job) == sweep)
 
 
 def _read_claims_of_others(
@@ -77,7 +79,7 @@ def claim_job(
     return Claim(others | {job_name}, read_stop_mark(s3, platform, sweep))
 
 
-@task(name="mark-sweep-stopped", **TASK_OPTIONS)
+@persistent
 def mark_sweep_stopped(platform: PlatformConfig, sweep: str) -> None:
     """S3: whoever runs this sweep, wherever, submits no further job of it. Each mark is another
     one, by its text.

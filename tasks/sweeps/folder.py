@@ -18,6 +18,8 @@ from typing import Any, BinaryIO
 from scaling import names
 from tasks.errors import RecordDamaged
 
+SCHEMA_VERSION = 1
+"""Of a sweep's record."""
 logger = logging.getLogger("nodesweep.report")
 
 
@@ -50,7 +52,31 @@ def written_atomically(path: Path) -> Iterator[BinaryIO]:
             Path(temporary).unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise type(error)(error.errno, error.strerror or str(error), str(path)) from error
+        reason = folder_problem(path.parent) or error.strerror or str(error)
+        raise type(error)(error.errno, reason, str(path)) from error
+
+
+def folder_problem(folder: Path) -> str | None:
+    """Why nothing can be written to that folder, which need not be there yet, and what to do about
+    it; None where nothing speaks against it. Changes nothing.
+    """
+    remedy = "or name another folder with report.directory or --output"
+    try:
+        for place in (folder, *folder.parents):
+            if place.is_symlink() and not place.exists():
+                return (
+                    f"{place} is a link to {os.readlink(place)}, which is not there; make that"
+                    f" folder or remove the link, {remedy}"
+                )
+            if place.exists():
+                if not place.is_dir():
+                    return f"{place} is a file, and no folder; move it away, {remedy}"
+                if not os.access(place, os.W_OK | os.X_OK):
+                    return f"{place} can't be written; let this user write there, {remedy}"
+                return None
+    except OSError as error:  # a name that is too long, a folder that may not be entered
+        return f"{folder} can't be used: {error.strerror or error}; {remedy.removeprefix('or ')}"
+    return None
 
 
 def point_latest(directory: Path, name: str) -> None:
@@ -88,10 +114,23 @@ def remember_sweep(directory: Path, sweep: str, record: Mapping[str, Any]) -> No
     )
 
 
+def remember_if_new(directory: Path, sweep: str, record: Mapping[str, Any]) -> None:
+    """remember_sweep() where this machine has no record of the sweep, or a damaged one."""
+    try:
+        if recall_sweep(directory, sweep) is not None:
+            return
+    except RecordDamaged as error:
+        logger.warning("%s; written anew from the bucket's", str(error).partition(";")[0])
+    remember_sweep(directory, sweep, record)
+
+
 def recall_sweep(directory: Path, sweep: str) -> dict[str, Any] | None:
     """The record kept by remember_sweep, or None. Raises RecordDamaged."""
     path = directory / sweep / names.SWEEP_RECORD
-    return parse_record(path.read_bytes(), str(path)) if path.is_file() else None
+    try:
+        return parse_record(path.read_bytes(), str(path)) if path.is_file() else None
+    except OSError as error:
+        raise RecordDamaged(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
 def parse_record(body: bytes, origin: str) -> dict[str, Any]:
@@ -100,8 +139,15 @@ def parse_record(body: bytes, origin: str) -> dict[str, Any]:
         record = json.loads(body)
     except (ValueError, RecursionError):
         record = None
-    if not isinstance(record, dict) or not {"config", "inputs", "provenance"} <= record.keys():
+    if not isinstance(record, dict) or not all(
+        isinstance(record.get(part), dict) for part in ("config", "inputs", "provenance")
+    ):
         raise RecordDamaged(
             f"{origin}: damaged, no record of a sweep; restore it, or start a new sweep"
+        )
+    if record.get("schema_version", SCHEMA_VERSION) != SCHEMA_VERSION:
+        raise RecordDamaged(
+            f"{origin}: a record of schema version {record['schema_version']!r}, this nodesweep"
+            f" reads version {SCHEMA_VERSION}; use the nodesweep that wrote it"
         )
     return record

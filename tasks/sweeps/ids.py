@@ -92,5 +92,5 @@ def _claimant(s3: Any, platform: PlatformConfig, sweep: str) -> str | None:
         return None
     try:
         return str(json.loads(body)["run"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return ""

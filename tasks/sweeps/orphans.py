@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
+from collections.abc import Mapping
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -13,6 +14,7 @@ from scaling import names
 from tasks.errors import best_effort
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.processing.calls import claimed_jobs
+from tasks.sweeps.claims import read_claims
 from tasks.sweeps.owner import read_owner_sign
 from tasks.sweeps.records import has_record
 from tasks.task import task
@@ -32,18 +34,20 @@ def orphans(sagemaker: Any, s3: Any, platform: PlatformConfig, grace_seconds: fl
     running = _by_sweep(sagemaker, StatusEquals="InProgress")
     pools = _by_sweep(sagemaker, WarmPoolStatusEquals="Available")
     for sweep in [*running, *(sweep for sweep in pools if sweep not in running)]:
-        jobs = {**running.get(sweep, {}), **pools.get(sweep, {})}
-        if not has_record(s3, platform, sweep):
-            logger.info(
-                "%s has no record in s3://%s: another bucket's, left alone", sweep, platform.bucket
-            )
-            continue
-        sign = read_owner_sign(s3, platform, sweep)
-        if sign is not None and sign.left_running and sweep in running:
-            continue
-        age_seconds = min(age for _, age in jobs.values()) if sign is None else sign.age_seconds
-        if age_seconds > grace_seconds:
-            found += [name for name, (arn, _) in jobs.items() if _is_ours(sagemaker, arn, sweep)]
+        with best_effort(f"{sweep} can't be judged, and its jobs are left alone for now"):
+            jobs = {**running.get(sweep, {}), **pools.get(sweep, {})}
+            if not has_record(s3, platform, sweep):
+                logger.info(
+                    "%s has no record in s3://%s: another bucket's, left alone",
+                    sweep, platform.bucket,
+                )  # fmt: skip
+                continue
+            sign = read_owner_sign(s3, platform, sweep)
+            if sign is not None and sign.left_running and sweep in running:
+                continue
+            age_seconds = min(age for _, age in jobs.values()) if sign is None else sign.age_seconds
+            if age_seconds > grace_seconds:
+                found += _ours(sagemaker, s3, platform, sweep, jobs)
     return found
 
 
@@ -62,13 +66,19 @@ def validation_orphans(
         for job in page["ProcessingJobSummaries"]:
             name = job["ProcessingJobName"]
             sweep = names.sweep_of_validation_job(name)
-            if sweep is None or name not in claimed_jobs(s3, platform, sweep):
+            if sweep is None:
                 continue
-            sign = read_owner_sign(s3, platform, sweep)
-            own_age_seconds = (now - job["CreationTime"]).total_seconds()
-            age_seconds = own_age_seconds if sign is None else sign.age_seconds
-            if age_seconds > grace_seconds and _is_ours(sagemaker, job["ProcessingJobArn"], sweep):
-                found.append(name)
+            with best_effort(f"{sweep} can't be judged, and {name} is left alone for now"):
+                if name not in claimed_jobs(s3, platform, sweep):
+                    continue
+                sign = read_owner_sign(s3, platform, sweep)
+                own_age_seconds = (now - job["CreationTime"]).total_seconds()
+                age_seconds = own_age_seconds if sign is None else sign.age_seconds
+                # that it is claimed in the bucket proves that it is this bucket's, too
+                if age_seconds > grace_seconds and _tagged_sweep(
+                    sagemaker, job["ProcessingJobArn"]
+                ) in (sweep, None):
+                    found.append(name)
     return found
 
 
@@ -86,9 +96,26 @@ def _by_sweep(sagemaker: Any, **only: str) -> dict[str, dict[str, tuple[str, flo
     return found
 
 
-def _is_ours(sagemaker: Any, arn: str, sweep: str) -> bool:
+def _ours(
+    sagemaker: Any,
+    s3: Any,
+    platform: PlatformConfig,
+    sweep: str,
+    jobs: Mapping[str, tuple[str, float]],
+) -> list[str]:
+    """Those of the jobs that carry the sweep's tag, or no sweep's tag any more and are claimed in
+    the bucket.
+    """
+    tagged = {name: _tagged_sweep(sagemaker, arn) for name, (arn, _) in jobs.items()}
+    claimed = read_claims(s3, platform, sweep) if None in tagged.values() else frozenset[str]()
+    return [
+        name for name, tag in tagged.items() if tag == sweep or (tag is None and name in claimed)
+    ]
+
+
+def _tagged_sweep(sagemaker: Any, arn: str) -> str | None:
     tags = {tag["Key"]: tag["Value"] for tag in sagemaker.list_tags(ResourceArn=arn)["Tags"]}
-    return tags.get(names.TAG_SWEEP_ID) == sweep
+    return tags.get(names.TAG_SWEEP_ID)
 
 
 @task(name="find-validation-orphans", **TASK_OPTIONS)

@@ -102,7 +102,9 @@ def leave_running(platform: PlatformConfig, sweep: str) -> None:
 
 
 def read_owner_sign(s3: Any, platform: PlatformConfig, sweep: str) -> OwnerSign | None:
-    """The last sign, dated by the platform's clock on both ends; None where there is none."""
+    """The last sign, dated by the platform's clock on both ends; None where there is none, or, with
+    a warning, none that can be read.
+    """
     key = names.owner_key(platform.prefix, sweep)
     try:
         answer = s3.get_object(Bucket=platform.bucket, Key=key)
@@ -111,8 +113,24 @@ def read_owner_sign(s3: Any, platform: PlatformConfig, sweep: str) -> OwnerSign 
             return None
         raise
     read_at = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
-    left_running = bool(json.loads(answer["Body"].read()).get("left_running"))
+    left_running = _left_running(answer["Body"].read())
+    if left_running is None:
+        logger.warning(
+            "s3://%s/%s is damaged, and counts as no sign that %s is run",
+            platform.bucket, key, sweep,
+        )  # fmt: skip
+        return None
     return OwnerSign(answer["LastModified"], read_at, left_running)
+
+
+def _left_running(body: bytes) -> bool | None:
+    """The value that _write() wrote; None where the body has none."""
+    try:
+        sign = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    left_running = sign.get("left_running") if isinstance(sign, dict) else None
+    return left_running if isinstance(left_running, bool) else None
 
 
 def _write(s3: Any, platform: PlatformConfig, sweep: str, left_running: bool) -> None:

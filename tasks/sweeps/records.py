@@ -139,7 +139,12 @@ def read_sweep_record(platform: PlatformConfig, sweep: str) -> dict[str, Any]:
     key = names.sweep_config_key(platform.prefix, sweep)
     body = get_bytes(aws_client("s3", platform), platform.bucket, key)
     if body is None:
-        raise SweepNotFound(f"no sweep {sweep}: s3://{platform.bucket}/{key} does not exist")
+        raise SweepNotFound(
+            f"no sweep {sweep}: s3://{platform.bucket}/{key} does not exist. Is the id right, and"
+            " is it this platform's (--config)? A sweep whose bucket or record was deleted can't"
+            f" go on: `nodesweep stop {sweep}` stops jobs that run, `nodesweep logs {sweep}` prints"
+            " what they logged, `nodesweep run CONFIG` starts anew"
+        )
     return parse_record(body, f"s3://{platform.bucket}/{key}")
 
 

@@ -317,20 +317,6 @@ def stop_sweep_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
     return stop_sweep_jobs_now(platform, sweep)
 
 
-@task(name="list-running-jobs", **TASK_OPTIONS)
-def list_running_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
-    """SageMaker: the sweep's jobs that the list shows and that have not ended; before its first
-    one, the Processing job that validates its dataset.
-    """
-    sagemaker = aws_client("sagemaker", platform)
-    listed = list_of(sagemaker, sweep)()
-    running = [job["TrainingJobName"] for job in listed if job["TrainingJobStatus"] not in TERMINAL]
-    if not listed:
-        claimed = processing.claimed_jobs(aws_client("s3", platform), platform, sweep)
-        running += [name for name in claimed if processing.is_running(sagemaker, name)]
-    return running
-
-
 @task(name="stop-training-jobs", **TASK_OPTIONS)
 def stop_training_jobs(platform: PlatformConfig, job_names: Sequence[str]) -> list[str]:
     """SageMaker: end these jobs and no others."""

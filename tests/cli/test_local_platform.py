@@ -122,7 +122,7 @@ def test_stop_takes_a_platform_that_does_not_answer_for_one_that_runs(
 ) -> None:
     """It may be busy, and its jobs run on: the stop goes on to ask, and says what comes of it."""
     monkeypatch.setattr(local_platform, "_ANSWER_SECONDS", 0.2)
-    monkeypatch.setattr("cli.session.flow_session", lambda *_, **__: sys.exit(9))
+    monkeypatch.setattr("cli.session.command_session", lambda *_, **__: sys.exit(9))
     with dripping_server(DRIPS[drip]) as endpoint:
         config = config_in(tmp_path, endpoint)
         served_before(tmp_path / "state", endpoint)

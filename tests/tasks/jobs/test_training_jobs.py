@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import logging
 import traceback
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from configs.models import BenchmarkConfig
 from scaling.planning.plan import plan_sweep
 from scaling.planning.request import ResolvedInputs, build_request
 from tasks.errors import JobRefused
-from tasks.jobs.calls import stop
+from tasks.jobs.calls import is_made_of, stop
 from tasks.jobs.training_jobs import (
     JobLimits,
     QuotaReached,
@@ -132,6 +133,70 @@ def test_job_without_our_tag_is_refused_once_its_tags_would_be_known(
     with pytest.raises(JobRefused, match=r"digest None, ours"):
         submit(platform, request_, platform.time.clock)
     assert 60 <= platform.time.seconds < 70
+
+
+class Described(SageMaker):
+    """Its descriptions have what was asked, and SageMaker's defaults."""
+
+    def add(self, request: dict[str, Any], statuses: list[str]) -> None:
+        super().add(request, statuses)
+        self.request = json.loads(json.dumps(request))
+
+    def describe_training_job(self, TrainingJobName: str) -> dict[str, Any]:
+        known = {name: value for name, value in self.request.items() if name != "Tags"}
+        known["OutputDataConfig"] = {**known["OutputDataConfig"], "KmsKeyId": ""}
+        return {**known, **super().describe_training_job(TrainingJobName)}
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        [],
+        [{"Key": "nodesweep:request-digest", "Value": "rewritten"}],
+        [{"Key": "cost-center", "Value": "1"}],
+    ],
+)
+def test_job_whose_tags_were_rewritten_or_lost_is_adopted_by_its_description(
+    request_: dict[str, Any], tags: list[dict[str, str]]
+) -> None:
+    platform = Described()
+    platform.add({**request_, "Tags": tags}, ["Completed"])
+    assert submit(platform, request_)["TrainingJobStatus"] == "Completed"
+    assert platform.created == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"HyperParameters": {"seed": "2"}},
+        {"ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 1}},
+        {"InputDataConfig": []},
+        {"Environment": {"MORE": "1"}},
+        {"AlgorithmSpecification": {"TrainingImage": "another", "TrainingInputMode": "File"}},
+    ],
+)
+def test_job_whose_description_is_another_requests_is_refused(
+    request_: dict[str, Any], change: dict[str, Any]
+) -> None:
+    platform = Described()
+    platform.add(
+        {
+            **request_,
+            **change,
+            "Tags": [{"Key": "nodesweep:request-digest", "Value": "theirs"}],
+        },
+        ["Completed"],
+    )
+    asked = {**request_, "Environment": request_.get("Environment", {"A": "1"})}
+    with pytest.raises(JobRefused, match="digest theirs"):
+        submit(platform, asked)
+
+
+def test_description_has_the_value_where_the_request_has_a_reference() -> None:
+    request = {"TrainingJobName": "a", "Environment": {"TOKEN": "${MINE}", "B": "1"}, "Tags": []}
+    described = {"TrainingJobName": "a", "Environment": {"TOKEN": "s3cr3t", "B": "1"}}
+    assert is_made_of(described, request)
+    assert not is_made_of({**described, "Environment": {"TOKEN": "s3cr3t", "B": "2"}}, request)
 
 
 @pytest.mark.parametrize("lag_seconds", [0.0, 6.0, 40.0])

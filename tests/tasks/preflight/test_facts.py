@@ -9,6 +9,7 @@ import pytest
 
 from configs.models import BenchmarkConfig
 from flows.stages.preflight import check_offline, check_requests
+from scaling.rules.requirements import files_are_there
 from tasks.preflight.facts import read_facts, read_files
 
 Configs = Callable[..., BenchmarkConfig]
@@ -135,3 +136,13 @@ def test_a_notice_is_said_once(make_config: Configs, tmp_path: Path) -> None:
     )
     checked = check_requests(check_offline(config))
     assert len([said for said in checked.findings.notices if "id_rsa" in said]) == 1
+
+
+def test_report_directory_that_cannot_be_written_refuses_a_run_and_no_plan(
+    make_config: Configs, tmp_path: Path
+) -> None:
+    (tmp_path / "reports").symlink_to(tmp_path / "gone")
+    config = make_config(report={"directory": str(tmp_path / "reports")})
+    [problem] = files_are_there(read_facts(config, {})).problems
+    assert problem.startswith(f"report.directory: {tmp_path / 'reports'} is a link to")
+    assert files_are_there(read_facts(config)).problems == ()

@@ -25,6 +25,7 @@ NOW = datetime(2026, 11, 25, tzinfo=UTC)
 NAME = "bench-20261125000000-0123abcd-v1-0123abcd"
 REQUEST = {
     "ProcessingJobName": NAME,
+    "RoleArn": "arn:aws:iam::000000000000:role/training",
     "Tags": [{"Key": names.TAG_REQUEST_DIGEST, "Value": "ours"}],
 }
 

@@ -8,6 +8,7 @@ import pytest
 from configs.models import PlatformConfig
 from scaling import names
 from tasks.platform import aws_client
+from tasks.processing.calls import claimed_jobs
 from tasks.sweeps.claims import (
     Claim,
     claim_job,
@@ -51,12 +52,37 @@ def test_a_claim_is_withdrawn_only_by_its_own_run(s3: Any, platform: PlatformCon
     assert read_claims(s3, platform, SWEEP) == frozenset()
 
 
+@pytest.mark.parametrize(
+    "stray", ["", ".DS_Store", "one/", "one/.DS_Store", "one/notes.json", f"one/{OTHER}-n1.json"]
+)
+def test_a_stray_object_below_the_claims_is_no_job(
+    s3: Any, platform: PlatformConfig, stray: str
+) -> None:
+    claim_job(platform, SWEEP, JOB, "one")
+    key = names.claims_prefix(platform.prefix, SWEEP) + stray
+    s3.put_object(Bucket=platform.bucket, Key=key, Body=b"")
+    assert read_claims(s3, platform, SWEEP) == {JOB}
+    assert claim_job(platform, SWEEP, FURTHER, "two", with_others=True).jobs == {JOB, FURTHER}
+
+
+@pytest.mark.parametrize("stray", ["", "notes/", "1-0123abcd", "1/x"])
+def test_a_stray_object_beside_the_validations_is_no_job(
+    s3: Any, platform: PlatformConfig, stray: str
+) -> None:
+    name = names.validation_job_name(SWEEP, 1, "0123abcdef")
+    key = names.validation_request_key(platform.prefix, SWEEP, name)
+    s3.put_object(Bucket=platform.bucket, Key=key, Body=b"{}")
+    prefix = names.validation_claims_prefix(platform.prefix, SWEEP)
+    s3.put_object(Bucket=platform.bucket, Key=prefix + stray, Body=b"")
+    assert claimed_jobs(s3, platform, SWEEP) == [name]
+
+
 def test_a_claim_comes_with_the_mark_of_the_last_stop_and_each_stop_is_another(
     s3: Any, platform: PlatformConfig
 ) -> None:
-    mark_sweep_stopped.fn(platform, SWEEP)
+    mark_sweep_stopped(platform, SWEEP)
     first = claim_job(platform, SWEEP, JOB, "one").stop_mark
-    mark_sweep_stopped.fn(platform, SWEEP)
+    mark_sweep_stopped(platform, SWEEP)
     second = read_stop_mark(s3, platform, SWEEP)
     assert first is not None and second is not None and first != second
 

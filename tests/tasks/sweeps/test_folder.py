@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 
 from tasks.errors import RecordDamaged
-from tasks.sweeps.folder import recall_sweep, remember_sweep, write_atomic, write_files
+from tasks.sweeps.folder import (
+    folder_problem,
+    recall_sweep,
+    remember_sweep,
+    write_atomic,
+    write_files,
+)
 
 
 def test_failed_write_leaves_the_old_file_and_no_litter(
@@ -55,3 +61,43 @@ def test_damaged_record_is_said_to_be_one(body: str, tmp_path: Path) -> None:
     (tmp_path / "sweep" / "sweep.json").write_text(body)
     with pytest.raises(RecordDamaged, match=r"sweep\.json: damaged, no record of a sweep"):
         recall_sweep(tmp_path, "sweep")
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("link", "link is a link to gone, which is not there; make that folder or remove the link"),
+        ("link/below", "link is a link to gone, which is not there"),
+        ("file", "file is a file, and no folder; move it away"),
+        ("file/below", "file is a file, and no folder"),
+        ("x" * 300, "can't be used: File name too long; name another folder"),
+        ("loop", "can't be used"),
+    ],
+)
+def test_folder_that_cannot_be_written_is_named_with_a_remedy(
+    tmp_path: Path, place: str, words: str
+) -> None:
+    (tmp_path / "link").symlink_to("gone")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "file").write_text("")
+    problem = folder_problem(tmp_path / place) or ""
+    assert (words in problem or "loop is a link" in problem) and "--output" in problem
+    with pytest.raises(OSError) as raised:
+        write_atomic(tmp_path / place / "report.html", b"")
+    assert raised.value.strerror == problem
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link", "loop"]
+
+
+def test_folder_that_may_not_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda place, mode: place != tmp_path)
+    assert f"{tmp_path} can't be written" in (folder_problem(tmp_path / "a" / "b") or "")
+
+
+def test_folder_that_is_to_be_made_is_no_problem_and_is_not_made(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    for place in ("real", "new/reports", "link", "link/reports"):
+        assert folder_problem(tmp_path / place) is None
+    assert not (tmp_path / "new").exists() and not (tmp_path / "real" / "reports").exists()

@@ -99,7 +99,8 @@ def _dated() -> dict[str, Any]:
 
 
 @pytest.fixture
-def fake() -> FakePlatform:
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
+    monkeypatch.setattr("tasks.sweeps.orphans.read_claims", lambda *_: frozenset())
     return FakePlatform()
 
 
@@ -179,3 +180,41 @@ def test_sweep_of_another_bucket_is_left_alone(
     """Its record, and with it the sign of its owner, lie where this reaper does not look."""
     fake.add_job(job_of(SWEEP, 1), SWEEP, 9000.0)
     assert found(fake, platform) == []
+
+
+@pytest.mark.parametrize(
+    ("tag", "claimed", "reaped"),
+    [(None, True, True), (None, False, False), (OTHER, True, False), (SWEEP, False, True)],
+)
+def test_job_that_lost_its_tag_is_the_sweeps_where_the_bucket_has_its_claim(
+    fake: FakePlatform,
+    platform: PlatformConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    tag: str | None,
+    claimed: bool,
+    reaped: bool,
+) -> None:
+    fake.add_sweep(platform, SWEEP, 9_000.0)
+    job = fake.add_job(job_of(SWEEP, 1), tag, 9_000.0)
+    claims = frozenset({job} if claimed else ())
+    monkeypatch.setattr("tasks.sweeps.orphans.read_claims", lambda *_: claims)
+    assert found(fake, platform) == ([job] if reaped else [])
+
+
+def test_sweep_that_cannot_be_judged_is_left_alone_and_the_others_are_not(
+    fake: FakePlatform, platform: PlatformConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    for sweep in (SWEEP, OTHER):
+        fake.add_sweep(platform, sweep, 9_000.0)
+        fake.add_job(job_of(sweep, 1), sweep, 9_000.0)
+    denied = ClientError({"Error": {"Code": "InternalError", "Message": "no"}}, "GetObject")
+    get_object = fake.get_object
+
+    def deny(Bucket: str, Key: str) -> dict[str, Any]:
+        if Key == names.owner_key(platform.prefix, SWEEP):
+            raise denied
+        return get_object(Bucket, Key)
+
+    fake.get_object = deny  # type: ignore[method-assign]
+    assert found(fake, platform) == [job_of(OTHER, 1)]
+    assert f"{SWEEP} can't be judged" in caplog.text

@@ -1,0 +1,80 @@
+"""Prefect's record of a stop: a completed run of the flow `stop-sweep`, written once the jobs have
+been asked to stop. python -m cli.stop_record SWEEP_ID, the jobs' names on standard input
+
+A process of its own, since Prefect can hang in its import, in a setting or in a retry, and a stop
+must not hang with it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from cli.guard import explain
+
+RECORD_SECONDS = 30.0
+"""At most for Prefect's import, on a busy machine 10 s, and two calls of its API."""
+
+
+def record_stop(
+    sweep: str, job_names: Sequence[str], seconds: float = RECORD_SECONDS
+) -> str | None:
+    """Record the stop at the Prefect server that is configured, if one is; returns why that was not
+    possible, None where it was.
+    """
+    command = [sys.executable, "-P", "-m", "cli.stop_record", sweep]
+    try:
+        done = subprocess.run(
+            command,
+            input="\n".join(job_names),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"it did not answer within {seconds:g} s"
+    except OSError as error:
+        return f"its process did not start: {error.strerror or error}"
+    if done.returncode == 0:
+        return None
+    return done.stdout.strip() or f"its process ended with exit code {done.returncode}"
+
+
+def write_record(sweep: str, job_names: Sequence[str]) -> None:
+    """Write the record, where a server is configured. Raises whatever Prefect does."""
+    from prefect.settings import PREFECT_API_URL
+
+    if not PREFECT_API_URL.value():
+        return
+    from prefect.client.orchestration import get_client
+    from prefect.states import Completed
+
+    from flows.stop import stop_sweep
+
+    message = f"jobs that were stopped: {', '.join(job_names) or 'none'}"
+    with get_client(sync_client=True) as client:
+        client.create_flow_run(
+            stop_sweep,
+            name=f"stop-{sweep}",
+            parameters={"sweep_id": sweep},
+            state=Completed(message=message),
+        )
+
+
+def _main() -> int:
+    try:
+        write_record(sys.argv[1], sys.stdin.read().split())
+    except Exception as error:
+        try:
+            print(explain(error)[0])
+        except Exception:  # no error that is meant for a person
+            print(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

@@ -1,0 +1,60 @@
+"""Stop a sweep, wherever it runs: no further job of it is submitted, and those that run are ended.
+
+Nothing here needs Prefect, so that `nodesweep stop` works where Prefect does not.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from configs.models import PlatformConfig
+from scaling.outcome.outcome import TERMINAL
+from tasks.errors import best_effort
+from tasks.platform import aws_client
+from tasks.processing.calls import claimed_jobs, is_running
+from tasks.sweeps.claims import mark_sweep_stopped
+from tasks.sweeps.records import has_record
+from tasks.sweeps.stopping import list_of, stop_sweep_jobs_now
+
+logger = logging.getLogger("nodesweep.stop")
+
+
+def stop_whole_sweep(platform: PlatformConfig, sweep: str) -> list[str]:
+    """Mark the sweep as stopped, then end its jobs; returns the names of those that ran.
+
+    Raises what stop_sweep_jobs_now() does.
+    """
+    running: list[str] = []
+    with best_effort(f"the running jobs of {sweep} can't be listed"):
+        # for the answer alone: others may stop them
+        running = running_jobs(platform, sweep)
+    # The mark first: whoever runs the sweep either sees it before it sends a job,
+    # or has claimed that job by now.
+    with best_effort(
+        f"sweep {sweep} can't be marked as stopped,"
+        " so where it still runs it may submit further jobs"
+    ):
+        mark_sweep_stopped(platform, sweep)
+    with best_effort(f"whether sweep {sweep} has begun is not known"):
+        if not running and not has_record(aws_client("s3", platform, quick=True), platform, sweep):
+            logger.warning(
+                "no sweep %s has begun; is the id right? One that begins submits no job", sweep
+            )
+    stopped = sorted({*running, *stop_sweep_jobs_now(platform, sweep)})
+    for name in stopped:
+        logger.info("%s was stopped, or is stopping", name)
+    return stopped
+
+
+def running_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
+    """The sweep's jobs that the list shows and that have not ended; before its first one, the
+    Processing job that validates its dataset. Gives up after seconds rather than minutes.
+    """
+    sagemaker = aws_client("sagemaker", platform, quick=True)
+    listed = list_of(sagemaker, sweep)()
+    running = [job["TrainingJobName"] for job in listed if job["TrainingJobStatus"] not in TERMINAL]
+    if not listed:
+        s3 = aws_client("s3", platform, quick=True)
+        claimed = claimed_jobs(s3, platform, sweep)
+        running += [name for name in claimed if is_running(sagemaker, name)]
+    return running
