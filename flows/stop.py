@@ -6,6 +6,7 @@ import logging
 
 from prefect import flow
 
+from flows.stages.cancellable import cancellable
 from flows.stages.form import EMPTY, Preset, Settings, SweepId, config_of_run, log_to_run
 from tasks.errors import best_effort
 from tasks.sweeps.claims import mark_sweep_stopped
@@ -16,6 +17,7 @@ logger = logging.getLogger("nodesweep.stop")
 
 
 @flow(name="stop-sweep", flow_run_name="stop-{sweep_id}")
+@cancellable
 def stop_sweep(
     sweep_id: SweepId, preset: Preset = "local", settings: Settings = EMPTY
 ) -> list[str]:
