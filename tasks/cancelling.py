@@ -42,13 +42,14 @@ def is_cancel(error: BaseException) -> bool:
         return True
     if not isinstance(error, Cancelled | CancelledRun | TerminationSignal):
         return False
-    if _has_deployment():
+    if has_deployment():
         STOP.cancelled = _is_cancelled_at_server(logging.WARNING, _TRIES)
         return STOP.cancelled
     return True
 
 
-def _has_deployment() -> bool:
+def has_deployment() -> bool:
+    """Return whether a worker carries out the run, and not a command."""
     from prefect.runtime import deployment
 
     return deployment.id is not None

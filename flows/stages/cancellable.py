@@ -13,7 +13,7 @@ from prefect.exceptions import TerminationSignal
 from prefect.states import Cancelled as CancelledState
 
 from flows.stages.signals import ended_once
-from tasks.cancelling import cancel_heard, is_cancel
+from tasks.cancelling import cancel_heard, has_deployment, is_cancel
 from tasks.polling import STOP
 
 logger = logging.getLogger("nodesweep.flow")
@@ -38,11 +38,12 @@ def cancellable(function: Callable[_P, _T]) -> Callable[_P, _T]:
                     return function(*args, **kwargs)
             except BaseException as error:
                 STOP.set()
-                if not (STOP.cancelled or (ending.terminated and is_cancel(error))):
+                by_worker = ending.terminated and has_deployment()
+                if not (STOP.cancelled or (by_worker and is_cancel(error))):
                     raise
                 if isinstance(error, Exception):
                     logger.error("while the run was being cancelled: %s", error)
-                if not ending.terminated:
+                if not by_worker:
                     return CancelledState(message=f"Cancelled. {error}".strip())
                 if isinstance(error, TerminationSignal):
                     raise

@@ -38,11 +38,13 @@ class Gate(Proxy):
         super().__init__(world.endpoint, self._fault, state_directory=world.machine.platform_folder)
         self.stage, self.label = stage, HELD_AT[stage]
         self.arrived, self.opened = threading.Event(), threading.Event()
+        self._jobs_have_begun = False  # what is put below report/ before is of the dataset
         self.stopped: list[str] = []
         """Labels of the calls that stopped a build or a Processing job."""
 
     def _fault(self, label: str, number: int) -> None:
-        if label == self.label:
+        self._jobs_have_begun |= label == "CreateTrainingJob"
+        if label == self.label and (self.stage != "report" or self._jobs_have_begun):
             self.arrived.set()
             if self.stage in _WAITS_IN_THE_CALL:
                 self.opened.wait(120)

@@ -95,7 +95,7 @@ def test_cancelled_task_is_cancelled_and_what_ended_it_is_raised(error: BaseExce
 def test_sigterm_that_is_no_cancel_stays_a_crash(
     server: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks.cancelling, "_has_deployment", lambda: True)
+    monkeypatch.setattr(tasks.cancelling, "has_deployment", lambda: True)
 
     def ended() -> None:
         raise TerminationSignal(15)

@@ -13,6 +13,7 @@ from prefect.client.orchestration import get_client
 from prefect.exceptions import TerminationSignal
 from prefect.states import Cancelling, Running, State
 
+import flows.stages.cancellable
 import flows.stages.sweep
 import tasks.cancelling
 from configs.models import BenchmarkConfig
@@ -111,7 +112,8 @@ def test_wait_that_the_workers_signal_ends_is_the_end_that_prefect_knows(
     """The signal's exception was lost, and the next wait has ended the run. What Prefect takes for
     a cancel is a TerminationSignal.
     """
-    monkeypatch.setattr(tasks.cancelling, "_has_deployment", lambda: True)
+    for module in (tasks.cancelling, flows.stages.cancellable):
+        monkeypatch.setattr(module, "has_deployment", lambda: True)
     monkeypatch.setattr(tasks.cancelling, "_run_id", lambda: None)
     states = iter([Cancelling(), Running()])
     monkeypatch.setattr(tasks.cancelling, "_read_state", lambda run: next(states))
@@ -128,6 +130,20 @@ def test_wait_that_the_workers_signal_ends_is_the_end_that_prefect_knows(
     monkeypatch.setattr(tasks.cancelling, "_run_id", lambda: None)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     with pytest.raises(Cancelled):  # a rollout of the worker: no cancel
+        cancellable(ended)()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def test_signal_to_a_command_ends_it_as_it_did() -> None:
+    """CI systems send SIGINT, then SIGTERM: what the first one raised is what leaves the flow."""
+
+    def ended() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            raise Cancelled
+
+    with pytest.raises(Cancelled):
         cancellable(ended)()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 

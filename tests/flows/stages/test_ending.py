@@ -22,6 +22,7 @@ from prefect.states import Cancelling, Running
 
 import flows.stages.ending
 import flows.stages.sweep
+import tasks.cancelling
 import tasks.jobs.training_jobs
 import tasks.platform
 import tasks.sweeps.folder
@@ -85,8 +86,8 @@ def test_sigterm_to_a_command_is_a_cancel() -> None:
 def test_sigterm_under_a_worker_is_what_the_server_says(
     monkeypatch: pytest.MonkeyPatch, state: Any, cancelled: bool
 ) -> None:
-    monkeypatch.setattr("prefect.runtime.deployment.id", str(uuid4()), raising=False)
-    monkeypatch.setattr("prefect.runtime.flow_run.id", str(uuid4()), raising=False)
+    monkeypatch.setattr(tasks.cancelling, "has_deployment", lambda: True)
+    monkeypatch.setattr(tasks.cancelling, "_run_id", lambda: str(uuid4()))
     monkeypatch.setattr("prefect.client.orchestration.get_client", Server(state))
     assert is_cancel(TERMINATED) is cancelled
 
