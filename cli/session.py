@@ -20,6 +20,7 @@ from cli.prefect_server import connect_prefect
 from cli.views.stream import EventStream, Look
 from configs.models import BenchmarkConfig, PlatformConfig
 from flows.stages.signals import EndSignals
+from tasks.errors import RunFailed
 from tasks.polling import Cancelled
 
 if TYPE_CHECKING:
@@ -105,8 +106,16 @@ def run_flow(flow: Flow[..., _Result], config: BenchmarkConfig, **fields: Any) -
     Prefect keeps such a field as null. Where the flow is called without it, the mark of an empty
     field is kept.
     """
+    from prefect.exceptions import CancelledRun
+
     from flows.stages.form import EMPTY
 
     parameters = signature(flow.fn).parameters.values()
     empty = {field.name: None for field in parameters if field.default is EMPTY}
-    return flow(**{**empty, "preset": config, **fields})
+    try:
+        return flow(**{**empty, "preset": config, **fields})
+    except CancelledRun:
+        raise RunFailed(
+            "the run was cancelled in Prefect; its jobs were stopped, or run on, as sweep.on_cancel"
+            " says. Go on with: nodesweep run CONFIG --resume"
+        ) from None

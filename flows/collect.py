@@ -9,6 +9,7 @@ from prefect import flow
 
 from flows.report import jobs_of_sweep, report_of_jobs
 from flows.scaling_benchmark import SweepResult, missing_points
+from flows.stages.cancellable import cancellable
 from flows.stages.form import EMPTY, Preset, Settings, SweepId, config_of_run, log_to_run
 from flows.stages.remote_data import with_changes
 from scaling import names
@@ -20,6 +21,7 @@ logger = logging.getLogger("nodesweep.collect")
 
 
 @flow(name="collect-sweep", flow_run_name="collect-{sweep_id}")
+@cancellable
 def collect_sweep(
     sweep_id: SweepId, preset: Preset = "local", settings: Settings = EMPTY
 ) -> SweepResult | None:

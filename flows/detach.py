@@ -9,10 +9,10 @@ from prefect import flow
 
 from configs.models import BenchmarkConfig
 from flows.scaling_benchmark import start_sweep
+from flows.stages.cancellable import cancellable
 from flows.stages.ending import end_sweep
 from flows.stages.outcomes import collect_outcome
 from flows.stages.preflight import preflight
-from flows.stages.signals import ended_once
 from flows.stages.sweep import job_limits, submit_point
 from scaling.instances.arms import lacks_memory
 from scaling.outcome.outcome import TERMINAL
@@ -21,7 +21,7 @@ from scaling.planning.plan import PlannedPoint, SweepPlan
 from tasks.errors import JobRefused, PreflightRefused, RunFailed, SweepStopped
 from tasks.jobs.source import is_code_proven
 from tasks.jobs.training_jobs import watch_training_jobs
-from tasks.polling import STOP, utc_now
+from tasks.polling import utc_now
 from tasks.sweeps.bucket import ensure_bucket
 from tasks.sweeps.claims import is_sweep_stopped
 from tasks.sweeps.owner import SweepOwner
@@ -40,6 +40,7 @@ class DetachedSweep:
 
 
 @flow(name="detached-sweep", flow_run_name="detached-{config.name}")
+@cancellable
 def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     """Start every job of a sweep and return once they are accepted. No failed point is tried again.
 
@@ -49,12 +50,6 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     Args:
         config: The benchmark; its sweep.max_parallel_jobs must hold all its points.
     """
-    STOP.clear()
-    with ended_once():
-        return _start_detached_sweep(config)
-
-
-def _start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     plan = preflight(config)
     _refuse_queue(config, plan)
     ensure_bucket(config.platform)

@@ -10,6 +10,7 @@ from typing import Annotated
 from prefect import flow
 from pydantic import Field
 
+from flows.stages.cancellable import cancellable
 from flows.stages.form import EMPTY, Preset, Settings, config_of_run, log_to_run
 from tasks.sweeps.orphans import find_orphans, find_validation_orphans
 from tasks.sweeps.stopping import stop_processing_jobs, stop_training_jobs
@@ -18,6 +19,7 @@ logger = logging.getLogger("nodesweep.reaper")
 
 
 @flow(name="reaper", flow_run_name="reaper-{preset}")
+@cancellable
 def reaper(
     preset: Preset = "local",
     grace_minutes: Annotated[float, Field(ge=20)] = 60,

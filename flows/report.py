@@ -15,6 +15,7 @@ from prefect import flow
 from configs.catalogue import load_catalogue
 from configs.load import parse_config
 from configs.models import BenchmarkConfig
+from flows.stages.cancellable import cancellable
 from flows.stages.form import EMPTY, Preset, Settings, SweepId, config_of_run, log_to_run
 from flows.stages.outcomes import collect_outcome
 from scaling import names
@@ -114,6 +115,7 @@ def _write_here(config: BenchmarkConfig, sweep: str, files: Mapping[str, bytes])
 
 
 @flow(name="report-sweep", flow_run_name="report-{sweep_id}")
+@cancellable
 def report_sweep(
     sweep_id: SweepId, preset: Preset = "local", settings: Settings = EMPTY
 ) -> tuple[ScalingReport, Path]:

@@ -19,7 +19,8 @@ from prefect.runtime import flow_run
 from configs.load import check_directories, parse_config
 from configs.models import BenchmarkConfig
 from flows.report import make_report, recorded_inputs
-from flows.stages.ending import end_sweep, is_cancel, stop_jobs_of_run
+from flows.stages.cancellable import cancellable
+from flows.stages.ending import end_sweep, stop_jobs_of_run
 from flows.stages.form import (
     EMPTY,
     DistributionKind,
@@ -41,7 +42,6 @@ from flows.stages.preflight import preflight
 from flows.stages.prepare import changes_since, prepare_inputs
 from flows.stages.regression import alarm_on_regression
 from flows.stages.remote_data import check_same_objects, with_changes
-from flows.stages.signals import ended_once
 from flows.stages.sweep import run_sweep, say_plan
 from scaling import names
 from scaling.instances.progress import asked_keys, keys_done
@@ -52,6 +52,7 @@ from scaling.planning.validation import validation_usd
 from scaling.report import ScalingReport
 from scaling.report.failures import failure_lines
 from scaling.secrets import hide_in_config
+from tasks.cancelling import is_cancel
 from tasks.errors import (
     InputsChanged,
     PointsMissing,
@@ -63,7 +64,6 @@ from tasks.errors import (
 from tasks.events import Stage, tell
 from tasks.jobs.quota import check_limit
 from tasks.platform import aws_client
-from tasks.polling import STOP
 from tasks.sweeps.board import name_flow_run
 from tasks.sweeps.bucket import ensure_bucket
 from tasks.sweeps.claims import is_sweep_stopped, read_stop_mark
@@ -108,6 +108,7 @@ def _run_name() -> str:
 
 @flow(name="scaling-benchmark", flow_run_name=_run_name, on_cancellation=[stop_jobs_of_run])
 @shows_presets
+@cancellable
 def scaling_benchmark(
     preset: Preset = "local",
     instance_type: Annotated[InstanceType | None, MayBeEmpty(InstanceType)] = EMPTY,
@@ -187,18 +188,6 @@ def run_benchmark(
         as_started: With `resume`: go on with what the sweep began with, whatever has changed here
             since.
     """
-    STOP.clear()
-    with ended_once():
-        try:
-            return _run_benchmark(config, sweep_id, resume, as_started)
-        except BaseException:
-            STOP.set()
-            raise
-
-
-def _run_benchmark(
-    config: BenchmarkConfig, sweep_id: str | None, resume: bool, as_started: bool
-) -> SweepResult:
     sweep = _sweep_to_run(config, sweep_id, resume)
     begun_with: _EarlierRun | None = None
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from prefect import flow
 
+from flows.stages.cancellable import cancellable
 from flows.stages.form import EMPTY, Preset, Settings, SweepId, config_of_run, log_to_run
 from tasks.sweeps.stop import stop_whole_sweep
 
 
 @flow(name="stop-sweep", flow_run_name="stop-{sweep_id}")
+@cancellable
 def stop_sweep(
     sweep_id: SweepId, preset: Preset = "local", settings: Settings = EMPTY
 ) -> list[str]:

@@ -25,6 +25,10 @@ class StopSign:
         swallow it (Python prints "Exception ignored in" and goes on), so the next wait ends too. A
         signal handler sets this in place of calling set(), whose lock the main thread may hold.
         """
+        self.cancelled = False
+        """Prefect's server has said that somebody cancels the run."""
+        self.cause: BaseException | None = None
+        """What ended the first task of the run that a cancel ended."""
 
     def set(self) -> None:
         """End every wait, present and to come."""
@@ -33,7 +37,8 @@ class StopSign:
     def clear(self) -> None:
         """A new run begins: waits last as long as asked for again."""
         self._event.clear()
-        self.interrupted = False
+        self.interrupted = self.cancelled = False
+        self.cause = None
 
     def wait(self, seconds: float) -> bool:
         """Wait; True, at once, when the run is being cancelled."""

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Any
 
+from tasks.cancelling import cancelled_as_state, raising_cancelled
+
 if TYPE_CHECKING:
     from prefect import task
 else:
@@ -35,13 +37,19 @@ class LazyTask:
         import prefect
         from prefect.cache_policies import NO_CACHE
 
-        return prefect.task(**{"cache_policy": NO_CACHE, **self._options})(self._function)
+        options = {"cache_policy": NO_CACHE, **self._options}
+        return prefect.task(**options)(cancelled_as_state(self._function))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._task(*args, **kwargs)
+        return raising_cancelled(self._task, *args, **kwargs)
+
+    @property
+    def fn(self) -> Callable[..., Any]:
+        """The plain function."""
+        return self._function
 
     def __getattr__(self, name: str) -> Any:
-        """submit, fn, name and all else that Prefect's task has."""
+        """submit, name and all else that Prefect's task has."""
         if name.startswith("_"):  # of Python's own, which may ask before there is a task
             raise AttributeError(name)
         return getattr(self._task, name)

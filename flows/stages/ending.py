@@ -7,20 +7,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from typing import Any
-from uuid import UUID
 
-from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun, State
-from prefect.exceptions import TerminationSignal
 from prefect.flows import Flow
-from prefect.runtime import deployment, flow_run
 
 from configs.models import BenchmarkConfig
 from flows.stages.form import config_of_run
 from scaling import names
+from tasks.cancelling import is_cancel
 from tasks.errors import best_effort, is_bucket_gone
 from tasks.platform import aws_client
-from tasks.polling import Cancelled
 from tasks.sweeps.ids import claimed_sweep_id
 from tasks.sweeps.owner import SweepOwner
 from tasks.sweeps.stopping import stop_sweep_jobs_now
@@ -61,32 +57,6 @@ def end_sweep(
         logger.warning("stopping the running jobs of %s", sweep)
         for name in stop_sweep_jobs_now(config.platform, sweep, job_names):
             logger.info("%s was asked to stop", name)
-
-
-def is_cancel(error: BaseException) -> bool:
-    """Whether somebody ended the run on purpose, and not its worker, its machine or an error.
-
-    Under a worker SIGTERM means either; then the run's state at the server tells: Cancelling, or
-    still Running.
-    """
-    if isinstance(error, KeyboardInterrupt | Cancelled):
-        return True
-    if not isinstance(error, TerminationSignal):
-        return False
-    return deployment.id is None or _is_being_cancelled()
-
-
-def _is_being_cancelled() -> bool:
-    run_id = flow_run.get_id()
-    if run_id is None:
-        return False
-    try:
-        with get_client(sync_client=True) as client:
-            state = client.read_flow_run(UUID(run_id)).state
-    except Exception as error:  # a server that does not answer has not cancelled anything either
-        logger.warning("Prefect's API does not say whether the run was cancelled: %s", error)
-        return False
-    return state is not None and (state.is_cancelling() or state.is_cancelled())
 
 
 def stop_jobs_of_run(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> None:

@@ -11,6 +11,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.transactions import CommitMode, transaction
 
+from tasks.cancelling import cancelled_as_state, raising_cancelled
 from tasks.events import Stage, stage
 
 _T = TypeVar("_T")
@@ -26,8 +27,9 @@ def in_stage(name: Stage, call: Callable[[], _T]) -> _T:
     """
 
     @task(name=name, task_run_name=name, cache_policy=NO_CACHE, persist_result=False)
+    @cancelled_as_state
     def carried_out() -> _T:
         with stage(name), transaction(commit_mode=CommitMode.EAGER):
             return call()
 
-    return carried_out()
+    return raising_cancelled(carried_out)

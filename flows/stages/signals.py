@@ -15,16 +15,20 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from tasks.polling import STOP
+from tasks.polling import STOP, Cancelled
 
 _ENDING = b"nodesweep: ending; Ctrl-C again ends at once and leaves the jobs\n"
 _ENDED_AT_ONCE = (
     b"nodesweep: ended at once; jobs may run on: stop them with `nodesweep stop SWEEP_ID`, or go on"
     b" with --resume\n"
 )
+
+_CANCEL = signal.SIGUSR1
+"""What the thread that hears of a cancel sends to the main thread."""
 
 
 class EndSignals:
@@ -53,34 +57,60 @@ class EndSignals:
             raise KeyboardInterrupt
 
 
+@dataclass
+class Ending:
+    """What ends a flow from outside."""
+
+    terminated: bool = False
+    """A SIGTERM has come, of which Prefect makes the run's state."""
+    begun: bool = False
+
+    def interrupt(self) -> None:
+        """Raise Cancelled in the main thread, which runs the flow; any other thread may call."""
+        main = threading.main_thread().ident
+        if not self.begun and main is not None and self.hears:
+            signal.pthread_kill(main, _CANCEL)
+
+    hears: bool = False
+    """Whether the flow runs in the main thread; else only its waits end."""
+
+
 @contextmanager
-def ended_once() -> Iterator[None]:
+def ended_once() -> Iterator[Ending]:
     """Inside a flow, where Prefect has a SIGTERM handler of its own:
     only the first SIGTERM gets through to it.
 
-    None does after a Ctrl-C. Outside the main thread, which gets no signals, this does nothing.
+    None does after a Ctrl-C, or after an interrupt() of what this yields. Outside the main thread,
+    which gets no signals, this does nothing.
     """
+    ending = Ending()
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield ending
         return
     command = signal.getsignal(signal.SIGINT)
     signals = command if isinstance(command, EndSignals) else EndSignals()
     previous: Any = signal.getsignal(signal.SIGTERM)
 
-    begun = False
-
     def terminate(signum: int, frame: FrameType | None) -> None:
-        nonlocal begun
-        if not begun and not signals.raised:
-            begun = signals.shielded = STOP.interrupted = True
+        ending.terminated = True
+        if not ending.begun and not signals.raised:
+            ending.begun = signals.shielded = STOP.interrupted = True
             _first(previous)(signum, frame)
 
+    def cancel(signum: int, frame: FrameType | None) -> None:
+        if not ending.begun and not signals.raised:
+            ending.begun = signals.shielded = True
+            raise Cancelled
+
     _handle_sigterm(terminate, instead_of=previous)
+    of_cancel = signal.signal(_CANCEL, cancel)
+    ending.hears = True
     try:
-        yield
+        yield ending
     finally:
-        signals.shielded = False
-        if not begun and not signals.raised:
+        signals.shielded = ending.hears = False
+        signal.signal(_CANCEL, of_cancel)
+        if not ending.begun and not signals.raised:
             # else it stays, for what Prefect has still to say of the run
             _handle_sigterm(previous, instead_of=terminate)
 

@@ -17,6 +17,7 @@ from cli.main import main
 from configs.models import BenchmarkConfig
 from configs.section import WITH_SECRETS
 from flows.scaling_benchmark import SweepResult, run_benchmark, scaling_benchmark
+from flows.stages.cancellable import cancellable
 from scaling import names
 from tasks.errors import PointsMissing
 
@@ -27,7 +28,7 @@ SMALL = {
 }
 COMPLETED = [(1, 1, "Completed"), (2, 1, "Completed"), (4, 1, "Completed")]
 
-begin_as = flow(name="scaling-benchmark-of-a-given-id")(run_benchmark)
+begin_as = flow(name="scaling-benchmark-of-a-given-id")(cancellable(run_benchmark))
 """begin_as(config, sweep_id): a new sweep whose id the test knows before it begins."""
 
 

@@ -30,7 +30,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("machine")
     model = folder / "model.json"
     model.write_text(json.dumps(_MODEL))
+    leaves = folder / "leaves"  # of a Processing job
+    (leaves / "processing" / "output" / "verdict").mkdir(parents=True)
     options = ("--engine", "simulated", "--time-scale", "1", "--model", str(model))
+    options += ("--processing-leaves", str(leaves))
     machine = Machine(folder, free_port(), free_port(), platform_options=options)
     try:
         up(machine)

@@ -22,14 +22,16 @@ from prefect.states import Cancelling, Running
 
 import flows.stages.ending
 import flows.stages.sweep
+import tasks.cancelling
 import tasks.jobs.training_jobs
 import tasks.platform
 import tasks.sweeps.folder
 from cli.main import main
 from configs.models import BenchmarkConfig
 from flows.scaling_benchmark import scaling_benchmark
-from flows.stages.ending import end_sweep, is_cancel
+from flows.stages.ending import end_sweep
 from scaling import names
+from tasks.cancelling import is_cancel
 from tasks.platform import PATIENT_TASK_OPTIONS
 from tasks.polling import Cancelled
 from tasks.report.history import read_history_files
@@ -51,7 +53,7 @@ class Server:
     def __init__(self, state: Any) -> None:
         self._state = state
 
-    def __call__(self, sync_client: bool) -> Server:
+    def __call__(self, sync_client: bool, httpx_settings: object) -> Server:
         return self
 
     def __enter__(self) -> Server:
@@ -84,11 +86,9 @@ def test_sigterm_to_a_command_is_a_cancel() -> None:
 def test_sigterm_under_a_worker_is_what_the_server_says(
     monkeypatch: pytest.MonkeyPatch, state: Any, cancelled: bool
 ) -> None:
-    monkeypatch.setattr(flows.stages.ending, "deployment", SimpleNamespace(id=str(uuid4())))
-    monkeypatch.setattr(
-        flows.stages.ending, "flow_run", SimpleNamespace(get_id=lambda: str(uuid4()))
-    )
-    monkeypatch.setattr(flows.stages.ending, "get_client", Server(state))
+    monkeypatch.setattr(tasks.cancelling, "has_deployment", lambda: True)
+    monkeypatch.setattr(tasks.cancelling, "_run_id", lambda: str(uuid4()))
+    monkeypatch.setattr("prefect.client.orchestration.get_client", Server(state))
     assert is_cancel(TERMINATED) is cancelled
 
 

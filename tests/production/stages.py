@@ -1,0 +1,150 @@
+"""Runs that are held at a stage of theirs: what lies between them and the platform answers that it
+is not done yet.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.chaos.proxy import Proxy
+from tests.production.world import World, wait_for
+
+DIGITS = Path(__file__).resolve().parents[2] / "configs" / "data" / "digits"
+HELD_AT = {
+    "validation": "DescribeProcessingJob",
+    "upload": "PUT datasets",
+    "build": "BatchGetBuilds",
+    "quota": "DescribeTrainingJob",
+    "jobs": "DescribeTrainingJob",
+    "report": "PUT report",
+}
+"""The call at which the run of a stage is held. Jobs are held by the platform itself, a quota by
+Prefect.
+"""
+_WAITS_IN_THE_CALL = ("upload", "report")
+LIMIT = "cancelled-at-every-stage"
+
+
+class Gate(Proxy):
+    """In front of the platform, for a run that shall come to a stage and stay there."""
+
+    def __init__(self, world: World, stage: str) -> None:
+        super().__init__(world.endpoint, self._fault, state_directory=world.machine.platform_folder)
+        self.stage, self.label = stage, HELD_AT[stage]
+        self.arrived, self.opened = threading.Event(), threading.Event()
+        self._jobs_have_begun = False  # what is put below report/ before is of the dataset
+        self.stopped: list[str] = []
+        """Labels of the calls that stopped a build or a Processing job."""
+
+    def _fault(self, label: str, number: int) -> None:
+        self._jobs_have_begun |= label == "CreateTrainingJob"
+        if label == self.label and (self.stage != "report" or self._jobs_have_begun):
+            self.arrived.set()
+            if self.stage in _WAITS_IN_THE_CALL:
+                self.opened.wait(120)
+
+    def late(self, label: str, body: bytes, answer: Any) -> Any:
+        if label in ("StopBuild", "StopProcessingJob"):
+            self.stopped.append(label)
+            return replace(answer, status=200, reason="OK", body=b"{}")
+        if label == "BatchGetBuilds" and self.stage == "build":
+            said = json.loads(answer.body)
+            status = "STOPPED" if self.stopped else "IN_PROGRESS"
+            return answer.with_json(
+                {**said, "builds": [{**each, "buildStatus": status} for each in said["builds"]]}
+            )
+        if label == "DescribeProcessingJob" and answer.status == 200:
+            status = "Stopped" if self.stopped else "InProgress"
+            return answer.with_json({**json.loads(answer.body), "ProcessingJobStatus": status})
+        return answer
+
+
+def settings_of(world: World, stage: str, benchmark: str, endpoint: str) -> dict[str, Any]:
+    """What makes the preset `local` come to a stage that it has not always."""
+    changes: dict[str, Any] = {"platform__endpoint_url": endpoint}
+    if stage == "build":
+        changes |= {"image__uri": None, "image__context": "../infra/image"}
+        changes |= {"image__repository": benchmark}
+    elif stage == "upload":
+        changes |= {"platform__prefix": benchmark}  # where nothing is yet
+    elif stage == "quota":
+        changes |= {"sweep__concurrency_limit": LIMIT}
+    elif stage == "validation":
+        changes |= {
+            "dataset__source": f"s3://{_bucket_with_digits(world)}/digits",
+            "dataset__validation": {
+                "engine": "spark",
+                "instance_type": "ml.local.small",
+                "image": {"uri": world.settings(benchmark)["image.uri"]},
+            },
+        }
+    return world.settings(benchmark, **changes)
+
+
+def _bucket_with_digits(world: World) -> str:
+    world.s3.create_bucket(Bucket="raw")
+    for path in DIGITS.glob("*.parquet"):
+        world.s3.upload_file(str(path), "raw", f"digits/{path.name}")
+    return "raw"
+
+
+@contextmanager
+def gates(world: World, stages: tuple[str, ...]) -> Iterator[dict[str, Gate]]:
+    """A gate for each stage; open in the end."""
+    with ExitStack() as stack:
+        found = {stage: stack.enter_context(Gate(world, stage)) for stage in stages}
+        try:
+            yield found
+        finally:
+            for gate in found.values():
+                gate.opened.set()
+
+
+def wait_at(world: World, gate: Gate, run: str, benchmark: str) -> None:
+    """Until the run is at the gate's stage."""
+    if gate.stage == "quota":
+        wait_for("the quota", lambda: "quota reached" in world.log_of(run))
+    elif gate.stage == "jobs":
+        world.running_jobs(benchmark, 2)
+    elif not gate.arrived.wait(180):
+        raise AssertionError(f"{gate.stage} is not reached:\n{world.log_of(run)}")
+
+
+@contextmanager
+def taken_limit(world: World) -> Iterator[None]:
+    """The limit LIMIT, all of whose slots somebody else holds."""
+    world.call("POST", "/v2/concurrency_limits/", name=LIMIT, limit=2, active=True, active_slots=2)
+    yield
+    world.call("DELETE", f"/v2/concurrency_limits/{LIMIT}")
+
+
+def states_of(world: World, run: str) -> list[str]:
+    """Types of the run's states, from its first one on."""
+    states = world.call("GET", f"/flow_run_states/?flow_run_id={run}")
+    return [each["type"] for each in sorted(states, key=lambda each: each["timestamp"])]
+
+
+def task_states_of(world: World, run: str) -> dict[str, str]:
+    """Name of each task run of the run -> type of its state."""
+    found = world.call("POST", "/task_runs/filter", flow_runs={"id": {"any_": [run]}}, limit=200)
+    return {each["name"]: each["state_type"] for each in found}
+
+
+def events_of(world: World, run: str) -> set[str]:
+    """Names of the events of the run and of its task runs that Prefect has so far."""
+    of_run = {"id": [f"prefect.flow-run.{run}"]}
+    found: set[str] = set()
+    for about in ({"resource": of_run}, {"related": of_run}):
+        page = world.call("POST", "/events/filter", filter={**about, "order": "ASC"}, limit=50)
+        while True:
+            found.update(event["event"] for event in page["events"])
+            if not page["next_page"]:
+                break
+            page = world.call("GET", page["next_page"].partition("/api")[2])
+    return found

@@ -1,0 +1,118 @@
+"""A cancel, as the server of Prefect says it and as a task ends for it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from prefect import flow
+from prefect.exceptions import CancelledRun, TerminationSignal
+from prefect.states import Cancelling, Running
+
+import tasks.cancelling
+from tasks.cancelling import cancel_heard, cancelled_as_state, raising_cancelled
+from tasks.polling import STOP, Cancelled, Clock
+from tasks.task import task
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the server answers to each question for the run's state: a state, or what it raises; the
+    last one for good.
+    """
+    answers: list[Any] = [Running()]
+
+    def read(run: object) -> Any:
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(tasks.cancelling, "_read_state", read)
+    monkeypatch.setattr(tasks.cancelling, "_run_id", lambda: "00000000-0000-0000-0000-000000000001")
+    monkeypatch.setattr(tasks.cancelling, "ASK_SECONDS", 0.01)
+    return answers
+
+
+def test_cancel_ends_a_wait_once_the_server_is_back(server: list[Any]) -> None:
+    server[:] = [Running(), ConnectionError("refused"), TimeoutError(), Running(), Cancelling()]
+    interrupted = threading.Event()
+    with cancel_heard(interrupted.set):
+        with pytest.raises(Cancelled):
+            Clock().sleep(60)
+        assert interrupted.wait(10)
+    assert STOP.cancelled and len(server) == 1
+
+
+def test_server_that_hangs_delays_no_wait(
+    server: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answered = threading.Event(), threading.Event()
+
+    def hang(run: object) -> Any:
+        asked.set()
+        answered.wait(60)
+        return Cancelling()
+
+    monkeypatch.setattr(tasks.cancelling, "_read_state", hang)
+    interrupted = threading.Event()
+    with cancel_heard(interrupted.set):
+        assert asked.wait(10)
+        Clock().sleep(0.01)
+    answered.set()
+    for thread in threading.enumerate():
+        if thread.name == "cancel-heard":
+            thread.join(10)
+    assert not interrupted.is_set() and not STOP.cancelled, "the code inside had ended"
+
+
+def test_nothing_asks_outside_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks.cancelling, "_run_id", lambda: None)
+    with cancel_heard(lambda: None):
+        assert "cancel-heard" not in [each.name for each in threading.enumerate()]
+
+
+@pytest.mark.parametrize("error", [Cancelled(), KeyboardInterrupt(), TerminationSignal(15)])
+@pytest.mark.usefixtures("prefect")
+def test_cancelled_task_is_cancelled_and_what_ended_it_is_raised(error: BaseException) -> None:
+    @task(name="waits", retries=3)
+    def waits() -> None:
+        raise error
+
+    @flow
+    def run() -> str:
+        with pytest.raises(type(error)):
+            waits()
+        future = waits.submit()
+        with pytest.raises(CancelledRun):
+            future.result()
+        return str(future.state.type.value)
+
+    assert run() == "CANCELLED"
+
+
+def test_sigterm_that_is_no_cancel_stays_a_crash(
+    server: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks.cancelling, "has_deployment", lambda: True)
+
+    def ended() -> None:
+        raise TerminationSignal(15)
+
+    with pytest.raises(TerminationSignal):
+        raising_cancelled(cancelled_as_state(ended))
+    server[:] = [TimeoutError(), Cancelling()]  # the second answer counts
+    assert cancelled_as_state(ended)().is_cancelled()
+    assert isinstance(STOP.cause, TerminationSignal)
+
+
+def test_part_of_a_run_that_ends_for_another_ones_failure_is_cancelled(server: list[Any]) -> None:
+    def waits() -> None:
+        Clock().sleep(60)
+
+    STOP.set()
+    assert cancelled_as_state(waits)().is_cancelled()
+    assert not STOP.cancelled, "nobody has cancelled the run"
+    with pytest.raises(ValueError, match="of its own"):
+        cancelled_as_state(int)("of its own")
