@@ -133,20 +133,25 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 
 def _included(root: Path) -> list[str]:
-    """Paths of the context's files in order, less those that .dockerignore excludes;
-    the Dockerfile is always there.
+    """Paths of the context's files in order, less those that its ignore file excludes;
+    the Dockerfile is always there, and so is an ignore file of its own.
 
     As Docker reads it: every pattern begins at the root of the context, and the last one that
-    matches decides.
+    matches decides. Dockerfile.dockerignore stands above .dockerignore, which counts for nothing
+    then.
     """
-    ignore_file = root / ".dockerignore"
-    lines = ignore_file.read_text().splitlines() if ignore_file.is_file() else []
+    own = root / "Dockerfile.dockerignore"
+    ignore_file = own if own.is_file() else root / ".dockerignore"
+    # Docker skips a byte order mark
+    text = ignore_file.read_text("utf-8-sig", "replace") if ignore_file.is_file() else ""
+    lines = text.splitlines()
+    always = ("Dockerfile", own.name)
     ignored = PathSpec.from_lines(GitIgnoreSpecPattern, map(_anchored, lines))
     paths = sorted(
         path for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts
     )
     found = [path.relative_to(root).as_posix() for path in paths]
-    return [name for name in found if name == "Dockerfile" or not ignored.match_file(name)]
+    return [name for name in found if name in always or not ignored.match_file(name)]
 
 
 def _anchored(line: str) -> str:
