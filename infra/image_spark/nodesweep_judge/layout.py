@@ -161,7 +161,7 @@ def csv_column(column: pd.Series) -> pd.Series:
         return column
     values = column.mask(is_null)
     found = set(values.dropna().unique())
-    if found and found <= _TRUTHS.keys():
+    if found and all(isinstance(value, str | bool) and value in _TRUTHS for value in found):
         return values.map(_TRUTHS, na_action="ignore").astype(object)
     try:
         return pd.to_numeric(values)

@@ -121,8 +121,8 @@ def _assert_same_report(path: Path, suite: list[ExpectationConfig]) -> tuple[int
     }
     theirs = [
         _from_details(
-            *(result.to_json_dict()["result"], result.exception_info, suite[index], index),
-            *(path.name, len(frame)),
+            *(result.to_json_dict()["result"], result.exception_info, config, index),
+            *(path.name, len(frame), list(frame.columns)),
         )
         for index, result in sorted(results.items())
         if not result.success and index not in certain
