@@ -29,7 +29,7 @@ from scaling.planning.validation import describe_engine
 from scaling.rules.limits import variables_of
 from scaling.rules.rule import Facts
 from scaling.secrets import hide_in_request
-from tasks.dataset.files import channel_folders, scan_directory
+from tasks.dataset.files import channel_folders, check_keys, scan_directory
 from tasks.dataset.remote.objects import split_uri
 from tasks.image.find import read_context
 from tasks.jobs.request import shape_problems
@@ -265,6 +265,7 @@ def _dataset_place(config: BenchmarkConfig) -> dict[str, Any]:
         bucket, prefix = split_uri(section.source)
         return {"dataset_uri": f"s3://{bucket}/{prefix}", "dataset_folders": ("<folder>",)}
     dataset = scan_directory(section)
+    check_keys(dataset, section, platform)
     prefix = names.dataset_data_prefix(platform.prefix, section.name, dataset.digest)
     folders = channel_folders(section, [file.name for file in dataset.files])
     return {"dataset_uri": f"s3://{platform.bucket}/{prefix}", "dataset_folders": folders}

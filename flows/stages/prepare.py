@@ -27,7 +27,7 @@ from scaling import names
 from scaling.planning.request import ResolvedInputs
 from scaling.report.sources import at_start_text
 from scaling.rules.rule import Requirements
-from tasks.dataset.files import channel_folders, scan_directory, upload_dataset
+from tasks.dataset.files import channel_folders, check_keys, scan_directory, upload_dataset
 from tasks.dataset.naming import notices_of
 from tasks.dataset.remote.objects import RemoteDataset, describe_remote_dataset
 from tasks.dataset.validation import check_age, keep_data_docs, validate_files
@@ -208,6 +208,7 @@ def _validated_dataset(config: BenchmarkConfig, sweep: str) -> Callable[[], _Sen
     if section.is_remote:
         return _remote_dataset(config, section, sweep)
     dataset = scan_directory(section)
+    check_keys(dataset, section, config.platform)
     folders = channel_folders(section, [file.name for file in dataset.files])
     logger.info(
         "dataset %s: %d files, %d bytes", section.name, len(dataset.files), dataset.size_bytes,

@@ -36,6 +36,8 @@ from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.storage import get_bytes, list_objects
 from tasks.task import task
 
+MAX_KEY_BYTES = 1024
+"""Of UTF-8, in S3 (https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-keys.html)."""
 MAX_CHANNELS = MAX_EXTRA_CHANNELS + 1
 
 
@@ -137,6 +139,20 @@ def _is_no_text(path: Path) -> bool:
     except UnicodeEncodeError:
         return True
     return False
+
+
+def check_keys(dataset: Dataset, config: DatasetConfig, platform: PlatformConfig) -> None:
+    """Raise DatasetRefused for a file whose key in the bucket would be longer than S3 takes."""
+    prefix = names.dataset_data_prefix(platform.prefix, config.name, dataset.digest)
+    sizes = {file.name: len((prefix + file.name).encode()) for file in dataset.files}
+    long = [name for name, size in sizes.items() if size > MAX_KEY_BYTES]
+    if long:
+        more = f" (and those of {len(long) - 1} more files)" if len(long) > 1 else ""
+        raise DatasetRefused(
+            f"dataset.source: the key of {long[0]} would have {sizes[long[0]]} bytes{more}, with"
+            f" the prefix {prefix}; S3 takes {MAX_KEY_BYTES}: shorten the names of the file and its"
+            " folders, or platform.prefix"
+        )
 
 
 def upload(

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from configs.dataset import DatasetConfig, ExpectationConfig
+from configs.dataset import DatasetConfig
 from tasks.dataset.judging.tables import ColumnTypes
-from tasks.dataset.validation_messages import describe
+from tasks.dataset.validation_messages import columns_of, describe
 from tasks.dataset.validation_report import Failure, FileReport, ValidationReport
 
 SECONDS_PER_DAY = 86_400.0
@@ -82,7 +82,7 @@ def file_report(
     that `failed`, Great Expectations' details and what it raised.
     """
     failures = [
-        _from_details(details, raised, dataset.expectations[index], index, name, rows)
+        _from_details(details, raised, dataset, index, name, rows, columns)
         for index, (details, raised) in sorted(failed.items())
     ]
     for index in sorted(set(range(len(dataset.expectations))) - set(judged)):
@@ -94,7 +94,7 @@ def file_report(
     if missing:
         message = (
             f"unique_columns names {', '.join(map(repr, missing))}, not in {name};"
-            f" {_columns_of(columns)}"
+            f" {columns_of(columns, dataset.format == 'csv')}"
         )
         failures.append(_failure("unique_columns", name, message, column=", ".join(missing)))
     return FileReport(
@@ -109,17 +109,21 @@ def file_report(
 def _from_details(
     found: object,
     exception_info: Mapping[str, Any] | None,
-    spec: ExpectationConfig,
+    dataset: DatasetConfig,
     index: int,
     file: str,
     rows: int,
+    columns: Sequence[str],
 ) -> Failure:
     """A failure in our words. What could not be evaluated is critical whatever its severity:
     nothing was checked.
     """
+    spec, is_csv = dataset.expectations[index], dataset.format == "csv"
     details = _json_mapping(found)
     raised = _raised_message(exception_info)
-    finding = describe(spec, details, rows=rows, file=file, raised=raised)
+    finding = describe(
+        spec, details, rows=rows, file=file, raised=raised, columns=columns, is_csv=is_csv
+    )
     return Failure(
         expectation=spec.type,
         index=index,
@@ -216,13 +220,4 @@ def _failure(
 ) -> Failure:
     return Failure(
         expectation=expectation, column=column, severity="critical", file=file, message=message
-    )
-
-
-def _columns_of(columns: Sequence[object]) -> str:
-    names = [str(column) for column in columns]
-    return (
-        "its columns: "
-        + ", ".join(names[:10])
-        + (f" and {len(names) - 10} more" if len(names) > 10 else "")
     )

@@ -31,7 +31,8 @@ from tasks.dataset.findings import (
     file_report,
     unreadable_report,
 )
-from tasks.dataset.judging.columns import OF_THE_SCHEMA, needed_columns
+from tasks.dataset.judging.columns import OF_THE_SCHEMA, named_columns, needed_columns
+from tasks.dataset.judging.layout import holds_by_names
 from tasks.dataset.judging.tables import (
     ColumnTypes,
     Table,
@@ -81,7 +82,7 @@ def validate_dataset(
             f"dataset {dataset.name!r}: no {dataset.pattern} files under {dataset.source};"
             " check the source"
         )
-    return validate_tables(local_files(files), dataset, now=now)
+    return validate_tables(local_files(files, Path(dataset.source)), dataset, now=now)
 
 
 def validate_tables(
@@ -181,7 +182,8 @@ def _check_file(
         if isinstance(table, Unreadable):
             raise table
         results = _judge(table, dataset)
-        if key is not None and set(dataset.unique_columns) <= set(table.columns):
+        columns = [*table.columns, *table.hidden]
+        if key is not None and set(dataset.unique_columns) <= set(columns):
             key.add(name, partial(table.read, dataset.unique_columns))
     except Unreadable as error:
         return unreadable_report(dataset, name, str(error))
@@ -190,14 +192,27 @@ def _check_file(
         for index, result in results.items()
         if not result.success
     }
-    judged = table.proven | set(results)
-    return file_report(dataset, name, table.rows, table.columns, judged, failed)
+    judged = table.proven | _certain(table, dataset) | set(results)
+    return file_report(dataset, name, table.rows, columns, judged, failed)
+
+
+def _certain(table: Table, dataset: DatasetConfig) -> set[int]:
+    """Positions in the suite of what holds by the columns' names and the number of rows alone."""
+    columns, has_types = [*table.columns, *table.hidden], dataset.format == "parquet"
+    return {
+        index
+        for index, spec in enumerate(dataset.expectations)
+        if holds_by_names(
+            (spec.type, spec.kwargs), named_columns(spec), columns, table.rows, has_types
+        )
+    }
 
 
 def _judge(table: Table, dataset: DatasetConfig) -> dict[int, ExpectationValidationResult]:
     """Great Expectations' results of what is not proven, by position in the suite."""
     specs = dataset.expectations
-    left = [index for index in range(len(specs)) if index not in table.proven]
+    certain = table.proven | _certain(table, dataset)
+    left = [index for index in range(len(specs)) if index not in certain]
     of_schema = [index for index in left if specs[index].type in OF_THE_SCHEMA]
     of_rows = [index for index in left if specs[index].type not in OF_THE_SCHEMA]
     results = _run_some(table.without_rows, specs, of_schema)
@@ -225,8 +240,9 @@ def _frame_bytes(table: Table, specs: Sequence[ExpectationConfig], chosen: list[
 
 def _needed(table: Table, specs: Sequence[ExpectationConfig], chosen: Sequence[int]) -> list[str]:
     """The columns that any of the chosen positions asks for, in the file's order."""
-    needed = {column for index in chosen for column in needed_columns(specs[index], table.columns)}
-    return [column for column in table.columns if column in needed]
+    columns = [*table.columns, *table.hidden]
+    needed = {column for index in chosen for column in needed_columns(specs[index], columns)}
+    return [column for column in columns if column in needed]
 
 
 def _run_some(
@@ -253,8 +269,14 @@ def _run_expectations(
     )
 
     from tasks.dataset.judging.between import use_vectorised_between
+    from tasks.dataset.judging.comparing import comparable
 
     use_vectorised_between()
+    frame, every = comparable(frame, [(spec.type, spec.kwargs) for spec in specs])
+    specs = [
+        spec.model_copy(update={"kwargs": kwargs})
+        for spec, kwargs in zip(specs, every, strict=True)
+    ]
     quiet = DataContextConfig(
         store_backend_defaults=InMemoryStoreBackendDefaults(init_temp_docs_sites=False),
         progress_bars=ProgressBarsConfig(globally=False),

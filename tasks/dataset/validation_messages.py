@@ -5,7 +5,7 @@ column 'label': 3 of 180 rows not between 0 and 9, e.g. 11, 12 (file part-3.parq
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,10 +26,17 @@ class Finding:
 
 
 def describe(
-    spec: ExpectationConfig, details: Mapping[str, Any], *, rows: int, file: str, raised: str | None
+    spec: ExpectationConfig,
+    details: Mapping[str, Any],
+    *,
+    rows: int,
+    file: str,
+    raised: str | None,
+    columns: Sequence[object],
+    is_csv: bool,
 ) -> Finding:
     """`details` is the `result` part of an ExpectationValidationResult, `raised` the text of its
-    exception if any.
+    exception if any. `columns` are those of the file.
     """
     column = _column(spec.kwargs)
     examples = _examples(details.get("partial_unexpected_list") or ())
@@ -40,8 +47,12 @@ def describe(
         if "column" in spec.kwargs
         else f"columns {column}"
     )
-    if raised is not None:
-        sentence = _could_not_evaluate(spec, raised)
+    if raised is not None and "does not exist" in raised:
+        sentence = f"the column is missing, needed by {spec.type}; {columns_of(columns, is_csv)}"
+    elif raised is not None:
+        sentence = f"{spec.type} could not be evaluated: {raised.splitlines()[0]}"
+    elif spec.type == "expect_column_to_exist" and spec.kwargs.get("column") not in columns:
+        sentence = f"the column is missing; {columns_of(columns, is_csv)}"
     elif details.get("unexpected_count") is not None:
         shown = (
             f", e.g. {', '.join(map(_show, examples))}"
@@ -61,10 +72,23 @@ def describe(
     return Finding(column=column, examples=examples, message=f"{subject}: {sentence} (file {file})")
 
 
-def _could_not_evaluate(spec: ExpectationConfig, raised: str) -> str:
-    if "does not exist" in raised:
-        return f"the column is missing, needed by {spec.type}"
-    return f"{spec.type} could not be evaluated: {raised.splitlines()[0]}"
+def columns_of(columns: Sequence[object], is_csv: bool) -> str:
+    """Name a file's columns; of a CSV file with one also the separator that its header seems to
+    have.
+    """
+    names = [_show(str(column)) for column in columns]
+    text = ", ".join(names[:10])
+    text += f" and {len(names) - 10} more" if len(names) > 10 else ""
+    other = (
+        next((it for it in ";\t|" if it in str(columns[0])), None) if len(columns) == 1 else None
+    )
+    if is_csv and other:
+        return (
+            f"its only column: {text!r}; the file seems to be separated by {other!r}, and is read"
+            " with ','; write it with commas"
+        )
+    separated = ", separated by ','" if is_csv else ""
+    return f"its columns{separated}: {text or 'none'}"
 
 
 def _rule(spec: ExpectationConfig, verdict: str) -> str:

@@ -144,14 +144,21 @@ class ContextFiles:
 
 
 def list_context(root: Path) -> ContextFiles:
-    """Return the context's files, less those that .dockerignore excludes; the Dockerfile is always
-    there. Raises PreflightRefused for links that can't be followed or lead out of the context.
+    """Return the context's files, less those that its ignore file excludes; the Dockerfile and an
+    ignore file of its own are always there.
 
-    As Docker reads .dockerignore: every pattern begins at the root of the context, and the last one
-    that matches decides.
+    Raises PreflightRefused for links that can't be followed or lead out of the context.
+
+    As Docker reads it: every pattern begins at the root of the context, and the last one that
+    matches decides. Dockerfile.dockerignore stands above .dockerignore, which counts for nothing
+    then.
     """
-    ignore_file = root / ".dockerignore"
-    lines = ignore_file.read_text().splitlines() if ignore_file.is_file() else []
+    own = root / "Dockerfile.dockerignore"
+    ignore_file = own if own.is_file() else root / ".dockerignore"
+    # Docker skips a byte order mark
+    text = ignore_file.read_text("utf-8-sig", "replace") if ignore_file.is_file() else ""
+    lines = text.splitlines()
+    always = ("Dockerfile", own.name)
     ignored = PathSpec.from_lines(GitIgnoreSpecPattern, map(_anchored, lines))
     # a file below an excluded folder may be included again
     are_folders_final = not any(line.strip().startswith("!") for line in lines)
@@ -160,9 +167,9 @@ def list_context(root: Path) -> ContextFiles:
     def is_left_out(entry: Entry) -> bool:
         if entry.own_name == "__pycache__":
             return True
-        if entry.name != "Dockerfile" and ignored.match_file(entry.name):
+        if entry.name not in always and ignored.match_file(entry.name):
             return are_folders_final or not entry.is_folder
-        if entry.name != "Dockerfile" and holds_secret(entry):
+        if entry.name not in always and holds_secret(entry):
             secrets.append(entry.name)
             return True
         return False

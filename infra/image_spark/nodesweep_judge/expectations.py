@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from .comparing import comparable
 from .request import Check, JudgeError
 
 LONGEST_TEXT = 200
@@ -128,6 +130,8 @@ def judge_on_pandas(frame: Any, checks: Sequence[Check]) -> dict[int, dict[str, 
     """For each check that got a result, by its index: what there is to report; None where it
     holds.
     """
+    frame, every = comparable(frame, [(check.type, check.kwargs) for check in checks])
+    checks = [replace(check, kwargs=kwargs) for check, kwargs in zip(checks, every, strict=True)]
     return {
         checks[position].index: None if result.success else _reported(result)
         for position, result in _run_on_pandas(frame, checks)

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from .expectations import build
-from .judging import Judged, judge_csv, judge_parquet, judge_schema, row_count_holds
+from .judging import Judged, certain, judge_csv, judge_parquet, judge_schema, row_count_holds
 from .keys import find_repeats
 from .proving import prove
 from .reading import Source, find_read_error
@@ -83,7 +83,12 @@ class _Judge:
         has_key = {
             self._request.objects[one.index]
             for one in readable
-            if set(self._request.unique_columns) <= set(one.columns)
+            if set(self._request.unique_columns)
+            <= {
+                *one.columns,
+                *surveyed[self._request.objects[one.index]].index,
+                *self._request.partitions[one.index],
+            }
         }
         with self._timed("keys"):
             repeats = find_repeats(
@@ -158,18 +163,21 @@ class _Judge:
             columns: judge_schema(columns, of_schema)
             for columns in {found.columns for found in surveyed.values() if not found.unreadable}
         }
-        tasks: list[tuple[S3Object, int, list[str], list[Check]]] = []
+        tasks: list[tuple[S3Object, int, list[str], dict[str, Any], list[Check]]] = []
         known: dict[int, Judged] = {}
         for item, found in surveyed.items():
             if found.unreadable is not None:
                 known[item.index] = Judged(item.index, found.unreadable)
                 continue
+            partition = self._request.partitions[item.index]
+            own = [*found.columns, *found.index]
             results = dict.fromkeys(proven[item]) | by_columns[found.columns]
+            results |= certain(checks, [*own, *partition], found.rows, True)
             known[item.index] = Judged(item.index, None, found.rows, found.columns, results)
             left = [check for check in checks if check.index not in results]
             left = [check for check in left if not check.of_the_schema]
             if left:
-                tasks.append((item, found.rows, list(found.columns), left))
+                tasks.append((item, found.rows, own, partition, left))
         self._judged_files = len(tasks)
         for judged in self._map(lambda task: judge_parquet(source, *task), tasks):
             before = known[judged.index]
@@ -189,7 +197,9 @@ class _Judge:
     def _judge_csv(self) -> dict[int, Judged]:
         source, checks = self._source, self._request.checks
         self._judged_files = len(self._request.objects)
-        found = self._map(lambda item: judge_csv(source, item, checks), self._request.objects)
+        partitions = self._request.partitions
+        tasks = [(item, partitions[item.index], checks) for item in self._request.objects]
+        found = self._map(lambda task: judge_csv(source, *task), tasks)
         return {judged.index: judged for judged in found}
 
     def _verdict(
@@ -205,7 +215,7 @@ class _Judge:
             if found.unreadable is not None:
                 files.append(_file(None, None, found.unreadable, {}, []))
                 continue
-            schema = (found.columns, surveyed[item].arrow)
+            schema = (found.columns, surveyed[item].index, surveyed[item].arrow)
             position = schemas.setdefault(schema, len(schemas))
             failed = {str(index): one for index, one in found.results.items() if one is not None}
             unjudged = [it.index for it in self._request.checks if it.index not in found.results]
@@ -213,7 +223,10 @@ class _Judge:
         return {
             "format": FORMAT,
             "request": self._request.digest,
-            "schemas": [{"columns": list(columns), "arrow": arrow} for columns, arrow in schemas],
+            "schemas": [
+                {"columns": list(columns), "index": list(index), "arrow": arrow}
+                for columns, index, arrow in schemas
+            ],
             "files": files,
             "repeats": repeats,
             "spark": {

@@ -4,16 +4,17 @@ those that a validation on one machine reports.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
 from .expectations import judge_on_pandas
+from .layout import add_partition, holds_by_names
 from .reading import ReadError, Source
 from .request import Check, S3Object
-from .survey import UNREADABLE, first_line, read_columns
+from .survey import UNREADABLE, first_line, read_columns, read_csv
 
 MAX_FRAME_BYTES = 1 << 28
 """Bytes of a file's columns that are in an executor's memory at a time, by an estimate of 8 for
@@ -34,16 +35,25 @@ class Judged:
 
 
 def judge_parquet(
-    source: Source, item: S3Object, rows: int, columns: list[str], checks: Sequence[Check]
+    source: Source,
+    item: S3Object,
+    rows: int,
+    columns: list[str],
+    partition: Mapping[str, Any],
+    checks: Sequence[Check],
 ) -> Judged:
-    """What the checks find in one Parquet object. Raises ReadError where it cannot be read."""
+    """What the checks find in one Parquet object, by its columns and what its partition says of
+    further ones. Raises ReadError where it cannot be read.
+    """
+    partition = {name: value for name, value in partition.items() if name not in columns}
+    columns = [*columns, *partition]
     groups = [list(checks)]
     if rows * len(_needed(checks, columns)) * _BYTES_PER_VALUE > MAX_FRAME_BYTES:
         groups = [[check] for check in checks]
     results: dict[int, dict[str, Any] | None] = {}
     try:
         for group in groups:
-            frame = read_columns(source, item, True, _needed(group, columns))
+            frame = read_columns(source, item, True, _needed(group, columns), partition)
             results |= judge_on_pandas(frame, group)
     except ReadError:
         raise
@@ -52,22 +62,41 @@ def judge_parquet(
     return Judged(item.index, None, rows, tuple(columns), results)
 
 
-def judge_csv(source: Source, item: S3Object, checks: Sequence[Check]) -> Judged:
+def certain(
+    checks: Sequence[Check], columns: Sequence[str], rows: int, has_types: bool
+) -> dict[int, None]:
+    """The checks that hold by the columns' names and the number of rows alone, by index."""
+    return {
+        check.index: None
+        for check in checks
+        if holds_by_names((check.type, check.kwargs), check.columns, columns, rows, has_types)
+    }
+
+
+def judge_csv(
+    source: Source, item: S3Object, partition: Mapping[str, Any], checks: Sequence[Check]
+) -> Judged:
     """The types of a CSV file's columns are known at its end, so all of it is read. Raises
     ReadError.
     """
     try:
-        frame = read_columns(source, item, False)
+        frame = read_csv(source, item)
     except ReadError:
         raise
     except UNREADABLE as error:
         return Judged(item.index, first_line(error))
     columns = list(frame.columns)
-    of_schema = [check for check in checks if check.of_the_schema]
-    of_rows = [check for check in checks if not check.of_the_schema]
-    results = judge_on_pandas(frame.iloc[:0], of_schema) if of_schema else {}
+    partition = {name: value for name, value in partition.items() if name not in columns}
+    every = [*columns, *partition]
+    results: dict[int, dict[str, Any] | None] = {**certain(checks, every, len(frame), False)}
+    left = [check for check in checks if check.index not in results]
+    of_schema = [check for check in left if check.of_the_schema]
+    of_rows = [check for check in left if not check.of_the_schema]
+    if of_schema:
+        results |= judge_on_pandas(frame.iloc[:0], of_schema)
     if of_rows:
-        results |= judge_on_pandas(frame[_needed(of_rows, columns)], of_rows)
+        needed = add_partition(frame, partition, _needed(of_rows, every))
+        results |= judge_on_pandas(needed, of_rows)
     return Judged(item.index, None, len(frame), tuple(map(str, columns)), results)
 
 

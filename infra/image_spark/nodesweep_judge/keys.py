@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Context, Decimal
 from typing import Any
 
 import pandas as pd
@@ -25,6 +26,8 @@ from .survey import Surveyed, read_columns, read_schema
 MAX_EXAMPLES = 5
 MAX_EXAMPLE_CHARACTERS = 80
 KEYS_PER_PARTITION = 1_000_000
+_EXACT = Context(prec=1100)
+"""The digits of any float64."""
 _UNITS = ("s", "ms", "us", "ns")
 
 
@@ -39,11 +42,15 @@ class KeyType:
         """A column's values in that type."""
         if types.is_dictionary(values.type):
             values = values.dictionary_decode()
+        if types.is_string_view(values.type):
+            values = pc.cast(values, pa.string())
         if types.is_floating(values.type):
             values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
         if self.arrow is None:
-            name = str(values.type)
-            texts = [None if one is None else f"{name} {one!r}" for one in values.to_pylist()]
+            name = _family(values.type)
+            texts = [
+                None if one is None else f"{name} {_canonical(one)}" for one in values.to_pylist()
+            ]
             return pa.array(texts, pa.string())
         if types.is_timestamp(self.arrow):
             if types.is_null(values.type):
@@ -59,9 +66,31 @@ class KeyType:
         return pa.int64() if types.is_timestamp(self.arrow) else self.arrow
 
 
+def _family(kind: pa.DataType) -> str:
+    """What values of types share that may be equal to one another."""
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        return "number"
+    if types.is_string(kind) or types.is_large_string(kind):
+        return "text"
+    is_bytes = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
+    return "bytes" if is_bytes or types.is_fixed_size_binary(kind) else str(kind)
+
+
+def _canonical(value: Any) -> str:
+    """A text that equal values share: 1, 1.0 and 1.00 are one number."""
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        try:
+            exact = Decimal(value)
+            return f"{exact.normalize(_EXACT):f}"
+        except ArithmeticError:  # infinity
+            return repr(float(value))
+    return repr(value)
+
+
 def common_type(kinds: Iterable[pa.DataType]) -> KeyType:
     """In which values of these types are equal where pandas would find them equal."""
     plain = {kind.value_type if types.is_dictionary(kind) else kind for kind in kinds}
+    plain = {pa.string() if types.is_string_view(kind) else kind for kind in plain}
     plain = {kind for kind in plain if not types.is_null(kind)}
 
     def all_are(*tests: Callable[[pa.DataType], bool]) -> bool:
@@ -106,12 +135,12 @@ def find_repeats(
         return None
     from pyspark.sql import functions as F
 
-    _check_hashable(files, columns)
+    kinds = _key_types(request, files, columns)
     rows = sum(found.rows for found in files.values())
     # Spark makes 200 of a result that is kept, be it ever so small
     parts = max(2 * tasks_at_once, rows // KEYS_PER_PARTITION)
     spark.conf.set("spark.sql.shuffle.partitions", str(parts))
-    frame = _frame(spark, source, request, files, tasks_at_once)
+    frame = _frame(spark, source, request, files, kinds, tasks_at_once)
     names = [f"k{position}" for position in range(len(columns))]
     first = F.min(F.struct("file", "row")).alias("first")
     groups = frame.groupBy(*names).agg(F.count("*").alias("count"), first)
@@ -136,26 +165,29 @@ def find_repeats(
     }
 
 
-def _check_hashable(files: Mapping[S3Object, Surveyed], columns: Sequence[str]) -> None:
-    for schema in _schemas(files.values()):
-        for column in columns:
-            kind = schema.field(column).type
+def _key_types(
+    request: Request, files: Mapping[S3Object, Surveyed], columns: Sequence[str]
+) -> list[KeyType]:
+    """Raises JudgeError for values that can't be keys."""
+    if not request.is_parquet:  # what pandas reads is known when it is read
+        return [KeyType("string", None) for _ in columns]
+    schemas = {arrow: read_schema(arrow) for arrow in {it.arrow for it in files.values()} if arrow}
+    found = []
+    for column in columns:
+        kinds = set()
+        for item, one in files.items():
+            schema = schemas[str(one.arrow)]
+            if column in schema.names:
+                kinds.add(schema.field(column).type)
+            else:
+                kinds.add(pa.scalar(request.partitions[item.index][column]).type)
+        for kind in kinds:
             if types.is_nested(kind):
                 raise JudgeError(
                     "other", f"unique_columns: {column!r} is {kind}, whose values can't be keys"
                 )
-
-
-def _schemas(files: Iterable[Surveyed]) -> list[pa.Schema]:
-    """Each once; none of CSV files."""
-    return [read_schema(arrow) for arrow in {found.arrow for found in files} if arrow]
-
-
-def _key_types(files: Iterable[Surveyed], columns: Sequence[str]) -> list[KeyType]:
-    schemas = _schemas(files)
-    if not schemas:  # CSV: what pandas reads is known when it is read
-        return [KeyType("string", None) for _ in columns]
-    return [common_type(schema.field(column).type for schema in schemas) for column in columns]
+        found.append(common_type(kinds))
+    return found
 
 
 def _frame(
@@ -163,12 +195,15 @@ def _frame(
     source: Source,
     request: Request,
     files: Mapping[S3Object, Surveyed],
+    kinds: Sequence[KeyType],
     tasks_at_once: int,
 ) -> Any:
     """Every row's key, as k0, k1, …, its file and its row there."""
     columns = list(request.unique_columns)
-    kinds = _key_types(files.values(), columns)
     is_parquet = request.is_parquet
+    constants = {
+        item.index: _constants(request, item, found, columns) for item, found in files.items()
+    }
     if is_parquet:
         slices = [one for item, found in files.items() for one in slices_of(item, found)]
     else:
@@ -179,7 +214,7 @@ def _frame(
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for one in from_rows(batches):
             row = one.first_row
-            for batch in _key_batches(source, one, columns, is_parquet):
+            for batch in _key_batches(source, one, columns, is_parquet, constants[one.item.index]):
                 values = [
                     kind.convert(batch.column(column))
                     for column, kind in zip(columns, kinds, strict=True)
@@ -194,13 +229,33 @@ def _frame(
     return rows.mapInArrow(read, f"{sql}, file int, row bigint")
 
 
+def _constants(
+    request: Request, item: S3Object, found: Surveyed, columns: Sequence[str]
+) -> dict[str, Any]:
+    """The key's columns that the object's partition has and the object itself hasn't."""
+    partition, own = request.partitions[item.index], {*found.columns, *found.index}
+    return {name: partition[name] for name in columns if name in partition and name not in own}
+
+
 def _key_batches(
-    source: Source, one: Slice, columns: list[str], is_parquet: bool
+    source: Source,
+    one: Slice,
+    columns: list[str],
+    is_parquet: bool,
+    constants: Mapping[str, Any],
 ) -> Iterator[pa.RecordBatch]:
     if is_parquet:
-        yield from batches_of(source, one, columns)
+        own = [name for name in columns if name not in constants]
+        for batch in batches_of(source, one, own):
+            arrays = [
+                pa.repeat(pa.scalar(constants[name]), batch.num_rows)
+                if name in constants
+                else batch.column(name)
+                for name in columns
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, columns)
         return
-    frame = read_columns(source, one.item, False)[columns]
+    frame = read_columns(source, one.item, False, columns, constants)
     arrays = [_csv_texts(frame[column]) for column in columns]
     yield pa.RecordBatch.from_arrays(arrays, columns)
 
@@ -237,7 +292,13 @@ def _shown(
         alike.setdefault((found.arrow, found.key_nulls) if found.arrow else item, item)
     wanted = {request.objects[index] for index, _ in positions}
     frames = {
-        item: read_columns(source, item, request.is_parquet, columns)[columns]
+        item: read_columns(
+            source,
+            item,
+            request.is_parquet,
+            columns,
+            _constants(request, item, files[item], columns),
+        )
         for item in {*alike.values(), *wanted}
         if files[item].rows
     }

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .layout import partitions_of
+
 FORMAT = 1
 
 
@@ -66,6 +68,8 @@ class Request:
     checks: tuple[Check, ...]
     unique_columns: tuple[str, ...]
     digest: str
+    partitions: tuple[dict[str, Any], ...]
+    """Of each object, what the folders in its name say of its rows."""
 
 
 def read_request(document: Mapping[str, Any]) -> Request:
@@ -96,6 +100,7 @@ def read_request(document: Mapping[str, Any]) -> Request:
         checks,
         tuple(document["unique_columns"]),
         document["digest"],
+        tuple(partitions_of([one.name for one in objects])),
     )
 
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
+from .comparing import as_single
 from .request import Check
 
 BIGGEST_EXACT_INTEGER = 2**53
@@ -81,6 +82,10 @@ def proof_of(check: Check, expectation: Any, schema: pa.Schema) -> Proof | None:
     if transport is None:
         return None
     kwargs = {name: value for name, value in check.kwargs.items() if name != "mostly"}
+    if _is_float(kind):
+        as_column = kind.to_pandas_dtype()
+        bounds = {"min_value", "max_value"} & kwargs.keys()
+        kwargs |= {name: as_single(kwargs[name], as_column) for name in bounds}
     asked = replace(check, kwargs=kwargs | {"column": transport.name})
     return Proof(check, column, transport, asked)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from .layout import CSV_OPTIONS, add_partition, index_columns, with_index, with_nulls
 from .reading import ReadError, Source, open_object
 from .request import S3Object
 
@@ -32,6 +33,8 @@ class Surveyed:
     rows: int = 0
     row_groups: tuple[int, ...] = ()
     columns: tuple[str, ...] = ()
+    index: tuple[str, ...] = ()
+    """The columns that pandas makes its index of."""
     arrow: str | None = None
     valued: frozenset[str] = frozenset()
     key_nulls: tuple[bool, ...] = ()
@@ -63,7 +66,8 @@ def survey(
 
 def _describe(file: pq.ParquetFile, asked: Collection[str], key: Collection[str]) -> Surveyed:
     schema, metadata = file.schema_arrow, file.metadata
-    columns = tuple(map(str, schema.empty_table().to_pandas().columns))
+    empty = schema.empty_table().to_pandas()
+    columns, index = tuple(map(str, empty.columns)), tuple(index_columns(empty))
     groups = tuple(metadata.row_group(number).num_rows for number in range(file.num_row_groups))
     valued, nullable = set(), set()
     for number in range(file.num_row_groups):
@@ -78,12 +82,30 @@ def _describe(file: pq.ParquetFile, asked: Collection[str], key: Collection[str]
                 nullable.add(name)
     plain = base64.b64encode(schema.remove_metadata().serialize()).decode()
     nulls = tuple(name in nullable for name in key)
-    return Surveyed(None, metadata.num_rows, groups, columns, plain, frozenset(valued), nulls)
+    rows = metadata.num_rows
+    return Surveyed(None, rows, groups, columns, index, plain, frozenset(valued), nulls)
 
 
-def read_columns(source: Source, item: S3Object, is_parquet: bool, columns: Any = None) -> Any:
-    """Some columns of a file as pandas reads them; of CSV all. Raises ReadError, UNREADABLE."""
-    if not is_parquet:
-        compression = "gzip" if item.key.endswith(".gz") else None
-        return pd.read_csv(open_object(source, item, in_order=True), compression=compression)
-    return pd.read_parquet(open_object(source, item), columns=list(columns))
+def read_csv(source: Source, item: S3Object) -> Any:
+    """A CSV file as pandas reads it. Raises ReadError, UNREADABLE."""
+    compression = "gzip" if item.key.endswith(".gz") else None
+    source_file = open_object(source, item, in_order=True)
+    return with_nulls(pd.read_csv(source_file, compression=compression, **CSV_OPTIONS))
+
+
+def read_columns(
+    source: Source,
+    item: S3Object,
+    is_parquet: bool,
+    columns: Sequence[str],
+    partition: Mapping[str, Any],
+) -> Any:
+    """Some columns of a file as pandas reads them, or of its partition, which has none of the
+    file's. Raises ReadError, UNREADABLE.
+    """
+    if is_parquet:
+        own = [name for name in columns if name not in partition]
+        frame = with_index(pd.read_parquet(open_object(source, item), columns=own))
+    else:
+        frame = read_csv(source, item)
+    return add_partition(frame, partition, columns)

@@ -25,6 +25,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as types
 
+from tasks.dataset.judging.comparing import as_decimal, as_single
+from tasks.dataset.judging.layout import index_columns
+
 if TYPE_CHECKING:
     from great_expectations.expectations.expectation import Expectation
 
@@ -109,9 +112,13 @@ def _is_simple(kind: pa.DataType) -> bool:
     return _has_order(kind) or _is_text(kind) or types.is_boolean(kind)
 
 
-def _lies_between(expectation: Any, low: Any, high: Any) -> bool:
-    """Whether low to high lies inside the expectation's bounds, which are of the values' kind."""
-    bounds = (expectation.min_value, expectation.max_value)
+def _lies_between(expectation: Any, kind: pa.DataType, low: Any, high: Any) -> bool:
+    """Whether low to high, values of a type, lies inside the expectation's bounds, which are of the
+    values' kind.
+    """
+    bounds = tuple(
+        _as_of_type(bound, kind) for bound in (expectation.min_value, expectation.max_value)
+    )
     if low is None or not all(_compares_exactly(low, high, bound) for bound in bounds):
         return False
     if not all(isinstance(it, bool) for it in (expectation.strict_min, expectation.strict_max)):
@@ -122,13 +129,22 @@ def _lies_between(expectation: Any, low: Any, high: Any) -> bool:
     return above and below
 
 
+def _as_of_type(bound: Any, kind: pa.DataType) -> Any:
+    """A number as the column's type has it."""
+    if types.is_float32(kind):
+        return as_single(bound, kind.to_pandas_dtype())
+    return as_decimal(bound) if types.is_decimal(kind) else bound
+
+
 def _compares_exactly(low: Any, high: Any, bound: Any) -> bool:
     if bound is None:
         return True
+    if isinstance(low, Decimal):
+        return isinstance(bound, Decimal)
     if isinstance(low, int):
         most = BIGGEST_EXACT_INTEGER
         return type(bound) in (int, float) and -most <= low and high <= most
-    if isinstance(low, float | Decimal):
+    if isinstance(low, float):
         return type(bound) in (int, float)
     if isinstance(low, datetime.datetime):
         return isinstance(bound, datetime.datetime) and low.tzinfo is None and bound.tzinfo is None
@@ -136,7 +152,7 @@ def _compares_exactly(low: Any, high: Any, bound: Any) -> bool:
 
 
 def _between_holds(expectation: Any, facts: ColumnFacts) -> bool:
-    return _lies_between(expectation, facts.low, facts.high)
+    return _lies_between(expectation, facts.type, facts.low, facts.high)
 
 
 def _extreme_holds(name: str) -> Callable[[Any, ColumnFacts], bool]:
@@ -148,13 +164,13 @@ def _extreme_holds(name: str) -> Callable[[Any, ColumnFacts], bool]:
         if expectation.strict_min is not False or expectation.strict_max is not False:
             return False
         value = getattr(facts, name)
-        return _lies_between(expectation, value, value)
+        return _lies_between(expectation, facts.type, value, value)
 
     return holds
 
 
 def _lengths_hold(expectation: Any, facts: ColumnFacts) -> bool:
-    return _lies_between(expectation, facts.shortest, facts.longest)
+    return _lies_between(expectation, pa.int32(), facts.shortest, facts.longest)
 
 
 def _set_holds(expectation: Any, facts: ColumnFacts) -> bool:
@@ -223,6 +239,8 @@ class Seen:
     rows: int
     columns: pd.DataFrame
     """No rows, and every column that pandas would read."""
+    index: list[str]
+    """The columns that pandas would make its index of."""
     types: dict[str, tuple[str, str]]
     """Of each column what its values are (a number, a text) and the type's own name; columns of
     nothing but nulls are left out.
@@ -239,7 +257,7 @@ def look_at(source: Any, suite: Sequence[Expectation]) -> Seen:
     with pq.ParquetFile(source, buffer_size=READ_BUFFER_BYTES) as file:
         schema, rows = file.schema_arrow, file.metadata.num_rows
         columns = schema.empty_table().to_pandas()
-        names = list(columns.columns)
+        kept, names = index_columns(columns), list(columns.columns)
         proven = {
             index
             for index, expectation in enumerate(suite)
@@ -248,7 +266,7 @@ def look_at(source: Any, suite: Sequence[Expectation]) -> Seen:
         asked = {
             index: rule
             for index, expectation in enumerate(suite)
-            if (rule := _rule_for(expectation, schema, columns)) is not None
+            if (rule := _rule_for(expectation, schema, [*names, *kept])) is not None
         }
         wanted: dict[str, frozenset[str]] = {}
         for index, rule in asked.items():
@@ -261,14 +279,14 @@ def look_at(source: Any, suite: Sequence[Expectation]) -> Seen:
                 for index, rule in asked.items()
                 if rule.holds(suite[index], facts[_column(suite[index])])
             }
-        return Seen(rows, columns, column_types(schema), frozenset(proven))
+        return Seen(rows, columns, kept, column_types(schema), frozenset(proven))
 
 
 def _column(expectation: Any) -> str:
     return str(expectation.column)
 
 
-def _rule_for(expectation: Any, schema: pa.Schema, columns: pd.DataFrame) -> _Rule | None:
+def _rule_for(expectation: Any, schema: pa.Schema, columns: Sequence[Any]) -> _Rule | None:
     """The rule that can prove the expectation on this file; None where there is none."""
     rule = _COLUMN_RULES.get(expectation.expectation_type)
     if rule is None or not set(expectation.configuration.kwargs) <= rule.arguments:
@@ -276,9 +294,11 @@ def _rule_for(expectation: Any, schema: pa.Schema, columns: pd.DataFrame) -> _Ru
     if not isinstance(getattr(expectation, "mostly", 1), int | float):
         return None
     name = expectation.column
-    if list(columns.columns).count(name) != 1 or len(schema.get_all_field_indices(name)) != 1:
+    if columns.count(name) != 1 or len(schema.get_all_field_indices(name)) != 1:
         return None
-    return rule if rule.suits(schema.field(name).type) else None
+    kind = schema.field(name).type
+    # Arrow computes no extremes of half floats
+    return rule if rule.suits(kind) and not types.is_float16(kind) else None
 
 
 def _collect(file: pq.ParquetFile, wanted: dict[str, frozenset[str]]) -> dict[str, ColumnFacts]:
@@ -296,13 +316,38 @@ def column_types(schema: pa.Schema) -> dict[str, tuple[str, str]]:
     return {
         column.name: (_what(column.type), str(column.type))
         for column in schema
-        if not types.is_null(column.type)
+        if not _is_of_nulls(column.type)
     }
+
+
+def _is_of_nulls(kind: pa.DataType) -> bool:
+    """Whether a type is that of no value: null, or lists of nothing else."""
+    return types.is_null(kind) or (_is_list(kind) and _is_of_nulls(kind.value_type))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return any(
+        is_one(kind)
+        for is_one in (
+            *(types.is_list, types.is_large_list, types.is_fixed_size_list),
+            *(types.is_list_view, types.is_large_list_view),
+        )
+    )
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return any(
+        is_one(kind)
+        for is_one in (
+            *(types.is_binary, types.is_large_binary),
+            *(types.is_binary_view, types.is_fixed_size_binary),
+        )
+    )
 
 
 def _what(kind: pa.DataType) -> str:
     """What a type's values are, whatever their width, unit or encoding."""
-    if types.is_dictionary(kind):
+    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
         return _what(kind.value_type)
     if _is_number(kind) or types.is_decimal(kind):
         return "number"
@@ -310,4 +355,16 @@ def _what(kind: pa.DataType) -> str:
         return "text"
     if types.is_timestamp(kind) or types.is_date(kind):
         return "time"
-    return "list" if types.is_list(kind) or types.is_large_list(kind) else str(kind)
+    if types.is_time(kind):
+        return "time of day"
+    if types.is_duration(kind):
+        return "duration"
+    if _is_bytes(kind):
+        return "bytes"
+    if _is_list(kind):
+        return f"list of {_what(kind.value_type)}"
+    if types.is_map(kind):
+        return f"map of {_what(kind.key_type)} to {_what(kind.item_type)}"
+    if types.is_struct(kind):
+        return f"struct of {sorted((part.name, _what(part.type)) for part in kind.fields)}"
+    return str(kind)

@@ -12,18 +12,25 @@ import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+from tasks.dataset.judging.layout import (
+    CSV_OPTIONS,
+    add_partition,
+    csv_column,
+    partitions_of,
+    with_index,
+    with_nulls,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
     from great_expectations.expectations.expectation import Expectation
 
     from tasks.dataset.judging.proof import Seen
-
-
 BYTES_PER_VALUE = 8
 """Of a column in memory, by an estimate."""
 _MOST_DEFLATED = 1032
@@ -43,6 +50,8 @@ class TableFile:
     open: Callable[[], Any]
     size_bytes: int
     is_remote: bool = False
+    partition: Mapping[str, Any] = field(default_factory=dict)
+    """What the folders below the source say of each of its rows (judging/layout.py)."""
 
     @property
     def compression(self) -> str | None:
@@ -55,14 +64,20 @@ class TableFile:
         return self.size_bytes * (1 if self.compression is None else _MOST_DEFLATED)
 
 
-def local_files(paths: Sequence[Path]) -> Iterator[TableFile]:
-    """Files of this machine, named below the folder that they have in common."""
+def local_files(paths: Sequence[Path], source: Path | None = None) -> Iterator[TableFile]:
+    """Files of this machine, named below the folder that they have in common; partitions are
+    folders below the `source`, or without it below that folder.
+    """
     root = Path(os.path.commonpath([path.parent for path in paths]))
-    for path in paths:
+    below = source if source is not None and root.is_relative_to(source) else root
+    partitions = partitions_of([path.relative_to(below).as_posix() for path in paths])
+    for path, partition in zip(paths, partitions, strict=True):
         # a Path made of a path is that path
         opened, status = partial(Path, path), path.stat()
         name = path.relative_to(root).as_posix()
-        yield TableFile(name, status.st_mtime, opened, status.st_size)
+        yield TableFile(
+            name, status.st_mtime, opened, status.st_size, is_remote=False, partition=partition
+        )
 
 
 class Unreadable(Exception):
@@ -74,6 +89,8 @@ class Table(Protocol):
 
     rows: int
     columns: list[str]
+    hidden: list[str]
+    """Columns that are found by name alone: pandas' index, and the partition's."""
     proven: frozenset[int]
     """Positions in the suite of what certainly holds in it."""
     types: dict[str, tuple[str, str]]
@@ -104,6 +121,7 @@ class SmallCsvTable:
         whole = self._frame()
         self.rows = len(whole)
         self.columns = list(whole.columns)
+        self.hidden = [name for name in file.partition if name not in self.columns]
         self.without_rows = whole.iloc[:0].copy()
         self.proven: frozenset[int] = frozenset()
         self.types: dict[str, tuple[str, str]] = {}
@@ -112,13 +130,12 @@ class SmallCsvTable:
         import pandas as pd
 
         if self._whole is None:
-            self._whole = _reading(
-                pd.read_csv, self._file.open(), compression=self._file.compression
-            )
+            options = {"compression": self._file.compression, **CSV_OPTIONS}
+            self._whole = with_nulls(_reading(pd.read_csv, self._file.open(), **options))
         return self._whole
 
     def read(self, columns: Sequence[str]) -> pd.DataFrame:
-        return self._frame()[list(columns)]
+        return add_partition(self._frame(), self._file.partition, columns)
 
     def frame_bytes(self, columns: Sequence[str]) -> int:
         return self.rows * len(columns) * BYTES_PER_VALUE
@@ -145,6 +162,7 @@ class LargeCsvTable:
             for name, count in block.memory_usage(index=False, deep=True).items():
                 self._bytes_of[str(name)] = self._bytes_of.get(str(name), 0) + int(count)
         self.columns = list(self.without_rows.columns)
+        self.hidden = [name for name in file.partition if name not in self.columns]
         self.proven: frozenset[int] = frozenset()
         self.types: dict[str, tuple[str, str]] = {}
 
@@ -156,23 +174,27 @@ class LargeCsvTable:
         if not isinstance(source, Path):
             source.seek(0)
         rows = rows_per_block(len(header.columns))
-        with _reading(pd.read_csv, source, chunksize=rows, compression=compression) as reader:
+        blocks = {"chunksize": rows, "compression": compression, **CSV_OPTIONS}
+        with _reading(pd.read_csv, source, **blocks) as reader:
             while (block := _reading(next, reader, None)) is not None:
                 yield block
 
     def read(self, columns: Sequence[str]) -> pd.DataFrame:
         import pandas as pd
 
-        if not columns:
-            return self.without_rows[[]].reindex(range(self.rows))
-        pieces: dict[str, list[pd.Series]] = {name: [] for name in columns}
+        own = [name for name in columns if name in self.columns]
+        if not own:
+            frame = self.without_rows[[]].reindex(range(self.rows))
+            return add_partition(frame, self._file.partition, columns)
+        pieces: dict[str, list[pd.Series]] = {name: [] for name in own}
         for block in self._blocks():
             for name, its in pieces.items():
                 its.append(block[name].copy())
-        return pd.DataFrame({name: _joined(its) for name, its in pieces.items()})
+        frame = pd.DataFrame({name: csv_column(_joined(its)) for name, its in pieces.items()})
+        return add_partition(frame, self._file.partition, columns)
 
     def frame_bytes(self, columns: Sequence[str]) -> int:
-        return sum(self._bytes_of[name] for name in columns)
+        return sum(self._bytes_of.get(name, self.rows * BYTES_PER_VALUE) for name in columns)
 
     def forget_rows(self) -> None:
         """Nothing to do: no rows are kept in memory."""
@@ -208,14 +230,19 @@ class ParquetTable:
         self._file = file
         self.without_rows = seen.columns
         self.rows = seen.rows
+        self._index = seen.index
         self.columns = list(seen.columns.columns)
+        partition = [name for name in file.partition if name not in self.columns]
+        self.hidden = list(dict.fromkeys([*seen.index, *partition]))
         self.proven = seen.proven
         self.types = seen.types
 
     def read(self, columns: Sequence[str]) -> pd.DataFrame:
         import pandas as pd
 
-        return _reading(pd.read_parquet, self._file.open(), columns=list(columns))
+        own = [name for name in columns if name in self.columns or name in self._index]
+        frame = with_index(_reading(pd.read_parquet, self._file.open(), columns=own))
+        return add_partition(frame, self._file.partition, columns)
 
     def frame_bytes(self, columns: Sequence[str]) -> int:
         return self.rows * len(columns) * BYTES_PER_VALUE

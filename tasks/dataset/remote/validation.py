@@ -9,6 +9,7 @@ from prefect.cache_policies import NO_CACHE
 
 from configs.dataset import DatasetConfig
 from configs.models import PlatformConfig
+from tasks.dataset.judging.layout import partitions_of
 from tasks.dataset.judging.tables import TableFile
 from tasks.dataset.remote.objects import RemoteDataset
 from tasks.dataset.remote.reading import opener
@@ -20,15 +21,17 @@ from tasks.task import task
 
 def remote_tables(s3: Any, dataset: RemoteDataset, config: DatasetConfig) -> list[TableFile]:
     """The objects as files to be read as tables, with their names and times."""
+    names = [dataset.name_of(item) for item in dataset.objects]
     return [
         TableFile(
-            dataset.name_of(item),
+            name,
             item.modified.timestamp(),
             opener(s3, dataset.bucket, item, in_order=config.format == "csv"),
             item.size_bytes,
             is_remote=True,
+            partition=partition,
         )
-        for item in dataset.objects
+        for item, name, partition in zip(dataset.objects, names, partitions_of(names), strict=True)
     ]
 
 

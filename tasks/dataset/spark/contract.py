@@ -19,6 +19,7 @@ from configs.dataset import DatasetConfig, ExpectationConfig
 from scaling import names
 from tasks.dataset.findings import Repeats, dataset_report, file_report, unreadable_report
 from tasks.dataset.judging.columns import OF_THE_SCHEMA, named_columns
+from tasks.dataset.judging.layout import partitions_of
 from tasks.dataset.judging.tables import ColumnTypes
 from tasks.dataset.remote.objects import RemoteDataset
 from tasks.dataset.remote.reading import refusal
@@ -140,12 +141,14 @@ def _report(
     suite = range(len(section.expectations))
     reports: list[FileReport] = []
     types = ColumnTypes()
-    for item, found in zip(dataset.objects, verdict["files"], strict=True):
-        name = dataset.name_of(item)
+    file_names = [dataset.name_of(item) for item in dataset.objects]
+    partitions = partitions_of(file_names)
+    for name, partition, found in zip(file_names, partitions, verdict["files"], strict=True):
         if found["unreadable"] is not None:
             reports.append(unreadable_report(section, name, found["unreadable"]))
             continue
-        columns, its_types = schemas[found["schema"]]
+        own, index, its_types = schemas[found["schema"]]
+        columns = list(dict.fromkeys([*own, *index, *partition]))
         types.add(name, its_types)
         judged = set(suite) - set(found["unjudged"])
         failed = {
@@ -158,17 +161,22 @@ def _report(
     return dataset_report(section, reports, types, repeats, modified, now)
 
 
-def _schema(described: Mapping[str, Any]) -> tuple[list[str], dict[str, tuple[str, str]]]:
-    """A file's columns, and the types of them that the file itself says: a CSV file says none."""
+def _schema(
+    described: Mapping[str, Any],
+) -> tuple[list[str], list[str], dict[str, tuple[str, str]]]:
+    """A file's columns, those that pandas makes its index of, and the types of them that the file
+    itself says: a CSV file says none.
+    """
     import pyarrow as pa
 
     from tasks.dataset.judging.proof import column_types
 
     columns = [str(column) for column in described["columns"]]
+    index = [str(column) for column in described.get("index", ())]
     if described["arrow"] is None:
-        return columns, {}
+        return columns, index, {}
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(described["arrow"])))
-    return columns, column_types(schema)
+    return columns, index, column_types(schema)
 
 
 def _repeats(found: Mapping[str, Any] | None) -> Repeats | None:

@@ -59,6 +59,13 @@ def parquet(rows_per_group: int | None = None, **columns: Any) -> bytes:
     return out.getvalue()
 
 
+def _indexed() -> bytes:
+    out = io.BytesIO()
+    frame = pd.DataFrame({"v": [1, 2]}, index=pd.Index([10, 20], name="id"))
+    frame.to_parquet(out)
+    return out.getvalue()
+
+
 def csv(**columns: Any) -> bytes:
     return pd.DataFrame(columns).to_csv(index=False).encode()
 
@@ -131,6 +138,39 @@ TYPED_CHECKS = (
         BETWEEN, column="whole", min_value=0, row_condition="small > 2", condition_parser="pandas"
     ),
 )
+
+MIXED_A = {
+    "day": pa.array([TIME.date()]),
+    "time": pa.array([TIME], pa.timestamp("ms")),
+    "zoned": pa.array([TIME], pa.timestamp("us", "UTC")),
+    "money": pa.array([Decimal("0.10")], pa.decimal128(10, 2)),
+    "single": pa.array([0.1], pa.float32()),
+    "bytes": pa.array([b"x"], pa.binary()),
+    "view": pa.array(["x"], pa.string_view()),
+    "lists": pa.array([[1.0, 2.0]], pa.list_(pa.float32(), 2)),
+}
+MIXED_B = {
+    "day": pa.array([TIME.date()]),
+    "time": pa.array([TIME], pa.timestamp("ns")),
+    "zoned": pa.array([TIME], pa.timestamp("ns", "Europe/Berlin")),
+    "money": pa.array([Decimal("0.2")], pa.decimal128(12, 1)),
+    "single": pa.array([0.1], pa.float32()),
+    "bytes": pa.array([b"y"], pa.large_binary()),
+    "view": pa.array(["y"], pa.large_string()),
+    "lists": pa.array([[1.0]], pa.large_list(pa.float64())),
+}
+"""The same values in types of another width, unit or encoding."""
+MIXED_BAD = {
+    "day": pa.array([datetime.date(2026, 1, 3)]),
+    "time": pa.array([TIME + datetime.timedelta(days=9)], pa.timestamp("us")),
+    "zoned": pa.array([TIME - datetime.timedelta(hours=2)], pa.timestamp("us", "Europe/Berlin")),
+    "money": pa.array([Decimal("0.201")], pa.decimal128(20, 3)),
+    "single": pa.array([0.70001], pa.float32()),
+    "bytes": pa.array([b"z"], pa.binary()),
+    "view": pa.array(["z"]),
+    "lists": pa.array([None], pa.list_(pa.float32())),
+}
+INDEXED = _indexed()
 
 SPREAD = parquet(None, a=pa.array([5], pa.int64()), b=pa.array([1.5]))
 _NO_FOOTER = parquet(None, a=[1], b=[1.0])[:-4] + b"gone"
@@ -272,6 +312,77 @@ CASES: dict[str, Case] = {
         {"a.parquet": parquet(None, a=[1, 2, 3]), "b.parquet": parquet(None, a=[4, 5])},
         ONE_CHECK,
         unique_columns=("a",),
+    ),
+    "compared": Case(
+        {
+            "a.parquet": parquet(None, **MIXED_A),
+            "b.parquet": parquet(None, **MIXED_B),
+            "bad.parquet": parquet(None, **MIXED_BAD),
+            "empty.parquet": parquet(None, **{k: v.slice(0, 0) for k, v in MIXED_A.items()}),
+        },
+        (
+            check(BETWEEN, column="day", min_value="2026-01-01", max_value="2026-01-02"),
+            check(BETWEEN, column="time", min_value="2026-01-01", max_value="2026-01-02"),
+            check(BETWEEN, column="zoned", min_value="2026-01-01T00:00:00Z"),
+            check(BETWEEN, column="money", min_value=0.1, max_value=0.2),
+            check(BETWEEN, column="single", min_value=0.1, max_value=0.7),
+            check(IN_SET, column="time", value_set=["2026-01-01T00:00:00"]),
+            check(IN_SET, column="money", value_set=[0.1, "0.2"]),
+            check(IN_SET, column="bytes", value_set=["x", "y"]),
+            check(IN_SET, column="view", value_set=["x", "y"]),
+            check(IN_SET, column="single", value_set=[0.1]),
+            check(NOT_NULL, column="lists"),
+            check("expect_column_max_to_be_between", column="money", max_value=0.2),
+            check("expect_column_max_to_be_between", column="time", max_value="2026-01-02"),
+            check("expect_column_mean_to_be_between", column="single", max_value=1),
+            check("expect_column_median_to_be_between", column="money", max_value=1),
+            check("expect_column_mean_to_be_between", column="absent", max_value=1),
+        ),
+        unique_columns=("money", "view"),
+    ),
+    "index and partitions": Case(
+        {
+            "year=2025/zone=DE/a.parquet": INDEXED,
+            "year=2026/zone=NA/b.parquet": INDEXED,
+            "year=2027/zone=__HIVE_DEFAULT_PARTITION__/c.parquet": INDEXED,
+            "d.parquet": INDEXED,
+        },
+        (
+            check("expect_column_to_exist", column="year"),
+            check("expect_column_to_exist", column="id"),
+            check(NOT_NULL, column="zone"),
+            check(NOT_NULL, column="id"),
+            check(BETWEEN, column="year", min_value=2025, max_value=2026),
+            check(IN_SET, column="zone", value_set=["DE", "NA"]),
+            check(BETWEEN, column="id", max_value=19),
+            check("expect_column_max_to_be_between", column="year", max_value=2026),
+            check("expect_table_column_count_to_equal", value=1),
+            check(
+                BETWEEN,
+                column="v",
+                max_value=1,
+                row_condition="year > 2025",
+                condition_parser="pandas",
+            ),
+        ),
+        unique_columns=("id", "year"),
+    ),
+    "partitions of csv": Case(
+        {
+            "day=2026-11-01/a.csv": b"country,label\nNA,1\nDE,NA\n",
+            "day=2026-11-02/b.csv": b"country,label\n,1\nDE,2\n",
+            "day=2026-11-03/c.csv": b"country,label\n",
+        },
+        (
+            check(NOT_NULL, column="country"),
+            check(NOT_NULL, column="label"),
+            check(IN_SET, column="country", value_set=["NA", "DE"]),
+            check(BETWEEN, column="day", max_value="2026-11-01"),
+            check("expect_column_mean_to_be_between", column="label", max_value=5),
+            check("expect_column_values_to_be_of_type", column="label", type_="float64"),
+        ),
+        kind="csv",
+        unique_columns=("country", "day"),
     ),
     "times as keys": Case(
         {

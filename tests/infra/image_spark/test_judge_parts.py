@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import io
+from decimal import Decimal
 from typing import Any
 
 import pandas as pd
@@ -163,8 +164,23 @@ def test_keys_of_alike_types_are_compared_in_one(kinds: list[pa.DataType], sql: 
 
 def test_keys_that_have_nothing_in_common_are_never_equal() -> None:
     found = common_type([pa.int64(), pa.string()])
-    assert found.convert(pa.array([7])).to_pylist() == ["int64 7"]
-    assert found.convert(pa.array(["7", None])).to_pylist() == ["string '7'", None]
+    assert found.convert(pa.array([7])).to_pylist() == ["number 7"]
+    assert found.convert(pa.array(["7", None])).to_pylist() == ["text '7'", None]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [pa.array([Decimal("0.10")]), pa.array([Decimal("0.1")]), pa.array([Decimal("0.100")])],
+        [pa.array([Decimal("2.00")]), pa.array([2], pa.int8()), pa.array([2.0], pa.float32())],
+        [pa.array([b"x"], pa.binary()), pa.array([b"x"], pa.large_binary())],
+        [pa.array(["x"], pa.string_view()), pa.array(["x"]), pa.array(["x"]).dictionary_encode()],
+    ],
+)
+def test_keys_that_differ_in_width_alone_are_equal(values: list[pa.Array]) -> None:
+    found = common_type([one.type for one in values])
+    assert len({found.convert(one)[0].as_py() for one in values}) == 1
+    assert all(found.convert(one).type == found.sent for one in values)
 
 
 def put(s3: Any, body: bytes) -> S3Object:

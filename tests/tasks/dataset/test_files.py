@@ -18,10 +18,11 @@ from tasks.dataset import hashing, sending
 from tasks.dataset.files import (
     Dataset,
     channel_folders,
+    check_keys,
     scan_directory,
     upload,
 )
-from tasks.dataset.sending import PART_BYTES
+from tasks.dataset.sending import PART_BYTES, DataFile
 from tasks.errors import DatasetRefused, UploadFailed
 from tasks.platform import aws_client
 
@@ -98,6 +99,24 @@ def test_digest_follows_content_and_names(files: Dataset, tmp_path: Path) -> Non
 def test_scan_refuses_a_source_without_files(tmp_path: Path, missing: str) -> None:
     with pytest.raises(DatasetRefused, match=r"dataset\.source"):
         scan_directory(dataset_at(tmp_path / missing))
+
+
+@pytest.mark.parametrize(("letter", "name_bytes"), [("x", 200), ("ä", 200)])
+def test_a_key_that_s3_would_not_take_is_refused(
+    tmp_path: Path, benchmark_config: BenchmarkConfig, letter: str, name_bytes: int
+) -> None:
+    """1,024 bytes of UTF-8, the prefix included."""
+    platform, section = benchmark_config.platform, dataset_at(tmp_path)
+    prefix = len(names.dataset_data_prefix(platform.prefix, section.name, "0" * 64).encode())
+    folders = (letter * (name_bytes // len(letter.encode())) + "/") * 4
+    left = names_left = 1024 - prefix - len(folders.encode())
+    for size, is_refused in ((left, False), (names_left + 1, True)):
+        found = Dataset((DataFile(folders + "y" * size, 1, "", tmp_path, None),), "0" * 64)
+        if is_refused:
+            with pytest.raises(DatasetRefused, match=r"would have 1025 bytes.*S3 takes 1024"):
+                check_keys(found, section, platform)
+        else:
+            check_keys(found, section, platform)
 
 
 def test_second_upload_sends_nothing(

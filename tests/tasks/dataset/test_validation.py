@@ -158,9 +158,29 @@ def test_missing_column_is_critical_even_as_a_warning(tmp_path: Path) -> None:
     (failure,) = check([file], {**IN_SET, "severity": "warning"}).problems
     assert (
         failure.message
-        == "column 'split': the column is missing, needed by expect_column_values_to_be_in_set"
-        " (file a.parquet)"
+        == "column 'split': the column is missing, needed by expect_column_values_to_be_in_set;"
+        " its columns: label (file a.parquet)"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "there"),
+    [
+        ("label,Split\n1,a\n", "its columns, separated by ',': label, Split"),
+        (
+            "label;split\n1;a\n",
+            "its only column: 'label;split'; the file seems to be separated by ';', and is read"
+            " with ','; write it with commas",
+        ),
+        ("label\tsplit\n", "its only column: 'label\\tsplit'"),
+    ],
+)
+def test_a_missing_column_names_those_that_are_there(tmp_path: Path, text: str, there: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    exists = {"type": "expect_column_to_exist", "kwargs": {"column": "split"}}
+    for failure in check([path], IN_SET, exists, format="csv", unique_columns=["split"]).problems:
+        assert failure.expectation == "rows" or there in failure.message, failure.message
 
 
 def test_what_cannot_be_evaluated_fails(tmp_path: Path) -> None:

@@ -121,15 +121,28 @@ def test_base_that_no_argument_names_is_built_on_by_its_name_and_counts_by_its_d
         ("./pkg\n!pkg/b.py", ["Dockerfile", "a.py", "pkg/b.py"]),
         ("# pkg\n\n", ["Dockerfile", "a.py", "pkg/b.py", "pkg/notes.md"]),
         ("*\n!a.py", ["Dockerfile", "a.py"]),
+        ("\ufeffpkg\na.py", ["Dockerfile"]),
+        ("caf\udce9.py\npkg", ["Dockerfile", "a.py"]),
     ],
 )
 def test_ignore_file_is_read_as_docker_does(tmp_path: Path, lines: str, kept: list[str]) -> None:
     (tmp_path / "pkg").mkdir()
     for name in ("Dockerfile", "a.py", "pkg/b.py", "pkg/notes.md"):
         (tmp_path / name).write_text("")
-    (tmp_path / ".dockerignore").write_text(lines)
+    (tmp_path / ".dockerignore").write_text(lines, "utf-8", "surrogateescape")
     files = read_context(ImageConfig(context=str(tmp_path))).files
     assert [name for name in files if name != ".dockerignore"] == kept
+
+
+@pytest.mark.parametrize("own", ["*.md\n", "*.md\nDockerfile.dockerignore\n", "\ufeff*.md\n"])
+def test_ignore_file_of_the_dockerfile_stands_above_the_other(tmp_path: Path, own: str) -> None:
+    for name in ("Dockerfile", "a.py", "b.md"):
+        (tmp_path / name).write_text("")
+    (tmp_path / ".dockerignore").write_text("*.py\n.dockerignore\n")
+    assert list(read_context(ImageConfig(context=str(tmp_path))).files) == ["Dockerfile", "b.md"]
+    (tmp_path / "Dockerfile.dockerignore").write_text(own)
+    kept = [".dockerignore", "Dockerfile", "Dockerfile.dockerignore", "a.py"]
+    assert list(read_context(ImageConfig(context=str(tmp_path))).files) == kept
 
 
 def test_context_without_dockerfile_is_refused(tmp_path: Path) -> None:

@@ -124,14 +124,20 @@ def _matches(
 
 
 def _included_files(context: Path) -> list[PurePosixPath]:
-    """The context's files that .dockerignore doesn't exclude, in a fixed order."""
+    """The context's files that its ignore file doesn't exclude, in a fixed order.
+
+    As BuildKit chooses it: Dockerfile.dockerignore instead of .dockerignore.
+    """
     from docker.utils.build import exclude_paths
 
-    ignore_file = context / ".dockerignore"
-    lines = ignore_file.read_text().splitlines() if ignore_file.is_file() else []
+    own = context / "Dockerfile.dockerignore"
+    ignore_file = own if own.is_file() else context / ".dockerignore"
+    # Docker skips a byte order mark
+    text = ignore_file.read_text("utf-8-sig", "replace") if ignore_file.is_file() else ""
+    lines = text.splitlines()
     patterns = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
     # Python's leftovers are never part of a program, and would give every developer another digest.
-    patterns += ["**/__pycache__"]
+    patterns += ["**/__pycache__", f"!{own.name}"]
     names = exclude_paths(str(context), patterns)
     return sorted(PurePosixPath(name) for name in names if (context / name).is_file())
 

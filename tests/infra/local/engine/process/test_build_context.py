@@ -95,11 +95,17 @@ def context(tmp_path: Path) -> Path:
             "/",
             "!",
             "a.py\r\nb.md\r",
+            "\ufeffpkg\n",
+            "Dockerfile.dockerignore\n*.md\n",
         ),
     ],
 )
-def test_what_the_tag_counts_is_what_is_built(context: Path, tmp_path: Path, lines: str) -> None:
-    (context / ".dockerignore").write_bytes(lines.encode())
+@pytest.mark.parametrize("ignore_file", [".dockerignore", "Dockerfile.dockerignore"])
+def test_what_the_tag_counts_is_what_is_built(
+    context: Path, tmp_path: Path, lines: str, ignore_file: str
+) -> None:
+    (context / ".dockerignore").write_text("a.py\n")
+    (context / ignore_file).write_bytes(lines.encode())
     tagged = read_context(ImageConfig(context=str(context)))
     with zipfile.ZipFile(io.BytesIO(zip_context(tagged))) as sent:
         sent.extractall(tmp_path / "sent")

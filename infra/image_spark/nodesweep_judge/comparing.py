@@ -1,0 +1,277 @@
+"""Compares the values of an expectation with those of a column as values of the column's type.
+
+    frame, kwargs = comparable(frame, [("expect_column_values_to_be_in_set", {...})])
+
+A config has texts, numbers and dates; a column has decimals, single precision, bytes, or times of
+any unit and zone. Great Expectations stores the values of a config as JSON on their way to the
+column, so a decimal arrives as a float and a time in a set as text. Where the two would not
+compare, both are converted here: the column into another one next to it, the kwargs into its
+values. What can't be converted stays as it is, so it is unequal, or refused by Great Expectations.
+
+infra/image_spark/nodesweep_judge/comparing.py is a copy of this file, for the executors.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+_BOUNDED = frozenset(
+    {
+        "expect_column_values_to_be_between",
+        *(
+            f"expect_column_{which}_to_be_between"
+            for which in ("min", "max", "mean", "median", "sum")
+        ),
+    }
+)
+_SETS = frozenset(
+    {
+        "expect_column_values_to_be_in_set",
+        "expect_column_values_to_not_be_in_set",
+        "expect_column_distinct_values_to_be_in_set",
+        "expect_column_distinct_values_to_contain_set",
+        "expect_column_distinct_values_to_equal_set",
+        "expect_column_most_common_value_to_be_in_set",
+    }
+)
+_PAIRS = "expect_column_pair_values_to_be_in_set"
+
+
+def comparable(
+    frame: pd.DataFrame, checks: Sequence[tuple[str, Mapping[str, Any]]]
+) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
+    """Return the frame with the converted columns next to its own, and the kwargs of each check,
+    given as (type, kwargs), that are to be judged on it.
+    """
+    added: dict[str, pd.Series] = {}
+    every = []
+    for number, (kind, kwargs) in enumerate(checks):
+        converted = _converted(frame, kind, kwargs)
+        new_kwargs = dict(kwargs) | {
+            name: value for name, value in converted.items() if not isinstance(value, pd.Series)
+        }
+        for name, column in converted.items():
+            if isinstance(column, pd.Series):
+                new_kwargs[name] = f"{kwargs[name]}, compared in {number}"
+                added[new_kwargs[name]] = column
+        every.append(new_kwargs)
+    return (frame.assign(**added) if added else frame), every
+
+
+def _converted(frame: pd.DataFrame, kind: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """What of the kwargs is another: values, and in place of a column's name its values."""
+    found: dict[str, Any] = {}
+    if kind in _BOUNDED:
+        sides = [side for side in ("min_value", "max_value") if kwargs.get(side) is not None]
+        column = _column(frame, kwargs.get("column"))
+        if column is not None:
+            new_column, bounds = as_bounds(
+                column, [kwargs[side] for side in sides], [_rounds_up(kwargs, it) for it in sides]
+            )
+            found = dict(zip(sides, bounds, strict=True))
+            if new_column is not column:
+                found["column"] = new_column
+    elif kind in _SETS and isinstance(kwargs.get("value_set"), list | tuple | set):
+        column = _column(frame, kwargs.get("column"))
+        if column is not None:
+            new_column, found["value_set"] = as_members(column, list(kwargs["value_set"]))
+            if new_column is not column:
+                found["column"] = new_column
+    elif kind == _PAIRS and isinstance(kwargs.get("value_pairs_set"), list | tuple | set):
+        pairs = [tuple(pair) for pair in kwargs["value_pairs_set"]]
+        if all(len(pair) == 2 for pair in pairs):
+            members = [[pair[at] for pair in pairs] for at in range(2)]
+            for at, name in enumerate(("column_A", "column_B")):
+                column = _column(frame, kwargs.get(name))
+                if column is not None:
+                    new_column, members[at] = as_members(column, members[at])
+                    if new_column is not column:
+                        found[name] = new_column
+            found["value_pairs_set"] = list(zip(*members, strict=True))
+    return found
+
+
+def _rounds_up(kwargs: Mapping[str, Any], side: str) -> bool:
+    """Whether a bound inside a day means the next day: `at least`, and `before`."""
+    is_strict = bool(kwargs.get("strict_min" if side == "min_value" else "strict_max"))
+    return is_strict == (side == "max_value")
+
+
+def _column(frame: pd.DataFrame, name: Any) -> pd.Series | None:
+    """The column of that name, of plain values; None where there is none, or more than one."""
+    column = frame[name] if isinstance(name, str) and name in frame.columns else None
+    if not isinstance(column, pd.Series):
+        return None
+    if isinstance(column.dtype, pd.ArrowDtype):
+        plain: pd.Series = pa.array(column).to_pandas()
+        return plain.set_axis(column.index)
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return column.astype(column.dtype.categories.dtype)
+    return column
+
+
+def as_bounds(
+    column: pd.Series, bounds: list[Any], round_up: Sequence[bool]
+) -> tuple[pd.Series, list[Any]]:
+    """The column and its bounds, as they compare."""
+    match _kind(column):
+        case "time":
+            zone = getattr(column.dtype, "tz", None)
+            moments = [_moment(bound, zone) for bound in bounds]
+            return column, [
+                bound if moment is None else moment.to_pydatetime(warn=False)
+                for bound, moment in zip(bounds, moments, strict=True)
+            ]
+        case "date":
+            return column, [_day(it, up) for it, up in zip(bounds, round_up, strict=True)]
+        case "decimal":
+            return _as_floats(column, bounds)
+        case "single":
+            return column, [as_single(bound, column.dtype) for bound in bounds]
+    return column, bounds
+
+
+def as_members(column: pd.Series, members: list[Any]) -> tuple[pd.Series, list[Any]]:
+    """The column and the members of a set, as they compare."""
+    kind = _kind(column)
+    text: Callable[[Any], Any]
+    match kind:
+        case "time":
+            zone = getattr(column.dtype, "tz", None)
+
+            def text(value: Any) -> Any:
+                moment = _moment(value, zone)
+                return value if moment is None else moment.isoformat()
+
+        case "date":
+
+            def text(value: Any) -> Any:
+                day = _day(value, None)
+                return day.isoformat() if isinstance(day, datetime.date) else day
+
+        case "clock":
+            text = _clock
+        case "bytes":
+
+            def text(value: Any) -> Any:
+                return value.decode("utf-8", "backslashreplace") if _is_bytes(value) else value
+
+        case "decimal":
+            return _as_floats(column, members)
+        case "single":
+            return column, [as_single(member, column.dtype) for member in members]
+        case "whole":
+            return column, [_whole(member) for member in members]
+        case _:
+            return column, members
+    return column.map(text, na_action="ignore").astype(object), [text(it) for it in members]
+
+
+def _kind(column: pd.Series) -> str:
+    """What its values are, where that takes a conversion."""
+    dtype = column.dtype
+    if dtype.kind == "M":
+        return "time"
+    if dtype.kind in "iu":
+        return "whole"
+    if dtype.kind == "f" and isinstance(dtype, np.dtype) and dtype.itemsize < 8:
+        return "single"
+    if dtype.kind != "O":
+        return ""
+    inferred = pd.api.types.infer_dtype(column, skipna=True)
+    return {"decimal": "decimal", "date": "date", "time": "clock", "bytes": "bytes"}.get(
+        inferred, ""
+    )
+
+
+def _is_bytes(value: Any) -> bool:
+    return isinstance(value, bytes)
+
+
+def _moment(value: Any, zone: Any) -> pd.Timestamp | None:
+    """The time in the column's zone, in which one without a zone is taken to be; None for what is
+    no time, and for one with a zone beside a column without.
+    """
+    try:
+        if isinstance(value, str):
+            datetime.datetime.fromisoformat(value)  # pandas takes "5" for a day of this month
+        elif not isinstance(value, datetime.date):
+            return None
+        moment = pd.Timestamp(value)
+        if moment.tzinfo is None:
+            return moment if zone is None else moment.tz_localize(zone, False, "shift_forward")
+        return None if zone is None else moment.tz_convert(zone)
+    except ValueError:
+        return None
+
+
+def _day(value: Any, round_up: bool | None) -> Any:
+    """The date that a text or time is. A time inside a day is rounded, with None left as it is."""
+    moment = _moment(value, None)
+    if moment is None:
+        return value
+    begin = moment.normalize()
+    if begin == moment:
+        return begin.date()
+    if round_up is None:
+        return value
+    return (begin + pd.Timedelta(days=1) if round_up else begin).date()
+
+
+def _clock(value: Any) -> Any:
+    try:
+        value = datetime.time.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+    return value.isoformat() if isinstance(value, datetime.time) else value
+
+
+def _whole(value: Any) -> Any:
+    try:
+        return int(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def as_single(value: Any, dtype: Any) -> Any:
+    """A number as the nearest of a narrow float type, which is what a file can hold of it."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    with np.errstate(over="ignore"):
+        rounded = float(np.asarray(float(value), dtype=dtype))
+    return rounded if np.isfinite(rounded) else value
+
+
+def as_decimal(value: Any) -> Decimal | None:
+    """A number as it is written: 0.1 is 0.1. None for what is no number."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
+        return None
+    try:
+        return Decimal(repr(value) if isinstance(value, float) else value)
+    except InvalidOperation:
+        return None
+
+
+def _as_floats(column: pd.Series, numbers: list[Any]) -> tuple[pd.Series, list[Any]]:
+    """Decimals as float64. One that is next to one of the numbers, and would be rounded to it,
+    becomes the float after it, so that it compares as it is.
+    """
+    floats = column.map(float, na_action="ignore").astype("float64")
+    found: list[Any] = []
+    for number in numbers:
+        exact = as_decimal(number)
+        found.append(number if exact is None else float(exact))
+        if exact is None:
+            continue
+        for at in np.flatnonzero((floats == float(exact)).to_numpy()):
+            if column.iloc[at] != exact:
+                towards = np.inf if column.iloc[at] > exact else -np.inf
+                floats.iloc[at] = np.nextafter(float(exact), towards)
+    return floats, found

@@ -1,0 +1,306 @@
+"""Values of a config are compared as those of the column's type: good data passes, and the next
+value does not, on pandas here and in Spark's executors.
+"""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from configs.dataset import DatasetConfig
+from infra.image_spark.nodesweep_judge.expectations import judge_on_pandas
+from infra.image_spark.nodesweep_judge.request import Check
+from tasks.dataset.validation import validate_dataset
+
+NOW = datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC)
+REPOSITORY = Path(__file__).resolve().parents[4]
+COPIES = Path("infra/image_spark/nodesweep_judge")
+BETWEEN = "expect_column_values_to_be_between"
+IN_SET = "expect_column_values_to_be_in_set"
+NOT_IN_SET = "expect_column_values_to_not_be_in_set"
+MIN, MAX, MEDIAN = (f"expect_column_{it}_to_be_between" for it in ("min", "max", "median"))
+DISTINCT = "expect_column_distinct_values_to_be_in_set"
+COMMON = "expect_column_most_common_value_to_be_in_set"
+T = datetime.datetime(2026, 1, 1)
+DAY = datetime.timedelta(days=1)
+TINY = datetime.timedelta(microseconds=1)
+D = Decimal
+
+
+def times(unit: str, zone: str | None = None, *values: datetime.datetime) -> pa.Array:
+    return pa.array(values or (T, T + DAY), pa.timestamp(unit, zone))
+
+
+def decimals(kind: Any, *values: str) -> pa.Array:
+    return pa.array([None if it == "" else D(it) for it in values], kind)
+
+
+@dataclass(frozen=True)
+class Case:
+    """An expectation of a column that holds for `good`, and not for `bad`."""
+
+    kind: str
+    kwargs: dict[str, Any]
+    good: pa.Array
+    bad: pa.Array
+
+
+UNITS = ("s", "ms", "us", "ns")
+ISO = ["2026-01-01T00:00:00", "2026-01-02"]
+LATER = T + 9 * DAY
+TENTHS = ["0.10", "0.20", ""]
+CASES: dict[str, Case] = {
+    **{
+        f"times in {unit}, {name}": Case(kind, kwargs, times(unit), times(unit, None, T, LATER))
+        for unit in UNITS
+        for name, kind, kwargs in (
+            ("set", IN_SET, {"value_set": ISO}),
+            ("set of times", IN_SET, {"value_set": [T, T + DAY]}),
+            ("distinct", DISTINCT, {"value_set": ISO}),
+            ("between dates", BETWEEN, {"min_value": "2026-01-01", "max_value": "2026-01-02"}),
+            ("a date", BETWEEN, {"max_value": datetime.date(2026, 1, 2)}),
+            ("compact", BETWEEN, {"max_value": "20260102"}),
+            ("max", MAX, {"max_value": "2026-01-02"}),
+            ("median", MEDIAN, {"max_value": "2026-01-02"}),
+        )
+    },
+    "other times": Case(
+        NOT_IN_SET, {"value_set": ["2026-01-03"]}, times("us"), times("us", None, T + 2 * DAY)
+    ),
+    "most common time": Case(
+        COMMON, {"value_set": ISO[:1]}, times("us", None, T, T), times("us", None, LATER, LATER, T)
+    ),
+    "strict time": Case(
+        BETWEEN,
+        {"min_value": "2026-01-01", "strict_min": True},
+        times("us", None, T + TINY),
+        times("us", None, T),
+    ),
+    "zoned and UTC": Case(
+        BETWEEN,
+        {"min_value": "2026-01-01T00:00:00Z"},
+        times("ms", "Europe/Berlin"),
+        times("ms", "Europe/Berlin", T - DAY),
+    ),
+    "zoned, of its own zone": Case(
+        MIN,
+        {"min_value": "2026-01-01"},
+        times("us", "Europe/Berlin", T),
+        times("us", "Europe/Berlin", T - 2 * datetime.timedelta(hours=1)),
+    ),
+    "zoned in a set": Case(
+        IN_SET,
+        {"value_set": ["2026-01-01T02:00:00+02:00"]},
+        times("us", "UTC", T),
+        times("us", "UTC", T + TINY),
+    ),
+    "dates in a set": Case(
+        IN_SET,
+        {"value_set": ["2026-01-01", T + DAY]},
+        pa.array([T.date(), (T + DAY).date()]),
+        pa.array([LATER.date()]),
+    ),
+    "date before noon": Case(
+        BETWEEN, {"max_value": T + DAY / 2}, pa.array([T.date()]), pa.array([(T + DAY).date()])
+    ),
+    "date after noon": Case(
+        BETWEEN,
+        {"min_value": "2026-01-01T12:00"},
+        pa.array([(T + DAY).date()]),
+        pa.array([T.date()]),
+    ),
+    "noon is no date": Case(
+        NOT_IN_SET,
+        {"value_set": ["2026-01-01T12:00", "2026-01-05"]},
+        pa.array([T.date()]),
+        pa.array([(T + 4 * DAY).date()]),
+    ),
+    "latest date": Case(
+        MAX, {"max_value": "2026-01-02"}, pa.array([T.date()]), pa.array([LATER.date()])
+    ),
+    "clock": Case(
+        IN_SET,
+        {"value_set": ["01:00"]},
+        pa.array([datetime.time(1)], pa.time64("us")),
+        pa.array([datetime.time(2)], pa.time32("ms")),
+    ),
+    **{
+        f"{kind}, {name}": Case(
+            what, kwargs, decimals(kind, *TENTHS), decimals(kind, "0.09", "0.30")
+        )
+        for kind in (
+            pa.decimal32(5, 2),
+            pa.decimal64(12, 4),
+            pa.decimal128(10, 2),
+            pa.decimal256(60, 20),
+        )
+        for name, what, kwargs in (
+            ("between", BETWEEN, {"min_value": 0.1, "max_value": 0.2}),
+            ("set", IN_SET, {"value_set": [0.1, "0.2"]}),
+            ("min", MIN, {"min_value": 0.1, "max_value": 0.1}),
+            ("distinct", DISTINCT, {"value_set": [0.2, 0.1]}),
+        )
+    },
+    "long decimal above": Case(
+        BETWEEN,
+        {"max_value": 0.1},
+        decimals(pa.decimal128(38, 30), "0.1"),
+        decimals(pa.decimal128(38, 30), "0.1", "0.100000000000000000000000000001"),
+    ),
+    "long decimal below": Case(
+        MIN,
+        {"min_value": 0.3},
+        decimals(pa.decimal128(38, 30), "0.3"),
+        decimals(pa.decimal128(38, 30), "0.3", "0.299999999999999999999999999999"),
+    ),
+    "long decimal in a set": Case(
+        IN_SET,
+        {"value_set": [0.1]},
+        decimals(pa.decimal128(38, 30), "0.1"),
+        decimals(pa.decimal128(38, 30), "0.100000000000000000000000000001"),
+    ),
+    "single at a bound": Case(
+        BETWEEN,
+        {"min_value": 0.1, "max_value": 0.7},
+        pa.array([0.1, 0.7], pa.float32()),
+        pa.array([0.1, 0.70001], pa.float32()),
+    ),
+    "single below": Case(
+        BETWEEN,
+        {"min_value": 0.7},
+        pa.array([0.7], pa.float32()),
+        pa.array([0.69999], pa.float32()),
+    ),
+    "single, strict": Case(
+        BETWEEN,
+        {"min_value": 0.1, "strict_min": True},
+        pa.array([0.2], pa.float32()),
+        pa.array([0.1], pa.float32()),
+    ),
+    "single in a set": Case(
+        IN_SET,
+        {"value_set": [0.1]},
+        pa.array([0.1], pa.float32()),
+        pa.array([0.10001], pa.float32()),
+    ),
+    "a bound that is too large for single": Case(
+        BETWEEN,
+        {"max_value": 1e300},
+        pa.array([3e38], pa.float32()),
+        pa.array([float("inf")], pa.float32()),
+    ),
+    "half": Case(
+        BETWEEN, {"max_value": 0.1}, pa.array([0.1], pa.float16()), pa.array([0.2], pa.float16())
+    ),
+    **{
+        f"{kind}": Case(
+            IN_SET, {"value_set": [1, "2", 3.0]}, pa.array([1, 2, 3], kind), pa.array([1, 4], kind)
+        )
+        for kind in (pa.int8(), pa.uint16(), pa.int32(), pa.int64(), pa.uint64())
+    },
+    **{
+        f"{kind}": Case(
+            IN_SET,
+            {"value_set": ["ab", "ä"]},
+            pa.array([b"ab", None], kind),
+            pa.array([b"ax"], kind),
+        )
+        for kind in (pa.binary(), pa.large_binary(), pa.binary(2))
+    },
+    **{
+        f"{kind}": Case(
+            IN_SET,
+            {"value_set": ["a", "b"]},
+            pa.array(["a", None, "b"], pa.string()).cast(kind),
+            pa.array(["c"], pa.string()).cast(kind),
+        )
+        for kind in (pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string()))
+    },
+}
+
+
+def config(kind: str, kwargs: dict[str, Any], source: Path, **more: Any) -> DatasetConfig:
+    spec = {"type": kind, "kwargs": {"column": "a", **kwargs}}
+    values = {"name": "x", "source": str(source), "format": "parquet", "expectations": [spec]}
+    return DatasetConfig.model_validate(values | more)
+
+
+def on_pandas(case: Case, values: pa.Array, folder: Path) -> bool:
+    path = folder / "a.parquet"
+    pq.write_table(pa.table({"a": values}), path)
+    return validate_dataset([path], config(case.kind, case.kwargs, folder), now=NOW).success
+
+
+def in_an_executor(case: Case, values: pa.Array, folder: Path) -> bool:
+    path = folder / "a.parquet"
+    pq.write_table(pa.table({"a": values}), path)
+    check = Check(0, case.kind, {"column": "a", **case.kwargs}, "critical", ("a",), False)
+    found = judge_on_pandas(pd.read_parquet(path), [check])[0]
+    assert found is None or not any(
+        isinstance(one, dict) and one.get("raised_exception")
+        for one in (found["exception_info"] or {}).values()
+    )
+    return found is None
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_good_data_passes_and_its_reverse_does_not(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    for judge in (on_pandas, in_an_executor):
+        assert judge(case, case.good, tmp_path), judge
+        assert not judge(case, case.bad, tmp_path), judge
+
+
+@pytest.mark.parametrize(
+    ("zone", "bound"), [(None, "2025-01-01T00:00:00Z"), (None, "5"), ("UTC", 0)]
+)
+def test_a_bound_that_is_no_time_of_the_column_is_refused(
+    zone: str | None, bound: Any, tmp_path: Path
+) -> None:
+    case = Case(BETWEEN, {"min_value": bound}, times("us", zone), times("us", zone))
+    assert not on_pandas(case, case.good, tmp_path)
+
+
+def test_what_is_not_of_the_column_is_in_no_set(tmp_path: Path) -> None:
+    for values in (times("us"), decimals(pa.decimal128(4, 1), "1.5"), pa.array([5])):
+        case = Case(IN_SET, {"value_set": ["5th", True, None, [1]]}, values, values)
+        assert not on_pandas(case, values, tmp_path)
+
+
+def test_categories_and_arrow_types_of_pandas(tmp_path: Path) -> None:
+    values = pd.Series(pd.to_datetime(["2026-01-01", None]))
+    for dtype in ("category", "timestamp[us][pyarrow]"):
+        pd.DataFrame({"a": values.astype(dtype)}).to_parquet(tmp_path / "a.parquet")
+        for member, success in (("2026-01-01", True), ("2026-01-02", False)):
+            found = validate_dataset(
+                [tmp_path / "a.parquet"], config(IN_SET, {"value_set": [member]}, tmp_path), now=NOW
+            )
+            assert found.success is success
+
+
+def test_pairs_are_compared_as_each_column_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(
+        pa.table({"a": times("us"), "b": decimals(pa.decimal128(4, 2), "0.1", "0.2")}), path
+    )
+    kind = "expect_column_pair_values_to_be_in_set"
+    pairs = [["2026-01-01", 0.1], ["2026-01-02", 0.2]]
+    for some, success in ((pairs, True), (pairs[:1], False)):
+        spec = {"type": kind, "kwargs": {"column_A": "a", "column_B": "b", "value_pairs_set": some}}
+        asked = config(IN_SET, {}, tmp_path, expectations=[spec])
+        assert validate_dataset([path], asked, now=NOW).success is success
+
+
+@pytest.mark.parametrize("name", ["comparing.py", "layout.py"])
+def test_executors_have_a_copy_of_the_same_code(name: str) -> None:
+    """After a change: cp tasks/dataset/judging/NAME infra/image_spark/nodesweep_judge/NAME"""
+    here = REPOSITORY / "tasks" / "dataset" / "judging" / name
+    assert (REPOSITORY / COPIES / name).read_bytes() == here.read_bytes()
