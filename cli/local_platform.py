@@ -24,8 +24,11 @@ from tasks.local_status import (
 )
 
 logger = logging.getLogger("nodesweep.platform")
-_START_SECONDS = 90  # the platform gives itself 60, a stopping predecessor included
+# The platform's start ends by itself, 60 s after its last progress; this holds another start of
+# the folder, a predecessor on its way out and a start, each at its longest.
+_START_SECONDS = 2 * 960 + 60
 _NOT_KEPT = 3  # exit code of `leave`; this layer reaches infra by process calls alone
+_DAMAGED = "damaged: "  # begins a line of `start` on stderr
 _ANSWER_SECONDS = 2.0
 _STOP_SECONDS = (
     200  # a job on its way out has 120 s between SIGTERM and SIGKILL, as on AWS, and uploads then
@@ -101,6 +104,9 @@ def _start(platform: PlatformConfig, folder: Sequence[str]) -> PlatformConfig:
         raise LocalPlatformError(
             f"the local platform did not start at {wanted}:\n{started.stderr.strip()}"
         )
+    for line in started.stderr.splitlines():
+        if line.startswith(_DAMAGED):
+            logger.warning("the state folder of the local platform is %s", line)
     endpoint = started.stdout.strip()
     if endpoint != wanted:
         logger.warning(

@@ -31,6 +31,7 @@ logger = logging.getLogger("nodesweep.session")
 _HOST = "127.0.0.1"
 _LOOK_SECONDS = 0.05
 _STOP_SECONDS = 5.0
+_LONGEST_START_SECONDS = 900.0  # also for a server that computes without end
 _TRIES = 3  # the port was free when it was chosen
 _PROGRAM = Path(ephemeral_prefect.__file__)
 
@@ -129,20 +130,36 @@ def _start(port: int, password: str) -> subprocess.Popen[bytes]:
 
 
 def _answers(server: subprocess.Popen[bytes], port: int) -> bool:
-    """Wait until the server answers; False where it ended,
-    or did not within Prefect's own limit.
+    """Wait until the server answers; False where it ended, or got nowhere for as long as Prefect's
+    own limit: a busy machine takes several times as long as a quiet one.
     """
     from prefect.settings import PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS
 
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    deadline = time.monotonic() + PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS.value()
-    while server.poll() is None and time.monotonic() < deadline:
+    limit = PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS.value()
+    began = moved = time.monotonic()
+    seen = _cpu_ticks(server.pid)
+    while server.poll() is None:
+        now, ticks = time.monotonic(), _cpu_ticks(server.pid)
+        if ticks != seen:
+            seen, moved = ticks, now
+        if now - moved >= limit or now - began >= max(limit, _LONGEST_START_SECONDS):
+            break
         try:
             with opener.open(f"http://{_HOST}:{port}/api/health", timeout=2):
                 return True
         except (OSError, http.client.HTTPException):  # URLError is an OSError
             time.sleep(_LOOK_SECONDS)
     return False
+
+
+def _cpu_ticks(pid: int) -> int:
+    """User and system time of the process, in clock ticks; 0 where it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return int(fields[11]) + int(fields[12])  # fields 14 and 15 of proc(5)
 
 
 def _use(url: str, password: str) -> None:

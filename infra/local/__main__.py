@@ -40,6 +40,8 @@ from infra.local.state.kept import lost
 DEFAULT_PORT = 4570
 NOT_KEPT = 3
 ENGINES = ("process", "container", "auto", "simulated")
+DAMAGED = "damaged: "
+"""What a line of `start` on stderr begins with that names a damaged file of the state folder."""
 _REGISTRY = re.compile(r"[A-Za-z0-9.-]+:\d{1,5}")
 _FILE_SYSTEM_ID = re.compile(r"fs-[0-9a-f]{8,18}")
 DEFAULT_STATE_DIR = Path(".nodesweep") / "platform"
@@ -193,7 +195,8 @@ def _start(config: ServerConfig) -> None:
         "An image, a first job; ModelTrainer, the SDK v2, s3fs, awswrangler, pyarrow:"
         " docs/local-platform.md",
     ]
-    print("\n".join(lines), file=sys.stderr)
+    damaged = (daemon.read_status(endpoint) or {}).get("damaged", [])
+    print("\n".join([*lines, *(f"{DAMAGED}{line}" for line in damaged)]), file=sys.stderr)
 
 
 def _serve(config: ServerConfig) -> None:

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from infra.local.server.contract import ServerStartError
 
-_PACKAGES = ("docker", "moto", "werkzeug")
+_PACKAGES = ("anycrc", "docker", "moto", "werkzeug")
 
 
 def check_extra() -> None:

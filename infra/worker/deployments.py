@@ -11,71 +11,83 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+
+from infra.local.progress import Progress
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 POOL = "nodesweep"
-SERVER_START_SECONDS = (
-    120.0  # 14-20 s on two quiet cores the first time, several times that on busy ones
-)
-_COMMAND_SECONDS = 120.0
-_DEPLOY_SECONDS = 180.0
+SERVER_START_SECONDS = 120.0
+"""Of a server whose process is not on this machine."""
+_POLL_SECONDS = 0.5
 
 
 class DeployError(Exception):
     """The server did not answer, or refused; the message says which command and what it said."""
 
 
-def deploy(environment: Mapping[str, str]) -> None:
+def deploy(environment: Mapping[str, str], server_pid: int | None = None) -> None:
     """Make the work pool and register every deployment, in place of what an earlier call made.
     Raises DeployError.
+
+    `server_pid` is the server's process where it is on this machine: commands wait for its answers,
+    so as long as it gets anywhere they are given time.
     """
-    _prefect(
-        environment,
-        "work-pool",
-        "create",
-        POOL,
-        "--type",
-        "process",
-        "--overwrite",
-        seconds=_COMMAND_SECONDS,
-    )
-    _prefect(environment, "deploy", "--all", seconds=_DEPLOY_SECONDS)
+    pids = () if server_pid is None else (server_pid,)
+    pool = ("work-pool", "create", POOL, "--type", "process", "--overwrite")
+    _prefect(environment, pool, pids)
+    _prefect(environment, ("deploy", "--all"), pids)
 
 
-def wait_for_server(api_url: str, runs: Callable[[], bool] = lambda: True) -> None:
-    """Return once the server answers. Raises DeployError after 120 s, or as soon as `runs` says
-    that it has ended.
+def wait_for_server(
+    api_url: str,
+    runs: Callable[[], bool] = lambda: True,
+    problem: Callable[[], str | None] | None = None,
+) -> None:
+    """Return once the server answers. Raises DeployError as soon as `runs` says that it has ended,
+    or `problem` why to wait no longer; without that after 120 s.
     """
     deadline = time.monotonic() + SERVER_START_SECONDS
+
+    def overdue() -> str | None:
+        is_over = time.monotonic() >= deadline
+        return f"within {SERVER_START_SECONDS:.0f} s; repeat the command" if is_over else None
+
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    while time.monotonic() < deadline and runs():
+    while (why := (problem or overdue)()) is None and runs():
         try:
             with opener.open(f"{api_url}/health", timeout=5):
                 return
         except (OSError, urllib.error.URLError):
-            time.sleep(0.5)
-    raise DeployError(f"the Prefect server did not come up at {api_url}")
+            time.sleep(_POLL_SECONDS)
+    raise DeployError(f"the Prefect server did not come up at {api_url} {why or 'and has ended'}")
 
 
-def _prefect(environment: Mapping[str, str], *arguments: str, seconds: float) -> None:
-    command = [sys.executable, "-m", "prefect", "--no-prompt", *arguments]
-    try:
-        done = subprocess.run(
-            command,
-            cwd=REPOSITORY,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise DeployError(
-            f"`prefect {' '.join(arguments)}` gave no answer within {seconds:.0f} s"
-        ) from None
-    if done.returncode != 0:
-        raise DeployError(
-            f"`prefect {' '.join(arguments)}` failed:\n{(done.stderr or done.stdout).strip()}"
-        )
+def _prefect(
+    environment: Mapping[str, str], arguments: Sequence[str], server_pids: Sequence[int]
+) -> None:
+    said = f"`prefect {' '.join(arguments)}`"
+    with subprocess.Popen(
+        [sys.executable, "-m", "prefect", "--no-prompt", *arguments],
+        cwd=REPOSITORY,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        progress = Progress(process.pid, *server_pids)
+        while True:
+            try:
+                printed, errors = process.communicate(timeout=_POLL_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                if (why := progress.problem()) is not None:
+                    process.kill()
+                    raise DeployError(f"{said} gave no answer {why}") from None
+            except BaseException:
+                process.kill()
+                raise
+    if process.returncode != 0:
+        raise DeployError(f"{said} failed:\n{(errors or printed).strip()}")

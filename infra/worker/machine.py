@@ -19,11 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from infra.local.process_identity import start_ticks
+from infra.local.progress import LONGEST_SECONDS, Progress
+from infra.local.server.daemon import find_server
 from infra.local.state.files import write_atomically, write_json
 from infra.worker.deployments import (
     POOL,
     REPOSITORY,
-    SERVER_START_SECONDS,
     DeployError,
     deploy,
     wait_for_server,
@@ -37,6 +38,8 @@ _LOWEST_PID = 2
 _FREED_SECONDS = 5.0
 _STOP_SECONDS = 45.0  # a worker gives a running flow 30 s to end
 _PLATFORM_STOP_SECONDS = 200.0
+_PLATFORM_START_SECONDS = 2 * LONGEST_SECONDS + 180.0
+"""A start ends by itself once it gets nowhere; with another one that it waits for."""
 
 
 class MachineError(Exception):
@@ -99,7 +102,25 @@ class Machine:
 
 
 def up(machine: Machine) -> None:
-    """Start what does not run yet, in order; a second call changes nothing. Raises MachineError."""
+    """Start what does not run yet, in order; a second call changes nothing.
+    Raises MachineError, which also says what runs now.
+    """
+    try:
+        _start_all(machine)
+    except MachineError as error:
+        running = [name for name, runs in status(machine).items() if runs]
+        if find_server(machine.platform_folder) is not None:
+            running.append("local platform")
+        if not running:
+            raise
+        ports = f"PORT={machine.port} PLATFORM_PORT={machine.platform_port}"
+        raise MachineError(
+            f"{error}\nStill running: {', '.join(running)}. `make up {ports}` again starts what is"
+            " missing; `make down` ends all of it"
+        ) from error
+
+
+def _start_all(machine: Machine) -> None:
     machine.folder.mkdir(parents=True, exist_ok=True)
     if not machine.auth_file.exists():
         for name in ("worker", "server"):  # of a version without a password
@@ -107,7 +128,7 @@ def up(machine: Machine) -> None:
         # mode 600
         write_atomically(machine.auth_file, f"nodesweep:{secrets.token_urlsafe(32)}\n".encode())
     _refuse_taken_port(machine)
-    _platform(machine, "start", SERVER_START_SECONDS)
+    _platform(machine, "start", _PLATFORM_START_SECONDS)
     server = ("infra.worker", "server", "--host", HOST, "--port", str(machine.port))
     password = machine.environment[CLIENT_AUTH]
     _start(machine, "server", server, {**machine.environment, SERVER_AUTH: password})
@@ -193,7 +214,9 @@ def _without_database(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _deploy(machine: Machine) -> None:
     try:
-        wait_for_server(machine.api_url, lambda: _pid(machine, "server") is not None)
+        pid = _pid(machine, "server")
+        problem = None if pid is None else Progress(pid).problem
+        wait_for_server(machine.api_url, lambda: _pid(machine, "server") is not None, problem)
         pid = _pid(machine, "server")
         if pid is None or not listens(pid, machine.port):
             raise DeployError(
@@ -201,7 +224,7 @@ def _deploy(machine: Machine) -> None:
                 f" {machine.folder} {'has ended' if pid is None else 'is on another port'}."
                 " make down ends it, make up PORT=… starts it on another port"
             )
-        deploy(machine.environment)
+        deploy(machine.environment, pid)
     except DeployError as error:
         raise MachineError(f"{error}\nThe server's log: {machine.folder / 'server.log'}") from None
 

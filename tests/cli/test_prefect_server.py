@@ -9,12 +9,14 @@ import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from prefect.settings import (
     PREFECT_API_URL,
     PREFECT_HOME,
     PREFECT_SERVER_DATABASE_CONNECTION_URL,
+    PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS,
     temporary_settings,
 )
 
@@ -80,6 +82,25 @@ def test_server_serves_the_command_and_ends_with_it_however_it_ends(tmp_path: Pa
             wait_until(lambda pid=pid: ended(int(pid)), 30)
         finally:
             command.kill()
+
+
+def test_server_is_waited_for_as_long_as_it_gets_anywhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A busy machine took several times the limit; what does nothing for so long is given up."""
+    now, moves_until = [0.0], 700.0
+
+    def pause(seconds: float) -> None:
+        now[0] += 50.0
+
+    monkeypatch.setattr(
+        prefect_server, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=pause)
+    )
+    monkeypatch.setattr(prefect_server, "_cpu_ticks", lambda pid: min(now[0], moves_until))
+    server = SimpleNamespace(pid=1, poll=lambda: None)
+    with temporary_settings({PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS: 120}):
+        assert not prefect_server._answers(server, 1)  # type: ignore[arg-type]
+    assert now[0] == 850.0
 
 
 PROFILE = """active = "own"

@@ -238,6 +238,7 @@ def test_build_and_its_image(cli: AwsCli, platform: SimpleNamespace, tmp_path: P
     answer = cli.json("codebuild", "batch-get-builds", "--ids", identity, "images:absent")
     assert [build["buildStatus"] for build in answer["builds"]] == ["SUCCEEDED"]
     assert answer["buildsNotFound"] == ["images:absent"]
+    assert identity in cli.json("codebuild", "list-builds")["ids"]
     found = cli.json("ecr", "describe-images", "--repository-name", repository)["imageDetails"]
     assert [image["imageTags"] for image in found] == [["1"]]
     assert len(cli.run("ecr", "get-login-password").strip()) > 8

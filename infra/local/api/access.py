@@ -35,12 +35,14 @@ from infra.local.api.dialect import protocol_of, wrapped_error
 from infra.local.api.protocol import CBOR_PATH, SCOPE, authorization, read_body
 from infra.local.interfaces import AccessKey
 from infra.local.server.contract import CREDENTIALS_FILE, proof_of
-from infra.local.state.files import write_atomically
+from infra.local.state.files import DamagedFile, write_atomically
 
 _PRESIGNED = re.compile(SCOPE)
 _DATE_FORMAT = "%Y%m%dT%H%M%SZ"
 _NODE_SERVICES = frozenset({"s3", "logs", "monitoring"})
 _NODE_TARGETS = frozenset({"Logs_20140328", "GraniteServiceVersion20100801"})
+_LEAST_KEY_LENGTH = 16
+"""Of an access key id (IAM's CreateAccessKey); a cut file must not leave a secret of one letter."""
 _MOTO_PATH = "/moto-api"  # moto's own back door: it would reset every service
 
 
@@ -74,20 +76,38 @@ class _Claim:
 
 
 def access_keys(state_dir: Path) -> AccessKeys:
-    """The keys of a state folder, made at random where it has none yet."""
+    """The keys of a state folder, made at random where it has none yet. Raises DamagedFile."""
     path = state_dir / CREDENTIALS_FILE
-    parser = configparser.RawConfigParser()
-    if not parser.read(path):
+    try:
+        return _read_keys(path)
+    except FileNotFoundError:
+        parser = configparser.RawConfigParser()
         for profile, prefix in (("default", "LOCALUSER"), ("node", "LOCALNODE")):
             key_id, secret = prefix + secrets.token_hex(16).upper(), secrets.token_urlsafe(30)
             parser[profile] = {"aws_access_key_id": key_id, "aws_secret_access_key": secret}
         text = io.StringIO()
         parser.write(text)
         write_atomically(path, text.getvalue().encode())  # mode 600
-    user, node = (
-        AccessKey(parser[name]["aws_access_key_id"], parser[name]["aws_secret_access_key"])
-        for name in ("default", "node")
-    )
+    return _read_keys(path)
+
+
+def _read_keys(path: Path) -> AccessKeys:
+    """Raises FileNotFoundError and DamagedFile."""
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read_string(path.read_text())
+        user, node = (
+            AccessKey(parser[name]["aws_access_key_id"], parser[name]["aws_secret_access_key"])
+            for name in ("default", "node")
+        )
+        if min(map(len, (user.id, user.secret, node.id, node.secret))) < _LEAST_KEY_LENGTH:
+            raise ValueError(f"a key has fewer than {_LEAST_KEY_LENGTH} characters")
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, configparser.Error) as error:
+        reason = " ".join(str(error).split())
+        remedy = "remove it and start again, which makes new keys; nothing else is lost"
+        raise DamagedFile(path, f"{type(error).__name__}: {reason}", remedy) from error
     return AccessKeys(user, node)
 
 

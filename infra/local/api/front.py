@@ -35,6 +35,7 @@ from infra.local.api.protocol import (
     credential_scope,
     decode_request,
     read_body,
+    use_known_region,
 )
 from infra.local.api.s3_queries import check_numbers
 from infra.local.faults.injector import FaultInjector
@@ -114,6 +115,7 @@ class Front:
             return _json(200 if status["running"] else 503, status)
         if refusal := self._gate.refusal(environ):
             return refusal
+        use_known_region(environ)
         prefix, _, action = environ.get("HTTP_X_AMZ_TARGET", "").rpartition(".")
         scope = credential_scope(environ)
         service = self._services.get(prefix)
@@ -170,7 +172,7 @@ class Front:
 
         is_put = environ.get("REQUEST_METHOD") == "PUT"
         is_conditional = is_put and "HTTP_IF_NONE_MATCH" in environ
-        if is_put and environ.get("CONTENT_LENGTH"):
+        if is_put and ("CONTENT_LENGTH" in environ or "HTTP_TRANSFER_ENCODING" in environ):
             # Before the turn: nobody waits for a client that is slow to send. And at once: moto
             # reads 64 KiB at a time, which takes as long as all else of a large object.
             check_body(environ, read_body(environ))

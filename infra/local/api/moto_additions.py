@@ -5,7 +5,8 @@ in the form of its own.
 - logs:FilterLogEvents with logStreamNamePrefix, which moto ignores, streams that are not there, and
   groups by logGroupIdentifier; logs:GetQueryResults of a query that is not there;
 - sagemaker's tags of resources that are not there, and an experiment that is not;
-- s3's parts of a multipart upload that is not there, and its end;
+- s3's parts of a multipart upload that is not there, and its end; the head of the version "null",
+  which is the object of a bucket without versions;
 - the tagging API's changes, of which one that fails leaves the others' done.
 """
 
@@ -26,13 +27,16 @@ from moto.logs.responses import LogsResponse
 from moto.resourcegroupstaggingapi.responses import ResourceGroupsTaggingAPIResponse
 from moto.s3.exceptions import NoSuchUpload
 from moto.s3.models import S3Backend
+from moto.s3.responses import S3Response
 from moto.sagemaker.exceptions import ResourceNotFound, ValidationError
 from moto.sagemaker.responses import SageMakerResponse
 
+from infra.local.api.checksums import checksum_of_parts
 from infra.local.api.policies import decision
 from infra.local.api.protocol import ApiError
 from infra.local.api.validation import RequestValidator
 
+_NOT_OF_MOTO = ("CRC32C", "CRC64NVME")
 _BOTH_OR_NONE = "Either logGroupName or logGroupIdentifier must be given, and not both."
 _NO_STREAM = "The specified log stream does not exist."
 
@@ -203,6 +207,42 @@ def _of_a_known_upload(answer: Callable[..., Any]) -> Callable[..., Any]:
     return answered
 
 
+def _with_checksum_and_acl(complete: Callable[..., Any]) -> Callable[..., Any]:
+    """An object made of parts. moto gives a CRC32 for the algorithms that it has no package for,
+    and no access list, at which GetObjectAcl fails.
+    """
+
+    def completed(self: Any, bucket_name: str, multipart_id: str, body: Any) -> Any:
+        upload, wanted = self.get_bucket(bucket_name).multiparts[multipart_id], list(body)
+        name = upload.metadata.get("x-amz-checksum-algorithm")
+        needed = {number for number, _ in wanted} if name in _NOT_OF_MOTO else set()
+        # before moto disposes of them
+        parts = [part.value for number, part in sorted(upload.parts.items()) if number in needed]
+        key = complete(self, bucket_name, multipart_id, wanted)
+        if parts and key is not None:
+            is_composite = key.checksum_type == "COMPOSITE"
+            key.checksum_value = checksum_of_parts(name, parts, is_composite)
+        if key is not None and key.acl is None:
+            key.set_acl(self.get_bucket(bucket_name).acl)
+        return key
+
+    return completed
+
+
+def _of_the_null_version(head_object: Callable[..., Any]) -> Callable[..., Any]:
+    """HeadObject with versionId=null, as rclone asks after a multipart upload."""
+
+    def headed(self: Any, bucket_name: str, query: dict[str, Any], *rest: Any, **more: Any) -> Any:
+        if (
+            query.get("versionId") == ["null"]
+            and not self.backend.get_bucket(bucket_name).is_versioned
+        ):
+            query = {name: value for name, value in query.items() if name != "versionId"}
+        return head_object(self, bucket_name, query, *rest, **more)
+
+    return headed
+
+
 def _tag_resources(self: Any) -> ActionResult:
     def change(arn: str) -> Any:
         return self.backend.tag_resources([arn], self._get_param("Tags"))
@@ -269,9 +309,13 @@ ADDITIONS = (
         for name, answer in (
             ("UploadPart", S3Backend.upload_part),
             ("UploadPartCopy", S3Backend.upload_part_copy),
-            ("CompleteMultipartUpload", S3Backend.complete_multipart_upload),
+            (
+                "CompleteMultipartUpload",
+                _with_checksum_and_acl(S3Backend.complete_multipart_upload),
+            ),
         )
     ),
+    Addition("s3", "HeadObject", S3Response, _of_the_null_version(S3Response.head_object)),
     *(
         Addition("sagemaker", name, SageMakerResponse, _of_a_known_resource(answer))
         for name, answer in (

@@ -23,8 +23,11 @@ DEFAULT_REGION = "us-east-1"
 CBOR_PATH = re.compile(r"^/service/(?P<target>[^/]+)/operation/(?P<action>[^/]+)$")
 """Where a request of AWS's other protocol, rpc-v2-cbor, names what it calls."""
 SCOPE = (
-    r"(?P<id>[^/,\s]+)/(?P<date>\d{8})/(?P<region>[a-z0-9-]+)/(?P<service>[a-z0-9-]+)/aws4_request"
+    r"(?P<id>[^/,\s]+)/(?P<date>\d{8})/(?P<region>[a-z0-9-]+|US|EU)/(?P<service>[a-z0-9-]+)"
+    r"/aws4_request"
 )
+_OLD_REGIONS = {"US": "us-east-1", "EU": "eu-west-1"}
+"""S3's first names of its regions."""
 _AUTHORIZATION = re.compile(
     r"AWS4-HMAC-SHA256"
     rf" Credential={SCOPE},\s*SignedHeaders=(?P<headers>[^,\s]+),"
@@ -73,7 +76,21 @@ def authorization(environ: Mapping[str, Any]) -> re.Match[str] | None:
 def credential_scope(environ: Mapping[str, Any]) -> CredentialScope | None:
     """The scope of a signed request, None for an unsigned or presigned one."""
     found = authorization(environ)
-    return CredentialScope(found["id"], found["service"], found["region"]) if found else None
+    if found is None:
+        return None
+    region = _OLD_REGIONS.get(found["region"], found["region"])
+    return CredentialScope(found["id"], found["service"], region)
+
+
+def use_known_region(environ: dict[str, Any]) -> None:
+    """Have a request that was signed for a region by its old name, as s3cmd does, name it as all
+    others do; once its signature is checked.
+    """
+    found = authorization(environ)
+    if found is not None and found["region"] in _OLD_REGIONS:
+        header, (start, end) = environ["HTTP_AUTHORIZATION"], found.span("region")
+        region = _OLD_REGIONS[found["region"]]
+        environ["HTTP_AUTHORIZATION"] = f"{header[:start]}{region}{header[end:]}"
 
 
 @dataclass(frozen=True)
@@ -114,7 +131,9 @@ class JsonService:
 
 def read_body(environ: dict[str, Any]) -> bytes:
     """The whole body of a WSGI request, put back so that the next one can read it too."""
-    body: bytes = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+    is_chunked = "CONTENT_LENGTH" not in environ and "HTTP_TRANSFER_ENCODING" in environ
+    length = -1 if is_chunked else int(environ.get("CONTENT_LENGTH") or 0)
+    body: bytes = environ["wsgi.input"].read(length)
     environ["wsgi.input"] = io.BytesIO(body)
     environ["wsgi.input_terminated"] = True  # the stream ends with it: nobody has to count
     return body

@@ -1,4 +1,4 @@
-"""CodeBuild's StartBuild, BatchGetBuilds, ListBuildsForProject and StopBuild,
+"""CodeBuild's StartBuild, BatchGetBuilds, ListBuilds, ListBuildsForProject and StopBuild,
 over builds that run one at a time.
 """
 
@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
@@ -26,7 +26,7 @@ from infra.local.state.kept import NotKept
 _IDEMPOTENCY_SECONDS = 300
 _CLOSE_DEADLINE_SECONDS = 30.0
 _PAGE_SIZE = 100
-_REFUSED = frozenset({"ListBuilds", "RetryBuild", "BatchDeleteBuilds", "StartBuildBatch"})
+_REFUSED = frozenset({"RetryBuild", "BatchDeleteBuilds", "StartBuildBatch"})
 """moto would answer these from its own builds, which don't know ours."""
 
 logger = logging.getLogger(__name__)
@@ -67,6 +67,7 @@ class Builds:
             actions={
                 "StartBuild": self.start,
                 "BatchGetBuilds": self.batch_get,
+                "ListBuilds": self.list_all,
                 "ListBuildsForProject": self.list_for_project,
                 "StopBuild": self.stop,
             },
@@ -76,13 +77,7 @@ class Builds:
 
     def load(self) -> None:
         """Load the records; a build that a killed server left in progress ends as FAULT."""
-        for record in self._store.load_all():
-            try:
-                build = Build(**record)
-            except (TypeError, KeyError) as error:
-                # of another version: it must not keep the platform from starting
-                logger.warning("A build's record can't be read and is left out: %s", error)
-                continue
+        for build in self._store.load_all(_readable_build):
             self._builds[build.id] = build
             if not build.is_over():
                 now = self._clock()
@@ -143,18 +138,31 @@ class Builds:
                 "buildsNotFound": [asked for asked, build in found.items() if build is None],
             }
 
+    def list_all(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        """A page of the ids of every project's builds."""
+        with self._lock:
+            builds = [build for build in self._builds.values() if build.region == region]
+        return self._page(builds, request)
+
     def list_for_project(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        """A page of ids, by the builds' numbers; the token is the last id of the page before it."""
+        """A page of the ids of one project's builds."""
         with self._lock:
             builds = [
                 b
                 for b in self._builds.values()
                 if (b.region, b.project_name) == (region, request["projectName"])
             ]
+        return self._page(builds, request)
+
+    @staticmethod
+    def _page(builds: list[Build], request: dict[str, Any]) -> dict[str, Any]:
+        """By the builds' start and number; the token is the last id of the page before it."""
         newest_first = request.get("sortOrder", "DESCENDING") == "DESCENDING"
         ids = [
             build.id
-            for build in sorted(builds, key=lambda build: build.number, reverse=newest_first)
+            for build in sorted(
+                builds, key=lambda build: (build.start_time, build.number), reverse=newest_first
+            )
         ]
         token = request.get("nextToken")
         if token is not None and token not in ids:
@@ -261,3 +269,10 @@ def _merged_variables(
                 " PLAINTEXT is supported."
             )
     return list(merged.values())
+
+
+def _readable_build(record: Mapping[str, Any]) -> Build:
+    """The build of a record. Raises TypeError and the like for one that can't be described."""
+    build = Build(**record)
+    build.describe()
+    return build

@@ -16,19 +16,18 @@ from infra.local.engine.container.engine import ContainerEngine
 from infra.local.engine.container.images import ContainerImageStore
 from infra.local.engine.container.registry import Registry
 from infra.local.engine.errors import EngineError
-from infra.local.server.contract import ENGINE_FILE
-from infra.local.state.files import read_json
+from infra.local.server.contract import engine_of
 
 _NOT_FOUND = "neither podman nor docker is on PATH"
 
 
 def choose_engine(state_dir: Path, registry: str | None = None) -> tuple[str, str]:
     """("container" or "process", why): the folder's engine,
-    else containers where they were seen to work.
+    else containers where they were seen to work. Raises ServerStartError.
     """
-    used = read_json(state_dir / ENGINE_FILE)
+    used = engine_of(state_dir)
     if used is not None:
-        return str(used["engine"]), f"that of {state_dir}"
+        return used, f"that of {state_dir}"
     cli = ContainerCli.find(state_dir / "containers")
     if cli is None:
         return "process", _NOT_FOUND

@@ -93,26 +93,20 @@ class JobBook(ABC, Generic[J]):
 
     def start(self) -> None:
         """Load the records, fail what a killed server left in progress, and begin to take jobs."""
-        for record in self._store.load_all():
-            try:
-                job = self._read(record)
-                key = job_key(job.region, job.name)
-            except (
-                TypeError,
-                KeyError,
-                # of another version: one such record must not keep the platform from starting
-            ) as error:
-                logger.warning(
-                    "A %s job's record can't be read and is left out: %s", self.kind, error
-                )
-                continue
-            self._jobs[key] = job
+        for job in self._store.load_all(self._readable):
+            self._jobs[job_key(job.region, job.name)] = job
             if not job.is_over():
                 self._fail_interrupted(job)
         self._release()
         for worker in self._workers:
             worker.start()
         self._clerk.start()
+
+    def _readable(self, record: Mapping[str, Any]) -> J:
+        """The job of a record. Raises TypeError and the like for one that can't be described."""
+        job = self._read(record)
+        job.describe(self._clock())
+        return job
 
     def delete(self, region: str, name: str) -> None:
         """Forget a job that is over and keeps nothing. Raises ResourceInUse otherwise.

@@ -70,19 +70,24 @@ class KeptMetrics:
             key = f"{job_name}-{round(unix_seconds * 1000)}"
             self._store.try_to_save(region, key, record=record)
 
+    def damaged(self) -> list[str]:
+        """Messages on records that can't be read."""
+        return self._store.ledger.damaged()
+
     def restore(
         self, clients: ClientFactory, put: Callable[[Any, str, Sequence[dict[str, Any]]], None]
     ) -> None:
         """Put all of them into CloudWatch, each at its time, by put(client, namespace, data)."""
         data: defaultdict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-        for record in self._store.load_all():
-            try:
-                data[record["region"], record["namespace"]] += _data_of(record)
-            except (AttributeError, KeyError, TypeError) as error:
-                # one such record must not keep the platform from starting
-                logger.warning("A job's metrics can't be read and are left out: %r", error)
+        for region, namespace, of_segment in self._store.load_all(_readable):
+            data[region, namespace] += of_segment
         for (region, namespace), of_all in data.items():
             put(clients("cloudwatch", region), namespace, of_all)
+
+
+def _readable(record: Mapping[str, Any]) -> tuple[str, str, list[dict[str, Any]]]:
+    """Region, namespace and data of a record. Raises KeyError and the like for another shape."""
+    return str(record["region"]), str(record["namespace"]), _data_of(record)
 
 
 def _data_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:

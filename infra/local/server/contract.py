@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from infra.local.settings import digest
+from infra.local.state.files import DamagedFile, read_json
 
 HOST = "127.0.0.1"
 """Loopback only: the platform runs what it is sent, and its HTTP is plain."""
@@ -51,6 +52,24 @@ JOBS_STOP_DEADLINE_SECONDS = 140.0
 
 class ServerStartError(Exception):
     """The server can't start; the message says why and what to do."""
+
+
+def engine_of(state_dir: Path) -> str | None:
+    """The engine whose folder it is, None for that of no platform yet. Raises ServerStartError."""
+
+    def parse(record: Any) -> str:
+        if not isinstance(record["engine"], str):
+            raise TypeError("engine is no text")
+        return record["engine"]
+
+    remedy = (
+        'it names the engine of this folder. Write {"engine": "process"} into it, or container'
+        " or simulated, whichever the folder was used with; or choose another with --state-dir"
+    )
+    try:
+        return read_json(state_dir / ENGINE_FILE, parse, remedy)
+    except DamagedFile as error:
+        raise ServerStartError(str(error)) from error
 
 
 def make_state_dir(state_dir: Path) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 from infra.local.engine.host.scope import BUS_VARIABLES, scope_command
 from infra.local.environment import server_environment
 from infra.local.process_identity import start_ticks
+from infra.local.progress import LONGEST_SECONDS, Progress
 from infra.local.server.contract import (
     JOBS_STOP_DEADLINE_SECONDS,
     SERVER_FILE,
@@ -32,13 +33,11 @@ from infra.local.server.contract import (
     open_lock,
 )
 from infra.local.server.owners import add_owner, is_abandoned, living_owners, remove_owner
-from infra.local.state.files import read_json
+from infra.local.state.files import DamagedFile, read_json
 from infra.local.state.kept import lost
 
-START_DEADLINE_SECONDS = 60.0
-"""Importing moto takes 1 s on an idle core;
-the rest is for a loaded machine and for restoring many objects.
-"""
+STOPPING_DEADLINE_SECONDS = 60.0
+"""How long a start waits for a predecessor that is on its way out."""
 _STOP_DEADLINE_SECONDS = JOBS_STOP_DEADLINE_SECONDS + 35
 _KILL_DEADLINE_SECONDS = 10.0
 _POLL_SECONDS = 0.05
@@ -63,14 +62,13 @@ class RunningServer:
         return not port or self.endpoint.endswith(f":{port}")
 
 
-def start(config: ServerConfig, deadline_seconds: float = START_DEADLINE_SECONDS) -> str:
+def start(config: ServerConfig) -> str:
     """The endpoint of the folder's server, started if none runs.
     Raises ServerStartError with the server's reason.
     """
-    deadline = time.monotonic() + deadline_seconds
     make_state_dir(config.state_dir)
-    with _start_lock(config.state_dir, deadline):
-        _wait_for_stopping_server(config, deadline)
+    with _start_lock(config.state_dir):
+        _wait_for_stopping_server(config, time.monotonic() + STOPPING_DEADLINE_SECONDS)
         found = find_server(config.state_dir)
         if found is not None:
             _refuse_other_settings(found, config)
@@ -84,7 +82,7 @@ def start(config: ServerConfig, deadline_seconds: float = START_DEADLINE_SECONDS
             return found.endpoint
         process = _spawn(config)
         try:
-            return _wait_until_ready(process, config, deadline)
+            return _wait_until_ready(process, config)
         except BaseException:
             process.kill()
             process.wait()
@@ -119,25 +117,27 @@ def _stopping_endpoint(config: ServerConfig) -> str | None:
     return None if is_serving else found.endpoint
 
 
-def _wait_until_ready(
-    process: subprocess.Popen[bytes], config: ServerConfig, deadline: float
-) -> str:
-    log = config.state_dir / _LOG_FILE
-    while time.monotonic() < deadline:
+def _wait_until_ready(process: subprocess.Popen[bytes], config: ServerConfig) -> str:
+    """Importing moto takes 1 s on an idle core; a loaded machine, or many objects to restore, take
+    as long as they take.
+    """
+    log, progress = config.state_dir / _LOG_FILE, Progress(process.pid)
+    while (problem := progress.problem()) is None:
         found = find_server(config.state_dir)
         if found is not None and read_status(found.endpoint) is not None:
             return found.endpoint
         if process.poll() is not None:
             raise ServerStartError(_last_line(log, process.returncode))
         time.sleep(_POLL_SECONDS)
-    raise ServerStartError(f"The server was not ready in time: see {log}")
+    raise ServerStartError(f"The server was not ready {problem}, and is ended: see {log}")
 
 
 @contextmanager
-def _start_lock(state_dir: Path, deadline: float) -> Iterator[None]:
+def _start_lock(state_dir: Path) -> Iterator[None]:
     """One start at a time per folder, so that a second one finds the first one's server instead
-    of a held lock.
+    of a held lock. A start ends by itself.
     """
+    deadline = time.monotonic() + STOPPING_DEADLINE_SECONDS + LONGEST_SECONDS
     with open_lock(state_dir, "start.lock") as file:
         while True:
             try:
@@ -159,8 +159,8 @@ def join(state_dir: Path, port: int | None, pid: int) -> bool:
     False where it does not, or the process is an owner already: it must not leave then. One on its
     way out is waited for. Raises ServerStartError where that takes too long.
     """
-    deadline = time.monotonic() + START_DEADLINE_SECONDS
-    with _start_lock(state_dir, deadline):
+    with _start_lock(state_dir):
+        deadline = time.monotonic() + STOPPING_DEADLINE_SECONDS
         _wait_for_stopping_server(ServerConfig(port or 0, state_dir), deadline)
         runs = status(state_dir, port)["running"]
         return bool(runs and living_owners(state_dir)) and add_owner(state_dir, pid)
@@ -168,7 +168,7 @@ def join(state_dir: Path, port: int | None, pid: int) -> bool:
 
 def leave(state_dir: Path, port: int | None, pid: int) -> bool:
     """stop(), unless another owner is left. False where one is, or nothing runs."""
-    with _start_lock(state_dir, time.monotonic() + START_DEADLINE_SECONDS):
+    with _start_lock(state_dir):
         remove_owner(state_dir, pid)
         is_last = not living_owners(state_dir)
     return is_last and stop(state_dir, port)
@@ -216,11 +216,13 @@ def find_server(state_dir: Path, port: int | None = None) -> RunningServer | Non
     """The live server that wrote the folder's server file;
     a file left by a killed one is not believed.
     """
-    record = read_json(state_dir / SERVER_FILE)
-    if record is None:
+    try:
+        server = read_json(
+            state_dir / SERVER_FILE, lambda record: RunningServer(**record), "remove it"
+        )
+    except DamagedFile:  # whoever starts next writes it, or finds the folder locked
         return None
-    server = RunningServer(**record)
-    return server if server.is_alive() and server.is_on(port) else None
+    return server if server and server.is_alive() and server.is_on(port) else None
 
 
 def read_status(endpoint: str) -> dict[str, Any] | None:

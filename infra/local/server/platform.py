@@ -105,7 +105,6 @@ class Platform:
 
     def start(self) -> None:
         """Restore what the last server kept, then begin to follow changes and to take jobs."""
-        kept.begin(self._state_dir)
         reset_state()
         if not self._is_simulated:  # that takes roles by name
             make_training_role(self._account_id)
@@ -115,6 +114,8 @@ class Platform:
         )
         self._s3.restore()
         self._ecr.restore(self._images.images())
+        # not before: a start that fails above loses nothing
+        kept.begin(self._state_dir)
         for snapshot in (self._s3, self._ecr):
             self.front.add_observer(snapshot.observe)
         self._builds.load()
@@ -150,6 +151,10 @@ class Platform:
             "jobs_in_progress": [*self._jobs.in_progress(), *self._processing.in_progress()],
             "builds_in_progress": self._builds.in_progress(),
             "not_kept": self._ledger.not_kept(),
+            "damaged": [
+                *self._ledger.damaged(),
+                *(self._kept_metrics.damaged() if self._kept_metrics else ()),
+            ],
             "isolation": self._runner.isolation(),
             "state_dir": str(self._state_dir),
             "credentials_file": str(self._state_dir / CREDENTIALS_FILE),

@@ -24,13 +24,14 @@ from infra.local.server.contract import (
     SERVER_FILE,
     ServerConfig,
     ServerStartError,
+    engine_of,
     make_state_dir,
     open_lock,
 )
 from infra.local.server.owners import add_owner, forget_owners, watch_owners
 from infra.local.server.platform import Platform
 from infra.local.settings import SettingsError
-from infra.local.state.files import read_json, write_json
+from infra.local.state.files import DamagedFile, write_json
 
 _LOCK_FILE = "server.lock"
 _BACKLOG = 128
@@ -85,12 +86,11 @@ def running(config: ServerConfig, make: MakeBackend = make_backend) -> Iterator[
     _claim_folder(config.state_dir, config.engine)
     with _listening_socket(config) as listener:
         endpoint = f"http://{HOST}:{listener.getsockname()[1]}"
-        backend = make(config, endpoint)
         try:
-            platform = Platform(config, endpoint, backend)
-        except SettingsError as error:
+            platform = Platform(config, endpoint, make(config, endpoint))
+            platform.start()
+        except (SettingsError, DamagedFile) as error:
             raise ServerStartError(str(error)) from error
-        platform.start()
         server = make_server(
             HOST,
             0,
@@ -116,14 +116,13 @@ def _claim_folder(state_dir: Path, engine: str) -> None:
     """A folder keeps to one engine: what was measured and what was simulated are never
     in one account's lists.
     """
-    path = state_dir / ENGINE_FILE
-    used = read_json(path)
-    if used is not None and used["engine"] != engine:
+    used = engine_of(state_dir)
+    if used is not None and used != engine:
         raise ServerStartError(
-            f"The state folder {state_dir} is of a platform with --engine {used['engine']}, asked"
+            f"The state folder {state_dir} is of a platform with --engine {used}, asked"
             f" for {engine}: choose another with --state-dir"
         )
-    write_json(path, {"engine": engine})
+    write_json(state_dir / ENGINE_FILE, {"engine": engine})
 
 
 @contextmanager
@@ -134,10 +133,14 @@ def _state_dir_lock(state_dir: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
+            process = (state_dir / _LOCK_FILE).read_text(errors="replace").strip()
             raise ServerStartError(
-                f"Another server uses the state folder {state_dir}: stop it,"
-                " or choose another with --state-dir"
+                f"Another server (process {process or 'unknown'}) uses the state folder"
+                f" {state_dir}: stop it, or choose another with --state-dir"
             ) from error
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
         yield
 
 

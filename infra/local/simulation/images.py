@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from infra.local.api.protocol import SIMULATED_ACCOUNT_ID
 from infra.local.interfaces import BuiltImage, ImageBuildError
@@ -27,9 +28,9 @@ class SimulatedImageStore:
     def __init__(self, state_dir: Path) -> None:
         self._index = state_dir / "simulated-images.json"
         self._lock = threading.Lock()
-        self._images: list[tuple[str, str, str]] = [
-            tuple(entry) for entry in read_json(self._index) or []
-        ]
+        self._images = (
+            read_json(self._index, _entries, "remove it; runs rebuild their images") or []
+        )
 
     def build(
         self,
@@ -74,6 +75,13 @@ class SimulatedImageStore:
     def images(self) -> Sequence[tuple[str, str, str]]:
         with self._lock:
             return list(self._images)
+
+
+def _entries(value: Any) -> list[tuple[str, str, str]]:
+    """Raises TypeError and ValueError for anything but a list of three texts each."""
+    if not isinstance(value, list):
+        raise TypeError("no list")
+    return [(str(repository), str(tag), str(digest)) for repository, tag, digest in value]
 
 
 def _digest(context: Path, build_args: Mapping[str, str]) -> str:

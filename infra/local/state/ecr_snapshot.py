@@ -22,6 +22,10 @@ from infra.local.state.kept import Ledger, NotKept
 MANIFEST_MEDIA_TYPE = "application/vnd.docker.distribution.manifest.v2+json"
 TARGET_PREFIX = "AmazonEC2ContainerRegistry_V20150921."
 """What the header X-Amz-Target of every call of ECR begins with."""
+_REMEDY = (
+    "remove it and start again; the images that were built here are then registered anew,"
+    " repositories without one are not"
+)
 _READING = ("Describe", "Get", "List", "BatchGet", "BatchCheck")
 
 logger = logging.getLogger(__name__)
@@ -72,9 +76,9 @@ class EcrSnapshot:
 
         With one, the snapshot alone counts: an image that a user deleted from ECR must stay
         deleted. An image built here whose files have gone is left out, so that it is found missing
-        and built again.
+        and built again. Raises DamagedFile.
         """
-        snapshot = read_json(self._path)
+        snapshot = read_json(self._path, _readable, _REMEDY)
         if snapshot is None:
             self._fill_from_store(images_in_store)
             return
@@ -140,6 +144,17 @@ class EcrSnapshot:
                 )
             except ClientError as error:
                 logger.error("Image %s@%s could not be restored: %s", name, image["digest"], error)
+
+
+def _readable(value: Any) -> dict[str, list[dict[str, Any]]]:
+    """The repositories by region. Raises KeyError and the like for another shape."""
+    for repositories in value.values():
+        for repository in repositories:
+            str(repository["name"] + repository["tag_mutability"])
+            for image in repository["images"]:
+                str(image["digest"] + (image["tag"] or ""))
+                _is_built(image)
+    return dict(value)
 
 
 def _is_built(image: dict[str, Any]) -> bool:

@@ -1,29 +1,44 @@
-"""Atomic files and JSON records on disk."""
+"""Atomic, durable files and JSON records on disk."""
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from infra.local.state.kept import Ledger, NotKept
 
 _CHUNK_BYTES = 1 << 20
+_NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP)
+"""How some network and FUSE file systems answer an fsync of a folder."""
+_T = TypeVar("_T")
 
 logger = logging.getLogger(__name__)
 
 
-def write_atomically(path: Path, content: bytes | str | IO[bytes], mode: int = 0o600) -> None:
+class DamagedFile(Exception):
+    """A file is not what the platform wrote; the message names it, the reason and the remedy."""
+
+    def __init__(self, path: Path, reason: str, remedy: str) -> None:
+        super().__init__(f"{path} is damaged ({reason}): {remedy}")
+
+
+def write_atomically(
+    path: Path, content: bytes | str | IO[bytes], mode: int = 0o600, is_durable: bool = True
+) -> None:
     """Write through a temporary file in the same folder:
     a reader or a crash sees the old file or the new one.
+
+    It is on disk on return, so that it survives a power cut, unless `is_durable` is False.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    _make_folder(path.parent, is_durable)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -35,22 +50,72 @@ def write_atomically(path: Path, content: bytes | str | IO[bytes], mode: int = 0
                 file.write(content)
             else:
                 shutil.copyfileobj(content, file, _CHUNK_BYTES)
+            if is_durable:
+                file.flush()
+                os.fsync(handle)
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+    if is_durable:
+        _sync_folder(path.parent)
+
+
+def remove(path: Path) -> None:
+    """Delete the file durably; no error where there is none."""
+    with suppress(FileNotFoundError):
+        path.unlink()
+        _sync_folder(path.parent)
+
+
+def _make_folder(folder: Path, is_durable: bool) -> None:
+    if folder.is_dir():
+        return
+    if folder.parent != folder:
+        _make_folder(folder.parent, is_durable)
+    folder.mkdir(exist_ok=True)
+    if is_durable:
+        _sync_folder(folder.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Without it a power cut may take the name of a file whose content is on disk."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_SYNC:
+            raise
+    finally:
+        os.close(handle)
 
 
 def write_json(path: Path, value: Any) -> None:
     write_atomically(path, json.dumps(value).encode())
 
 
-def read_json(path: Path) -> Any | None:
-    """The file's JSON, None where there is no such file."""
+def read_json(path: Path, parse: Callable[[Any], _T], remedy: str) -> _T | None:
+    """What `parse` makes of the file's JSON, None where there is no such file.
+    Raises DamagedFile, with this remedy, where it is no JSON or `parse` can't read it.
+    """
     try:
-        return json.loads(path.read_bytes())
+        return parse(json.loads(path.read_bytes()))
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise DamagedFile(path, error.strerror or str(error), remedy) from error
+    except _UNREADABLE as error:
+        raise DamagedFile(path, _reason(error), remedy) from error
+
+
+_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+"""What is no JSON, or JSON of another shape."""
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
+        return "it is not JSON"
+    return f"it has another shape: {type(error).__name__}: {error}"
 
 
 class RecordStore:
@@ -59,13 +124,13 @@ class RecordStore:
     def __init__(self, folder: Path, ledger: Ledger | None = None) -> None:
         """`ledger` remembers which records are not on disk."""
         self._folder = folder
-        self._ledger = ledger or Ledger()
+        self.ledger = ledger or Ledger()
         self._unsaved: dict[tuple[str, ...], dict[str, Any]] = {}
 
     def save(self, *key: str, record: dict[str, Any]) -> None:
         """Raises NotKept where it can't be written."""
         self._unsaved[key] = record
-        with self._ledger.keeping(self._name(key)):
+        with self.ledger.keeping(self._name(key)):
             write_json(self._path(key), record)
         del self._unsaved[key]
 
@@ -81,20 +146,25 @@ class RecordStore:
 
     def remove(self, *key: str) -> None:
         self._unsaved.pop(key, None)
-        self._path(key).unlink(missing_ok=True)
-        self._ledger.forget(self._name(key))
+        remove(self._path(key))
+        self.ledger.forget(self._name(key))
 
-    def load_all(self) -> Iterator[dict[str, Any]]:
-        """Every readable record. An unreadable one is logged and left on disk
-        for a person to look at.
+    def load_all(
+        self,
+        parse: Callable[[Mapping[str, Any]], _T],
+        remedy: str = "it is left out; repair or remove it",
+    ) -> Iterator[_T]:
+        """What `parse` makes of every record. One that is no JSON, or that `parse` can't read, is
+        noted in the ledger and left on disk: it must not keep the platform from starting.
         """
         for path in sorted(self._folder.rglob("*.json")):
             try:
-                yield json.loads(path.read_bytes())
-            except ValueError as error:
-                logger.error(
-                    "Record %s is not JSON (%s): it is ignored; repair or remove it.", path, error
-                )
+                read = read_json(path, parse, remedy)
+            except DamagedFile as error:
+                self.ledger.note_damaged(str(error))
+                continue
+            if read is not None:
+                yield read
 
     def _name(self, key: tuple[str, ...]) -> str:
         return "/".join((self._folder.name, *key))

@@ -1,5 +1,5 @@
-"""What of the platform's state is not on disk: one ledger for all of its parts, and what the next
-command reads of it.
+"""What of the platform's state is not on disk, or was found damaged there: one ledger for all of
+its parts, and what the next command reads of it.
 
 A change that can't be written (a full disk) fails the call that made it, which
 infra/local/api/front.py answers. The change itself stays in the server's memory, is written once
@@ -27,11 +27,14 @@ class NotKept(Exception):
 
 
 class Ledger:
-    """Which changes are not on disk. Every method may be called from any thread."""
+    """Which changes are not on disk, and which files of it were damaged at the start.
+    Every method may be called from any thread.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._reasons: dict[str, str] = {}
+        self._damaged: list[str] = []
 
     @contextmanager
     def keeping(self, what: str) -> Iterator[None]:
@@ -63,6 +66,20 @@ class Ledger:
         further = len(lines) - _MOST_NAMES
         return lines if further <= 0 else [*lines[:_MOST_NAMES], f"and {further} more"]
 
+    def note_damaged(self, message: str) -> None:
+        """A file of the last server can't be used; the message names it and the remedy."""
+        with self._lock:
+            if message in self._damaged:
+                return
+            self._damaged.append(message)
+        logger.error("%s", message)
+
+    def damaged(self) -> list[str]:
+        """What was found damaged; of much the first, and how much more."""
+        with self._lock:
+            lines, further = self._damaged[:_MOST_NAMES], len(self._damaged) - _MOST_NAMES
+        return lines if further <= 0 else [*lines, f"and {further} more, see server.log"]
+
 
 def begin(state_dir: Path) -> None:
     """Leave a file that only an end at which everything was kept removes; its place on disk is
@@ -89,8 +106,12 @@ def lost(state_dir: Path) -> list[str]:
         body = (state_dir / _FILE).read_bytes().strip()
     except FileNotFoundError:
         return []
-    return (
-        list(json.loads(body))
-        if body
-        else ["the server was killed: what it had not written down is not known"]
-    )
+    if not body:
+        return ["the server was killed: what it had not written down is not known"]
+    try:
+        lines = json.loads(body)
+    except ValueError:
+        lines = None
+    if isinstance(lines, list) and all(isinstance(line, str) for line in lines):
+        return lines
+    return [f"{state_dir / _FILE} is damaged: what the last server did not keep is not known"]

@@ -10,6 +10,9 @@ On disk, under its folder:
     objects/<bucket>/<id>.json    key, body file, metadata, tags, parts; id = SHA-256 of the key
     bodies/<bucket>/<id>-<token>  the body; the record is replaced only once it is complete
 
+A bucket whose record is lost is rebuilt from its objects' records. What can't be restored is left
+on disk and said; only a change of that very key removes it.
+
 Not kept: older versions, and a bucket's policies, tags, lifecycle and versioning state.
 """
 
@@ -20,20 +23,30 @@ import hashlib
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, BinaryIO
 from urllib.parse import parse_qs, unquote
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
+from infra.local.api.checksums import ALGORITHMS, checksum
 from infra.local.api.in_process import ClientFactory
 from infra.local.api.moto_backend import set_last_modified
 from infra.local.api.protocol import ACCOUNT_ID, DEFAULT_REGION, credential_scope
-from infra.local.state.files import RecordStore, read_json, write_atomically, write_json
+from infra.local.state.files import (
+    DamagedFile,
+    RecordStore,
+    read_json,
+    remove,
+    write_atomically,
+    write_json,
+)
 from infra.local.state.kept import Ledger, NotKept
 
+_CHUNK_BYTES = 1 << 20
 _MUTATING = {"PUT", "POST", "DELETE"}
 _KEPT_HEADERS = (
     "ContentType",
@@ -42,7 +55,6 @@ _KEPT_HEADERS = (
     "ContentLanguage",
     "CacheControl",
 )
-_CHECKSUMS = ("CRC32", "CRC32C", "CRC64NVME", "SHA1", "SHA256")
 _MISSING = {"404", "NoSuchKey", "NoSuchBucket", "NotFound", "MethodNotAllowed", "405"}
 """405 is what S3 answers for the head of a delete marker."""
 
@@ -74,7 +86,10 @@ class S3Snapshot:
         self._lock = threading.RLock()
         self._left: set[tuple[str, str]] = set()
         """(bucket, key or "" for the whole bucket) of what could not be written."""
-        self._objects = RecordStore(folder / "objects")
+        self._objects = RecordStore(folder / "objects", ledger)
+        self._regions: dict[str, str] = {}
+        self._left_out: set[tuple[str, str]] = set()
+        """(bucket, key) of the records on disk that could not be restored."""
 
     def close(self) -> None:
         """Write what could not be written before."""
@@ -103,26 +118,13 @@ class S3Snapshot:
 
     def restore(self) -> None:
         """Put every bucket and object back. Call before the server takes requests."""
-        for bucket in RecordStore(self._folder / "buckets").load_all():
-            name, region = bucket["name"], bucket["region"]
-            where = {"CreateBucketConfiguration": {"LocationConstraint": region}}
-            self._clients("s3", region).create_bucket(
-                Bucket=name, **({} if region == DEFAULT_REGION else where)
-            )
-        known = {bucket["Name"] for bucket in self._s3().list_buckets()["Buckets"]}
-        in_use: set[Path] = set()
-        for record in self._objects.load_all():
-            body = self._folder / record["body"]
-            in_use.add(body)
-            if record["bucket"] not in known:
-                logger.warning(
-                    "s3://%s/%s has lost its bucket's record and is left out",
-                    record["bucket"],
-                    record["key"],
-                )
-                continue
-            self._put_object(record, body)
-        self._remove_orphans(in_use)
+        records = list(self._objects.load_all(_object_record))
+        self._restore_buckets(records)
+        for record in records:
+            if problem := self._put_object(record, self._folder / record["body"]):
+                self._left_out.add((record["bucket"], record["key"]))
+                self._ledger.note_damaged(f"s3://{record['bucket']}/{record['key']} {problem}")
+        self._remove_orphans(records)
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -153,8 +155,12 @@ class S3Snapshot:
         from what S3 lists.
         """
         record_path = self._folder / "buckets" / f"{bucket}.json"
-        records = RecordStore(self._folder / "objects" / bucket).load_all()
-        on_disk = {(record["key"], record["etag"], record["last_modified"]) for record in records}
+        store = RecordStore(self._folder / "objects" / bucket, self._ledger)
+        on_disk = {
+            (record["key"], record["etag"], record["last_modified"])
+            for record in store.load_all(_object_record)
+            if (bucket, record["key"]) not in self._left_out
+        }
         listed: set[tuple[str, str, str]] = set()
         try:
             region = (
@@ -165,6 +171,7 @@ class S3Snapshot:
             if not _is_missing(error):
                 raise
         else:
+            self._regions[bucket] = region
             write_json(record_path, {"name": bucket, "region": region})
             for page in self._s3().get_paginator("list_objects_v2").paginate(Bucket=bucket):
                 for item in page.get("Contents", []):
@@ -174,16 +181,20 @@ class S3Snapshot:
     def _drop_record_of_gone_bucket(self, bucket: str) -> None:
         """After its objects' records: a kill in between must leave no object without its bucket."""
         if bucket not in {found["Name"] for found in self._s3().list_buckets()["Buckets"]}:
-            (self._folder / "buckets" / f"{bucket}.json").unlink(missing_ok=True)
+            remove(self._folder / "buckets" / f"{bucket}.json")
 
     def _write_object(self, bucket: str, key: str) -> None:
         record_path = self._folder / "objects" / bucket / f"{_identifier(key)}.json"
-        before = read_json(record_path)
+        try:
+            before = read_json(record_path, _object_record, "it is replaced")
+        except DamagedFile:
+            before = None
         record = self._read_object(bucket, key, before)
         if record is None:
-            record_path.unlink(missing_ok=True)
+            remove(record_path)
         else:
             write_json(record_path, record)
+        self._left_out.discard((bucket, key))
         if before and (record is None or record["body"] != before["body"]):
             (self._folder / before["body"]).unlink(missing_ok=True)
 
@@ -232,6 +243,7 @@ class S3Snapshot:
         has_tags = "Body" not in answer or answer.get("TagCount")
         return {
             "bucket": bucket,
+            "region": self._regions.get(bucket),
             "key": key,
             "etag": answer["ETag"],
             "last_modified": answer["LastModified"].isoformat(),
@@ -239,7 +251,7 @@ class S3Snapshot:
             "metadata": answer.get("Metadata", {}),
             "storage_class": answer.get("StorageClass"),
             "checksum_algorithm": next(
-                (name for name in _CHECKSUMS if answer.get(f"Checksum{name}")), None
+                (name for name in ALGORITHMS if answer.get(f"Checksum{name}")), None
             ),
             "tags": (
                 self._s3().get_object_tagging(Bucket=bucket, Key=key)["TagSet"] if has_tags else []
@@ -260,32 +272,65 @@ class S3Snapshot:
 
     # -- restoring ---------------------------------------------------------------------------------
 
-    def _put_object(self, record: dict[str, Any], body: Path) -> None:
+    def _restore_buckets(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Make every bucket that has a record, and those whose record is lost: a damaged record's
+        file has the bucket's name, and so have its objects.
+        """
+        folder = self._folder / "buckets"
+        known = {path.stem for path in folder.glob("*.json")}
+        store = RecordStore(folder, self._ledger)
+        remedy = "it is rebuilt from its name and its objects"
+        self._regions = dict(store.load_all(_bucket_record, remedy))
+        of_objects = {
+            record["bucket"]: record.get("region") or DEFAULT_REGION
+            for record in records
+            if (self._folder / record["body"]).exists()
+        }
+        for name in sorted((known | set(of_objects)) - set(self._regions)):
+            self._regions[name] = of_objects.get(name, DEFAULT_REGION)
+            path = folder / f"{name}.json"
+            if name not in known:
+                self._ledger.note_damaged(f"{path} is missing: {remedy}")
+            with contextlib.suppress(NotKept), self._ledger.keeping(f"s3://{name}"):
+                write_json(path, {"name": name, "region": self._regions[name]})
+        for name, region in self._regions.items():
+            where = {"CreateBucketConfiguration": {"LocationConstraint": region}}
+            try:
+                self._clients("s3", region).create_bucket(
+                    Bucket=name, **({} if region == DEFAULT_REGION else where)
+                )
+            except (ClientError, BotoCoreError) as error:
+                path = folder / f"{name}.json"
+                self._ledger.note_damaged(
+                    f"{path} names no bucket that can be made ({error}): repair or remove it"
+                )
+
+    def _put_object(self, record: Mapping[str, Any], body: Path) -> str | None:
+        """Put an object back. Returns why it could not be, with the remedy."""
         where = {"Bucket": record["bucket"], "Key": record["key"]}
         what = {**record["headers"], "Metadata": record["metadata"]}
         if record["storage_class"]:
             what["StorageClass"] = record["storage_class"]
+        remedy = f"it is left out; put {body} back from a copy, or put or delete the object"
         try:
+            if not _has_body(record, body):
+                return f"has a damaged body: {remedy}"
             if record["part_sizes_bytes"]:
                 self._put_in_parts(record, body, where, what)
             else:
-                if record["checksum_algorithm"]:
-                    what["ChecksumAlgorithm"] = record["checksum_algorithm"]
-                self._s3().put_object(**where, **what, Body=body.read_bytes())
-        except FileNotFoundError:
-            logger.error(
-                "Object s3://%s/%s has lost its body on disk: it is gone",
-                where["Bucket"],
-                where["Key"],
-            )
-            return
-        if record["tags"]:
-            self._s3().put_object_tagging(**where, Tagging={"TagSet": record["tags"]})
+                content = body.read_bytes()
+                what |= _checksum_of(record, content)
+                self._s3().put_object(**where, **what, Body=content)
+            if record["tags"]:
+                self._s3().put_object_tagging(**where, Tagging={"TagSet": record["tags"]})
+        except (OSError, ClientError, BotoCoreError) as error:
+            return f"can't be restored ({error}): {remedy}"
         moment = datetime.fromisoformat(record["last_modified"])
         set_last_modified(self._account_id, where["Bucket"], where["Key"], moment)
+        return None
 
     def _put_in_parts(
-        self, record: dict[str, Any], body: Path, where: dict[str, str], what: dict[str, Any]
+        self, record: Mapping[str, Any], body: Path, where: dict[str, str], what: dict[str, Any]
     ) -> None:
         """The same parts as before: the ETag of a multipart object is made
         of its parts' digests.
@@ -303,21 +348,97 @@ class S3Snapshot:
         parts = []
         with body.open("rb") as file:
             for number, size in enumerate(record["part_sizes_bytes"], start=1):
+                content = file.read(size)
                 answer = s3.upload_part(
-                    **upload, **algorithm, PartNumber=number, Body=file.read(size)
+                    **upload, **_checksum_of(record, content), PartNumber=number, Body=content
                 )
                 checksum = {name: answer[name] for name in answer if name.startswith("Checksum")}
                 parts.append({"PartNumber": number, "ETag": answer["ETag"], **checksum})
         s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
 
-    def _remove_orphans(self, in_use: set[Path]) -> None:
-        """Bodies a killed server had written but not yet recorded,
-        or had replaced but not yet removed.
+    def _remove_orphans(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Remove the bodies that a killed server had replaced or not yet recorded; one that may
+        belong to a lost or damaged record is kept, and said.
         """
-        for path in (self._folder / "bodies").rglob("*"):
-            if path.is_file() and path not in in_use:
-                with contextlib.suppress(FileNotFoundError):
-                    path.unlink()
+        in_use = {self._folder / record["body"] for record in records}
+        of_known_objects = {path.with_name(path.name.rpartition("-")[0]) for path in in_use}
+        unknown: list[Path] = []
+        for path in sorted((self._folder / "bodies").rglob("*")):
+            if path in in_use or not path.is_file():
+                continue
+            is_unfinished = path.name.startswith(".")
+            if is_unfinished or path.with_name(path.name.rpartition("-")[0]) in of_known_objects:
+                path.unlink(missing_ok=True)
+            else:
+                unknown.append(path)
+        if unknown:
+            self._ledger.note_damaged(
+                f"{len(unknown)} bodies of S3 objects have no readable record, the first is"
+                f" {unknown[0]}: they are kept there; remove them if nothing is missed"
+            )
+
+
+def _bucket_record(record: Mapping[str, Any]) -> tuple[str, str]:
+    """Name and region. Raises KeyError and TypeError for another shape."""
+    name, region = record["name"], record["region"]
+    if not (isinstance(name, str) and isinstance(region, str)):
+        raise TypeError("name and region have to be texts")
+    return name, region
+
+
+_RECORD_TYPES: dict[str, type | UnionType] = {
+    "bucket": str,
+    "key": str,
+    "body": str,
+    "etag": str,
+    "last_modified": str,
+    "headers": dict,
+    "metadata": dict,
+    "storage_class": str | None,
+    "checksum_algorithm": str | None,
+    "tags": list,
+    "part_sizes_bytes": list,
+}
+
+
+def _object_record(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record itself. Raises KeyError, TypeError and ValueError for another shape."""
+    for name, kind in _RECORD_TYPES.items():
+        if not isinstance(record[name], kind):
+            raise TypeError(f"{name} is a {type(record[name]).__name__}")
+    datetime.fromisoformat(record["last_modified"])
+    if Path(record["body"]).parent != Path("bodies") / record["bucket"]:
+        raise ValueError("body is not in the bucket's folder")
+    return dict(record)
+
+
+def _has_body(record: Mapping[str, Any], body: Path) -> bool:
+    """Whether the file is the body that was written: an ETag is its MD5, or that of its parts'.
+    Raises OSError where it can't be read.
+    """
+    etag, sizes_bytes = record["etag"].strip('"'), record["part_sizes_bytes"]
+    with body.open("rb") as file:
+        if not sizes_bytes:
+            return _md5_of(file, None).hex() == etag
+        whole = hashlib.md5(usedforsecurity=False)
+        for size_bytes in sizes_bytes:
+            whole.update(_md5_of(file, size_bytes))
+        return f"{whole.hexdigest()}-{len(sizes_bytes)}" == etag and not file.read(1)
+
+
+def _checksum_of(record: Mapping[str, Any], content: bytes) -> dict[str, str]:
+    """The arguments of a call that say it: botocore computes not all of them."""
+    name = record["checksum_algorithm"]
+    return {"ChecksumAlgorithm": name, f"Checksum{name}": checksum(name, content)} if name else {}
+
+
+def _md5_of(file: BinaryIO, size_bytes: int | None) -> bytes:
+    """MD5 of the next bytes of the file, of all that are left with None."""
+    digest, left = hashlib.md5(usedforsecurity=False), size_bytes
+    while chunk := file.read(_CHUNK_BYTES if left is None else min(left, _CHUNK_BYTES)):
+        digest.update(chunk)
+        left = None if left is None else left - len(chunk)
+    return digest.digest()
 
 
 def _is_s3(environ: Mapping[str, Any]) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from infra.local import progress
 from infra.worker import deployments
 from infra.worker.deployments import DeployError, wait_for_server
 
@@ -33,6 +34,26 @@ def test_refused_command_is_named_with_what_it_said(monkeypatch: pytest.MonkeyPa
         DeployError, match="`prefect work-pool create nodesweep --type process --overwrite` failed"
     ):
         deployments.deploy({})
+
+
+def test_server_that_gets_nowhere_is_not_waited_for() -> None:
+    reasons = iter([None, "without any progress for 60 s"])
+    with pytest.raises(DeployError, match=f"up at {NOWHERE} without any progress for 60 s"):
+        wait_for_server(NOWHERE, problem=lambda: next(reasons))
+
+
+def test_command_that_gets_nowhere_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(deployments.sys, "executable", str(program))
+    monkeypatch.setattr(progress, "STILL_SECONDS", 0.2)
+    with pytest.raises(
+        DeployError, match=r"`prefect work-pool create .* gave no answer without any progress"
+    ):
+        deployments.deploy({"PATH": "/usr/bin:/bin"})
 
 
 def test_command_asks_for_the_servers_address() -> None:

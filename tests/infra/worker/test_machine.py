@@ -189,7 +189,7 @@ def test_another_program_that_answers_is_told_nothing(
     server runs.
     """
     told: list[object] = []
-    monkeypatch.setattr(machines, "deploy", told.append)
+    monkeypatch.setattr(machines, "deploy", lambda *given: told.append(given))
     machine = Machine(tmp_path, stranger.server_port)
     machine.auth_file.write_text("a:b")
     record(machine, "server", sleeper)
@@ -202,7 +202,7 @@ def test_our_own_answer_is_told_the_deployments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[object] = []
-    monkeypatch.setattr(machines, "deploy", told.append)
+    monkeypatch.setattr(machines, "deploy", lambda *given: told.append(given))
     machine = Machine(tmp_path, free_port())
     machine.auth_file.write_text("a:b")
     (tmp_path / "api").mkdir()
@@ -221,6 +221,28 @@ def test_our_own_answer_is_told_the_deployments(
         finally:
             process.kill()
     assert not listens(process.pid, machine.port) and not is_taken(HOST, machine.port)
+
+
+def test_failed_start_says_what_runs_and_both_next_commands(
+    tmp_path: Path,
+    steps: list[str],
+    sleeper: subprocess.Popen[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(machine: Machine) -> None:
+        record(machine, "server", sleeper)
+        raise MachineError("the Prefect server did not come up")
+
+    monkeypatch.setattr(machines, "_deploy", fail)
+    machine = Machine(tmp_path, free_port(), 4999)
+    with pytest.raises(MachineError) as failed:
+        up(machine)
+    assert str(failed.value).splitlines() == [
+        "the Prefect server did not come up",
+        f"Still running: server. `make up PORT={machine.port} PLATFORM_PORT=4999` again starts what"
+        " is missing; `make down` ends all of it",
+    ]
+    assert "start worker" not in steps
 
 
 def test_our_process_is_ended(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:

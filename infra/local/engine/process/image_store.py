@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from infra.local.engine.process.build_run import BuildRun, build_lock
 from infra.local.engine.process.dockerfile import Recipe, parse
@@ -32,8 +33,10 @@ from infra.local.engine.process.image_content import (
 )
 from infra.local.engine.process.installer import end_leftovers, make_venv
 from infra.local.interfaces import BuiltImage, ImageBuildError
-from infra.local.state.files import write_atomically
+from infra.local.state.files import read_json, write_atomically
 
+_INDEX_REMEDY = "remove it and start again; runs rebuild their images, from what was installed"
+_RECORD_FIELDS = {"digest", "environment", "labels", "folder", "base"}
 _REFERENCE = re.compile(
     r"(?:(?P<registry>[^/]*[.:][^/]*|localhost)/)?(?P<repository>[a-z0-9._/-]+)"
     r"(?:@sha256:(?P<digest>[0-9a-f]{64})|:(?P<tag>[\w][\w.-]{0,127}))?"
@@ -98,16 +101,10 @@ class ProcessImageStore:
         return None
 
     def images(self) -> Sequence[tuple[str, str, str]]:
-        """Every (repository, tag, digest) in the store whose image is whole."""
-        try:
-            entries = json.loads((self._images / "index.json").read_text())
-        except FileNotFoundError:
-            return []
-        found = [(entry["repository"], entry["tag"], entry["digest"]) for entry in entries]
+        """Every (repository, tag, digest) in the store whose image is whole. Raises DamagedFile."""
+        found = read_json(self._images / "index.json", _entries, _INDEX_REMEDY) or []
         return [
-            entry
-            for entry in found
-            if _is_whole(self._images / entry[2].removeprefix("sha256:") / "venv")
+            entry for entry in found if _is_whole(self._images / entry[2].removeprefix("sha256:"))
         ]
 
     def _recipe_of(self, image_uri: str) -> Recipe | None:
@@ -130,7 +127,7 @@ class ProcessImageStore:
         # another process may have been killed since; its leftovers may hold the lock
         end_leftovers(self._venvs)
         with build_lock(self._venvs / f"{content.venv_digest}.lock", run) as lock_fd:
-            if _is_whole(venv):
+            if _is_whole_venv(venv):
                 run.on_line(f"[REUSE virtual environment] {content.venv_digest[:12]}")
                 return venv
             started_at = time.monotonic()
@@ -144,8 +141,9 @@ class ProcessImageStore:
         self._images.mkdir(parents=True, exist_ok=True)
         with build_lock(self._images / "build.lock", run):
             image = self._images / content.image_digest
-            if image.is_dir():
+            if _has_record(image):
                 return
+            shutil.rmtree(image, ignore_errors=True)  # one whose record is damaged
             temporary = Path(tempfile.mkdtemp(dir=self._images, prefix=".building-"))
             try:
                 _write_image(temporary, content, recipe, venv)
@@ -178,15 +176,34 @@ class ProcessImageStore:
             write_atomically(self._images / "index.json", json.dumps(rows, indent=1))
 
 
-def _is_whole(venv: Path) -> bool:
+def _entries(value: Any) -> list[tuple[str, str, str]]:
+    """(repository, tag, digest) of each row. Raises KeyError and TypeError for another shape."""
+    return [(str(row["repository"]), str(row["tag"]), str(row["digest"])) for row in value]
+
+
+def _is_whole(image: Path) -> bool:
+    """Whether an image can be run and built on; one that can't is found missing, and rebuilt."""
+    return _has_record(image) and _is_whole_venv(image / "venv")
+
+
+def _has_record(image: Path) -> bool:
+    try:
+        record = json.loads((image / "image.json").read_text())
+        return set(record) >= _RECORD_FIELDS and isinstance(record["environment"], dict)
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def _is_whole_venv(venv: Path) -> bool:
     """Whether an environment was made to its end, is where it was made,
     and its Python still exists.
     """
     try:
         record = json.loads((venv / "complete.json").read_text())
-    except OSError:
+        is_here = bool(record["path"] == str(venv.resolve()))
+    except (OSError, ValueError, KeyError, TypeError):
         return False
-    return bool(record.get("path") == str(venv.resolve())) and (venv / "bin" / "python").exists()
+    return is_here and (venv / "bin" / "python").exists()
 
 
 def _write_image(folder: Path, content: Content, recipe: Recipe, venv: Path) -> None:

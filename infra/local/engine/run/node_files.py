@@ -115,7 +115,10 @@ def make_nodes(state_dir: Path, job: JobSpec, host_names: bool, image: Path) -> 
         if (image / "files").is_dir():
             shutil.copytree(image / "files", node_folder(node) / "files")
     write_atomically(
-        folder / "hosts", hosts_text({node.host: node.address for node in nodes}), READABLE
+        folder / "hosts",
+        hosts_text({node.host: node.address for node in nodes}),
+        READABLE,
+        is_durable=False,
     )
     return nodes
 
@@ -179,7 +182,8 @@ def _make_processing_tree(
 
 def _write_config(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
     for file_name, content in files.items():
-        write_atomically(folder / file_name, json.dumps(content, indent=1), READABLE)
+        text = json.dumps(content, indent=1)
+        write_atomically(folder / file_name, text, READABLE, is_durable=False)
 
 
 def _resource_config(

@@ -4,22 +4,37 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import http.client
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
-from tests.infra.local.platform_client import serve_platform
+from infra.local.api.access import access_keys
+from infra.local.api.checksums import ALGORITHMS
+from tests.infra.local.platform_client import client, serve_platform
 
 BODY = b"some bytes"
 GOOD = {
+    "SHA512": hashlib.sha512(BODY).digest(),
     "SHA256": hashlib.sha256(BODY).digest(),
     "SHA1": hashlib.sha1(BODY).digest(),
+    "MD5": hashlib.md5(BODY).digest(),
     "CRC32": zlib.crc32(BODY).to_bytes(4, "big"),
+    "CRC32C": bytes.fromhex("f6cd5543"),
+    "CRC64NVME": bytes.fromhex("ef5ce0d0746ff4ee"),
 }
+SAID = {name: base64.b64encode(digest).decode() for name, digest in GOOD.items()}
+MANY = "Expecting a single x-amz-checksum- header"
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +86,170 @@ def test_content_md5_is_compared(served: SimpleNamespace, said: str, code: str) 
 
 
 def test_what_says_nothing_is_taken(served: SimpleNamespace) -> None:
-    for algorithm in ("CRC32C", "CRC64NVME"):
-        said = {f"Checksum{algorithm}": "AAAAAA=="}
-        served.s3.put_object(Bucket="checked", Key=algorithm, Body=BODY, **said)
     served.s3.put_object(Bucket="checked", Key="nothing", Body=b"")
+
+
+def test_crcs_are_those_of_the_catalogue() -> None:
+    """Check values of CRC-32/ISCSI and CRC-64/NVME in the catalogue of parametrised CRCs."""
+    digits = b"123456789"
+    assert ALGORITHMS["CRC32C"](digits).hex() == "e3069283"
+    assert ALGORITHMS["CRC64NVME"](digits).hex() == "ae8b14860a799888"
+
+
+@pytest.mark.parametrize("said", ["AAAA", "no base64", ""])
+@pytest.mark.parametrize("name", ["CRC32C", "SHA256"])
+def test_what_is_no_checksum_is_refused(served: SimpleNamespace, name: str, said: str) -> None:
+    with pytest.raises(ClientError, match=r"\(InvalidRequest\).*Value for x-amz-checksum-"):
+        served.s3.put_object(
+            Bucket="checked",
+            Key="k",
+            Body=BODY,
+            ChecksumAlgorithm=name,
+            **{f"Checksum{name}": said},
+        )
+
+
+def test_signed_hash_of_the_body_is_compared(served: SimpleNamespace) -> None:
+    """That of a client that sends no other checksum."""
+    code, answer = put(served, "signed", BODY, hashlib.sha256(b"other").hexdigest())
+    assert (code, "<Code>XAmzContentSHA256Mismatch</Code>" in answer) == (400, True)
+    assert put(served, "signed", BODY, hashlib.sha256(BODY).hexdigest())[0] == 200
+
+
+def put(
+    served: SimpleNamespace, key: str, body: bytes, signed: str, **headers: str
+) -> tuple[int, str]:
+    """Status and answer of a PutObject whose x-amz-content-sha256 is `signed`."""
+
+    class Signer(S3SigV4Auth):
+        def payload(self, request: Any) -> str:
+            return signed
+
+    keys = access_keys(served.state_dir).user
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    request = AWSRequest("PUT", f"{served.endpoint}/checked/{key}", sent, body)
+    Signer(Credentials(keys.id, keys.secret), "s3", "us-east-1").add_auth(request)
+    connection = http.client.HTTPConnection(urlsplit(served.endpoint).netloc, timeout=30)
+    try:
+        is_chunked = "Transfer-Encoding" in sent
+        content: Any = iter([body]) if is_chunked else body
+        path = f"/checked/{key}"
+        connection.request("PUT", path, content, dict(request.headers), encode_chunked=is_chunked)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def encoded(trailer: str, end: bytes = b"\r\n") -> bytes:
+    """The body in two chunks, with the trailer behind it."""
+    chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (BODY[:4], BODY[4:]))
+    return chunks + b"0\r\n" + trailer.encode() + end
+
+
+@pytest.mark.parametrize("sending", [{}, {"Transfer_Encoding": "chunked"}])
+@pytest.mark.parametrize("name", sorted(GOOD))
+def test_checksum_in_the_trailer_is_compared(
+    served: SimpleNamespace, name: str, sending: dict[str, str]
+) -> None:
+    header, key = f"x-amz-checksum-{name.lower()}", f"trailing-{name}-{len(sending)}"
+    streaming = {
+        "Content_Encoding": "aws-chunked",
+        "X_Amz_Decoded_Content_Length": str(len(BODY)),
+        "X_Amz_Trailer": header,
+        **sending,
+    }
+    signed = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
+    wrong = base64.b64encode(bytes(len(GOOD[name]))).decode()
+    code, answer = put(served, key, encoded(f"{header}:{wrong}\r\n"), signed, **streaming)
+    assert (code, "<Code>BadDigest</Code>" in answer) == (400, True)
+    code, answer = put(served, key, encoded(""), signed, **streaming)
+    assert (code, "<Code>MalformedTrailerError</Code>" in answer) == (400, True)
+    assert "Contents" not in served.s3.list_objects_v2(Bucket="checked", Prefix=key)
+    sound = encoded(f"{header}:{SAID[name]}\r\n")
+    assert put(served, key, sound, signed, **streaming) == (200, "")
+    stored = served.s3.get_object(Bucket="checked", Key=key, ChecksumMode="ENABLED")
+    assert (stored["Body"].read(), stored[f"Checksum{name}"]) == (BODY, SAID[name])
+
+
+@pytest.mark.parametrize("cut", [1, 5, 12, 20])
+def test_cut_body_is_refused(served: SimpleNamespace, cut: int) -> None:
+    streaming = {"X_Amz_Decoded_Content_Length": str(len(BODY))}
+    code, answer = put(
+        served, "cut", encoded("")[:cut], "STREAMING-UNSIGNED-PAYLOAD-TRAILER", **streaming
+    )
+    assert (code, "<Code>IncompleteBody</Code>" in answer) == (400, True)
+
+
+def test_two_checksums_are_refused(served: SimpleNamespace) -> None:
+    with pytest.raises(ClientError, match=MANY):
+        served.s3.put_object(
+            Bucket="checked", Key="two", Body=BODY,
+            ChecksumSHA1=SAID["SHA1"], ChecksumSHA256=SAID["SHA256"],
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["CRC32", "CRC32C", "CRC64NVME", "SHA1", "SHA256"])
+def test_checksum_of_an_object_of_parts(served: SimpleNamespace, name: str) -> None:
+    place = {"Bucket": "checked", "Key": f"parts-{name}"}
+    upload = {
+        **place,
+        "UploadId": served.s3.create_multipart_upload(**place, ChecksumAlgorithm=name)["UploadId"],
+    }
+    checksum = {f"Checksum{name}": SAID[name]}
+    part = served.s3.upload_part(**upload, PartNumber=1, Body=BODY, **checksum)
+    parts = [{"PartNumber": 1, "ETag": part["ETag"], **checksum}]
+    served.s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
+    stored = served.s3.get_object(**place, ChecksumMode="ENABLED")
+    of_parts = f"{base64.b64encode(ALGORITHMS[name](GOOD[name])).decode()}-1"
+    wanted = SAID[name] if name == "CRC64NVME" else of_parts
+    assert stored[f"Checksum{name}"] == wanted
+    assert served.s3.get_object_acl(**place)["Grants"][0]["Permission"] == "FULL_CONTROL"
+
+
+def test_checksums_survive_a_restart(tmp_path: Path) -> None:
+    """Also those that botocore computes with a package of its own alone."""
+    with contextmanager(serve_platform)(tmp_path) as platform:
+        platform.s3.create_bucket(Bucket="checked")
+        for name, said in SAID.items():
+            checksum = {"ChecksumAlgorithm": name, f"Checksum{name}": said}
+            platform.s3.put_object(Bucket="checked", Key=name, Body=BODY, **checksum)
+    with contextmanager(serve_platform)(tmp_path) as platform:
+        for name, said in SAID.items():
+            head = platform.s3.head_object(Bucket="checked", Key=name, ChecksumMode="ENABLED")
+            assert head[f"Checksum{name}"] == said
+
+
+@pytest.mark.parametrize("is_versioned", [False, True])
+def test_null_version_of_an_object(served: SimpleNamespace, is_versioned: bool) -> None:
+    """As rclone asks for it after a multipart upload."""
+    place = {"Bucket": f"null-{is_versioned}".lower(), "Key": "k"}
+    served.s3.create_bucket(Bucket=place["Bucket"])
+    served.s3.put_object(**place, Body=BODY)
+    if is_versioned:
+        enabled = {"Status": "Enabled"}
+        served.s3.put_bucket_versioning(Bucket=place["Bucket"], VersioningConfiguration=enabled)
+        served.s3.put_object(**place, Body=b"newer")
+    assert served.s3.head_object(**place, VersionId="null")["ContentLength"] == len(BODY)
+    assert served.s3.get_object(**place, VersionId="null")["Body"].read() == BODY
+    with pytest.raises(ClientError, match=r"\(40[04]\)"):
+        served.s3.head_object(**place, VersionId="other")
+    with pytest.raises(ClientError, match=r"\(404\)"):
+        served.s3.head_object(Bucket=place["Bucket"], Key="none", VersionId="null")
+
+
+def test_old_names_of_regions(served: SimpleNamespace) -> None:
+    """s3cmd signs for US."""
+    for region, bucket in (("US", "of-us"), ("us-east-1", "of-us-east-1")):
+        s3 = client(served.endpoint, "s3", region)
+        s3.meta.events.register("before-sign.s3", signs_for(region))
+        s3.create_bucket(Bucket=bucket)
+        assert bucket in [found["Name"] for found in s3.list_buckets()["Buckets"]]
+        assert s3.get_bucket_location(Bucket=bucket)["LocationConstraint"] is None
+
+
+def signs_for(region: str) -> Any:
+    def sign(request: Any, **_: Any) -> None:
+        request.context["signing"] = {**request.context.get("signing", {}), "region": region}
+
+    return sign

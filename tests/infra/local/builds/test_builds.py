@@ -347,3 +347,20 @@ def test_build_that_failed_is_not_taken_over(
 
 def test_identity_of_the_account(platform: SimpleNamespace) -> None:
     assert client(platform.endpoint, "sts").get_caller_identity()["Account"] == "000000000000"
+
+
+def test_builds_of_every_project_are_listed(platform: SimpleNamespace) -> None:
+    location = put_source(platform, "listed.zip", None)
+    ids = [
+        platform.codebuild.start_build(projectName=project, sourceLocationOverride=location)[
+            "build"
+        ]["id"]
+        for project in ("first", "second", "first")
+    ]
+    assert platform.codebuild.list_builds()["ids"][:3] == ids[::-1]
+    pages = platform.codebuild.get_paginator("list_builds").paginate(sortOrder="ASCENDING")
+    assert [identity for page in pages for identity in page["ids"]][-3:] == ids
+    of_second = platform.codebuild.list_builds_for_project(projectName="second")["ids"]
+    assert of_second == [ids[1]]
+    west = client(platform.endpoint, "codebuild", "us-west-2")
+    assert west.list_builds()["ids"] == []

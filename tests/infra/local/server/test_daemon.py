@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from werkzeug.serving import make_server
 
+from infra.local import progress
 from infra.local.__main__ import main
 from infra.local.api.access import AccessKeys, Gate
 from infra.local.api.front import Front
@@ -155,16 +156,19 @@ def write_server_file(state_dir: Path, endpoint: str) -> None:
     (state_dir / "server.json").write_text(json.dumps(record))
 
 
-def test_stopping_platform_is_neither_running_nor_adopted(tmp_path: Path) -> None:
+def test_stopping_platform_is_neither_running_nor_adopted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon, "STOPPING_DEADLINE_SECONDS", 0.1)
     with stopping_platform() as endpoint:
         write_server_file(tmp_path, endpoint)
         assert daemon.status(tmp_path) == STOPPING
         with pytest.raises(ServerStartError, match=f"{endpoint} is still stopping its jobs"):
-            daemon.start(ServerConfig(0, tmp_path), deadline_seconds=0.1)
+            daemon.start(ServerConfig(0, tmp_path))
     with pytest.raises(
         ServerStartError, match="still stopping"
     ):  # its socket is closed, its process lives on
-        daemon.start(ServerConfig(0, tmp_path), deadline_seconds=0.1)
+        daemon.start(ServerConfig(0, tmp_path))
 
 
 @pytest.mark.usefixtures("forked_servers")
@@ -249,6 +253,7 @@ def test_server_that_is_alive_and_does_not_answer_is_said_to_be_so(
     be lost.
     """
     monkeypatch.setattr(daemon, "_STATUS_TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(daemon, "STOPPING_DEADLINE_SECONDS", 0.1)
     with dripping_server(DRIPS["silent"]) as endpoint:
         hung = daemon.RunningServer(os.getpid(), 1, endpoint)
         monkeypatch.setattr(daemon, "find_server", lambda *_: hung)
@@ -263,7 +268,25 @@ def test_server_that_is_alive_and_does_not_answer_is_said_to_be_so(
         with pytest.raises(
             ServerStartError, match=rf"{endpoint} .* or hangs: .* `nodesweep local stop`"
         ):
-            daemon.start(ServerConfig(0, tmp_path), deadline_seconds=0.1)
+            daemon.start(ServerConfig(0, tmp_path))
+
+
+def test_server_that_gets_nowhere_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen(["sleep", "60"]) as stuck:
+        monkeypatch.setattr(daemon, "_spawn", lambda _: stuck)
+        monkeypatch.setattr(progress, "STILL_SECONDS", 0.2)
+        with pytest.raises(ServerStartError, match=r"without any progress for 0 s.*server\.log"):
+            daemon.start(ServerConfig(0, tmp_path))
+        assert stuck.returncode is not None
+
+
+def test_held_folder_names_the_process_that_holds_it(tmp_path: Path) -> None:
+    with (
+        serving._state_dir_lock(tmp_path),
+        pytest.raises(ServerStartError, match=rf"Another server \(process {os.getpid()}\) uses"),
+        serving._state_dir_lock(tmp_path),
+    ):
+        pass
 
 
 def test_server_that_ends_before_it_is_told_to(

@@ -126,7 +126,7 @@ def test_platform_that_takes_too_long_to_go_is_said(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(daemon, "START_DEADLINE_SECONDS", 0.0)
+    monkeypatch.setattr(daemon, "STOPPING_DEADLINE_SECONDS", 0.0)
     monkeypatch.setattr(daemon, "is_abandoned", lambda _: True)
     assert (
         main(["join", "--state-dir", str(owned.state_dir), "--owner-pid", str(process().pid)]) == 1

@@ -71,10 +71,57 @@ def test_record_that_could_not_be_written_is_written_at_the_end(
     store.try_to_save("r", "first", record={"change": 2})
     store.remove("r", "gone")
     store.save_rest()
-    assert list(store.load_all()) == []
+    assert list(store.load_all(dict)) == []
     monkeypatch.undo()
     store.save_rest()
-    assert list(store.load_all()) == [{"change": 2}, {"change": 1}]
+    assert list(store.load_all(dict)) == [{"change": 2}, {"change": 1}]
     (tmp_path / "jobs" / "r" / "first.json").unlink()
     store.save_rest()
-    assert list(store.load_all()) == [{"change": 1}], "what is written is not written again"
+    assert list(store.load_all(dict)) == [{"change": 1}], "what is written is not written again"
+
+
+def test_record_that_can_not_be_read_is_said_and_left(tmp_path: Path) -> None:
+    store = RecordStore(tmp_path)
+    bad = {"a": b"", "b": b"[]", "c": b'{"other": 1}', "d": bytes(range(256)), "e": b'{"n": 1'}
+    for name, content in bad.items():
+        (tmp_path / f"{name}.json").write_bytes(content)
+    (tmp_path / "folder.json").mkdir()
+    (tmp_path / "good.json").write_text('{"n": 7}')
+    for _ in range(2):
+        assert list(store.load_all(lambda record: record["n"])) == [7]
+    said = store.ledger.damaged()
+    assert [line.partition(" is damaged (")[0] for line in said] == [
+        str(tmp_path / f"{name}.json") for name in [*bad, "folder"]
+    ]
+    assert all(line.endswith("): it is left out; repair or remove it") for line in said)
+    assert all((tmp_path / f"{name}.json").read_bytes() == bad[name] for name in bad)
+
+
+def test_file_and_its_folders_are_on_disk_on_return(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Content before its name, and the name of each new folder in the one above it."""
+    done: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def note_fsync(handle: int) -> None:
+        done.append(os.readlink(f"/proc/self/fd/{handle}"))
+        fsync(handle)
+
+    def note_replace(source: str, target: Path) -> None:
+        done.append("replace")
+        replace(source, target)
+
+    monkeypatch.setattr(files.os, "fsync", note_fsync)
+    monkeypatch.setattr(files.os, "replace", note_replace)
+    path = tmp_path / "a" / "b" / "file"
+    write_atomically(path, b"1")
+    temporary = done.pop(2)
+    assert Path(temporary).parent == path.parent
+    assert done == [str(tmp_path), str(tmp_path / "a"), "replace", str(path.parent)]
+    done.clear()
+    files.remove(path)
+    files.remove(path)
+    assert done == [str(path.parent)]
+    write_atomically(path, b"1", is_durable=False)
+    assert done == [str(path.parent), "replace"]

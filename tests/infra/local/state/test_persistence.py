@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -253,24 +254,82 @@ def test_a_bucket_leaves_the_disk_after_its_objects(
     assert record.exists()
 
 
-def test_object_without_its_buckets_record_does_not_keep_the_platform_from_starting(
-    tmp_path: Path,
-) -> None:
-    """What a kill -9 between two writes may leave; so may a job's or a build's record of another
-    version.
-    """
+@pytest.mark.parametrize("record", [None, b"", b'{"name": "kept"', b"[]", b'{"name": "kept"}'])
+def test_bucket_whose_record_is_lost_is_rebuilt(tmp_path: Path, record: bytes | None) -> None:
+    """With its region. To create it is what every run does, and took all of its bodies."""
+    where = {"CreateBucketConfiguration": {"LocationConstraint": "eu-west-1"}}
+    keys = [f"key{number}" for number in range(6)]
+    file = tmp_path / "s3" / "buckets" / "kept.json"
+    with served(tmp_path) as platform:
+        client(platform.endpoint, "s3", "eu-west-1").create_bucket(Bucket="kept", **where)
+        for key in keys:
+            platform.s3.put_object(Bucket="kept", Key=key, Body=key.encode())
+    if record is None:
+        file.unlink()
+    else:
+        file.write_bytes(record)
+    for start in range(2):
+        with served(tmp_path) as platform:
+            with pytest.raises(ClientError):
+                platform.s3.create_bucket(Bucket="kept")
+            assert platform.s3.get_bucket_location(Bucket="kept")["LocationConstraint"] == (
+                "eu-west-1"
+            )
+            found = platform.s3.list_objects_v2(Bucket="kept")["Contents"]
+            assert [item["Key"] for item in found] == keys
+            damaged = daemon.read_status(platform.endpoint)["damaged"]  # type: ignore[index]
+            assert len(damaged) == (start == 0) and all(str(file) in line for line in damaged)
+
+
+def test_body_of_an_unreadable_record_is_kept_and_the_record_is_said(tmp_path: Path) -> None:
     with served(tmp_path) as platform:
         platform.s3.create_bucket(Bucket="kept")
-        platform.s3.put_object(Bucket="kept", Key="a", Body=b"1")
-    (tmp_path / "s3" / "buckets" / "kept.json").unlink()
+        for key in ("a", "b"):
+            platform.s3.put_object(Bucket="kept", Key=key, Body=key.encode())
+    a = min(
+        (tmp_path / "s3" / "objects" / "kept").iterdir(),
+        key=lambda path: json.loads(path.read_bytes())["key"],
+    )
+    whole = a.read_bytes()
+    a.write_bytes(whole[:-1])
+    with served(tmp_path) as platform:
+        platform.s3.put_object(Bucket="kept", Key="c", Body=b"c")
+        platform.s3.delete_objects(Bucket="kept", Delete={"Objects": [{"Key": "c"}]})
+        said = daemon.read_status(platform.endpoint)["damaged"]  # type: ignore[index]
+        assert any(line.startswith(f"{a} is damaged (it is not JSON)") for line in said)
+    a.write_bytes(whole)
+    with served(tmp_path) as platform:
+        assert platform.s3.get_object(Bucket="kept", Key="a")["Body"].read() == b"a"
+        platform.s3.put_object(Bucket="kept", Key="a", Body=b"again")
+    assert len(list((tmp_path / "s3" / "bodies").rglob("*-*"))) == 2, "the replaced one is gone"
+
+
+def test_body_that_was_changed_on_disk_is_not_given_as_the_object(tmp_path: Path) -> None:
+    with served(tmp_path) as platform:
+        platform.s3.create_bucket(Bucket="kept")
+        platform.s3.put_object(Bucket="kept", Key="a", Body=b"whole")
+    [body] = (tmp_path / "s3" / "bodies" / "kept").iterdir()
+    body.write_bytes(b"who")
+    with served(tmp_path) as platform:
+        with pytest.raises(ClientError, match="NoSuchKey"):
+            platform.s3.get_object(Bucket="kept", Key="a")
+        [said] = daemon.read_status(platform.endpoint)["damaged"]  # type: ignore[index]
+        assert said.startswith("s3://kept/a has a damaged body: ") and str(body) in said
+    body.write_bytes(b"whole")
+    with served(tmp_path) as platform:
+        assert platform.s3.get_object(Bucket="kept", Key="a")["Body"].read() == b"whole"
+
+
+def test_record_of_another_version_does_not_keep_the_platform_from_starting(
+    tmp_path: Path,
+) -> None:
     odd = [tmp_path / folder / "odd.json" for folder in ("training_jobs", "builds")]
     for path in odd:
         path.parent.mkdir(exist_ok=True)
         path.write_text('{"region": "us-east-1", "unknown": 1}')
     with served(tmp_path) as platform:
-        assert platform.s3.list_buckets()["Buckets"] == []
-    assert all(path.exists() for path in odd)
-    assert [path.read_bytes() for path in (tmp_path / "s3" / "bodies").rglob("*-*")] == [b"1"]
+        said = daemon.read_status(platform.endpoint)["damaged"]  # type: ignore[index]
+    assert all(path.exists() and any(str(path) in line for line in said) for path in odd)
 
 
 def test_deleted_bucket_stays_deleted(tmp_path: Path) -> None:

@@ -1,0 +1,54 @@
+"""Whether a process that is waited for still gets anywhere. A busy machine takes ten times as long
+as an idle one to start the same program, so a wait ends by CPU time rather than by the clock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+STILL_SECONDS = 60.0
+"""A process that gets no CPU time for so long waits for something that does not come."""
+LONGEST_SECONDS = 900.0
+"""The end of every wait, also for a process that computes without end."""
+_CPU_TIMES = slice(11, 15)
+"""In /proc/<pid>/stat after the command name: fields 14 to 17 of proc(5), with ended children."""
+
+
+def cpu_ticks(pid: int) -> int:
+    """CPU time of the process and its ended children, in clock ticks; 0 where it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return sum(map(int, fields[_CPU_TIMES]))
+
+
+class Progress:
+    """Of processes that are waited for, from now on."""
+
+    def __init__(
+        self,
+        *pids: int,
+        clock: Callable[[], float] = time.monotonic,
+        cpu: Callable[[int], int] = cpu_ticks,
+    ) -> None:
+        self._pids: Sequence[int] = pids
+        self._clock, self._cpu = clock, cpu
+        self._began = self._moved = clock()
+        self._ticks = self._sum()
+
+    def problem(self) -> str | None:
+        """Why to wait no longer, None as long as there is reason to."""
+        now, ticks = self._clock(), self._sum()
+        if ticks != self._ticks:
+            self._ticks, self._moved = ticks, now
+        if now - self._moved >= STILL_SECONDS:
+            return f"without any progress for {STILL_SECONDS:.0f} s"
+        if now - self._began >= LONGEST_SECONDS:
+            return f"after {LONGEST_SECONDS:.0f} s"
+        return None
+
+    def _sum(self) -> int:
+        return sum(self._cpu(pid) for pid in self._pids)
