@@ -31,6 +31,7 @@ from botocore.compat import HTTPHeaders
 from botocore.credentials import Credentials
 from werkzeug.wrappers import Response
 
+from infra.local.api.addressing import received_address
 from infra.local.api.dialect import protocol_of, wrapped_error
 from infra.local.api.protocol import CBOR_PATH, SCOPE, authorization, read_body
 from infra.local.interfaces import AccessKey
@@ -43,7 +44,6 @@ _NODE_SERVICES = frozenset({"s3", "logs", "monitoring"})
 _NODE_TARGETS = frozenset({"Logs_20140328", "GraniteServiceVersion20100801"})
 _LEAST_KEY_LENGTH = 16
 """Of an access key id (IAM's CreateAccessKey); a cut file must not leave a secret of one letter."""
-_MOTO_PATH = "/moto-api"  # moto's own back door: it would reset every service
 
 
 @dataclass(frozen=True)
@@ -154,10 +154,8 @@ class Gate:
             return _answer(environ, claim, "expired token")
         if claim.expires_at is not None and claim.expires_at < now:
             return _answer(environ, claim, "expired")
-        is_open = (
-            not _opens_back_door(environ)
-            and (not claim.is_presigned or _reads_an_object(environ, claim))
-            and (claim.key_id != self._node_id or _is_for_nodes(environ, claim))
+        is_open = (not claim.is_presigned or _reads_an_object(environ, claim)) and (
+            claim.key_id != self._node_id or _is_for_nodes(environ, claim)
         )
         return None if is_open else _answer(environ, claim, "denied")
 
@@ -211,7 +209,8 @@ def _claim(environ: Mapping[str, Any]) -> _Claim | None:
 
 def _signature(environ: dict[str, Any], claim: _Claim, key: AccessKey) -> str:
     """What the sender's signature has to be, computed as botocore computes it."""
-    path, _, query = environ.get("RAW_URI", "").partition("?")
+    host, uri = received_address(environ)
+    path, _, query = uri.partition("?")
     credentials = Credentials(key.id, key.secret, key.session_token)
     if not claim.date:
         assert claim.expires_at is not None
@@ -220,10 +219,10 @@ def _signature(environ: dict[str, Any], claim: _Claim, key: AccessKey) -> str:
         old_signer = _OldSigner(credentials, expires)
         return str(old_signer.get_signature(environ["REQUEST_METHOD"], parts, headers))
     signed = "&".join(part for part in query.split("&") if not part.startswith("X-Amz-Signature="))
-    headers = {name: _header(environ, name) for name in claim.headers}
+    headers = {name: host if name == "host" else _header(environ, name) for name in claim.headers}
     is_s3 = claim.service == "s3"
     body = b"" if is_s3 or claim.is_presigned else read_body(environ)
-    url = f"http://{environ.get('HTTP_HOST', '')}{path}?{signed}"
+    url = f"http://{host}{path}?{signed}"
     request = AWSRequest(environ["REQUEST_METHOD"], url, headers, body)
     request.context["timestamp"] = claim.date
     signer_class = (
@@ -252,10 +251,6 @@ def _header(environ: Mapping[str, Any], name: str) -> str:
     return str(environ.get(variable if plain else f"HTTP_{variable}", ""))
 
 
-def _opens_back_door(environ: Mapping[str, Any]) -> bool:
-    return str(environ.get("PATH_INFO", "")).startswith(_MOTO_PATH)
-
-
 def _reads_an_object(environ: Mapping[str, Any], claim: _Claim) -> bool:
     """All that a presigned URL is good for: it signs neither the target header nor a body, which
     name other calls.
@@ -280,12 +275,10 @@ def _is_for_nodes(environ: Mapping[str, Any], claim: _Claim) -> bool:
 def _is_for_s3_control(environ: Mapping[str, Any]) -> bool:
     """S3 Control has the account's settings and is signed as S3 is;
     moto tells it from S3 by path or host.
-
-    The first part of the host may become the first part of the path (virtual-hosted buckets, in the
-    front).
     """
-    path, host = str(environ.get("PATH_INFO", "")), str(environ.get("HTTP_HOST", ""))
-    return path.startswith("/v20180820/") or host.startswith("v20180820.") or "s3-control" in host
+    host, _ = received_address(environ)
+    path = str(environ.get("PATH_INFO", ""))
+    return path.startswith("/v20180820/") or "s3-control" in host
 
 
 _NO_KEY = "Request is missing Authentication Token"

@@ -16,6 +16,7 @@ from botocore.model import OperationNotFoundError
 from werkzeug.wrappers import Response
 
 from infra.local.api.access import Gate
+from infra.local.api.addressing import use_path_style
 from infra.local.api.checksums import check_body
 from infra.local.api.dialect import (
     JSON_CONTENT_TYPE,
@@ -45,7 +46,6 @@ from infra.local.state.kept import NotKept
 
 _LOOPBACK_HOST = re.compile(r"^(127\.\d+\.\d+\.\d+|([a-z0-9.-]+\.)?localhost)(:\d+)?$")
 _NONCE = re.compile(r"nonce=(?P<nonce>[0-9a-f]{32,128})")
-_VIRTUAL_HOST = re.compile(r"^(?P<bucket>[a-z0-9][a-z0-9.-]+)\.localhost(:\d+)?$")
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +90,8 @@ class Front:
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         start_response = _with_request_id(start_response, request_id(environ))
         try:
+            _refuse_browsers(environ)
+            use_path_style(environ)
             answer = self._answer(environ)
             if answer is None:
                 return self._pass_to_moto(environ, start_response)
@@ -107,7 +109,6 @@ class Front:
 
     def _answer(self, environ: dict[str, Any]) -> Response | None:
         """The answer of a service of our own, None for a request that is moto's."""
-        _refuse_browsers(environ)
         if environ.get("PATH_INFO") == STATUS_PATH:
             status = self._status()
             if nonce := _NONCE.fullmatch(environ.get("QUERY_STRING", "")):
@@ -158,7 +159,6 @@ class Front:
         Raises NotKept where it can't be, and ApiError for a body that its checksum is not of, for
         XML that is none and for numbers that are none.
         """
-        _use_path_style(environ)
         scope = credential_scope(environ)
         if unmodelled_s3_operation(environ, scope):
             return unknown_operation(environ)(environ, start_response)
@@ -262,15 +262,3 @@ def _with_request_id(start_response: StartResponse, identity: str) -> StartRespo
 
 def _json(status: int, body: dict[str, Any]) -> Response:
     return Response(json.dumps(body), status=status, content_type=JSON_CONTENT_TYPE)
-
-
-def _use_path_style(environ: dict[str, Any]) -> None:
-    """Turn bucket.localhost/key into localhost/bucket/key,
-    the one form moto and the S3 snapshot read.
-    """
-    host = _VIRTUAL_HOST.match(environ.get("HTTP_HOST", ""))
-    if host is None:
-        return
-    for variable in ("PATH_INFO", "RAW_URI", "REQUEST_URI"):
-        environ[variable] = f"/{host['bucket']}{environ.get(variable, '/')}"
-    environ["HTTP_HOST"] = environ["HTTP_HOST"].removeprefix(f"{host['bucket']}.")

@@ -39,6 +39,8 @@ _TRUST = {
     "Principal": {"Service": "sagemaker.amazonaws.com"},
     "Action": "sts:AssumeRole",
 }
+_MOTO_OWN_PATHS = ("/moto-api", "/favicon.ico", "/latest/meta-data/", "/latest/api/")
+_MOTO_OWN_SERVICES = ("moto_api", "instance_metadata")
 _ALL = {"Effect": "Allow", "Action": "*", "Resource": "*"}
 
 add_to_moto()
@@ -61,7 +63,7 @@ def moto_application(account_id: str) -> WSGIApplication:
     """All of moto's services, in this account; NotImplementedError for others.
     Their state is the process's.
     """
-    dispatcher = cast(WSGIApplication, DomainDispatcherApplication(_create_backend_app))
+    dispatcher = cast(WSGIApplication, _Dispatcher(_create_backend_app))
 
     def application(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         environ["HTTP_X_MOTO_ACCOUNT_ID"] = account_id
@@ -70,9 +72,29 @@ def moto_application(account_id: str) -> WSGIApplication:
     return application
 
 
+class _Dispatcher(DomainDispatcherApplication):
+    """Chooses a service by what was signed, never by a path that moto keeps for itself.
+
+    moto's control API resets every service and shows all keys, its instance metadata hands out
+    credentials. Their paths are ordinary names of buckets here.
+    """
+
+    def get_application(self, environ: dict[str, Any]) -> Any:
+        path = environ["PATH_INFO"]
+        if not path.startswith(_MOTO_OWN_PATHS):
+            return super().get_application(environ)
+        environ["PATH_INFO"] = "/"
+        try:
+            return super().get_application(environ)
+        finally:
+            environ["PATH_INFO"] = path
+
+
 def _create_backend_app(service: Any) -> Any:
-    """The application of one service. Raises NotImplementedError for one that moto doesn't have."""
-    if service is None:
+    """The application of one service. Raises NotImplementedError for one that moto doesn't have and
+    for moto's own.
+    """
+    if service is None or str(service).startswith(_MOTO_OWN_SERVICES):
         raise NotImplementedError("a service that moto does not have")
     return create_backend_app(service)
 

@@ -24,6 +24,10 @@ from infra.local.api.validation import service_model
 
 _SIGNS_FOR_NOTHING = "x-id"
 """The query key by which SDKs name an operation for whoever reads a log of requests."""
+_POSTED_TO_OBJECTS = frozenset({"uploads", "uploadId", "restore", "select"})
+"""The query keys of S3's operations that are a POST to an object (API reference); moto fails at any
+other.
+"""
 
 
 @functools.cache
@@ -46,11 +50,13 @@ def unmodelled_s3_operation(environ: Mapping[str, Any], scope: CredentialScope |
     bucket's objects for GET ?analytics, and delete the bucket for DELETE ?metrics.
     """
     query = str(environ.get("QUERY_STRING", ""))
-    if not query or (scope is not None and scope.service != "s3"):
+    if scope is not None and scope.service != "s3":
         return False
     bucket, _, key = str(environ.get("PATH_INFO", "")).lstrip("/").partition("/")
     method, is_object = str(environ.get("REQUEST_METHOD")), bool(key)
     asked = {name for name, _ in parse_qsl(query, keep_blank_values=True)}
+    if method == "POST" and is_object and asked.isdisjoint(_POSTED_TO_OBJECTS):
+        return True
     return bool(bucket) and any((method, is_object, name) in _unmodelled_s3() for name in asked)
 
 
