@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import logging
-import lzma
 import tarfile
 import zlib
 from collections.abc import Mapping
@@ -19,6 +19,10 @@ logger = logging.getLogger("nodesweep.results")
 _MAX_METRICS_BYTES = 8 * 1024 * 1024
 """Of metrics.json: the shipped program keeps 1,000 step times, tens of KB; JSON in memory is a
 multiple of its size.
+"""
+_MAX_HEADER_BYTES = 1024 * 1024
+"""Of what describes one member of the archive; tarfile keeps all of it in memory before it returns
+the member. A path has at most 4,096 bytes.
 """
 _MAX_METRICS_DEPTH = 32
 _MAX_UNPACKED_BYTES = 16 * 1024**3
@@ -46,7 +50,7 @@ def read_metrics(s3: Any, bucket: str, key: str) -> dict[str, Any] | None:
     except _Unusable as error:
         logger.warning("%s: %s; the job counts without the metrics of its program", uri, error)
         return None
-    except (tarfile.TarError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
+    except (tarfile.TarError, EOFError, ValueError, zlib.error, gzip.BadGzipFile) as error:
         logger.warning("%s holds no readable %s: %s", uri, names.METRICS_FILE, error)
         return None
     return metrics if isinstance(metrics, dict) else None
@@ -56,12 +60,35 @@ class _Unusable(Exception):
     """What a program wrote is beyond a limit; the message says which."""
 
 
+class _BoundedReader:
+    """A stream that raises _Unusable beyond `end`, which moves on with each member."""
+
+    def __init__(self, stream: gzip.GzipFile) -> None:
+        self._stream = stream
+        self._position = 0
+        self.end = _MAX_HEADER_BYTES
+
+    def read(self, size: int) -> bytes:
+        if self._position > self.end:
+            raise _Unusable(
+                "it describes a file in more than"
+                f" {_MAX_HEADER_BYTES} bytes of tar headers, and is read no further"
+            )
+        data = self._stream.read(size)
+        self._position += len(data)
+        return data
+
+
 def _metrics_in(archive: Any) -> bytes | None:
     """The content of the metrics.json that is nearest to the archive's root, None without one."""
     found: tuple[int, bytes | _Unusable] | None = None
     unpacked_bytes = 0
-    with tarfile.open(fileobj=archive, mode="r|*") as tar:
+    unpacked = _BoundedReader(gzip.GzipFile(fileobj=archive))
+    with tarfile.open(fileobj=unpacked, mode="r|") as tar:
         for member in tar:
+            if member.issparse():  # its map of holes has no limit, and its size is not what follows
+                raise _Unusable(f"its {member.name} is a sparse file, which is not read")
+            unpacked.end = member.offset_data + member.size + _MAX_HEADER_BYTES
             unpacked_bytes += member.size
             if unpacked_bytes > _MAX_UNPACKED_BYTES:
                 if found:

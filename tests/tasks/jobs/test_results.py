@@ -6,6 +6,7 @@ import json
 import logging
 import tarfile
 import tracemalloc
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -57,6 +58,9 @@ def test_metrics_that_are_no_mapping_are_none(s3: Any) -> None:
     assert read_metrics(s3, "bucket", "k") is None
 
 
+_CHUNK_BYTES = 1024 * 1024
+
+
 class Stream:
     """An object of S3 that is made as it is read: a tar of one large file of zeros and then
     metrics.json.
@@ -73,22 +77,24 @@ class Stream:
             size_bytes,
             uncompressed({"data/metrics.json": b'{"train_seconds": 3.5}'}),
         ]
+        self._gzip = zlib.compressobj(1, wbits=31)
+        self._ready = b""
 
     def get_object(self, Bucket: str, Key: str) -> dict[str, Any]:
         return {"Body": self}
 
     def read(self, size: int) -> bytes:
-        while self._parts:
-            part = self._parts[0]
+        while len(self._ready) < size and self._parts:
+            part = self._parts.pop(0)
             if isinstance(part, int):
-                self._parts[0] = part - min(size, part)
-                if part:
-                    return bytes(min(size, part))
-            elif part:
-                self._parts[0] = part[size:]
-                return bytes(part[:size])
-            self._parts.pop(0)
-        return b""
+                if part > _CHUNK_BYTES:
+                    self._parts.insert(0, part - _CHUNK_BYTES)
+                part = bytes(min(part, _CHUNK_BYTES))
+            self._ready += self._gzip.compress(part)
+            if not self._parts:
+                self._ready += self._gzip.flush()
+        given, self._ready = self._ready[:size], self._ready[size:]
+        return given
 
 
 def uncompressed(files: dict[str, bytes]) -> bytes:
@@ -157,3 +163,71 @@ def test_a_larger_one_further_down_does_not_hide_the_one_at_the_root(s3: Any) ->
     files = {"checkpoints/metrics.json": b" " * (9 * 1024 * 1024), "metrics.json": b'{"n": 1}'}
     s3.put_object(Bucket="bucket", Key="k", Body=archive(files))
     assert read_metrics(s3, "bucket", "k") == {"n": 1}
+
+
+BOMB_BYTES = 12 * 1024 * 1024
+
+
+def header(kind: bytes, size_bytes: int, name: str = "model.bin") -> bytes:
+    info = tarfile.TarInfo(name)
+    info.type, info.size = kind, size_bytes
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+def sparse_chain() -> bytes:
+    """A header of GNU's sparse format whose map goes on in block after block."""
+    first = bytearray(header(tarfile.GNUTYPE_SPARSE, 0))
+    first[482] = 1  # "is extended"
+    first[148:156] = b"%06o\0 " % (256 + sum(first[:148]) + sum(first[156:]))
+    block = (b"%011o\0" % 1) * 42
+    return bytes(first) + (block.ljust(504, b"\0") + b"\1" + bytes(7)) * (BOMB_BYTES // 512)
+
+
+def sparse_list() -> bytes:
+    """A map of GNU's sparse format 1.0, which lies where the file's content would."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        info = tarfile.TarInfo("model.bin")
+        info.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}
+        info.size = BOMB_BYTES
+        tar.addfile(info, io.BytesIO((b"%d\n" % (BOMB_BYTES // 2)) + b"1\n" * (BOMB_BYTES // 2)))
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        lambda: header(tarfile.GNUTYPE_LONGNAME, BOMB_BYTES, "././@LongLink") + bytes(BOMB_BYTES),
+        lambda: header(tarfile.GNUTYPE_LONGLINK, BOMB_BYTES, "././@LongLink") + bytes(BOMB_BYTES),
+        lambda: header(tarfile.XHDTYPE, BOMB_BYTES) + bytes(BOMB_BYTES),
+        lambda: header(tarfile.XGLTYPE, BOMB_BYTES) + bytes(BOMB_BYTES),
+        sparse_chain,
+        sparse_list,
+    ],
+    ids=["long name", "long link", "pax", "pax global", "sparse", "sparse 1.0"],
+)
+def test_headers_without_end_take_no_memory(
+    bomb: Callable[[], bytes], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """tarfile reads the headers of a member whole before it returns the member."""
+    monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
+    stream = Stream(0)
+    stream._ready, stream._parts = gzip.compress(bomb(), 1), []
+    tracemalloc.start()
+    try:
+        assert read_metrics(stream, "bucket", "k") is None
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 8 * 1024 * 1024
+    assert "bytes of tar headers, and is read no further" in caplog.text
+
+
+def test_a_sparse_file_is_not_read(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
+    stream = Stream(0)
+    stream._parts = [header(tarfile.GNUTYPE_SPARSE, 0), bytes(1024)]
+    assert read_metrics(stream, "bucket", "k") is None
+    assert "s3://bucket/k: its model.bin is a sparse file, which is not read" in caplog.text
