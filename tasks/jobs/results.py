@@ -20,7 +20,7 @@ _MAX_METRICS_BYTES = 8 * 1024 * 1024
 """Of metrics.json: the shipped program keeps 1,000 step times, tens of KB; JSON in memory is a
 multiple of its size.
 """
-_MAX_HEADER_BYTES = 1024 * 1024
+_MAX_HEADER_BYTES = 256 * 1024
 """Of what describes one member of the archive; tarfile keeps all of it in memory before it returns
 the member. A path has at most 4,096 bytes.
 """
