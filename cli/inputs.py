@@ -25,8 +25,11 @@ def read_config(
     """Load a config, a preset by its name too; --output wins over report.directory."""
     from configs.load import load_config
     from configs.presets import config_file
+    from scaling.secrets import remember_secrets, secrets_of
 
-    return _with_output(load_config(config_file(path), overrides), output)
+    config = load_config(config_file(path), overrides)
+    remember_secrets(secrets_of(config))
+    return _with_output(config, output)
 
 
 def read_config_to_run(
@@ -89,11 +92,19 @@ def check_arguments(arguments: Mapping[str, object]) -> None:
 
 
 def command_of_run(config: Path, overrides: tuple[str, ...], output: Path | None) -> str:
-    """The command that runs this config, as one would type it."""
+    """The command that runs this config, as one would type it but for its secrets."""
     words = [*own_words(), "run", str(config)]
-    words += [word for override in overrides for word in ("--set", override)]
+    words += [word for override in overrides for word in ("--set", _without_secrets(override))]
     words += [] if output is None else ["--output", str(output)]
     return shlex.join(words)
+
+
+def _without_secrets(override: str) -> str:
+    from scaling.secrets import CLOSED_SECTIONS, HIDDEN, hide_in_text
+
+    name, equals, _ = override.partition("=")
+    is_closed = not CLOSED_SECTIONS.isdisjoint(name.split("."))
+    return f"{name}{equals}{HIDDEN}" if is_closed and equals else hide_in_text(override)
 
 
 def with_goals(rules: ReportConfig, goals: dict[str, float]) -> ReportConfig:

@@ -29,7 +29,11 @@ from configs.strict_yaml import MAX_CHARACTERS, MAX_DEPTH, parse_yaml
 _USER_INFO = re.compile(r"(?<=://)(?:[^\s/]*|[^\s/@:]*:(?!\d+(?:[/?#\s]|$))\S*)@")
 
 
-_HIDDEN_FIELDS = frozenset({("training", "environment"), ("image", "build_args")})
+_MAX_SHOWN_FROM = 10_000
+"""Characters of a value that are searched for a password, which takes their square."""
+_HIDDEN_FIELDS = frozenset(
+    {("training", "environment"), ("training", "hyperparameters"), ("image", "build_args")}
+)
 """Whose values may be secrets: a message names them without."""
 _KINDS_OF_VALUES = {
     str: "a text", int: "a whole number", float: "a number", bool: "true or false",
@@ -339,10 +343,13 @@ def _models(annotation: Any) -> dict[str, Any]:
 
 
 def _short(value: object) -> str:
-    """The value as it was given, cut to a line;
-    what stands before the @ of a URL may be a password.
+    """The value as it was given, cut to a line; of a mapping its names alone.
+
+    What stands before the @ of a URL may be a password, and any value of a mapping a secret.
     """
-    return cut(_USER_INFO.sub("…@", repr(value)))
+    if isinstance(value, dict):
+        return cut(f"a mapping of {', '.join(map(str, value)) or 'nothing'}")
+    return cut(_USER_INFO.sub("…@", repr(value)[:_MAX_SHOWN_FROM]))
 
 
 def _is_text(text: str) -> bool:

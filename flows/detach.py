@@ -18,6 +18,7 @@ from scaling.instances.arms import lacks_memory
 from scaling.outcome.outcome import TERMINAL
 from scaling.planning.fail_fast import code_digest, is_programs_fault, needs_smoke
 from scaling.planning.plan import PlannedPoint, SweepPlan
+from scaling.secrets import remember_secrets, secrets_of
 from tasks.errors import JobRefused, PreflightRefused, RunFailed, SweepStopped
 from tasks.jobs.source import is_code_proven
 from tasks.jobs.training_jobs import watch_training_jobs
@@ -50,6 +51,7 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     Args:
         config: The benchmark; its sweep.max_parallel_jobs must hold all its points.
     """
+    remember_secrets(secrets_of(config))
     plan = preflight(config)
     _refuse_queue(config, plan)
     ensure_bucket(config.platform)

@@ -51,7 +51,7 @@ from scaling.planning.request import ResolvedInputs
 from scaling.planning.validation import validation_usd
 from scaling.report import ScalingReport
 from scaling.report.failures import failure_lines
-from scaling.secrets import hide_in_config
+from scaling.secrets import hide_in_config, remember_secrets, secrets_of
 from tasks.cancelling import is_cancel
 from tasks.errors import (
     InputsChanged,
@@ -188,6 +188,7 @@ def run_benchmark(
         as_started: With `resume`: go on with what the sweep began with, whatever has changed here
             since.
     """
+    remember_secrets(secrets_of(config))
     sweep = _sweep_to_run(config, sweep_id, resume)
     begun_with: _EarlierRun | None = None
 

@@ -11,107 +11,75 @@ files and brings an HTTP client.
 
 from __future__ import annotations
 
+import base64
+import functools
+import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
+from urllib.parse import quote
 
 from configs.models import BenchmarkConfig
-from configs.section import HIDDEN
+from configs.section import HIDDEN, SHOWN
 
-_CLOSED_SECTIONS = frozenset(
+CLOSED_SECTIONS = frozenset(
     {"environment", "Environment", "build_args", "environmentVariablesOverride"}
 )
 """Mappings of which no value is shown: of a config,
 and of the requests to SageMaker and CodeBuild.
 """
 
-# HF_TOKEN, wandb-api-key, authToken, PGPASSWORD and DB_PASS are such names; tokenizer, max_tokens
-# and our own platform.credentials ("chain") are not.
+# HF_TOKEN, wandb-api-key, authToken, PGPASSWORD and DB_PASS are such names; tokenizer and
+# max_tokens are not.
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SECRET_WORDS = frozenset(
-    {
-        "token",
-        "secret",
-        "secrets",
-        "password",
-        "passwords",
-        "passwd",
-        "passphrase",
-        "pass",
-        "pwd",
-        "apikey",
-        "apikeys",
-    }
-    | {
-        "pat",
-        "auth",
-        "authorization",
-        "bearer",
-        "jwt",
-        "cookie",
-        "cookies",
-        "webhook",
-        "webhooks",
-        "dsn",
-        "pin",
-    }
-)
+    {"token", "secret", "secrets", "password", "passwords", "passwd", "passphrase", "pass",
+     "pwd", "apikey", "apikeys", "pat", "auth", "authorization", "bearer", "jwt", "cookie",
+     "cookies", "webhook", "webhooks", "dsn", "pin", "creds", "credentials"}
+)  # fmt: skip
+_WORDS_OF_PROSE = frozenset({"pass", "pat", "pin", "auth", "bearer", "credentials", "creds"})
+"""Secret names that logs use as ordinary words: "second pass: done"."""
 _SECRET_ENDINGS = (
     "token", "secret", "password", "passwords", "passwd", "passphrase", "pass", "pwd", "apikey",
     "accesskey",
 )  # fmt: skip
+_PASSWORDS = ("password", "passwords", "passwd", "passphrase", "pwd", "secret")
+"""Endings of names under which even a number is a secret."""
 _OPEN_WORDS = frozenset(
     {"compass", "bypass", "encompass", "surpass", "trespass", "underpass", "overpass"}
 )
 _KEY_KINDS = frozenset(
-    {
-        "api",
-        "access",
-        "private",
-        "secret",
-        "auth",
-        "account",
-        "encryption",
-        "signing",
-        "ssh",
-        "deploy",
-    }
-)
+    {"api", "access", "private", "secret", "auth", "account", "encryption", "signing", "ssh",
+     "deploy", "license", "shared", "master", "storage", "wandb", "openai", "anthropic",
+     "huggingface", "hf", "github", "gitlab", "comet", "neptune", "mlflow", "azure", "stripe",
+     "sendgrid"}
+)  # fmt: skip
 _OPEN_KEY_KINDS = frozenset(
-    {
-        "s3",
-        "3",
-        "object",
-        "primary",
-        "foreign",
-        "public",
-        "sort",
-        "partition",
-        "cache",
-        "index",
-        "metric",
-        "group",
-        "column",
-    }
-)
+    {"s3", "3", "object", "primary", "foreign", "public", "sort", "partition", "cache", "index",
+     "metric", "group", "column"}
+)  # fmt: skip
 """What FOO_KEY is about where it is an environment variable and no secret."""
 
-_IS_A_NUMBER = (
-    r"[\"']?\s*[=:]\s*[\"']?"
-    r"(?:[-+]?(?:\d{1,9}(?:\.\d*)?|\d*\.\d+)(?:e[-+]?\d+)?|[-+]?inf|nan)"
-    r"(?![^\s,;&\"'}\])])"
+_NAMED = re.compile(
+    # name=, name ->, <name>, "name": (in JSON within JSON the quotes have backslashes), --name=,
+    # --name value and "--name", "value"
+    r"(?<![\w.-])(?P<dashes>-{0,2})(?P<name>[A-Za-z_][\w.-]{0,199})(?P<quote>\\{0,3}[\"'])?"
+    r"(?P<between>\s*(?:[=:]>?|->|>)\s*|\s*,\s*(?=\\{0,3}[\"'])|\s+(?![\s-]))"
 )
-"""After "token": loss_per_token=0.5 and token: 17 are measurements;
-a number of ten digits and more may be a secret.
-"""
+_VALUE = re.compile(
+    r"\(hidden\)|\\{0,3}\"[^\"]*(?:\"|$)|'[^']*(?:'|$)|\[[^\]]*(?:\]|$)|[^\s,;&<\"'}\])]+"
+)
+_SCHEME = re.compile(r"(?i)[\"']?(?:bearer|basic|token|digest)\s+")
+_NOT_THE_VALUE = re.compile(r"(?i)\(hidden\)|(?:bearer|basic)\b")
+_SHORT_NUMBER = re.compile(
+    r"(?i)[\"']?(?:[-+]?(?:\d{1,9}(?:\.\d*)?|\d*\.\d+)(?:e[-+]?\d+)?|[-+]?inf|nan)[\"']?"
+)
+"""loss_per_token=0.5 and token: 17 are measurements; ten digits and more may be a secret."""
 
 _SHAPES = tuple(
     (re.compile(pattern), shown)
     for pattern, shown in (
-        # user:password@ of a URL; a password that holds a slash is known by its colon,
-        # which no port follows
-        (r"(?<=://)(?:[^\s/]*|[^\s/@:]*:(?!\d+(?:[/?#\s]|$))\S*)@", f"{HIDDEN}@"),
         (r"https://hooks\.slack\.com/(?:services|workflows)/\S+", HIDDEN),
         (r"https://(?:\w+\.)?discord(?:app)?\.com/api/webhooks/\S+", HIDDEN),
         (r"https://[\w-]+\.webhook\.office\.com/\S+", HIDDEN),
@@ -122,14 +90,6 @@ _SHAPES = tuple(
         ),
         (r"(?i)\b(bearer\s+)(?=\S{6})[^\s\"',;]+", rf"\1{HIDDEN}"),
         (r"(?i)\b(basic\s+)(?=[A-Za-z0-9+/]*[\d=])[A-Za-z0-9+/]{8,}={0,2}", rf"\1{HIDDEN}"),
-        (
-            r"(?i)\b((?:[\w-]{0,60}[_-])?(?:password|passwd|passphrase|pwd|secret|api[_-]?key"
-            r"|access[_-]?key|account[_-]?key|token(?!" + _IS_A_NUMBER + r")|authorization|cookie)"
-            r"(?:\\{0,3}[\"'])?\s*[=:]\s*)(?!\(hidden\)|bearer\b|basic\b)"
-            # the quotes of JSON within JSON have backslashes
-            r"(?:\\{0,3}\"[^\"]*\"|'[^']*'|[^\s,;&\"'}]+)",
-            rf"\1{HIDDEN}",
-        ),
         (r"\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b", HIDDEN),  # AWS
         (r"\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_\w{20,}", HIDDEN),
         (r"\bgl(?:pat|dt|ft|rt|cbt)-[\w-]{16,}", HIDDEN),  # GitLab
@@ -146,6 +106,8 @@ _SHAPES = tuple(
         # SendGrid, Mailgun, Twilio
         (r"\bSG\.[\w-]{10,}\.[\w-]{10,}|\bkey-[0-9a-f]{32}\b|\bSK[0-9a-f]{32}\b", HIDDEN),
         (r"\b\d{8,10}:[\w-]{35}\b", HIDDEN),  # Telegram
+        # Groq, HashiCorp Vault, NVIDIA, Databricks
+        (r"\bgsk_\w{20,}|\bhv[sbr]\.[\w-]{20,}|\bnvapi-[\w-]{20,}|\bdapi[0-9a-f]{32}", HIDDEN),
         (r"\beyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?", HIDDEN),  # JSON Web Token
     )
 )
@@ -216,9 +178,176 @@ def hide_in_config(config: BenchmarkConfig) -> dict[str, Any]:
 def hide_in_text(text: str) -> str:
     """The text with what has the shape of a secret replaced."""
     text, _ = _without_keys(text, is_in_key=False)
+    text = _known.hide(text)
+    if "\\" in text:  # in JSON and repr() a line ends with \n, which is no boundary of words
+        parts = _ESCAPED_SPACE.split(text)
+        text = "".join(part if at % 2 else _without_shapes(part) for at, part in enumerate(parts))
+    return _without_shapes(text)
+
+
+_ESCAPED_SPACE = re.compile(r"(\\+[nrt])")
+
+
+def _without_shapes(text: str) -> str:
+    text = _without_named(_without_url_passwords(text))
     for shape, shown in _SHAPES:
         text = shape.sub(shown, text)
     return text
+
+
+def _without_named(text: str) -> str:
+    """The text with the values under secret names replaced, by the rule of is_secret_name()."""
+    shown, end = [], 0
+    for found in _NAMED.finditer(text):
+        if found.start() < end or not _names_a_secret(found):
+            continue
+        scheme = _SCHEME.match(text, found.end())
+        begin = (
+            scheme.end()
+            if scheme and found["name"].lower().endswith("authorization")
+            else found.end()
+        )
+        value = _VALUE.match(text, begin)
+        if value is None or _NOT_THE_VALUE.match(value[0]):
+            continue
+        if _SHORT_NUMBER.fullmatch(value[0]) and not found["name"].lower().endswith(_PASSWORDS):
+            continue
+        shown += [text[end:begin], HIDDEN]
+        end = value.end()
+    return "".join([*shown, text[end:]]) if shown else text
+
+
+def _names_a_secret(found: re.Match[str]) -> bool:
+    """Return True if the name is a secret's and what follows it is its value."""
+    is_assigned = found["between"].strip().startswith(("=", ":", "-", ">"))
+    if not is_assigned and not found["dashes"]:
+        return False
+    is_prose = found["between"].startswith(":") and not found["quote"] and not found["dashes"]
+    name = found["name"]
+    return is_secret_name(name) and not (is_prose and name.lower() in _WORDS_OF_PROSE)
+
+
+def _without_url_passwords(text: str) -> str:
+    """The text with user:password@ of every URL replaced.
+
+    A password that holds a slash is known by its colon, which no port follows.
+    """
+    return _URL_REST.sub(_without_user, text) if "://" in text else text
+
+
+_URL_REST = re.compile(r"(?<=://)\S+")
+_PORT = re.compile(r":\d+(?:[/?#]|$)")
+
+
+def _without_user(found: re.Match[str]) -> str:
+    """What follows the first :// up to white space, without the user and password in it."""
+    rest = found[0]
+    last_at, start = rest.rfind("@"), 0
+    while start <= last_at:
+        slash = rest.find("/", start)
+        authority_end = len(rest) if slash < 0 else slash
+        near_at = rest.rfind("@", start, authority_end)
+        if near_at >= 0:
+            return rest[:start] + HIDDEN + rest[near_at:]
+        colon = rest.find(":", start, authority_end)
+        if colon >= 0 and not _PORT.match(rest, colon) and not rest.startswith("://", colon):
+            return rest[:start] + HIDDEN + rest[last_at:]
+        following = rest.find("://", start)
+        if following < 0:
+            break
+        start = following + 3
+    return rest
+
+
+class _KnownSecrets:
+    """The secrets that this process was given, whatever their shape."""
+
+    def __init__(self) -> None:
+        self._forms: set[str] = set()
+        self._pattern: re.Pattern[str] | None = None
+
+    def add(self, values: Iterable[str]) -> None:
+        forms = {form for value in values for form in _forms_of(value)} - self._forms
+        if forms:
+            self._forms |= forms
+            longest_first = sorted(self._forms, key=lambda form: (-len(form), form))
+            self._pattern = re.compile("|".join(map(_as_pattern, longest_first)))
+
+    def hide(self, text: str) -> str:
+        return self._pattern.sub(HIDDEN, text) if self._pattern else text
+
+
+_known = _KnownSecrets()
+
+
+def remember_secrets(values: Iterable[str]) -> None:
+    """Hide these values in every text from now on, as written, escaped, URL-encoded and in Base64.
+
+    Values shorter than MIN_SECRET_CHARACTERS are not hidden: they would hide ordinary words.
+    """
+    _known.add(values)
+
+
+def secrets_of(config: BenchmarkConfig) -> list[str]:
+    """Return the values of a config that no text may repeat."""
+    closed = [config.training.environment, config.image.build_args]
+    if config.dataset is not None and config.dataset.validation is not None:
+        closed.append(config.dataset.validation.image.build_args)
+    return [
+        *secrets_in(config.training.hyperparameters),
+        *(value for mapping in closed for value in secrets_in(mapping, is_closed=True)),
+    ]
+
+
+def secrets_in(values: Mapping[str, Any], is_closed: bool = False) -> list[str]:
+    """Return the texts under secret names.
+
+    Of a closed mapping (environment, build arguments), whose values are shown nowhere, also those
+    that are no ordinary word: 12 characters or more with letters and digits, and no path.
+    """
+    return [
+        value
+        for name, value in values.items()
+        if isinstance(value, str)
+        and value != HIDDEN
+        and not _VARIABLE.fullmatch(value)
+        and (is_secret_name(name) or (is_closed and _is_random(name, value)))
+    ]
+
+
+MIN_SECRET_CHARACTERS = 4
+_WHOLE_WORD_BELOW = 8
+"""A shorter secret is replaced as a whole word alone."""
+_VARIABLE = re.compile(r"\$\{[^}]*\}")
+
+
+def _is_random(name: str, value: str) -> bool:
+    return (
+        not name.startswith(SHOWN)
+        and len(value) >= 12
+        and re.search(r"\d", value) is not None
+        and re.search(r"[A-Za-z]", value) is not None
+        and re.search(r"[/\s]", value) is None
+    )
+
+
+def _forms_of(value: str) -> set[str]:
+    """The spellings of a value that programs print; of several lines each line too."""
+    plain = {value, *(line.strip() for line in value.splitlines())}
+    forms = set()
+    for one in plain:
+        data = one.encode()
+        encoded = base64.b64encode(data).decode()
+        escaped = json.dumps(one)[1:-1]
+        forms |= {one, escaped, json.dumps(escaped)[1:-1], repr(one)[1:-1]}
+        forms |= {quote(one, safe=""), quote(one)}
+        forms |= {encoded.rstrip("="), encoded.translate(str.maketrans("+/", "-_")).rstrip("=")}
+    return {form for form in forms if len(form) >= MIN_SECRET_CHARACTERS}
+
+
+def _as_pattern(form: str) -> str:
+    pattern = re.escape(form)
+    return rf"(?<!\w){pattern}(?!\w)" if len(form) < _WHOLE_WORD_BELOW else pattern
 
 
 class LogHider:
@@ -271,7 +400,9 @@ def _without_keys(text: str, is_in_key: bool) -> tuple[str, bool]:
     return "".join(parts if is_in_key else [*parts, text[end:]]), is_in_key
 
 
+@functools.lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
+    """Return True if what stands under this name is not to be repeated."""
     words = [word.lower() for word in _WORD.findall(name)]
     pairs = [*pairwise(words)]
     is_variable = name.isupper() and bool(pairs)
@@ -279,15 +410,14 @@ def is_secret_name(name: str) -> bool:
         not _SECRET_WORDS.isdisjoint(words)
         or any(word.endswith(_SECRET_ENDINGS) and word not in _OPEN_WORDS for word in words)
         or any(kind in _KEY_KINDS and key in ("key", "keys") for kind, key in pairs)
+        or ("connection", "string") in pairs
         or (is_variable and words[-1] == "key" and words[-2] not in _OPEN_KEY_KINDS)
     )
 
 
 def _entry(name: str, value: Any) -> Any:
     return (
-        _hide_all(value)
-        if name in _CLOSED_SECTIONS or is_secret_name(name)
-        else hide_secrets(value)
+        _hide_all(value) if name in CLOSED_SECTIONS or is_secret_name(name) else hide_secrets(value)
     )
 
 

@@ -16,6 +16,7 @@ import hypothesis
 import pytest
 from moto import mock_aws
 
+import scaling.secrets
 from configs.load import parse_config
 from configs.models import BenchmarkConfig, ImageConfig, PlatformConfig
 from infra.local.engine.process.image_store import ProcessImageStore
@@ -148,6 +149,12 @@ def without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     time.
     """
     monkeypatch.setattr("scaling.report.render.draw_plots", lambda report: {})
+
+
+@pytest.fixture(autouse=True)
+def no_known_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test's config held is no secret in the next test."""
+    monkeypatch.setattr(scaling.secrets, "_known", scaling.secrets._KnownSecrets())
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,9 @@ SECRET = [
     "authToken", "PGPASSWORD", "DB_PASS", "db.password", "apikey", "api_key", "clientSecret",
     "private_key", "MY_PASSPHRASE", "GH_PAT", "AUTHORIZATION", "OPENAI_KEY", "WANDB_KEY", "SSH_KEY",
     "JWT", "COOKIE", "DBPASS", "passwords", "SLACK_WEBHOOK_URL", "SENTRY_DSN", "BASIC_AUTH",
-    "DATABASE_PWD", "STRIPE_KEY", "api_keys", "deploy-key",
+    "DATABASE_PWD", "STRIPE_KEY", "api_keys", "deploy-key", "credentials", "creds", "wandb_key",
+    "openai_key", "connection_string", "license_key", "SecretAccessKey", "SessionToken",
+    "SharedAccessKey", "accessToken", "ENCRYPTION_KEY",
 ]  # fmt: skip
 # Made up, and cut in two so that a scanner of this repository finds nothing. Shapes: see the table
 # of secrets.py.
@@ -26,5 +28,14 @@ TEXTS = [
     "Basic " + X + "==", "https://me:" + X + "@host/simple", "https://me:p@" + X + "@host/simple",
     "https://me:p/" + X + "@host/simple", "postgresql://" + X + "@db:5432/x", "password=" + X,
     "DB_PASSWORD: '" + X + "'", '{"token": "' + X + '"}', '{\\"token\\": \\"' + X + '\\"}',
-    "AccountKey=" + X + ";EndpointSuffix=x", "Cookie: " + X,
+    "AccountKey=" + X + ";EndpointSuffix=x", "Cookie: " + X, '"SecretAccessKey": "' + X + '"',
+    '"SessionToken" : "' + X + '"', "PGPASSWORD=" + X, "clientSecret=" + X, "accessToken: " + X,
+    "--token " + X, "-token " + X, "--api-key " + X, "--api_key='" + X + "'", "train.py --api_key "
+    + X + " --lr 0.1", '["--api_key", "' + X + '", "--lr"]', "['--api-key', '" + X + "']",
+    'SM_USER_ARGS=["--api_key","' + X + '"]', 'SM_HPS={"api_key":"' + X + '","lr":1}',
+    "SM_HP_API_KEY=" + X, "export HF_TOKEN=" + X, "ENCRYPTION_KEY=" + X, "wandb_key=" + X,
+    '{"auth_token": ["' + X + '"]}', "error: password=" + X, 'token="' + X, "api_key -> " + X,
+    "api_key => " + X, "<api_key>" + X + "</api_key>", "authorization: token " + X,
+    "SharedAccessKey=" + X, "gsk_" + X, "hvs." + X, "nvapi-" + X, "dapi" + "0123456789abcdef" * 2
+    + "s3cr3t",
 ]  # fmt: skip

@@ -83,7 +83,7 @@ def _metrics_in(archive: Any) -> bytes | None:
     """The content of the metrics.json that is nearest to the archive's root, None without one."""
     found: tuple[int, bytes | _Unusable] | None = None
     unpacked_bytes = 0
-    unpacked = _BoundedReader(gzip.GzipFile(fileobj=archive))
+    unpacked: Any = _BoundedReader(gzip.GzipFile(fileobj=archive))
     with tarfile.open(fileobj=unpacked, mode="r|") as tar:
         for member in tar:
             if member.issparse():  # its map of holes has no limit, and its size is not what follows

@@ -20,6 +20,7 @@ from configs.models import PlatformConfig
 from configs.section import HIDDEN
 from scaling.planning.fail_fast import is_step
 from scaling.rules.limits import variable_problems, variables_of
+from scaling.secrets import remember_secrets, secrets_in
 from tasks.errors import JobRefused, error_code
 from tasks.jobs.calls import describe, once_known, refuse_other_request
 from tasks.jobs.follow import LogFollower
@@ -94,6 +95,7 @@ def with_variables(request: Mapping[str, Any], variables: Mapping[str, str]) -> 
     environment |= {
         name: variables[variable] for name, variable in variables_of(environment).items()
     }
+    remember_secrets(secrets_in(environment, is_closed=True))
     return {**request, "Environment": environment} if environment else dict(request)
 
 

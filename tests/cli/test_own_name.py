@@ -63,6 +63,14 @@ def test_its_path_where_none_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def test_the_command_to_run_again_has_no_secret() -> None:
+    overrides = ("training.environment={A: s3cr3t}", "training.hyperparameters.api_key=s3cr3t",
+                 "sweep.repeats=3")  # fmt: skip
+    command = command_of_run(Path("my.yaml"), overrides, None)
+    assert "s3cr3t" not in command and "training.environment=(hidden)" in command
+    assert "api_key=(hidden)" in command and "--set sweep.repeats=3" in command
+
+
 def test_a_module_is_started_by_its_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     module = str(REPOSITORY / "cli" / "main.py")
     assert started(monkeypatch, module) == [sys.executable, "-m", "cli.main"]

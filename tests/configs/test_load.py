@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -465,3 +466,21 @@ def test_a_number_that_the_config_leaves_to_the_program_cannot_be_handed_to_it(
     with pytest.raises(ConfigError) as refused:
         parse_config(raw_config, origin="test")
     assert message in str(refused.value) and "is not given; set" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        {"training": {"hyperparameters": {"api_key": ["s3cr3t"]}}},
+        {"training": {"hyperparameters": {f"api_key_{n}": "s3cr3t" for n in range(99)}}},
+        {"training": {"environment": {"A": ["s3cr3t"]}, "sede": 1}},
+        {"training": {"batch": {"policy": {"a": "s3cr3t"}}}},
+        {"image": {"build_args": {"A": ["s3cr3t"]}}},
+    ],
+)
+def test_a_message_shows_no_value_of_a_mapping(
+    make_config: Callable[..., BenchmarkConfig], section: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        make_config(**section)
+    assert "s3cr3t" not in str(refused.value)

@@ -4,6 +4,7 @@ keeps or shows.
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import logging
@@ -11,6 +12,7 @@ import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow.parquet as pq
 import pytest
@@ -23,16 +25,22 @@ from infra.local.interfaces import JobSpec, Node
 from tests.flows.simulated_sweep import kept_records, measure
 from tests.secret_spellings import SECRET, TEXTS, X
 
-MARKS = (X[:20], "IOSFODNN")
+KNOWN = "Tr0ub4dor & 3/über"
+"""Has no shape of a secret; nodesweep knows it as the value of api_key."""
+MARKS = (X[:20], "IOSFODNN", "ub4dor", base64.b64encode(KNOWN.encode()).decode())
 ONE_LINERS = [text for text in TEXTS if "PRIVATE KEY" not in text]
 LINES = [" | ".join(ONE_LINERS[place : place + 4]) for place in range(0, len(ONE_LINERS), 4)]
 KEY = ["-----BEGIN RSA PRIVATE KEY-----", X * 2, X, "-----END RSA PRIVATE KEY-----"]
+PRINTED = [
+    f"Command: train.py --user me {KNOWN}", json.dumps([KNOWN]), repr({"x": KNOWN}), quote(KNOWN),
+    quote(KNOWN, safe=""), base64.b64encode(KNOWN.encode()).decode(), f"x{KNOWN}y",
+]  # fmt: skip
 
 
 def leak(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
-    for line in (*KEY, *LINES):
+    for line in (*KEY, *LINES, *PRINTED):
         say(line)
-    raise ValueError(f"ExecuteUserScriptError: {LINES[0]} {LINES[-1]}")
+    raise ValueError(f"ExecuteUserScriptError: {LINES[0]} {LINES[-1]} {PRINTED[0]}")
 
 
 def outputs_of(
@@ -88,11 +96,14 @@ def test_no_output_of_a_run_shows_a_secret_however_it_is_spelled(
     environment = {name: X for name in SECRET if name.isidentifier()} | {
         f"PLAIN_{place}": X for place in range(9)
     }
-    hyperparameters: dict[str, Any] = {f"text-{place}": text for place, text in enumerate(TEXTS)}
+    hyperparameters: dict[str, Any] = {
+        f"text-{place}": "\n".join(TEXTS[place : place + 3]) for place in range(0, len(TEXTS), 3)
+    }
     hyperparameters |= {
         "batch-size": "{per_replica_batch_size}",
         "lr": "{learning_rate}",
         "program": "leaky",
+        "api_key": KNOWN,
     }
     config = pipeline_config(
         "leaky",

@@ -1,7 +1,11 @@
 """Names under which a text is not repeated, and texts that are none to repeat."""
 
+import base64
+import json
+import shlex
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -16,11 +20,13 @@ from scaling.secrets import (
     hide_in_text,
     hide_secrets,
     is_secret_name,
+    remember_secrets,
+    secrets_of,
 )
 from tests.secret_spellings import SECRET, TEXTS, X
 
 OPEN = [
-    "tokenizer", "max_tokens", "credentials", "key", "s3_key", "passes-per-epoch", "keypoints",
+    "tokenizer", "max_tokens", "key", "s3_key", "passes-per-epoch", "keypoints",
     "pixel_28", "order_seed", "monkey", "compass", "bypass-cache", "path", "patience", "S3_KEY",
     "PUBLIC_KEY", "author", "report_key", "KEY",
 ]  # fmt: skip
@@ -52,7 +58,13 @@ def test_other_names_are_left_alone(name: str) -> None:
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_secret_is_known_by_its_shape_wherever_it_stands(text: str) -> None:
     assert len(TEXTS) >= 40
-    for whole in (text, f"failed with {text} at step 3", f"x\n{text}\ny"):
+    for whole in (
+        text,
+        f"failed with {text} at step 3",
+        f"x\n{text}\ny",
+        json.dumps(f"x\n{text}\ny"),
+        repr([f"\t{text}"]),
+    ):
         shown = hide_in_text(whole)
         assert X[:20] not in shown and "IOSFODNN" not in shown and HIDDEN in shown
         assert hide_in_text(shown) == shown, "hiding twice is hiding once"
@@ -77,8 +89,83 @@ def test_keys_and_long_numbers_are_hidden_whole(text: str) -> None:
     )
 
 
-def test_looking_for_a_key_takes_time_in_proportion_to_the_text() -> None:
-    assert hide_in_text("sk-" * 50_000) == "sk-" * 50_000
+@pytest.mark.parametrize(
+    "part",
+    [
+        "sk-",
+        "://",
+        "://a:b/",
+        "--token ",
+        "a.",
+        "a=:",
+        "x ",
+        "[",
+        "--a --b ",
+        'lr="',
+        "-----BEGIN ",
+    ],
+)
+def test_looking_for_secrets_takes_time_in_proportion_to_the_text(part: str) -> None:
+    """200,000 characters: what takes their square never ends."""
+    text = part * (200_000 // len(part))
+    assert hide_in_text(text) == text
+
+
+@pytest.mark.parametrize("part", ["token=", "a@://", 'api_key="', "api_key=[", "://u:p@"])
+def test_looking_for_many_secrets_too(part: str) -> None:
+    assert HIDDEN in hide_in_text(part * (200_000 // len(part)))
+
+
+VALUE = "Tr0ub4dor & 3/über"
+FORMS = [
+    VALUE, f"x{VALUE}y", json.dumps(VALUE), json.dumps({"a": json.dumps(VALUE)}), repr([VALUE]),
+    quote(VALUE), quote(VALUE, safe=""), base64.b64encode(VALUE.encode()).decode(),
+    base64.urlsafe_b64encode(VALUE.encode()).decode(), f"echo {shlex.quote(VALUE)}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_known_secret_is_hidden_however_it_is_printed(form: str) -> None:
+    assert hide_in_text(form) == form or "%" in form, "no shape or name gives it away"
+    remember_secrets([VALUE])
+    for text in (form, f"step 3: {form}, done"):
+        shown = hide_in_text(text)
+        assert HIDDEN in shown and "ub4dor" not in shown and form.strip("\"'[]") not in shown
+    assert LogHider().hide([form]) == [hide_in_text(form)]
+    assert "ub4dor" not in str(hide_secrets({"a": [form]}))
+
+
+def test_each_line_of_a_known_secret_is_hidden() -> None:
+    remember_secrets(["first-line-of-it\nsecond-line-of-it"])
+    shown = LogHider().hide(["first-line-of-it", "x second-line-of-it"])
+    assert shown == [HIDDEN, f"x {HIDDEN}"]
+
+
+def test_a_short_known_secret_hides_no_part_of_a_word_and_three_characters_hide_nothing() -> None:
+    remember_secrets(["rate", "lr1"])
+    assert hide_in_text("rate=rate, lr1 iterate") == f"{HIDDEN}={HIDDEN}, lr1 iterate"
+
+
+def test_the_secrets_of_a_config_are_those_under_secret_names_and_random_ones_of_closed_sections(
+    make_config: Callable[..., BenchmarkConfig],
+) -> None:
+    config = make_config(
+        training={
+            "hyperparameters": {"api_key": "plain-words", "lr": "cosine", "token": 3},
+            "environment": {
+                "HF_TOKEN": "${HF_TOKEN}",
+                "WANDB_KEY": "wandb-words",
+                "ENTITY": "team",
+                "SESSION": "a1b2c3d4e5f6g7",
+                "DATA_1": "/opt/ml/input/data1",
+                "NCCL_TOPOLOGY": "a1b2c3d4e5f6g7h8",
+            },
+        },
+        image={"context": "image", "build_args": {"PIP_PASSWORD": "of-the-index"}},
+    )
+    assert sorted(secrets_of(config)) == [
+        "a1b2c3d4e5f6g7", "of-the-index", "plain-words", "wandb-words",
+    ]  # fmt: skip
 
 
 MATERIAL = [X[:30] + str(place % 10) * 34 for place in range(20)]
