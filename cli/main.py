@@ -14,7 +14,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -26,6 +26,7 @@ from cli.guard import (
     PREFLIGHT_REFUSED,
     RUN_FAILED,
     config_argument,
+    explain,
     fail,
     goal_options,
     guarded,
@@ -42,7 +43,14 @@ from cli.inputs import (
     with_goals,
     with_tolerance,
 )
-from cli.output import RUN_OF_CONTEXT, print_in_any_encoding, print_rendered, print_text, say
+from cli.output import (
+    RUN_OF_CONTEXT,
+    open_closed_streams,
+    print_in_any_encoding,
+    print_rendered,
+    print_text,
+    say,
+)
 from cli.own_name import as_typed
 from cli.sweep_ids import complete_sweep, sweep_meant, sweep_to_resume
 
@@ -52,10 +60,20 @@ if TYPE_CHECKING:
     from scaling.report import ScalingReport
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a command; help that can't be written ends with a message, as every command does."""
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:
+            fail(*explain(error))
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="nodesweep")
 def main() -> None:
     """How many nodes should this training job run on, and what will it cost?"""
+    open_closed_streams()
     print_in_any_encoding()
     # of what is imported nothing is garbage, and looking for it takes a third of the time
     gc.set_threshold(50_000)

@@ -34,6 +34,17 @@ def print_in_any_encoding() -> None:
         sys.stdout.reconfigure(errors="replace")
 
 
+def open_closed_streams() -> None:
+    """Open /dev/null where this process was started without stdin, stdout or stderr (`>&-`).
+
+    Otherwise Python has no stream there, and the next file to be opened takes the place of stdout.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # open() takes the lowest free number, that of the stream
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+
+
 def print_text(text: str) -> None:
     """Print it; a reader that has seen enough
     (`| head`) is no error and leaves the exit code as it is.

@@ -5,6 +5,7 @@ report's alone.
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -62,3 +63,39 @@ def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path) -> None:
     os.close(write_end)
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "t" / "report.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("redirected", "code"),
+    [
+        (">&-", 0),
+        ("2>&-", 0),
+        ("<&- >&- 2>&-", 0),
+        (">/dev/full", 1),
+        ("| head -c 1", 0),
+    ],
+)
+def test_streams_that_are_closed_or_full_give_no_traceback(
+    tmp_path: Path, redirected: str, code: int
+) -> None:
+    """A closed stdout is no error: the report is in its file, and not in the place of stdout."""
+    command = shlex.join([sys.executable, "-m", "cli.main", *arguments(tmp_path)])
+    done = subprocess.run(
+        ["bash", "-c", f"{command} {redirected}; exit ${{PIPESTATUS[0]}}"],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code and "Traceback" not in done.stderr
+    assert ("No space left" in done.stderr) == (code == 1)
+    report = next(tmp_path.glob("*/report.html"))
+    assert report.read_text().rstrip().endswith("</html>")
+
+
+def test_help_that_cannot_be_written_is_a_message() -> None:
+    command = shlex.join([sys.executable, "-m", "cli.main", "--help"])
+    done = subprocess.run(
+        ["bash", "-c", f"{command} >/dev/full"], stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == "nodesweep: file: No space left on device\n"
