@@ -6,7 +6,15 @@ import logging
 
 from prefect import flow
 
-from flows.stages.form import EMPTY, Preset, Settings, SweepId, config_of_run, log_to_run
+from flows.stages.form import (
+    EMPTY,
+    ConfigVariable,
+    Preset,
+    Settings,
+    SweepId,
+    config_of_run,
+    log_to_run,
+)
 from tasks.errors import best_effort
 from tasks.sweeps.claims import mark_sweep_stopped
 from tasks.sweeps.records import sweep_exists
@@ -17,7 +25,10 @@ logger = logging.getLogger("nodesweep.stop")
 
 @flow(name="stop-sweep", flow_run_name="stop-{sweep_id}")
 def stop_sweep(
-    sweep_id: SweepId, preset: Preset = "local", settings: Settings = EMPTY
+    sweep_id: SweepId,
+    preset: Preset = "local",
+    settings: Settings = EMPTY,
+    config_variable: ConfigVariable = EMPTY,
 ) -> list[str]:
     """Keep a sweep from going on and ask its running jobs to stop; returns their names.
 
@@ -25,9 +36,11 @@ def stop_sweep(
         sweep_id: The sweep, e.g. local-20261120191500-1a2b3c4d.
         preset: The config whose platform has the sweep: a file of configs/ without its ending.
         settings: Any field of the config by its dotted name.
+        config_variable: A Prefect variable that holds a whole config as JSON or YAML, instead of
+            the preset.
     """
     log_to_run()
-    platform = config_of_run({"preset": preset, "settings": settings}).platform
+    platform = config_of_run(locals()).platform
     running: list[str] = []
     with best_effort(f"the running jobs of {sweep_id} can't be listed"):
         # for the answer alone: others may stop them

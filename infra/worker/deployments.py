@@ -42,6 +42,7 @@ def deploy(environment: Mapping[str, str]) -> None:
         seconds=_COMMAND_SECONDS,
     )
     _prefect(environment, "deploy", "--all", seconds=_DEPLOY_SECONDS)
+    _python(environment, "infra.worker", "forms", seconds=_COMMAND_SECONDS)
 
 
 def wait_for_server(api_url: str, runs: Callable[[], bool] = lambda: True) -> None:
@@ -60,7 +61,12 @@ def wait_for_server(api_url: str, runs: Callable[[], bool] = lambda: True) -> No
 
 
 def _prefect(environment: Mapping[str, str], *arguments: str, seconds: float) -> None:
-    command = [sys.executable, "-m", "prefect", "--no-prompt", *arguments]
+    _python(environment, "prefect", "--no-prompt", *arguments, seconds=seconds)
+
+
+def _python(environment: Mapping[str, str], module: str, *arguments: str, seconds: float) -> None:
+    command = [sys.executable, "-m", module, *arguments]
+    shown = " ".join(word for word in (module, *arguments) if word != "--no-prompt")
     try:
         done = subprocess.run(
             command,
@@ -72,10 +78,6 @@ def _prefect(environment: Mapping[str, str], *arguments: str, seconds: float) ->
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise DeployError(
-            f"`prefect {' '.join(arguments)}` gave no answer within {seconds:.0f} s"
-        ) from None
+        raise DeployError(f"`{shown}` gave no answer within {seconds:.0f} s") from None
     if done.returncode != 0:
-        raise DeployError(
-            f"`prefect {' '.join(arguments)}` failed:\n{(done.stderr or done.stdout).strip()}"
-        )
+        raise DeployError(f"`{shown}` failed:\n{(done.stderr or done.stdout).strip()}")
