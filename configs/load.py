@@ -52,15 +52,30 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> BenchmarkConfig:
     Raises ConfigError.
     """
     raw = _read_yaml(path)
-    for override in overrides:
-        _apply_override(raw, override)
     folder = path.resolve().parent
     if not _is_text(str(folder)):
         raise ConfigError(
             f"{path}: the name of its directory is not UTF-8,"
             " and records hold it as text; rename it"
         )
-    return parse_config(raw, origin=str(path)).with_absolute_paths(folder)
+    return _config_of(raw, overrides, str(path), folder)
+
+
+def config_of_text(
+    text: str, origin: str, folder: Path, overrides: Sequence[str] = ()
+) -> BenchmarkConfig:
+    """As load_config(), of YAML or JSON that is in no file; relative paths begin at `folder`.
+    Raises ConfigError naming `origin`.
+    """
+    return _config_of(_mapping_of(text, origin), overrides, origin, folder)
+
+
+def _config_of(
+    raw: dict[str, Any], overrides: Sequence[str], origin: str, folder: Path
+) -> BenchmarkConfig:
+    for override in overrides:
+        _apply_override(raw, override)
+    return parse_config(raw, origin=origin).with_absolute_paths(folder)
 
 
 def check_directories(config: BenchmarkConfig) -> None:
@@ -176,13 +191,18 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
+    return _mapping_of(text, str(path))
+
+
+def _mapping_of(text: str, origin: str) -> dict[str, Any]:
     try:
-        raw = parse_yaml(text, str(path))
+        raw = parse_yaml(text, origin)
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML: {cut(str(error), 1000)}") from None
+        raise ConfigError(f"{origin} is not valid YAML: {cut(str(error), 1000)}") from None
     if not isinstance(raw, dict):
         raise ConfigError(
-            f"{path}: expected a mapping with the sections of a benchmark, got {type(raw).__name__}"
+            f"{origin}: expected a mapping with the sections of a benchmark,"
+            f" got {type(raw).__name__}"
         )
     return raw
 

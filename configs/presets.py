@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from configs.load import ConfigError, load_config
+from configs.load import ConfigError, config_of_text, load_config
 from configs.models import BenchmarkConfig
 
 PRESETS_DIRECTORY = Path(__file__).resolve().parent
@@ -59,7 +59,16 @@ def config_of_preset(preset: str, changes: Mapping[str, Any]) -> BenchmarkConfig
     """
     if preset not in preset_names():
         raise ConfigError(f"preset: got {preset!r}; expected one of {', '.join(preset_names())}")
-    overrides = [
-        f"{name}={json.dumps(value)}" for name, value in changes.items() if value is not None
-    ]
-    return load_config(PRESETS_DIRECTORY / f"{preset}.yaml", overrides)
+    return load_config(PRESETS_DIRECTORY / f"{preset}.yaml", _overrides(changes))
+
+
+def config_of_value(value: Any, origin: str, changes: Mapping[str, Any]) -> BenchmarkConfig:
+    """The same over a whole config that is no file: its YAML or JSON, or what that stands for.
+    Relative paths begin where a preset's do. Raises ConfigError naming `origin`.
+    """
+    text = value if isinstance(value, str) else json.dumps(value)
+    return config_of_text(text, origin, PRESETS_DIRECTORY, _overrides(changes))
+
+
+def _overrides(changes: Mapping[str, Any]) -> list[str]:
+    return [f"{name}={json.dumps(value)}" for name, value in changes.items() if value is not None]

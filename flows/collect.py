@@ -10,7 +10,15 @@ from prefect import flow
 from flows.report import jobs_of_sweep, report_of_jobs
 from flows.scaling_benchmark import SweepResult, missing_points
 from flows.stages.cancellable import cancellable
-from flows.stages.form import EMPTY, Preset, Settings, SweepId, config_of_run, log_to_run
+from flows.stages.form import (
+    EMPTY,
+    ConfigVariable,
+    Preset,
+    Settings,
+    SweepId,
+    config_of_run,
+    log_to_run,
+)
 from flows.stages.remote_data import with_changes
 from scaling import names
 from scaling.instances.progress import asked_keys
@@ -23,7 +31,10 @@ logger = logging.getLogger("nodesweep.collect")
 @flow(name="collect-sweep", flow_run_name="collect-{sweep_id}")
 @cancellable
 def collect_sweep(
-    sweep_id: SweepId, preset: Preset = "local", settings: Settings = EMPTY
+    sweep_id: SweepId,
+    preset: Preset = "local",
+    settings: Settings = EMPTY,
+    config_variable: ConfigVariable = EMPTY,
 ) -> SweepResult | None:
     """The report of a sweep that was left to itself, once its last job has ended;
     null while jobs still run.
@@ -34,12 +45,14 @@ def collect_sweep(
         sweep_id: The sweep; a job's name will do, as an event about a training job has it.
         preset: The config whose platform has the sweep: a file of configs/ without its ending.
         settings: Any field of the config by its dotted name.
+        config_variable: A Prefect variable that holds a whole config as JSON or YAML, instead of
+            the preset.
 
     Raises SweepNotFound.
     """
     log_to_run()
     sweep = names.sweep_of_job(sweep_id) or sweep_id
-    jobs = jobs_of_sweep(config_of_run({"preset": preset, "settings": settings}), sweep)
+    jobs = jobs_of_sweep(config_of_run(locals()), sweep)
     if jobs.running:
         logger.info(
             "%d jobs of %s still run: %s", len(jobs.running), sweep, ", ".join(jobs.running)

@@ -11,7 +11,14 @@ from prefect import flow
 from pydantic import Field
 
 from flows.stages.cancellable import cancellable
-from flows.stages.form import EMPTY, Preset, Settings, config_of_run, log_to_run
+from flows.stages.form import (
+    EMPTY,
+    ConfigVariable,
+    Preset,
+    Settings,
+    config_of_run,
+    log_to_run,
+)
 from tasks.sweeps.orphans import find_orphans, find_validation_orphans
 from tasks.sweeps.stopping import stop_processing_jobs, stop_training_jobs
 
@@ -25,6 +32,7 @@ def reaper(
     grace_minutes: Annotated[float, Field(ge=20)] = 60,
     dry_run: bool = False,
     settings: Settings = EMPTY,
+    config_variable: ConfigVariable = EMPTY,
 ) -> list[str]:
     """Stop the running jobs of sweeps that nobody has run for longer than the grace;
     returns their names.
@@ -37,9 +45,11 @@ def reaper(
         grace_minutes: How long a sweep's owner may give no sign; it gives one every minute.
         dry_run: Only say what would be stopped.
         settings: Any field of the config by its dotted name, e.g. {"platform.bucket": "my-bucket"}.
+        config_variable: A Prefect variable that holds a whole config as JSON or YAML, instead of
+            the preset.
     """
     log_to_run()
-    platform = config_of_run({"preset": preset, "settings": settings}).platform
+    platform = config_of_run(locals()).platform
     orphans = find_orphans(platform, grace_minutes * 60)
     of_validation = find_validation_orphans(platform, grace_minutes * 60)
     for name in [*orphans, *of_validation]:

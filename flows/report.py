@@ -16,7 +16,15 @@ from configs.catalogue import load_catalogue
 from configs.load import parse_config
 from configs.models import BenchmarkConfig
 from flows.stages.cancellable import cancellable
-from flows.stages.form import EMPTY, Preset, Settings, SweepId, config_of_run, log_to_run
+from flows.stages.form import (
+    EMPTY,
+    ConfigVariable,
+    Preset,
+    Settings,
+    SweepId,
+    config_of_run,
+    log_to_run,
+)
 from flows.stages.outcomes import collect_outcome
 from scaling import names
 from scaling.analysis.cost import price_of
@@ -117,7 +125,10 @@ def _write_here(config: BenchmarkConfig, sweep: str, files: Mapping[str, bytes])
 @flow(name="report-sweep", flow_run_name="report-{sweep_id}")
 @cancellable
 def report_sweep(
-    sweep_id: SweepId, preset: Preset = "local", settings: Settings = EMPTY
+    sweep_id: SweepId,
+    preset: Preset = "local",
+    settings: Settings = EMPTY,
+    config_variable: ConfigVariable = EMPTY,
 ) -> tuple[ScalingReport, Path]:
     """Make the report of a sweep anew from what the platform knows of its jobs;
     running ones are left out.
@@ -129,11 +140,13 @@ def report_sweep(
         preset: The config whose platform has the sweep: a file of configs/ without its ending.
         settings: Any field of the config by its dotted name, e.g.
             {"report.recommendation.deadline_seconds": 3600}.
+        config_variable: A Prefect variable that holds a whole config as JSON or YAML, instead of
+            the preset.
 
     Raises SweepNotFound where no job has ended.
     """
     log_to_run()
-    ended = jobs_of_sweep(config_of_run({"preset": preset, "settings": settings}), sweep_id)
+    ended = jobs_of_sweep(config_of_run(locals()), sweep_id)
     for name in ended.running:
         logger.info("%s has not ended and is left out", name)
     return report_of_jobs(sweep_id, ended)

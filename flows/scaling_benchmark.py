@@ -20,10 +20,13 @@ from configs.load import check_directories, parse_config
 from configs.models import BenchmarkConfig
 from flows.report import make_report, recorded_inputs
 from flows.stages.cancellable import cancellable
+from flows.stages.deadline import deadline
 from flows.stages.ending import end_sweep, stop_jobs_of_run
 from flows.stages.form import (
     EMPTY,
+    ConfigVariable,
     DistributionKind,
+    Hours,
     InstanceType,
     MayBeEmpty,
     NodeCounts,
@@ -38,6 +41,7 @@ from flows.stages.form import (
     shows_presets,
 )
 from flows.stages.graph import in_stage
+from flows.stages.leases import warn_of_leases_in_memory
 from flows.stages.preflight import preflight
 from flows.stages.prepare import changes_since, prepare_inputs
 from flows.stages.regression import alarm_on_regression
@@ -103,7 +107,8 @@ def _run_name() -> str:
     id.
     """
     preset = flow_run.parameters["preset"]
-    return f"scaling-{preset if isinstance(preset, str) else preset.name}"
+    name = flow_run.parameters.get("config_variable") or preset
+    return f"scaling-{name if isinstance(name, str) else name.name}"
 
 
 @flow(name="scaling-benchmark", flow_run_name=_run_name, on_cancellation=[stop_jobs_of_run])
@@ -123,6 +128,8 @@ def scaling_benchmark(
     compare_reference: Annotated[SweepId | None, MayBeEmpty(SweepId)] = EMPTY,
     as_started: bool = False,
     resume: bool = False,
+    config_variable: ConfigVariable = EMPTY,
+    timeout_hours: Annotated[Hours | None, MayBeEmpty(Hours)] = EMPTY,
 ) -> SweepResult:
     """Measure how a training job scales over node counts, and what it costs. Ends with a report.
 
@@ -152,8 +159,13 @@ def scaling_benchmark(
             started with, though they have changed here since; else the run fails and says what has.
         resume: Continue the latest sweep of this config, where it is unfinished, instead of a new
             one.
+        config_variable: A Prefect variable that holds a whole config as JSON or YAML, instead of
+            the preset; what is blank above is then as there.
+        timeout_hours: The run fails once it has taken so long, and its jobs are ended as by a
+            cancel. Blank: no limit.
 
-    Raises PointsMissing where fewer points than sweep.min_points have a completed run,
+    Raises RunTimedOut after timeout_hours,
+    PointsMissing where fewer points than sweep.min_points have a completed run,
     RegressionEstablished, HistoryError where the trend has no sweep compare_reference,
     SweepNotNamed where the latest sweep is finished or was never recorded,
     and SweepStopped, once the report is made, where `nodesweep stop` kept planned points from
@@ -164,7 +176,8 @@ def scaling_benchmark(
     if not goes_on:  # a sweep that goes on has its inputs already
         check_directories(config)
     log_to_run()
-    result = run_benchmark(config, sweep_id, goes_on, as_started)
+    with deadline(timeout_hours):
+        result = run_benchmark(config, sweep_id, goes_on, as_started)
     check_points(config, result)
     if compare_tolerance is not None:
         alarm_on_regression(config, result.report, compare_tolerance, compare_reference)
@@ -195,6 +208,7 @@ def run_benchmark(
     def begin() -> tuple[SweepPlan, tuple[ResolvedInputs, dict[str, Any]] | None]:
         plan = preflight(config, goes_on=resume)
         check_limit(config.sweep.concurrency_limit, max(config.sweep.node_counts))
+        warn_of_leases_in_memory(config.sweep.concurrency_limit)
         ensure_bucket(config.platform)
         if resume and not _begins_again(config, sweep):
             return plan, _continue_sweep(config, sweep, as_started)

@@ -5,14 +5,25 @@ from __future__ import annotations
 from prefect import flow
 
 from flows.stages.cancellable import cancellable
-from flows.stages.form import EMPTY, Preset, Settings, SweepId, config_of_run, log_to_run
+from flows.stages.form import (
+    EMPTY,
+    ConfigVariable,
+    Preset,
+    Settings,
+    SweepId,
+    config_of_run,
+    log_to_run,
+)
 from tasks.sweeps.stop import stop_whole_sweep
 
 
 @flow(name="stop-sweep", flow_run_name="stop-{sweep_id}")
 @cancellable
 def stop_sweep(
-    sweep_id: SweepId, preset: Preset = "local", settings: Settings = EMPTY
+    sweep_id: SweepId,
+    preset: Preset = "local",
+    settings: Settings = EMPTY,
+    config_variable: ConfigVariable = EMPTY,
 ) -> list[str]:
     """Keep a sweep from going on and ask its running jobs to stop; returns their names.
 
@@ -20,7 +31,8 @@ def stop_sweep(
         sweep_id: The sweep, e.g. local-20261120191500-1a2b3c4d.
         preset: The config whose platform has the sweep: a file of configs/ without its ending.
         settings: Any field of the config by its dotted name.
+        config_variable: A Prefect variable that holds a whole config as JSON or YAML, instead of
+            the preset.
     """
     log_to_run()
-    platform = config_of_run({"preset": preset, "settings": settings}).platform
-    return stop_whole_sweep(platform, sweep_id)
+    return stop_whole_sweep(config_of_run(locals()).platform, sweep_id)

@@ -152,6 +152,10 @@ class SweepStopped(RunFailed):
     """The sweep was stopped by `nodesweep stop`; what it measured before is kept."""
 
 
+class RunTimedOut(RunFailed):
+    """The run took longer than its form allows."""
+
+
 class ReportNotWritten(RunFailed):
     """The report is made and in the bucket; only this machine's copy could not be written."""
 

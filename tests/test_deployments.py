@@ -5,6 +5,7 @@ started.
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 from inspect import signature
@@ -19,6 +20,7 @@ from prefect.exceptions import ParameterTypeError
 from prefect.flows import Flow, load_flow_from_entrypoint
 from prefect.utilities.schema_tools import validate
 from prefect.utilities.schema_tools.validation import ValidationError
+from prefect.variables import Variable
 
 from configs.catalogue import load_catalogue
 from configs.load import ConfigError
@@ -223,6 +225,11 @@ def test_the_picture_of_the_form_has_the_help_of_today() -> None:
             "too many properties|non-empty|expected to",
         ),
         ({"settings": {"image.build_args.INDEX": "s3cr3t"}}, "too long|expected to"),
+        ({"settings": {"sweep.node_count": [1]}}, "'sweep.node_count' was unexpected"),
+        ({"settings": {"sweep.repeats": 0}}, "0 is less than the minimum of 1"),
+        ({"settings": {"sweep": {"node_count": [1]}}}, "'node_count' was unexpected"),
+        ({"config_variable": ""}, "non-empty|too short"),
+        ({"timeout_hours": 0}, "0 is less than or equal to the minimum of 0"),
     ],
 )
 def test_server_refuses_an_invalid_value_and_names_it(
@@ -259,7 +266,7 @@ def test_run_itself_refuses_bounds_too() -> None:
         ({"preset": "no-such"}, "preset: got 'no-such'; expected one of examples/g5_fsx_vpc, "),
         ({"node_counts": [2, 2]}, r"sweep.node_counts: node counts \[2, 2\] repeat a number"),
         (
-            {"settings": {"sweep.node_count": [1]}},
+            {"settings": {"sweep.node_count": [1]}},  # a server without the schema
             "sweep.node_count: unknown key; allowed here: node_counts, ",
         ),
         (
@@ -291,3 +298,32 @@ def test_form_changes_the_preset_and_settings_win() -> None:
     )
     assert config.training.instance_type == "ml.local.large"
     assert config.dataset == config_of_run({"preset": "local"}).dataset
+
+
+def test_a_prefect_variable_may_hold_the_config(prefect: None) -> None:
+    """As YAML or JSON text, or as the JSON that the UI takes it for."""
+    text = (PRESETS_DIRECTORY / "local.yaml").read_text().replace("name: local", "name: ours")
+    text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    local = config_of_run({"preset": "local", "repeats": 2})
+    for value in (text, json.dumps(yaml.safe_load(text)), yaml.safe_load(text)):
+        Variable.set("ours", value, overwrite=True)
+        config = config_of_run({"config_variable": "ours", "preset": "search_mlp_p3", "repeats": 2})
+        assert config == local.model_copy(update={"name": "ours"})
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (None, "config_variable: Prefect has no variable 'broken'; make it in the UI under"),
+        ("name: [", "the Prefect variable broken is not valid YAML"),
+        ("three words only", "the Prefect variable broken: expected a mapping .*, got str"),
+        (3, "the Prefect variable broken: expected a mapping .*, got int"),
+        ({"name": "x"}, "the Prefect variable broken is not a valid benchmark config:"),
+    ],
+)
+def test_a_variable_that_holds_none_is_a_config_error(
+    prefect: None, value: Any, message: str
+) -> None:
+    Variable.set("broken", value, overwrite=True) if value is not None else Variable.unset("broken")
+    with pytest.raises(ConfigError, match=message):
+        config_of_run({"config_variable": "broken"})

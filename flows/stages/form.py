@@ -13,6 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import (
@@ -27,8 +28,15 @@ from pydantic_core.core_schema import CoreSchema, no_info_before_validator_funct
 
 from configs.catalogue import load_catalogue
 from configs.distribution import DistributionConfig
+from configs.load import ConfigError
 from configs.models import BenchmarkConfig
-from configs.presets import config_of_preset, preset_names, presets_as_written
+from configs.presets import (
+    config_of_preset,
+    config_of_value,
+    preset_names,
+    presets_as_written,
+)
+from configs.settings import settings_schema
 from configs.sweep import DEFAULT_REPEATS
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -49,6 +57,7 @@ NodeCounts = Annotated[list[Annotated[int, Field(ge=1, le=512)]], Field(min_leng
 Repeats = Annotated[int, Field(ge=1, le=50)]
 DistributionKind = Annotated[str, Field(json_schema_extra={"enum": _KINDS})]
 Usd = Annotated[float, Field(gt=0)]
+Hours = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0)]
 
 
@@ -85,18 +94,25 @@ class MayBeEmpty:
         return TypeAdapter(self.kind).json_schema()
 
 
+_Variable = Annotated[str, Field(min_length=1, max_length=255)]
+ConfigVariable = Annotated[_Variable | None, MayBeEmpty(_Variable)]
 _REFERENCE = {"type": "string", "pattern": r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$"}
 _NO_SECRETS: dict[str, Any] = {
     # Prefect keeps a run's parameters, so its server refuses values that may be secrets before it
     # writes them down.
-    "patternProperties": {
-        r"^training\.environment$": {"type": "object", "additionalProperties": _REFERENCE},
-        r"^training\.environment\.": _REFERENCE,
-        r"^image\.build_args(\.|$)": {"maxProperties": 0, "maxLength": 0},
-        r"^(training|image)$": {"maxProperties": 0},
-    }
+    r"^training\.environment$": {"type": "object", "additionalProperties": _REFERENCE},
+    r"^training\.environment\.": _REFERENCE,
+    r"^image\.build_args(\.|$)": {"maxProperties": 0, "maxLength": 0},
+    r"^(training|image)$": {"maxProperties": 0},
 }
-_Settings = Annotated[dict[str, Any], Field(json_schema_extra=_NO_SECRETS)]
+
+
+def _schema_of_settings() -> dict[str, Any]:
+    schema = settings_schema()
+    return schema | {"patternProperties": schema["patternProperties"] | _NO_SECRETS}
+
+
+_Settings = Annotated[dict[str, Any], WithJsonSchema(_schema_of_settings())]
 Settings = Annotated[_Settings | None, MayBeEmpty(_Settings)]
 
 
@@ -156,7 +172,10 @@ def _short(preset: str) -> str:
 
 
 def config_of_run(parameters: Mapping[str, Any]) -> BenchmarkConfig:
-    """The config that a run's parameters stand for. Raises ConfigError."""
+    """The config that a run's parameters stand for. Raises ConfigError.
+
+    A name in `config_variable` wins over the preset.
+    """
     preset = parameters.get("preset", "local")
     if not isinstance(preset, str):  # a command's config, or what Prefect has kept of one
         return BenchmarkConfig.model_validate(preset)
@@ -170,15 +189,41 @@ def config_of_run(parameters: Mapping[str, Any]) -> BenchmarkConfig:
         "sweep.budget_usd": parameters.get("budget_usd"),
     }
     settings = parameters.get("settings") or {}
-    return config_of_preset(preset, fields | _platform_of_this_machine(preset) | settings)
+    with_changes = _changed_by(preset, parameters.get("config_variable"))
+    return with_changes(fields | _platform_of_this_machine(with_changes) | settings)
 
 
-def _platform_of_this_machine(preset: str) -> dict[str, str]:
-    """Where the worker's own local platform is, for a preset that runs on one; nothing where the
+_Changed = Callable[[Mapping[str, Any]], BenchmarkConfig]
+
+
+def _changed_by(preset: str, variable: str | None) -> _Changed:
+    """What makes changes to the config of that Prefect variable, or else to the preset."""
+    if not variable:
+        return partial(config_of_preset, preset)
+    return partial(
+        config_of_value, _value_of_variable(variable), f"the Prefect variable {variable}"
+    )
+
+
+def _value_of_variable(name: str) -> Any:
+    """Raises ConfigError where Prefect has no such variable."""
+    from prefect.variables import Variable
+
+    value: Any = Variable.get(name)
+    if value is None:
+        raise ConfigError(
+            f"config_variable: Prefect has no variable {name!r}; make it in the UI under Variables,"
+            " its value a whole config as JSON or YAML, or leave the field empty"
+        )
+    return value
+
+
+def _platform_of_this_machine(with_changes: _Changed) -> dict[str, str]:
+    """Where the worker's own local platform is, for a config that runs on one; nothing where the
     worker's environment does not say it.
     """
     found = {name: os.environ.get(variable) for name, variable in LOCAL_PLATFORM.items()}
-    if not any(found.values()) or config_of_preset(preset, {}).platform.credentials != "platform":
+    if not any(found.values()) or with_changes({}).platform.credentials != "platform":
         return {}
     return {name: value for name, value in found.items() if value}
 

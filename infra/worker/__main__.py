@@ -2,6 +2,7 @@
 
 up | down | status     everything on one machine (machine.py)
 deploy                 work pool and deployments at the server of PREFECT_API_URL (deployments.py)
+forms                  the server refuses fields that a form has not (forms.py)
 server                 Prefect's server, which wants a password (server.py)
 worker                 the pool's worker in a container, its password from a file (server.py)
 automations            runs without a process, notifications (automations.py)
@@ -13,6 +14,7 @@ import argparse
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from infra.worker.deployments import POOL, DeployError, deploy, wait_for_server
@@ -27,7 +29,8 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "verb", choices=("up", "down", "status", "deploy", "server", "worker", "automations")
+        "verb",
+        choices=("up", "down", "status", "deploy", "forms", "server", "worker", "automations"),
     )
     parser.add_argument(
         "--folder", type=Path, default=REPOSITORY / ".nodesweep" / "machine", help="state and logs"
@@ -48,6 +51,8 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.verb == "automations":
         return _automations(arguments.notify, arguments.remove)
+    if arguments.verb == "forms":
+        return _at_server(_close_forms)
     if arguments.verb in ("deploy", "server", "worker"):
         return _by_environment(arguments.verb, arguments.host, arguments.port)
     # From the environment: on a command line every process
@@ -62,16 +67,36 @@ def main() -> int:
 
 
 def _automations(notification_block: str | None, remove: bool) -> int:
-    """At the server of PREFECT_API_URL."""
-    import httpx
-
     from infra.worker import automations  # seconds of Prefect, which the other verbs don't need
 
+    def change() -> int:
+        try:
+            names = automations.remove() if remove else automations.set_up(notification_block)
+        except automations.AutomationError as error:
+            print(f"nodesweep: {error}", file=sys.stderr)
+            return 2
+        print(
+            "\n".join(f"{'removed' if remove else 'made'}  {name}" for name in names)
+            or "there was none"
+        )
+        return 0
+
+    return _at_server(change)
+
+
+def _close_forms() -> int:
+    from infra.worker.forms import refuse_unknown_fields
+
+    print("\n".join(f"closed  {name}" for name in refuse_unknown_fields()) or "there was none")
+    return 0
+
+
+def _at_server(change: Callable[[], int]) -> int:
+    """What changes something at the server of PREFECT_API_URL."""
+    import httpx
+
     try:
-        names = automations.remove() if remove else automations.set_up(notification_block)
-    except automations.AutomationError as error:
-        print(f"nodesweep: {error}", file=sys.stderr)
-        return 2
+        return change()
     except httpx.HTTPStatusError as error:
         if error.response.status_code != 401:
             raise
@@ -81,11 +106,6 @@ def _automations(notification_block: str | None, remove: bool) -> int:
         )
         print(f"nodesweep: {wanted}", file=sys.stderr)
         return 1
-    print(
-        "\n".join(f"{'removed' if remove else 'made'}  {name}" for name in names)
-        or "there was none"
-    )
-    return 0
 
 
 def _by_environment(verb: str, host: str, port: int) -> int:

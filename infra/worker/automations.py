@@ -65,7 +65,8 @@ def remove() -> list[str]:
 
 def gone_runs() -> Automation:
     """Prefect does not notice when a flow's process ends together with its worker;
-    the missing heartbeat tells.
+    the missing heartbeat tells. Other people's flows at the server, which may beat at their own
+    pace, are left alone.
     """
     return Automation(
         name=f"{PREFIX}runs whose process is gone",
@@ -73,6 +74,7 @@ def gone_runs() -> Automation:
             after={_HEARTBEAT},
             expect={_HEARTBEAT} | _OVER,
             match=ResourceSpecification({"prefect.resource.id": ["prefect.flow-run.*"]}),
+            match_related=_TAGGED,
             for_each={"prefect.resource.id"},
             posture=Posture.Proactive,
             threshold=1,

@@ -36,8 +36,9 @@ def deploy(environment: Mapping[str, str], server_pid: int | None = None) -> Non
     """
     pids = () if server_pid is None else (server_pid,)
     pool = ("work-pool", "create", POOL, "--type", "process", "--overwrite")
-    _prefect(environment, pool, pids)
-    _prefect(environment, ("deploy", "--all"), pids)
+    _python(environment, ("prefect", "--no-prompt", *pool), pids)
+    _python(environment, ("prefect", "--no-prompt", "deploy", "--all"), pids)
+    _python(environment, ("infra.worker", "forms"), pids)
 
 
 def wait_for_server(
@@ -64,12 +65,12 @@ def wait_for_server(
     raise DeployError(f"the Prefect server did not come up at {api_url} {why or 'and has ended'}")
 
 
-def _prefect(
+def _python(
     environment: Mapping[str, str], arguments: Sequence[str], server_pids: Sequence[int]
 ) -> None:
-    said = f"`prefect {' '.join(arguments)}`"
+    said = f"`{' '.join(word for word in arguments if word != '--no-prompt')}`"
     with subprocess.Popen(
-        [sys.executable, "-m", "prefect", "--no-prompt", *arguments],
+        [sys.executable, "-m", *arguments],
         cwd=REPOSITORY,
         env=environment,
         stdin=subprocess.DEVNULL,

@@ -10,6 +10,9 @@ run code, so
   own name resolved to 127.0.0.1 and is of the same origin then (DNS rebinding), but its requests
   carry its name.
 
+The leases of concurrency limits lie in Prefect's home, and not in memory, Prefect's default: a run
+renews its own every 225 s, and is ended where a server that has started anew does not know it.
+
 A secret comes from a file where an environment variable NAME_FILE names one, as a compose secret is
 mounted: Prefect reads it from the environment only, and the container's configuration shall not
 show it.
@@ -29,6 +32,8 @@ SERVER_AUTH = "PREFECT_SERVER_API_AUTH_STRING"
 CLIENT_AUTH = "PREFECT_API_AUTH_STRING"
 SECRETS = (DATABASE_PASSWORD, SERVER_AUTH, CLIENT_AUTH)
 """Each may be given as a file by NAME_FILE."""
+LEASE_STORAGE = "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE"
+LEASES_IN_FILES = "prefect.server.concurrency.lease_storage.filesystem"
 _ADDRESSES = ("PREFECT_UI_API_URL", "PREFECT_API_URL")
 
 
@@ -88,6 +93,7 @@ def serve(host: str, port: int) -> None:
     environment.setdefault(
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS", ",".join(trusted_origins(environment)) or "null"
     )
+    environment.setdefault(LEASE_STORAGE, LEASES_IN_FILES)
     os.environ.clear()
     os.environ.update(environment)
     import uvicorn  # after the environment is set: Prefect reads it when it is imported

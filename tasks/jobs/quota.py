@@ -1,9 +1,10 @@
 """Nodes as slots of a Prefect global concurrency limit:
 several sweeps together stay within one quota.
 
-Slots are leases of 300 s that Prefect's client renews; those of a killed run come free, and
-SageMaker's own quota, which refuses a job too many, is what then stands. The limit is made with
-`prefect gcl create NAME --limit INSTANCES`.
+Slots are leases of 300 s that Prefect's client renews; those of a killed run come free, and so do
+those that could not be given back: the client tries for a minute, and once more when the run ends
+(docs/ending.md). SageMaker's own quota, which refuses a job too many, is what then stands. The
+limit is made with `prefect gcl create NAME --limit INSTANCES`.
 """
 
 from __future__ import annotations

@@ -5,12 +5,24 @@ jobs.
 from __future__ import annotations
 
 import json
+import signal
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from infra.worker.machine import Machine, down, up
-from tests.production.world import World, free_port
+from tests.production.world import (
+    NODES,
+    RenewingSweep,
+    World,
+    free_port,
+    is_alive,
+    send,
+    wait_for,
+)
 
 _MODEL = {
     "t_compute_seconds": 0.2,
@@ -27,7 +39,13 @@ _RUNS_AT_ONCE = 20
 
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    folder = tmp_path_factory.mktemp("machine")
+    with machine_of(tmp_path_factory.mktemp("machine")) as world:
+        world.allow_runs_at_once("scaling-benchmark/scaling-benchmark", _RUNS_AT_ONCE)
+        yield world
+
+
+@contextmanager
+def machine_of(folder: Path) -> Iterator[World]:
     model = folder / "model.json"
     model.write_text(json.dumps(_MODEL))
     leaves = folder / "leaves"  # of a Processing job
@@ -37,11 +55,39 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     machine = Machine(folder, free_port(), free_port(), platform_options=options)
     try:
         up(machine)
-        world = World(machine)
-        world.allow_runs_at_once("scaling-benchmark/scaling-benchmark", _RUNS_AT_ONCE)
-        yield world
+        yield World(machine)
     finally:
         down(machine)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What has to outlive Prefect's own clocks begins before the other tests and is looked at after
+    them: its minutes pass while they run.
+    """
+    items.sort(key=lambda item: {"begins": -1, "outlives": 1}.get(_clock(item), 0))
+
+
+def _clock(item: pytest.Item) -> str | None:
+    mark = item.get_closest_marker("clock")
+    return None if mark is None else str(mark.args[0])
+
+
+@pytest.fixture(scope="session")
+def renewing_sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RenewingSweep]:
+    """A run of the deployment `local`, with the limit that it is shipped with and slots of a global
+    one for its nodes.
+    """
+    with machine_of(tmp_path_factory.mktemp("renewing")) as world:
+        world.call("POST", "/v2/concurrency_limits/", name=NODES, limit=4)
+        release = world.hold_jobs()
+        settings = world.settings("renewed", sweep__concurrency_limit=NODES)
+        run = world.start("scaling-benchmark/local", preset="local", settings=settings)
+        world.running_jobs("renewed", 2)
+        server = world.process("server")
+        send(server, signal.SIGKILL)
+        wait_for("the server's end", lambda: not is_alive(server), 20)
+        up(world.machine)
+        yield RenewingSweep(world, run, release, time.monotonic())
 
 
 @pytest.fixture

@@ -28,6 +28,8 @@ from tasks.local_keys import local_session
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-py312"
 ROLE = "arn:aws:iam::000000000001:role/training"
 RUNNING = ("InProgress", "Stopping")
+NODES = "nodes-of-the-quota"
+"""A global concurrency limit."""
 _ENDED = {"COMPLETED", "FAILED", "CANCELLED", "CRASHED"}
 _PATIENCE_SECONDS = 180.0
 """Ten times what a run takes to start on two quiet cores."""
@@ -291,6 +293,16 @@ class World:
     def flow_process(self, run: str) -> int:
         """The process that carries out the run."""
         return int(wait_for(f"the process of run {run}", lambda: next(_processes_of(run), None)))
+
+
+@dataclass(frozen=True)
+class RenewingSweep:
+    """A sweep on a machine of its own, whose server was killed and started again in its middle."""
+
+    world: World
+    run: str
+    release: Callable[[], None]
+    restarted_at: float
 
 
 def _processes_of(run: str) -> Iterator[int]:

@@ -31,6 +31,10 @@ def received_event(**fields: Any) -> ReceivedEvent:
     return ReceivedEvent.model_validate(Event(**fields).model_dump())
 
 
+def related(tag: str) -> dict[str, str]:
+    return {"prefect.resource.id": f"prefect.tag.{tag}", "prefect.resource.role": "tag"}
+
+
 def server_trigger(trigger: Any) -> EventTrigger:
     """The server's form of an automation's trigger."""
     from prefect.server.events.schemas.automations import EventTrigger
@@ -93,10 +97,15 @@ def test_run_becomes_crashed_when_nothing_is_heard_of_it_for_90_s_after_a_heartb
     made = gone_runs()
     trigger = server_trigger(made.trigger)
     run = {"prefect.resource.id": f"prefect.flow-run.{UUID(int=2)}"}
-    beat, heard = (
-        received_event(event=f"prefect.flow-run.{name}", resource=run)
-        for name in ("heartbeat", end)
+    tags = ("nodesweep", "theirs")
+    (beat, heard), theirs = (
+        [
+            received_event(event=f"prefect.flow-run.{name}", resource=run, related=[related(tag)])
+            for name in ("heartbeat", end)
+        ]
+        for tag in tags
     )
+    assert not any(map(trigger.covers, theirs))  # a flow of somebody else's
     assert trigger.covers(beat) and trigger.starts_after(beat.event)
     assert trigger.covers(heard) and trigger.expects(heard.event)
     assert (trigger.posture, trigger.within, trigger.threshold) == (

@@ -1,0 +1,43 @@
+"""The time that a run may take, where its form sets one: what it was to start is not started then,
+and its jobs are ended as by a cancel.
+
+Prefect's own timeout of a flow is the same for every run of it, and to the run an error like any
+other, which leaves its jobs running.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tasks.errors import RunTimedOut
+from tasks.polling import STOP, Cancelled
+
+
+@contextmanager
+def deadline(hours: float | None) -> Iterator[None]:
+    """End every wait inside after so many hours. Raises RunTimedOut then."""
+    if hours is None:
+        yield
+        return
+    is_over = threading.Event()
+
+    def end() -> None:
+        is_over.set()
+        STOP.set()
+
+    timer = threading.Timer(min(hours * 3600, threading.TIMEOUT_MAX), end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except Cancelled as error:
+        if not is_over.is_set():
+            raise
+        raise RunTimedOut(
+            f"the run has taken longer than timeout_hours ({hours:g}), and was ended as by a"
+            " cancel; retry the flow run, or give it more time"
+        ) from error
+    finally:
+        timer.cancel()

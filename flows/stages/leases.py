@@ -1,0 +1,58 @@
+"""The leases that a run holds at Prefect's server: the place in its deployment's concurrency limit,
+and the slots of `sweep.concurrency_limit`.
+
+Prefect's client renews each lease of 300 s every 225 s. A server that keeps leases in memory, which
+is Prefect's default, has forgotten them after a restart: the run is Crashed at its next renewal
+with its jobs left alone, and slots are never given back.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from prefect.client.orchestration import get_client
+from prefect.context import FlowRunContext
+
+logger = logging.getLogger("nodesweep.flow")
+_IN_MEMORY = "prefect.server.concurrency.lease_storage.memory"
+
+
+def warn_of_leases_in_memory(limit: str | None) -> None:
+    """Warn where a restart of the server would end this run or keep its slots; say nothing where
+    the server does not tell how it keeps its leases, as Prefect Cloud.
+    """
+    at_stake = [
+        words
+        for holds, words in (
+            (_holds_place_of_deployment(), "ends this run as Crashed, its jobs left running"),
+            (limit is not None, f"keeps slots of the limit {limit} taken for good"),
+        )
+        if holds
+    ]
+    if at_stake and _lease_storage() == _IN_MEMORY:
+        logger.warning(
+            "Prefect's server keeps the leases of concurrency limits in memory, so its restart %s;"
+            " start the server with PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE="
+            "prefect.server.concurrency.lease_storage.filesystem",
+            " and ".join(at_stake),
+        )
+
+
+def _holds_place_of_deployment() -> bool:
+    context = FlowRunContext.get()
+    run = None if context is None else context.flow_run
+    if run is None or run.state is None:
+        return False
+    return run.state.state_details.deployment_concurrency_lease_id is not None
+
+
+def _lease_storage() -> str | None:
+    """The module that the server keeps its leases with; None where it does not say."""
+    try:
+        with get_client(sync_client=True) as client:
+            found = client.request("GET", "/admin/settings").json()
+        return str(found["server"]["concurrency"]["lease_storage"])
+    # whatever a server of another kind or age makes of the question: it costs a warning alone
+    except Exception as error:
+        logger.debug("how Prefect's server keeps its leases is not known: %s", error)
+        return None

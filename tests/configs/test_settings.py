@@ -1,0 +1,71 @@
+"""What a form's `settings` may hold, as the server sees it before a run is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from configs.presets import presets_as_written
+from configs.settings import settings_schema
+
+VALIDATOR = Draft202012Validator(settings_schema())
+
+
+def problems(settings: dict[str, Any]) -> list[str]:
+    return [error.message for error in VALIDATOR.iter_errors(settings)]
+
+
+def by_dotted_name(raw: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in raw.items():
+        yield f"{prefix}{name}", value
+        if isinstance(value, Mapping):
+            yield from by_dotted_name(value, f"{prefix}{name}.")
+
+
+@pytest.mark.parametrize("preset", presets_as_written())
+def test_every_field_of_a_preset_may_be_a_setting_or_be_left_to_the_preset(preset: str) -> None:
+    for name, value in by_dotted_name(presets_as_written()[preset]):
+        assert problems({name: value, "sweep.repeats": None}) == []
+        assert problems({name: None}) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"sweep.node_count": [1]}, "('sweep.node_count' was unexpected)"),
+        ({"sweeps": {}}, "('sweeps' was unexpected)"),
+        ({"sweep.repeats.of": 3}, "('sweep.repeats.of' was unexpected)"),
+        ({"xsweep.repeats": 3}, "('xsweep.repeats' was unexpected)"),
+        ({"sweep": {"node_count": [1]}}, "('node_count' was unexpected)"),
+        ({"sweep.repeats": 0}, "0 is less than the minimum of 1"),
+        ({"sweep.repeats": "3"}, "'3' is not of type 'integer', 'null'"),
+        ({"sweep.order": "up"}, "'up' is not valid under any of the given schemas"),
+        ({"training.distribution.kind": "ddp"}, "'ddp' is not valid under any of the"),
+        ({"training.max_runtime_seconds": 10}, "10 is less than the minimum of 60"),
+        ({"platform.bucket": "my bucket"}, "'my bucket' does not match"),
+        ({"dataset.expectations": [{}]}, "'type' is a required property"),
+    ],
+)
+def test_a_wrong_name_or_value_is_found_and_named(settings: dict[str, Any], problem: str) -> None:
+    found = problems(settings)
+    assert any(problem in message for message in found), found
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"training.hyperparameters.lr": 0.1},
+        {"training.extra_channels.images.source": "s3://bucket/images"},
+        {"training.tags.team": "vision"},
+        {"training.distribution.kind": "mpi", "training.distribution.processes_per_node": 8},
+        {"training.distribution": {"kind": "torch_distributed", "smddp": True}},
+        {"dataset": "none"},
+        {"sweep": {"node_counts": [1, 2]}},
+        {},
+    ],
+)
+def test_names_of_the_users_own_and_whole_sections_are_allowed(settings: dict[str, Any]) -> None:
+    assert problems(settings) == []
