@@ -11,7 +11,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from infra.local.api.front import _use_path_style
+from infra.local.api.addressing import use_path_style
 from infra.local.jobs.utilisation import put_values
 from infra.local.log_streams import EVENT_MAX_BYTES, LogStreams, _batches
 from infra.local.process_identity import start_ticks
@@ -93,7 +93,7 @@ def test_bucket_in_the_host_name_becomes_a_path() -> None:
         "RAW_URI": "/k%20y?x",
         "REQUEST_URI": "/",
     }
-    _use_path_style(environ)
+    use_path_style(environ)
     assert environ["HTTP_HOST"] == "localhost:4570"
     assert (environ["PATH_INFO"], environ["RAW_URI"]) == ("/my-bucket/k y", "/my-bucket/k%20y?x")
 
