@@ -206,6 +206,16 @@ def best_effort(what: str) -> Iterator[None]:
         logger.warning("%s: %s", what, error)
 
 
+def was_refused(error: ClientError, operation: str) -> bool:
+    """Return True if this call did nothing: a 4xx answer that is the same at the next try.
+
+    One that was throttled, or answered with 5xx, may have been carried out by an earlier try.
+    """
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    is_final = isinstance(status, int) and 400 <= status < 500 and not is_transient(error)
+    return is_final and error.operation_name == operation
+
+
 def is_transient(error: BaseException) -> bool:
     """Whether the same call may succeed in a while: throttling, 5xx, a lost connection."""
     if isinstance(error, ClientError):

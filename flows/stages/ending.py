@@ -14,6 +14,7 @@ from prefect.flows import Flow
 from configs.models import BenchmarkConfig
 from flows.stages.form import config_of_run
 from scaling import names
+from scaling.formats import counted
 from tasks.cancelling import is_cancel
 from tasks.errors import best_effort, is_bucket_gone
 from tasks.platform import aws_client
@@ -39,15 +40,15 @@ def end_sweep(
     if not is_cancel(error):
         if job_names and is_bucket_gone(error):
             logger.warning(
-                "%d jobs run on and have no bucket for their results: stop them with `nodesweep"
-                " stop %s`, then start anew without --resume",
-                len(job_names), sweep,
+                "%s without a bucket for results: stop what runs with `nodesweep stop %s`, then"
+                " start anew without --resume",
+                _run_on(job_names), sweep,
             )  # fmt: skip
         elif job_names:
             logger.warning(
-                "%d jobs run on: `nodesweep run CONFIG --resume %s` takes them over,"
-                " `nodesweep stop %s` stops them",
-                len(job_names), sweep, sweep,
+                "%s: `nodesweep run CONFIG --resume %s` takes over what runs, `nodesweep stop %s`"
+                " stops it",
+                _run_on(job_names), sweep, sweep,
             )  # fmt: skip
     elif config.sweep.on_cancel == "leave":
         logger.warning("leaving the running jobs of %s, as sweep.on_cancel says", sweep)
@@ -57,6 +58,10 @@ def end_sweep(
         logger.warning("stopping the running jobs of %s", sweep)
         for name in stop_sweep_jobs_now(config.platform, sweep, job_names):
             logger.info("%s was asked to stop", name)
+
+
+def _run_on(job_names: Sequence[str]) -> str:
+    return f"{counted(len(job_names), 'job')} {'runs' if len(job_names) == 1 else 'run'} on"
 
 
 def stop_jobs_of_run(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> None:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
+from botocore.exceptions import ClientError
+
 from configs.models import BenchmarkConfig
 from flows.stages.ending import end_sweep
 from flows.stages.outcomes import (
@@ -32,7 +34,7 @@ from scaling.outcome.outcome import TERMINAL, JobOutcome
 from scaling.planning.plan import PlannedPoint, SweepPlan, letter_of
 from scaling.planning.queue import Attempt, Done, Refuse, Submit, SweepQueue, Wait
 from scaling.planning.request import ResolvedInputs, build_request
-from tasks.errors import JobRefused
+from tasks.errors import JobRefused, best_effort, was_refused
 from tasks.events import about
 from tasks.jobs.quota import NodeSlots
 from tasks.jobs.source import is_code_proven
@@ -318,6 +320,12 @@ class _Sweep:
             self.slots.give_back(name)
             self._withdraw(name)
             return self._refused_by_the_platform(order, error)
+        except ClientError as error:
+            if was_refused(error, "CreateTrainingJob"):  # such as AccessDenied: no such job runs
+                queue.lose(name)
+                with best_effort(f"the claim of {name} can't be withdrawn"):
+                    self._withdraw(name)
+            raise
         if queue.was_ended_before(order, description["TrainingJobStatus"]):
             self.slots.give_back(name)
             outcome = self._collect(order.attempt, description)

@@ -116,7 +116,7 @@ def test_endpoint_that_is_lost_for_good_leaves_its_jobs_to_the_next_run(
             f"nodesweep: AWS call failed: {proxy.endpoint}" in lost.output
             and message in lost.output
         )
-        assert f"1 jobs run on: `nodesweep run {tmp_path}/config.yaml --resume " in lost.output
+        assert f"1 job runs on: `nodesweep run {tmp_path}/config.yaml --resume " in lost.output
         if fault == "unanswered":
             assert f"no answer from {proxy.endpoint} for " in lost.output
         assert [(nodes, attempt) for nodes, attempt, _ in ledger(served)] == [(1, 1)]

@@ -185,8 +185,31 @@ def test_expired_credentials_leave_jobs_that_new_ones_find(
     assert (lost.exit_code, left) == (1, [(1, 1, "InProgress")])
     assert "ExpiredTokenException" in lost.output
     assert "renew the credentials, then go on with --resume" in lost.output
-    assert f"1 jobs run on: `nodesweep run {tmp_path}/config.yaml --resume " in lost.output
+    assert f"1 job runs on: `nodesweep run {tmp_path}/config.yaml --resume " in lost.output
     assert resumed.exit_code == 0, resumed.output
+
+
+def test_a_job_that_the_platform_denies_is_not_said_to_run(
+    simulated: Platform, sweep_config: Configs, tmp_path: Path
+) -> None:
+    """The second CreateTrainingJob is denied while the first job runs."""
+    denied = {
+        "fault": "error",
+        "operation": "CreateTrainingJob",
+        "calls": [2, 2],
+        "http_status": 400,
+        "code": "AccessDeniedException",
+        "message": "not authorized to perform: sagemaker:CreateTrainingJob",
+    }
+    model = {"t_compute_seconds": 300, "startup_seconds": 5, "download_seconds": 5}
+    with simulated(denied, model=model, time_scale=0.02) as served:
+        config = sweep_config(
+            served, sweep={"node_counts": [1, 2], "max_parallel_jobs": 2, "smoke": "never"}
+        )
+        ended = nodesweep_run(config, tmp_path)
+        assert ledger(served) == [(1, 1, "InProgress")]
+    assert ended.exit_code == 1 and "AccessDeniedException" in ended.output
+    assert "1 job runs on: `" in ended.output
 
 
 def test_internal_error_is_tried_again_as_often_as_allowed(
