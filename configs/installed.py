@@ -10,10 +10,13 @@ import difflib
 import gzip
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from datetime import date
+from decimal import Decimal
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from configs.section import cut
 
@@ -52,15 +55,86 @@ def arguments_problem(kind: str, arguments: Collection[str]) -> str | None:
     schema = _schema(kind)
     if schema is None:
         return None
-    required, allowed = schema
+    required, properties = schema
     problems = [f"{name} is missing" for name in sorted(required - set(arguments))]
-    if unknown := sorted(str(name) for name in set(arguments) - (allowed - _OURS)):
+    if unknown := sorted(str(name) for name in set(arguments) - (set(properties) - _OURS)):
         problems.append(f"unknown {cut(', '.join(unknown))}")
-    return (
-        "; ".join([*problems, f"allowed: {', '.join(sorted(allowed - _HOUSEKEEPING))}"])
-        if problems
-        else None
-    )
+    if problems:
+        allowed = ", ".join(sorted(set(properties) - _HOUSEKEEPING))
+        return "; ".join([*problems, f"allowed: {allowed}"])
+    return None
+
+
+def values_problem(kind: str, arguments: Mapping[str, Any]) -> str | None:
+    """Which arguments have a value that the expectation can't use, or None; by its schema."""
+    required, properties = _schema(kind) or (frozenset(), {})
+    problems = [
+        f"{name}: {problem} (got {cut(repr(value))})"
+        for name, value in arguments.items()
+        if name in properties
+        and (value is not None or name in required)
+        and (problem := _value_problem(name, value, properties[name]))
+    ]
+    return "; ".join(problems) or None
+
+
+def _value_problem(name: str, value: Any, schema: Mapping[str, Any]) -> str | None:
+    """Why an argument's value can't be used, or None. Of the schema its types, bounds and choices
+    count; an object is taken anywhere but for a name.
+    """
+    if name in ("regex", "regex_list"):
+        for pattern in [value] if isinstance(value, str) else value or ():
+            if (problem := _regex_problem(pattern)) is not None:
+                return problem
+    alternatives = [one for one in schema.get("anyOf", [schema]) if one.get("type") != "object"]
+    wanted = [_wanted(one) for one in alternatives]
+    if isinstance(value, Mapping) and len(alternatives) < len(schema.get("anyOf", ())):
+        return None
+    if None in wanted or any(_fits(value, one) for one in alternatives):
+        return None
+    return f"expected {' or '.join(dict.fromkeys(map(str, wanted)))}"
+
+
+def _regex_problem(pattern: Any) -> str | None:
+    if not isinstance(pattern, str):
+        return "expected a regular expression"
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        return f"not a regular expression: {error}"
+    return None
+
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "string": (str, date), "number": (int, float, Decimal), "integer": (int,), "boolean": (bool,),
+    "array": (list, tuple, set),
+}  # fmt: skip
+"""YAML reads 2025-01-01 as a date, which stands for its text."""
+
+
+def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
+    is_of_type = isinstance(value, _TYPES[schema["type"]])
+    if not is_of_type or (isinstance(value, bool) and schema["type"] != "boolean"):
+        return False
+    if "enum" in schema:
+        return value in schema["enum"]
+    if schema["type"] in ("number", "integer"):
+        return bool(schema.get("minimum", value) <= value <= schema.get("maximum", value))
+    return schema["type"] != "string" or len(str(value)) >= schema.get("minLength", 0)
+
+
+def _wanted(schema: Mapping[str, Any]) -> str | None:
+    """The words for what fits; None where the schema says it in a way that is not read here."""
+    kind = str(schema.get("type"))
+    if kind not in _TYPES:
+        return None
+    if "enum" in schema:
+        return "one of " + ", ".join(schema["enum"])
+    if "maximum" in schema:
+        return f"a number from {schema['minimum']:g} to {schema['maximum']:g}"
+    if schema.get("minLength") == 1:
+        return "a text that is not empty"
+    return {"string": "a text", "array": "a list", "boolean": "true or false"}.get(kind, "a number")
 
 
 def processing_type_problem(instance_type: str) -> str | None:
@@ -101,15 +175,15 @@ def _expectations() -> frozenset[str]:
 
 
 @lru_cache(maxsize=64)
-def _schema(kind: str) -> tuple[frozenset[str], frozenset[str]] | None:
-    """(required arguments, all arguments) by the JSON Schema that is shipped
+def _schema(kind: str) -> tuple[frozenset[str], Mapping[str, Any]] | None:
+    """(required arguments, all arguments with their schemas) by the JSON Schema that is shipped
     for the expectation.
     """
     name = kind.replace("_", "").lower() + ".json"
     for path in (_core_expectations() / "schemas").iterdir():
         if path.name.lower() == name:
             schema = json.loads(path.read_bytes())
-            return frozenset(schema.get("required", ())), frozenset(schema["properties"])
+            return frozenset(schema.get("required", ())), schema["properties"]
     return None
 
 

@@ -21,6 +21,7 @@ from configs.installed import (
     expectation_problem,
     processing_type_problem,
     region_problem,
+    values_problem,
 )
 from configs.models import REGION, BenchmarkConfig
 from configs.section import cut
@@ -140,7 +141,7 @@ def _region_problems(raw: Any) -> list[str]:
 
 
 def _expectation_problems(raw: Any) -> list[str]:
-    """By name; a value is judged by Great Expectations itself when a run begins."""
+    """By name and schema; what these can't say is Great Expectations' to judge in a run."""
     expectations = _in(raw, "dataset", "expectations")
     problems = []
     for number, entry in enumerate(expectations if isinstance(expectations, list) else ()):
@@ -150,7 +151,7 @@ def _expectation_problems(raw: Any) -> list[str]:
         field = f"  dataset.expectations.{number}"
         if problem := expectation_problem(kind):
             problems.append(f"{field}.type: {problem}")
-        elif problem := arguments_problem(kind, arguments):
+        elif problem := arguments_problem(kind, arguments) or values_problem(kind, arguments):
             problems.append(f"{field}.kwargs: {kind}: {problem}")
     return problems
 

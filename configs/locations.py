@@ -20,6 +20,10 @@ a config's directory is added to a relative path.
 """
 MAX_S3_KEY_BYTES = 1024
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+# S3 User Guide, "General purpose bucket naming rules", as of 2026-11
+_RESERVED_PREFIXES = ("xn--", "sthree-", "amzn-s3-demo-")
+_RESERVED_SUFFIXES = ("-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3")
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
 _S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?")
 
 
@@ -40,9 +44,28 @@ def _check_source(source: str) -> str:
         raise ValueError(
             "expected s3://BUCKET/PREFIX; a bucket's name is 3 to 63 of a-z, 0-9, '.' and '-'"
         )
+    _check_form_of_bucket(source.split("/")[2])
     if len(source.encode()) > len("s3://") + 63 + 1 + MAX_S3_KEY_BYTES:
         raise ValueError(f"a prefix of more than {MAX_S3_KEY_BYTES} bytes, S3's limit of a key")
     return source
+
+
+def _check_form_of_bucket(name: str) -> None:
+    if ".." in name or re.fullmatch(r"\d{1,3}(\.\d{1,3}){3}", name):
+        raise ValueError(
+            f"{name!r}: no bucket of S3 has two dots in a row, or the form of an IP address"
+        )
+
+
+def _check_bucket(name: str) -> str:
+    """Of a bucket that may have to be made; read from are aliases of access points, too."""
+    _check_form_of_bucket(name)
+    if name.startswith(_RESERVED_PREFIXES) or name.endswith(_RESERVED_SUFFIXES):
+        raise ValueError(
+            f"{name!r}: S3 keeps names for itself that begin with {', '.join(_RESERVED_PREFIXES)}"
+            f" or end with {', '.join(_RESERVED_SUFFIXES)}"
+        )
+    return name
 
 
 def _check_path(path: str) -> str:
@@ -61,11 +84,21 @@ def _check_image(reference: str) -> str:
             "expected a reference such as REGISTRY/REPOSITORY:TAG or …@sha256:…,"
             " without https:// or blanks"
         )
+    if not _IMAGE.fullmatch(reference):
+        raise ValueError(
+            "expected a reference such as REGISTRY/REPOSITORY:TAG or …@sha256:…, of letters, digits"
+            " and . _ - / : @"
+        )
     return reference
 
 
 LocalDirectory = Annotated[str, StringConstraints(min_length=1), AfterValidator(_check_directory)]
 DatasetSource = Annotated[str, StringConstraints(min_length=1), AfterValidator(_check_source)]
+BucketName = Annotated[
+    str,
+    StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$"),
+    AfterValidator(_check_bucket),
+]
 BuildArguments = dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str]
 ImageReference = Annotated[
     str, StringConstraints(min_length=1, max_length=255), AfterValidator(_check_image)

@@ -20,6 +20,7 @@ from pydantic import (
 
 from configs.dataset import DatasetConfig, Slug
 from configs.locations import (
+    BucketName,
     BuildArguments,
     ImageReference,
     LocalDirectory,
@@ -214,8 +215,7 @@ class PlatformConfig(Section):
             "AWS region, e.g. us-east-1; one that botocore knows, or any name beside endpoint_url."
         ),
     )
-    bucket: str = Field(
-        pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$",
+    bucket: BucketName = Field(
         description="S3 bucket for datasets, code, job output and reports.",
     )
     prefix: str = Field(

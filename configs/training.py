@@ -214,6 +214,12 @@ class TrainingConfig(JobFeatures):
         for name, text in value.items():
             if "\0" in name + text:
                 raise ValueError(f"variable {name!r} holds a NUL, which no process can be given")
+            if filled := set(_PLACEHOLDER.findall(text)) & PLACEHOLDERS:
+                shown = ", ".join(f"{{{each}}}" for each in sorted(filled))
+                raise ValueError(
+                    f"variable {name!r} holds {shown};"
+                    " placeholders are filled in hyperparameters alone, so give it there"
+                )
         return value
 
     @field_validator("metric_definitions")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -484,3 +485,72 @@ def test_a_message_shows_no_value_of_a_mapping(
     with pytest.raises(ConfigError) as refused:
         make_config(**section)
     assert "s3cr3t" not in str(refused.value)
+
+
+def expectation(kind: str, **arguments: Any) -> dict[str, Any]:
+    return {"dataset": {"expectations": [{"type": kind, "kwargs": arguments}]}}
+
+
+NOT_NULL = "expect_column_values_to_not_be_null"
+MATCHES = "expect_column_values_to_match_regex"
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"platform": {"bucket": "a..b"}}, "two dots in a row"),
+        ({"platform": {"bucket": "192.168.0.1"}}, "the form of an IP address"),
+        ({"platform": {"bucket": "x-s3alias"}}, "S3 keeps names for itself"),
+        ({"platform": {"bucket": "xn--runs"}}, "S3 keeps names for itself"),
+        ({"dataset": {"source": "s3://a..b/c"}}, "two dots in a row"),
+        ({"image": {"uri": "{"}}, "expected a reference such as"),
+        ({"image": {"base_image": "a b"}}, "without https:// or blanks"),
+        ({"training": {"environment": {"SEED": "{seed}"}}}, "'SEED' holds {seed}; placeholders"),
+        (expectation(NOT_NULL, column="a", mostly=7), "mostly: expected a number from 0 to 1"),
+        (expectation(NOT_NULL, column=None), "column: expected a text that is not empty"),
+        (expectation(NOT_NULL, column=""), "column: expected a text that is not empty"),
+        (expectation(MATCHES, column="a", regex="("), "regex: not a regular expression: missing )"),
+        (
+            expectation("expect_column_values_to_match_regex_list", column="a", regex_list=["("]),
+            "regex_list: not a regular expression",
+        ),
+        (
+            expectation("expect_table_row_count_to_equal", value="many"),
+            "value: expected a number (got 'many')",
+        ),
+        (
+            expectation("expect_compound_columns_to_be_unique", column_list="a"),
+            "column_list: expected a list",
+        ),
+        (
+            expectation("expect_column_max_to_be_between", column="a", strict_max="no"),
+            "strict_max: expected true or false",
+        ),
+    ],
+)
+def test_a_value_that_no_run_can_use_is_refused_with_the_config(
+    make_config: Callable[..., BenchmarkConfig], section: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        make_config(**section)
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        {"platform": {"bucket": "runs-123456789012-eu-west-1-an"}},
+        {"dataset": {"source": "s3://an-access-point-s3alias/digits"}},
+        {"training": {"environment": {"CONFIG": '{"seed": 1, "x": {y}}'}}},
+        expectation(NOT_NULL, column="a", mostly=0.995),
+        expectation("expect_column_values_to_be_between", column="a", min_value="2025-01-01"),
+        expectation("expect_column_values_to_be_between", column="a", min_value=None, max_value=3),
+        expectation("expect_column_values_to_be_in_set", column="a", value_set=[1, "a", None]),
+        expectation("expect_column_min_to_be_between", column="a", min_value={"$PARAMETER": "x"}),
+        expectation("expect_column_values_to_be_between", column="a",
+                    min_value=date(2025, 1, 1)),
+    ],
+)  # fmt: skip
+def test_odd_values_that_a_run_can_use_are_taken(
+    make_config: Callable[..., BenchmarkConfig], section: dict[str, Any]
+) -> None:
+    make_config(**section)
