@@ -35,6 +35,8 @@ _RELATIVE_TOLERANCE, _ABSOLUTE_TOLERANCE = 1e-6, 0.005  # the platform's times a
 _VOLATILE = {"sweep_id", "generated_at", "config", "provenance"}
 _VOLATILE_OF_POINT = {"job_name", "attempt", "created_at", "output_uri"}
 _COUNTS_STOPPED_ATTEMPTS = {"costs", "caveats"}
+_OF_WALL_TIME = "Order and time can't be told apart"
+"""How a caveat begins that depends on when jobs were sent, which a busy machine changes."""
 _STOPPED_IN_HEADLINE = re.compile(r"; \d+ of \d+ jobs did not complete")
 
 
@@ -225,12 +227,15 @@ def comparable(report: Mapping[str, Any], has_stopped: bool) -> dict[str, Any]:
     """What two reports of the same points share: all but ids, times of day, paths, and what counts
     stopped attempts.
 
-    Left out: sweep_id, generated_at, config, provenance; of a point job_name, attempt, created_at,
-    output_uri. With stopped attempts also these attempts themselves, the sweep's costs and caveats,
-    the summary's n_failed, flags and cost per completed run, and the headline's count of them.
+    Left out: sweep_id, generated_at, config, provenance, the caveat on the order of the runs; of a
+    point job_name, attempt, created_at, output_uri. With stopped attempts also these attempts
+    themselves, the sweep's costs and caveats, the summary's n_failed, flags and cost per completed
+    run, and the headline's count of them.
     """
     left_out = _VOLATILE | (_COUNTS_STOPPED_ATTEMPTS if has_stopped else set())
     kept = {name: value for name, value in report.items() if name not in left_out}
+    if "caveats" in kept:
+        kept["caveats"] = [each for each in kept["caveats"] if not each.startswith(_OF_WALL_TIME)]
     kept["points"] = {
         f"{point['nodes']}x{point['repeat']}": {
             k: v for k, v in point.items() if k not in _VOLATILE_OF_POINT

@@ -32,10 +32,11 @@ from benchmarks.chaos.world import (
     write_benchmark,
     write_config,
 )
+from infra.local.progress import Progress
 from scaling import names
 
 Process = subprocess.Popen[bytes] | Forked
-TRY_SECONDS = 240.0
+_POLL_SECONDS = 1.0
 _MORE_TRIES = 4
 """Beyond the disturbed ones: a try that lost too many calls in a row may end by itself,
 and be resumed.
@@ -296,11 +297,24 @@ class _Beside:
     def wait(self) -> None:
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(TRY_SECONDS)
+                wait_by_progress(self._process)
 
     def end(self) -> None:
         if self._process is not None and self._process.poll() is None:
             _end_session(self._process)
+
+
+def wait_by_progress(process: Process) -> int:
+    """Return its exit code. Raises subprocess.TimeoutExpired once it gets nowhere, however slow the
+    machine is.
+    """
+    progress = Progress(process.pid)
+    while True:
+        try:
+            return process.wait(_POLL_SECONDS)
+        except subprocess.TimeoutExpired:
+            if progress.problem() is not None:
+                raise
 
 
 def _command(config: Path, platform: Platform) -> list[str]:
@@ -338,7 +352,7 @@ def _watch(
     proxy.begin_try(saboteur)
     code: int | None
     try:
-        code = process.wait(TRY_SECONDS)
+        code = wait_by_progress(process)
     except subprocess.TimeoutExpired:
         _end_session(process)
         process.wait()

@@ -26,6 +26,7 @@ from botocore.config import Config
 
 from benchmarks.chaos.plan import ChaosPlan
 from configs.load import load_config
+from infra.local.progress import Progress
 from infra.local.server.contract import ServerConfig
 from infra.local.server.serving import running
 from scaling import names
@@ -46,7 +47,6 @@ TIME_SCALE = 0.002
 # so noise drawn by it would differ from sweep to sweep.
 _MODEL = {"noise_sigma": 0.0, "t_compute_seconds": 600.0}
 _SAMPLE_SECONDS = 0.2  # the shortest job takes several times that
-_SERVER_START_SECONDS = 180.0
 
 
 def write_benchmark(folder: Path) -> None:
@@ -338,8 +338,8 @@ def prefect_server(folder: Path) -> Iterator[Mapping[str, str]]:
 
 def _wait_for_server(server: subprocess.Popen[bytes], url: str) -> None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    deadline = time.monotonic() + _SERVER_START_SECONDS
-    while time.monotonic() < deadline and server.poll() is None:
+    progress = Progress(server.pid)
+    while progress.problem() is None and server.poll() is None:
         try:
             with opener.open(url, timeout=2):
                 return

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from benchmarks.chaos.ledger import broken_invariants, comparable, differences, uploads_twice
 from benchmarks.chaos.plan import ChaosPlan
 from benchmarks.chaos.proxy import Call
-from benchmarks.chaos.run import Evidence, Try
+from benchmarks.chaos.run import Evidence, Try, wait_by_progress
+from infra.local.progress import Progress
 from scaling import names
+from scaling.analysis.odd_data import find_confounded
 
 SWEEP = "chaos-20261121024705-75cbf942"
 POINTS = [(nodes, repeat) for nodes in (1, 2, 4) for repeat in (1, 2)]
@@ -155,6 +159,36 @@ def test_reports_are_compared_by_value() -> None:
     ]
     assert len(list(differences([1], [1, 2], "list"))) == 1
     assert len(list(differences(True, 1.0001, "flag"))) == 1
+
+
+def test_a_busy_machine_that_sends_jobs_in_another_order_breaks_no_promise() -> None:
+    said = next(find_confounded([1, 1, 2, 2]))
+    one, other = ({**report_of(DONE), "caveats": caveats} for caveats in ([], [said]))
+    assert list(differences(comparable(one, False), comparable(other, False), "report")) == []
+    other["caveats"] = ["Cost unknown"]
+    assert len(list(differences(comparable(one, False), comparable(other, False), "report"))) == 1
+
+
+class Slow:
+    """A process of this very program's, which ends at the fourth look."""
+
+    def __init__(self, looks: int) -> None:
+        self.pid, self.looks = os.getpid(), looks
+
+    def wait(self, timeout: float) -> int:
+        self.looks -= 1
+        if self.looks:
+            raise subprocess.TimeoutExpired("try", timeout)
+        return 7
+
+
+def test_a_try_is_given_up_when_it_gets_nowhere_and_not_by_the_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert wait_by_progress(cast(Any, Slow(4))) == 7
+    monkeypatch.setattr(Progress, "problem", lambda progress: "without any progress")
+    with pytest.raises(subprocess.TimeoutExpired):
+        wait_by_progress(cast(Any, Slow(4)))
 
 
 def validation(
