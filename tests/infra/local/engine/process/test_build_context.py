@@ -31,7 +31,7 @@ NAMES = (
     *(
         "pkg/a.py",
         "pkg/b.md",
-        "pkg/.env",
+        "pkg/.keep",
         "pkg/sub/a.py",
         "pkg/sub/deep/x.txt",
         "pkg/__pycache__/a.cpython-311.pyc",
