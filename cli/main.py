@@ -47,6 +47,7 @@ from cli.output import (
     RUN_OF_CONTEXT,
     open_closed_streams,
     print_in_any_encoding,
+    print_notice,
     print_rendered,
     print_text,
     say,
@@ -267,10 +268,10 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
     found = requests_of(benchmark, checked)
     print_text(json.dumps(found.requests, indent=2))
     if found.masked:
-        click.echo(f"masked, and sent as they are: {', '.join(found.masked)}", err=True)
+        print_notice(f"masked, and sent as they are: {', '.join(found.masked)}")
     for name, variable in found.variables.items():
         said = f"Environment.{name}: a run sends the value of its own variable {variable}"
-        click.echo(said, err=True)
+        print_notice(said)
 
 
 @main.command(short_help="Make a report anew, or of a table of measured times.")

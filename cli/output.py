@@ -46,9 +46,18 @@ def open_closed_streams() -> None:
 
 
 def print_text(text: str) -> None:
-    """Print it; a reader that has seen enough
-    (`| head`) is no error and leaves the exit code as it is.
+    """Print it with control characters escaped, since much of it comes from outside; a reader that
+    has seen enough (`| head`) is no error and leaves the exit code as it is.
     """
+    _print(escape_control_characters(text))
+
+
+def print_notice(text: str) -> None:
+    """A line on stderr that may hold names and words from outside."""
+    click.echo(escape_control_characters(text), err=True)
+
+
+def _print(text: str) -> None:
     try:
         click.echo(text)
     except BrokenPipeError:
@@ -81,8 +90,14 @@ def print_rendered(renderable: Any, whole: bool = False) -> None:
     terminal be as wide as it is.
     """
     from rich.console import Console
+    from rich.segment import Segment, Segments
 
     console = Console(width=None if sys.stdout.isatty() or not whole else _WIDEST)
     with console.capture() as rendered:
-        console.print(renderable)
-    print_text(rendered.get().removesuffix("\n"))
+        # rich writes what styles need; what the text itself holds is escaped
+        parts = [
+            Segment(escape_control_characters(text), style) if control is None else Segment(text)
+            for text, style, control in console.render(renderable)
+        ]
+        console.print(Segments(parts), end="")
+    _print(rendered.get().removesuffix("\n"))

@@ -8,10 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import click
-
 from cli.local_platform import running_platform
-from cli.output import print_rendered, print_text
+from cli.output import print_notice, print_rendered, print_text
 from cli.sweep_ids import match_sweep
 from configs.models import BenchmarkConfig
 from scaling.formats import nodes_text
@@ -92,5 +90,5 @@ def _readable(files: Mapping[str, bytes]) -> list[Any]:
         try:
             tables.append(parse_history(body, uri))
         except HistoryError as error:
-            click.echo(f"nodesweep: left out: {error}", err=True)
+            print_notice(f"nodesweep: left out: {error}")
     return tables

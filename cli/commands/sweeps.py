@@ -15,7 +15,7 @@ import click
 
 from cli.commands.go_on import how_it_goes_on, or_dash
 from cli.guard import BAD_INPUT, RUN_FAILED, fail, guarded
-from cli.output import print_rendered, print_text
+from cli.output import print_notice, print_rendered, print_text
 from cli.own_name import as_typed
 from cli.sweep_ids import complete_sweep, known_sweeps, reports_directory, sweep_meant
 from scaling import names
@@ -76,7 +76,7 @@ def list_sweeps(config: Path | None, output: Path | None, as_json: bool) -> None
         print_rendered(sweeps_table(sweeps), whole=True)
         for sweep in sweeps:
             if sweep.problem is not None:
-                click.echo(f"nodesweep: {sweep.problem}", err=True)
+                print_notice(f"nodesweep: {sweep.problem}")
 
 
 @click.command(short_help="Print a sweep's report, or how an unfinished one goes on.")
@@ -120,7 +120,7 @@ def open_report(sweep_id: str, config: Path | None, output: Path | None) -> None
         fail(f"{page}: sweep {sweep} has no report yet; see: nodesweep show {sweep}", RUN_FAILED)
     print_text(str(page))
     if not has_display():
-        click.echo("nodesweep: no display here; open the file where there is one", err=True)
+        print_notice("nodesweep: no display here; open the file where there is one")
     elif click.launch(str(page.resolve())) != 0:
         fail(f"{page}: no program here opens it; open it in a browser yourself", RUN_FAILED)
 

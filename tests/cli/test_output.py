@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from rich.table import Table
 
 from cli.main import main
+from cli.output import print_notice, print_rendered, print_text
 
 TABLE = "nodes,train_seconds\n1,100\n2,55\n4,30\n"
 C_LOCALE = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
@@ -99,3 +101,22 @@ def test_help_that_cannot_be_written_is_a_message() -> None:
     )
     assert done.returncode == 1
     assert done.stderr == "nodesweep: file: No space left on device\n"
+
+
+EVIL = "a\x1b]52;c;aGk=\x07b\x1b[2J\x9b1A\u202ec"
+ESCAPED = "a\\x1b]52;c;aGk=\\x07b\\x1b[2J\\x9b1A\\u202ec"
+
+
+def test_what_comes_from_outside_reaches_no_terminal_as_a_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_text(EVIL)
+    print_notice(EVIL)
+    table = Table("job")
+    table.add_row(EVIL)
+    print_rendered(table)
+    printed = capsys.readouterr()
+    assert printed.out.startswith(f"{ESCAPED}\n") and printed.err == f"{ESCAPED}\n"
+    assert printed.out.count("\\x1b]52") == 2 and not {"\x1b", "\x07", "\x9b", "\u202e"} & set(
+        printed.out + printed.err
+    )
