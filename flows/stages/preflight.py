@@ -62,7 +62,7 @@ def preflight(config: BenchmarkConfig, goes_on: bool = False) -> SweepPlan:
     `goes_on`: of a sweep that there is. Its requests were checked by sagemaker-core when it began,
     and perhaps none is left to be sent: then a second is saved.
     """
-    checked = check_offline(config, os.environ)
+    checked = check_offline(config, os.environ, goes_on)
     _announce_and_refuse(checked)
     validates = config.dataset is not None and config.dataset.is_table
     begin_imports(*(_FOR_A_REPORT if goes_on else (MODULE, *(_FOR_A_DATASET if validates else ()))))
@@ -73,11 +73,15 @@ def preflight(config: BenchmarkConfig, goes_on: bool = False) -> SweepPlan:
     return checked.facts.plan
 
 
-def check_offline(config: BenchmarkConfig, variables: Mapping[str, str] | None = None) -> Checked:
+def check_offline(
+    config: BenchmarkConfig, variables: Mapping[str, str] | None = None, goes_on: bool = False
+) -> Checked:
     """What the config shows, and the files that image and code are made of.
-    `variables`: the run's environment.
+
+    `variables`: the run's environment. `goes_on`: of a sweep that there is, which has its data,
+    code and image already.
     """
-    facts = read_facts(config, variables)
+    facts = read_facts(config, variables, goes_on)
     return Checked(facts, check(facts))
 
 

@@ -30,19 +30,23 @@ _NAMES_PACKAGES = re.compile(r"(.*/)?requirements[^/]*\.txt")
 _SAYS_PLANNED_STEPS = re.compile(r"planned_steps|\bclock\s*\([^)]*\bsteps\s*=")
 
 
-def read_facts(config: BenchmarkConfig, variables: Mapping[str, str] | None = None) -> Facts:
-    """The facts at the catalogue's price. `variables`: the environment of the run,
-    None where it runs elsewhere.
+def read_facts(
+    config: BenchmarkConfig, variables: Mapping[str, str] | None = None, goes_on: bool = False
+) -> Facts:
+    """The facts at the catalogue's price.
+
+    `variables`: the environment of the run, None where it runs elsewhere. `goes_on`: nothing of
+    data, code and build context is sent, so what would keep it from being sent is no matter.
     """
     instances = {name: load_catalogue().get(name) for name in config.instance_types}
     instance = instances[config.training.instance_type]
     try:
         config = config.model_copy(update={"image": with_container(config, instance)})
         files = replace(
-            read_files(config),
+            read_files(config, is_sent=not goes_on),
             says_planned_steps=_says_planned_steps(config),
             has_setup=_has_setup(config),
-            entry_point_problem=entry_point_problem(config),
+            entry_point_problem=None if goes_on else entry_point_problem(config),
         )
     except PreflightRefused as error:
         files = Files(problems=error.problems)
@@ -83,16 +87,18 @@ def _without_budget(config: BenchmarkConfig) -> BenchmarkConfig:
     return config.model_copy(update={"sweep": config.sweep.model_copy(update={"budget_usd": None})})
 
 
-def read_files(config: BenchmarkConfig) -> Files:
+def read_files(config: BenchmarkConfig, is_sent: bool = True) -> Files:
     """The Dockerfile's bases, every file of context and code that names packages,
     and what the code asks for.
+
+    `is_sent`: also what of data, code and context can't be sent, or is left out.
     """
     image, requirements = config.image, read_requirements(config)
     bases: tuple[str, ...] = ()
     packages: dict[str, str] = {}
     problems: list[str] = []
     notices: list[str] = []
-    for look in (_of_dataset, _of_code, _of_context):
+    for look in (_of_dataset, _of_code, _of_context) if is_sent else ():
         try:
             notices += look(config)
         except PreflightRefused as error:

@@ -123,7 +123,8 @@ def test_stop_is_recorded_at_the_server(prefect: None, monkeypatch: pytest.Monke
 
     monkeypatch.setenv("PREFECT_API_URL", str(PREFECT_API_URL.value()))
     if (password := PREFECT_API_AUTH_STRING.value()) is not None:
-        monkeypatch.setenv("PREFECT_API_AUTH_STRING", password.get_secret_value())
+        secret = password if isinstance(password, str) else password.get_secret_value()
+        monkeypatch.setenv("PREFECT_API_AUTH_STRING", secret)
     sweep = f"recorded-{time.time_ns()}"
     assert record_stop(sweep, [JOB]) is None
     named = FlowRunFilter(name=FlowRunFilterName(any_=[f"stop-{sweep}"]))

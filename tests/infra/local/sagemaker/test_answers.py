@@ -80,6 +80,7 @@ CALLS: dict[tuple[str, str], Call] = {
     ),
     ("codebuild", "StartBuild"): lambda c, p: c.start_build(**p.build),
     ("codebuild", "BatchGetBuilds"): lambda c, p: c.batch_get_builds(ids=[p.build_id(), "none:1"]),
+    ("codebuild", "ListBuilds"): lambda c, p: c.list_builds(),
     ("codebuild", "ListBuildsForProject"): lambda c, p: c.list_builds_for_project(
         projectName="images"
     ),
@@ -123,6 +124,7 @@ ALWAYS: dict[tuple[str, str], Any] = {
     ("sagemaker", "AddTags"): {"Tags": TAGS},
     ("sagemaker", "Search"): {"Results": ..., "TotalHits": {"Relation": "EqualTo"}},
     ("codebuild", "BatchGetBuilds"): {"builds": ..., "buildsNotFound": ["none:1"]},
+    ("codebuild", "ListBuilds"): {"ids": ...},
     ("codebuild", "ListBuildsForProject"): {"ids": ...},
     ("codebuild", "StartBuild"): {
         "build": {"id": ..., "arn": ..., "buildStatus": ..., "phases": ..., "startTime": ...}

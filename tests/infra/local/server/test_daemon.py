@@ -121,7 +121,7 @@ def test_other_port_than_the_running_servers(
     state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = daemon.RunningServer(1, 2, "http://127.0.0.1:4570")
-    monkeypatch.setattr(daemon, "find_server", lambda _: found)
+    monkeypatch.setattr(daemon, "find_server", lambda *_: found)
     monkeypatch.setattr(daemon, "read_status", lambda _: {"running": True})
     with pytest.raises(ServerStartError, match=r"already runs at .*4570, not on port 4571"):
         daemon.start(ServerConfig(4571, state_dir))
@@ -207,7 +207,7 @@ def test_running_platform_is_taken_where_it_is_if_another_port_will_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = daemon.RunningServer(1, 2, "http://127.0.0.1:4570")
-    monkeypatch.setattr(daemon, "find_server", lambda _: found)
+    monkeypatch.setattr(daemon, "find_server", lambda *_: found)
     monkeypatch.setattr(daemon, "read_status", lambda _: {"running": True})
     assert daemon.start(ServerConfig(4571, tmp_path, or_free_port=True)) == found.endpoint
 
