@@ -116,6 +116,10 @@ def test_looking_for_many_secrets_too(part: str) -> None:
     assert HIDDEN in hide_in_text(part * (200_000 // len(part)))
 
 
+def test_a_password_of_the_second_url_in_a_word_is_hidden_too() -> None:
+    assert hide_in_text("a://host:80/x,b://u:p@h/y") == f"a://host:80/x,b://{HIDDEN}@h/y"
+
+
 VALUE = "Tr0ub4dor & 3/über"
 FORMS = [
     VALUE, f"x{VALUE}y", json.dumps(VALUE), json.dumps({"a": json.dumps(VALUE)}), repr([VALUE]),
@@ -132,6 +136,7 @@ def test_a_known_secret_is_hidden_however_it_is_printed(form: str) -> None:
         shown = hide_in_text(text)
         assert HIDDEN in shown and "ub4dor" not in shown and form.strip("\"'[]") not in shown
     assert LogHider().hide([form]) == [hide_in_text(form)]
+    remember_secrets([VALUE])  # once more changes nothing
     assert "ub4dor" not in str(hide_secrets({"a": [form]}))
 
 
@@ -162,9 +167,18 @@ def test_the_secrets_of_a_config_are_those_under_secret_names_and_random_ones_of
             },
         },
         image={"context": "image", "build_args": {"PIP_PASSWORD": "of-the-index"}},
+        dataset={
+            "source": "s3://digits/all",
+            "validation": {
+                "engine": "spark",
+                "instance_type": "ml.m5.xlarge",
+                "image": {"build_args": {"SPARK_PASSWORD": "of-spark"}},
+            },
+        },
     )
+    assert secrets_of(make_config()) == []
     assert sorted(secrets_of(config)) == [
-        "a1b2c3d4e5f6g7", "of-the-index", "plain-words", "wandb-words",
+        "a1b2c3d4e5f6g7", "of-spark", "of-the-index", "plain-words", "wandb-words",
     ]  # fmt: skip
 
 

@@ -300,6 +300,11 @@ def test_a_number_that_goes_on_is_none_and_is_named_with_its_line(word: str, tex
     )  # fmt: skip
 
 
+def test_a_field_with_another_end_is_no_field() -> None:
+    found = read_logged({}, lines("algo-1: train_seconds=13.5)"))
+    assert (found.numbers, found.cut) == ({}, ())
+
+
 def test_one_rank_whose_time_can_not_be_read_leaves_the_slowest_unknown() -> None:
     said = ["algo-1: rank=0; train_seconds=1,234.5;", "algo-2: rank=1; train_seconds=999.5;"]
     assert read_logged({}, lines(*said)).numbers == {}

@@ -344,6 +344,22 @@ def test_file_without_a_column_is_damaged(sweep: Reports) -> None:
         parse_history(write_history(table.drop_columns(["flags"])), "s3://b/k")
 
 
+def test_file_with_a_column_of_another_type_is_damaged(sweep: Reports) -> None:
+    [table] = tables(sweep(SWEEPS[0], TIMES))
+    at = table.column_names.index("nodes")
+    odd = table.set_column(at, "nodes", pa.array(["many"] * len(table)))
+    with pytest.raises(HistoryError, match="damaged, a column of another type"):
+        parse_history(write_history(odd), "s3://b/k")
+
+
+def test_file_whose_used_run_has_no_time_is_damaged(sweep: Reports) -> None:
+    [table] = tables(sweep(SWEEPS[0], TIMES))
+    at = table.column_names.index("train_seconds")
+    odd = table.set_column(at, table.schema.field(at), pa.array([None] * len(table), pa.float64()))
+    with pytest.raises(HistoryError, match="damaged, a used run without a time"):
+        parse_history(write_history(odd), "s3://b/k")
+
+
 def test_guides_queries_keep_the_platforms_apart() -> None:
     queries = re.findall(r"```sql\n(SELECT .*?)```", GUIDE, re.DOTALL)
     assert len(queries) == 2
