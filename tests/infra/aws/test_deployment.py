@@ -34,7 +34,7 @@ from tasks.image.codebuild import start, wait
 from tasks.image.find import find_repository, read_context
 from tasks.jobs.training_jobs import submit
 from tasks.platform import aws_client
-from tasks.polling import Clock
+from tasks.polling import STOP, Clock
 from tasks.preflight.ask import check_online
 from tasks.preflight.facts import read_facts
 from tasks.preflight.identity import needs_of
@@ -175,6 +175,7 @@ def stop_hanging_build(first: BenchmarkConfig, patch: pytest.MonkeyPatch) -> Non
 
 def build_image(config: BenchmarkConfig, token: str, deadline_seconds: float) -> None:
     """As a run does it when the image is not in ECR."""
+    STOP.clear()  # as every flow begins; one that failed has left it set
     codebuild, s3, ecr, logs = (
         aws_client(name, config.platform) for name in ("codebuild", "s3", "ecr", "logs")
     )
