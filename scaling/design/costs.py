@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from configs.models import RecommendationConfig
-from scaling.design.sequential import Limits, Point, Progress, follow
+from scaling.design.sequential import Limits, Point, run_through
 
 REFERENCE_MINUTES: Mapping[int, float] = {1: 99.0, 2: 55.0, 4: 27.0, 8: 13.5}
 """Train time by nodes, of one run each (docs/method.md, "Speedup")."""
@@ -64,10 +64,15 @@ def sequential_cost(
     of all counts. The same for the same arguments.
     """
     limits = Limits(goals.min_efficiency, goals.min_doubling_ratio)
+    minutes = {nodes: reference_minutes(nodes) for nodes in counts}
+    node_minutes = {nodes: nodes * minutes[nodes] for nodes in counts}
     generator = random.Random(1)
 
     def hours(draw: Callable[[], float]) -> float:
-        return _node_hours(_simulate(counts, limits, max_repeats, draw).points)
+        points = run_through(
+            counts, limits, max_repeats, lambda nodes: minutes[nodes] * math.exp(draw())
+        )
+        return sum(node_minutes[nodes] for nodes, _ in points) / 60
 
     runs = [hours(lambda: generator.gauss(0, NOISE)) for _ in range(SIMULATED_SWEEPS)]
     least = hours(lambda: 0.0)
@@ -118,16 +123,6 @@ def _reference_choice(counts: Sequence[int], goals: RecommendationConfig) -> int
         return efficiency >= goals.min_efficiency and ratio >= goals.min_doubling_ratio
 
     return max((nodes for nodes in counts if nodes != base and passes(nodes)), default=base)
-
-
-def _simulate(
-    counts: Sequence[int], limits: Limits, max_repeats: int, draw: Callable[[], float]
-) -> Progress:
-    times: dict[Point, float] = {}
-    while (progress := follow(times, counts, limits, max_repeats)).next_points:
-        for nodes, repeat in progress.next_points:
-            times[nodes, repeat] = reference_minutes(nodes) * math.exp(draw())
-    return progress
 
 
 def _node_hours(points: Sequence[Point]) -> float:

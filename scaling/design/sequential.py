@@ -11,11 +11,15 @@ give the same next points, after a crash and on a resume, too.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from statistics import fmean
-from typing import Literal, NamedTuple
+from typing import Any, Literal
 
+import numpy as np
 from scipy.special import stdtrit
 
 from scaling.formats import format_percent, format_ratio, join_words, nodes_text
@@ -28,6 +32,8 @@ ZONE = 0.02
 LEAST_SPREAD = 0.001
 """Runs that took as long as each other are taken to vary by this share: clocks count in steps."""
 
+_LARGEST_LOG = math.log(sys.float_info.max)
+
 Point = tuple[int, int]
 """A point of the sweep, as (nodes, repeat)."""
 Times = Mapping[Point, float | None]
@@ -37,15 +43,6 @@ RatioCriterion = Literal["efficiency", "doubling_ratio", "faster"]
 
 
 _WORST_FIRST: tuple[Answer, ...] = ("fail", "undecided", "on_the_limit", "pass")
-
-
-class _Comparison(NamedTuple):
-    """T(than)/T(target) is to be at least `least`; times `scale` it is what the limit is of."""
-
-    criterion: RatioCriterion
-    than: int
-    least: float
-    scale: float
 
 
 @dataclass(frozen=True)
@@ -134,10 +131,6 @@ class Progress:
     reason: str
 
 
-_Step = tuple[str, tuple[CountAnswer, ...]]
-"""Why points are asked for, and the answer that is still open."""
-
-
 def follow(
     times: Times,
     counts: Sequence[int],
@@ -156,15 +149,42 @@ def follow(
     design = _Design(
         times, sorted(counts), limits, max_repeats, frozenset(not_comparable), frozenset(starved)
     )
-    for reason, open_ in design.steps():
-        points = design.points
-        if missing := tuple(point for point in points if point not in times):
-            return Progress(points, missing, (*design.answers, *open_), reason)
-    return Progress(design.points, (), tuple(design.answers), design.end)
+    for step in design.steps():
+        if missing := tuple(point for point in step.points if point not in times):
+            open_ = () if step.look is None else (step.look.answer_in_full(),)
+            return Progress(design.points, missing, (*design.answers, *open_), step.reason())
+    return Progress(design.points, (), design.answers, design.end)
+
+
+def run_through(
+    counts: Sequence[int],
+    limits: Limits,
+    max_repeats: int,
+    seconds_of: Callable[[int], float],
+) -> tuple[Point, ...]:
+    """All points of a sweep whose every run at N nodes takes seconds_of(N), called once a run.
+
+    The same points as follow() asks for in turn, without going through the design anew for each.
+    """
+    times: dict[Point, float] = {}
+    design = _Design(times, sorted(counts), limits, max_repeats, frozenset(), frozenset())
+    for step in design.steps():
+        for point in step.points:
+            times[point] = seconds_of(point[0])
+    return design.points
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Points that are asked for together, why, and the look that leaves its count open."""
+
+    points: tuple[Point, ...]
+    reason: Callable[[], str]
+    look: _Look | None = None
 
 
 class _Design:
-    """The design on its way: `planned` repeats of each count, the answers so far."""
+    """The design on its way: `planned` repeats of each count, the looks that ended so far."""
 
     def __init__(
         self,
@@ -177,9 +197,14 @@ class _Design:
     ) -> None:
         self.times, self.counts, self.limits = times, counts, limits
         self.max_repeats, self.not_comparable, self.starved = max_repeats, not_comparable, starved
-        self.planned = dict.fromkeys(counts, 1)
-        self.answers: list[CountAnswer] = []
+        self.planned = dict.fromkeys(counts, 0)
+        self.measured = _Measured(counts)
+        self.ended: list[_Look] = []
         self.end = "fewer than two node counts can be compared"
+
+    @property
+    def answers(self) -> tuple[CountAnswer, ...]:
+        return tuple(look.answer_in_full() for look in self.ended)
 
     @property
     def points(self) -> tuple[Point, ...]:
@@ -189,33 +214,36 @@ class _Design:
             for repeat in range(1, repeats + 1)
         )
 
-    def logs(self) -> dict[int, list[float]]:
-        """The logarithms of the times of the points asked for so far."""
-        known: dict[int, list[float]] = {nodes: [] for nodes in self.counts}
-        for nodes, repeat in self.points:
-            if seconds := self.times.get((nodes, repeat)):
-                known[nodes].append(math.log(seconds))
-        return known
+    def ask(
+        self, counts: Sequence[int], reason: Callable[[], str], look: _Look | None = None
+    ) -> Iterator[_Step]:
+        """One run more of each of the counts; goes on where all of them have ended."""
+        for nodes in counts:
+            self.planned[nodes] += 1
+        points = tuple((nodes, self.planned[nodes]) for nodes in counts)
+        yield _Step(points, reason, look)
+        for point in points:
+            if seconds := self.times.get(point):
+                self.measured.add(point[0], math.log(seconds))
 
     def steps(self) -> Iterator[_Step]:
-        """Each time that points are asked for: why. Goes on where all of them have ended."""
-        yield "every node count is run once first", ()
+        """Each time that points are asked for."""
+        yield from self.ask(self.counts, lambda: "every node count is run once first")
         yield from self.replace_starved()
         if self._is_starved(self.counts[0]):
             self.end = f"the nodes were starved of CPU in every run of {nodes_text(self.counts[0])}"
             return
-        timed = [nodes for nodes, logs in self.logs().items() if logs]
-        targets = [nodes for nodes in timed[1:] if nodes not in self.not_comparable]
-        for target in reversed(targets):
-            smaller = [
-                nodes
-                for nodes in timed
-                if nodes < target and (nodes == timed[0] or nodes in targets)
-            ]
-            yield from self.look_at(target, list(_comparisons(target, smaller, self.limits)))
-            last = self.answers[-1]
+        timed = [nodes for nodes in self.counts if self.measured.logs[nodes]]
+        comparable = timed[:1] + [each for each in timed[1:] if each not in self.not_comparable]
+        for place in reversed(range(1, len(comparable))):
+            group = _Comparisons(
+                comparable[place], comparable[:place], self.limits, self.measured.place
+            )
+            yield from self.look_at(group)
+            last = self.ended[-1]
             if last.answer == "pass":
-                self.end = f"{last.text}; smaller counts need no more runs"
+                text = last.answer_in_full().text
+                self.end = f"{text}; smaller counts need no more runs"
                 return
             self.end = f"no count larger than {nodes_text(timed[0])} is known to pass"
 
@@ -226,62 +254,128 @@ class _Design:
             for nodes in self.counts
             if self._is_starved(nodes) and self.planned[nodes] < self.max_repeats
         ]:
-            for nodes in add:
-                self.planned[nodes] += 1
-            yield f"the nodes were starved of CPU; {_one_more(add)}", ()
+            why = f"the nodes were starved of CPU; {_one_more(add)}"
+            yield from self.ask(add, partial(str, why))
 
     def _is_starved(self, nodes: int) -> bool:
         return (nodes, self.planned[nodes]) in self.starved
 
-    def look_at(self, target: int, comparisons: Sequence[_Comparison]) -> Iterator[_Step]:
+    def look_at(self, group: _Comparisons) -> Iterator[_Step]:
         """Repeat what the target's limits compare until they are answered, no repeat is left, or
         the last ones gave no time at all: a program that has lost its clock is not run on.
         """
-        half = {each.than for each in comparisons if each.criterion == "doubling_ratio"}
-        group = sorted({comparisons[0].than, target, *half})
         error = ERROR / (len(self.counts) - 1)
-        last = CountAnswer(target, "undecided", (), 0)
+        last = _Look(group.target, "undecided", 0)
         added: list[Point] = []
         while True:
-            logs = self.logs()
-            if _freedom(logs):
+            if self.measured.freedom:
                 # 1/2 + 1/6 + 1/12 + ... = 1: what is spent does not depend on how many may follow
-                look = last.looks + 1
-                last = judge(target, comparisons, logs, error / (look * (look + 1)), look)
-            least = min(self.planned[nodes] for nodes in group)
+                number = last.number + 1
+                last = judge(group, self.measured, error / (number * (number + 1)), number)
+            least = min(self.planned[nodes] for nodes in group.repeated)
             is_lost = bool(added) and not any(
                 self.times.get(point) or point in self.starved for point in added
             )
             if last.answer != "undecided" or least >= self.max_repeats or is_lost:
-                self.answers.append(last)
+                self.ended.append(last)
                 return
-            add = [nodes for nodes in group if self.planned[nodes] == least]
-            for nodes in add:
-                self.planned[nodes] += 1
-            added = [(nodes, self.planned[nodes]) for nodes in add]
-            why = last.text if last.limits else "one run of each shows no spread"
-            yield f"{why}; {_one_more(add)}", (last,)
+            add = [nodes for nodes in group.repeated if self.planned[nodes] == least]
+            added = [(nodes, least + 1) for nodes in add]
+            yield from self.ask(add, partial(_why_more, last, add), last)
 
 
-def _comparisons(target: int, smaller: Sequence[int], limits: Limits) -> Iterator[_Comparison]:
-    """What the target has to hold against smaller counts; the first of them is the baseline."""
-    base = smaller[0]
-    least = limits.min_efficiency * target / base
-    yield _Comparison("efficiency", base, least, base / target)
-    for nodes in smaller:
-        if nodes * 2 == target:
-            yield _Comparison("doubling_ratio", nodes, limits.min_doubling_ratio, 1.0)
-        elif nodes != base or least < 1:
-            yield _Comparison("faster", nodes, 1.0, 1.0)
+class _Measured:
+    """The logarithms of all times so far by node count, and of each count what every look needs."""
+
+    def __init__(self, counts: Sequence[int]) -> None:
+        self.place = {nodes: place for place, nodes in enumerate(counts)}
+        self.logs: dict[int, list[float]] = {nodes: [] for nodes in counts}
+        self.means, self.runs = np.zeros(len(counts)), np.zeros(len(counts))
+        self.freedom = 0
+        self._squares: dict[int, list[float]] = {}
+
+    def add(self, nodes: int, log: float) -> None:
+        logs, place = self.logs[nodes], self.place[nodes]
+        logs.append(log)
+        mean = fmean(logs)
+        self.means[place], self.runs[place] = mean, len(logs)
+        if len(logs) > 1:
+            self.freedom += 1
+            self._squares[nodes] = [(value - mean) ** 2 for value in logs]
+
+    @property
+    def squares(self) -> float:
+        """Of the distances from each count's mean."""
+        return math.fsum(chain.from_iterable(self._squares.values()))
 
 
-def judge(
-    target: int,
-    comparisons: Sequence[_Comparison],
-    logs: Mapping[int, Sequence[float]],
-    error: float,
-    look: int,
-) -> CountAnswer:
+class _Comparisons:
+    """What a count has to hold against smaller ones, the first of which is the baseline:
+    T(than)/T(target) is to be at least a number.
+
+    One array over all of them, since a sweep may have hundreds of counts and each is compared with
+    all that are smaller, at every look.
+    """
+
+    def __init__(
+        self, target: int, smaller: Sequence[int], limits: Limits, place_of: Mapping[int, int]
+    ) -> None:
+        base = smaller[0]
+        least = limits.min_efficiency * target / base
+        self.target, self._base, self._half = target, base, target / 2
+        self._least, self._least_doubling = least, limits.min_doubling_ratio
+        # at least as fast as the baseline is less than an efficiency asks for that is above 1/N
+        is_base_named = base == self._half or least < 1
+        self.than = (base, *(smaller if is_base_named else smaller[1:]))
+        self.places = np.array([place_of[nodes] for nodes in self.than])
+        self.least_logs = np.zeros(len(self.than))
+        self.least_logs[0] = math.log(least)
+        has_half = self._half in smaller
+        if has_half:
+            place = self.than.index(int(self._half), 1)
+            self.least_logs[place] = math.log(limits.min_doubling_ratio)
+        self.repeated = sorted({base, target, *([int(self._half)] if has_half else [])})
+        """Counts that are run again while the target is not decided."""
+
+    def at(self, place: int) -> tuple[RatioCriterion, float, float]:
+        """(criterion, least, scale): least times scale is what the limit is of."""
+        if place == 0:
+            return "efficiency", self._least, self._base / self.target
+        if self.than[place] == self._half:
+            return "doubling_ratio", self._least_doubling, 1.0
+        return "faster", 1.0, 1.0
+
+
+@dataclass(frozen=True)
+class _Look:
+    """One look at a count: its answer, and in `compared` what it was made of.
+
+    Numbers as they are shown are made for those looks alone that are shown.
+    """
+
+    nodes: int
+    answer: Answer
+    number: int
+    compared: tuple[_Comparisons, float, Any, Any] | None = None
+    """The comparisons, the error that was allowed, and two arrays: each limit's answer as its place
+    in _WORST_FIRST, and its value with both bounds.
+    """
+
+    def answer_in_full(self) -> CountAnswer:
+        if self.compared is None:
+            return CountAnswer(self.nodes, self.answer, (), self.number)
+        group, error, answers, bounds = self.compared
+        spent = error * (1 + 1 / len(group.than))
+        judged = []
+        for place, than in enumerate(group.than):
+            criterion, least, scale = group.at(place)
+            value, low, high = (_exp(number) * scale for number in bounds[:, place].tolist())
+            answer = _WORST_FIRST[answers[place]]
+            judged.append(Judged(criterion, than, answer, value, low, high, least * scale, spent))
+        return CountAnswer(self.nodes, self.answer, tuple(judged), self.number)
+
+
+def judge(group: _Comparisons, measured: _Measured, error: float, number: int) -> _Look:
     """One look at a count with at most `error` of being wrong.
 
     Bounds of a ratio of two times: Student's t on the logarithms, with the spread of all counts
@@ -289,44 +383,36 @@ def judge(
     (an intersection-union test: Berger, *Technometrics* 24(4), 1982, pp. 295-300); it fails by any
     of them, so there they share it (Bonferroni).
     """
-    freedom = _freedom(logs)
-    spread = max(LEAST_SPREAD, math.sqrt(_squares(logs) / freedom))
+    freedom = measured.freedom
+    spread = max(LEAST_SPREAD, math.sqrt(measured.squares / freedom))
     below = float(stdtrit(freedom, 1 - error))
-    above = float(stdtrit(freedom, 1 - error / len(comparisons)))
-    judged = []
-    for criterion, than, least, scale in comparisons:
-        value = fmean(logs[than]) - fmean(logs[target])
-        reach = spread * math.sqrt(1 / len(logs[than]) + 1 / len(logs[target]))
-        low, high = value - below * reach, value + above * reach
-        answer = _answer(low, high, math.log(least))
-        shown = [math.exp(number) * scale for number in (value, low, high)]
-        spent = error * (1 + 1 / len(comparisons))
-        judged.append(
-            Judged(criterion, than, answer, shown[0], shown[1], shown[2], least * scale, spent)
-        )
-    answers = {each.answer for each in judged}
-    worst = next(each for each in _WORST_FIRST if each in answers)
-    return CountAnswer(target, worst, tuple(judged), look)
-
-
-def _answer(low: float, high: float, limit: float) -> Answer:
-    if low >= limit:
-        return "pass"
-    if high < limit:
-        return "fail"
-    zone = math.log1p(ZONE)
-    return "on_the_limit" if limit - zone <= low and high <= limit + zone else "undecided"
-
-
-def _freedom(logs: Mapping[int, Sequence[float]]) -> int:
-    return sum(len(values) - 1 for values in logs.values() if values)
-
-
-def _squares(logs: Mapping[int, Sequence[float]]) -> float:
-    """Of the distances from each count's mean."""
-    return math.fsum(
-        (value - fmean(values)) ** 2 for values in logs.values() if values for value in values
+    above = float(stdtrit(freedom, 1 - error / len(group.than)))
+    than, target = group.places, measured.place[group.target]
+    values = measured.means[than] - measured.means[target]
+    reaches = spread * np.sqrt(1 / measured.runs[than] + 1 / measured.runs[target])
+    lows, highs = values - below * reaches, values + above * reaches
+    limits, zone = group.least_logs, math.log1p(ZONE)
+    on_the_limit = (limits - zone <= lows) & (highs <= limits + zone)
+    answers = np.select(
+        [lows >= limits, highs < limits, on_the_limit],
+        [_WORST_FIRST.index(answer) for answer in ("pass", "fail", "on_the_limit")],
+        _WORST_FIRST.index("undecided"),
     )
+    bounds = np.stack([values, lows, highs])
+    worst = _WORST_FIRST[answers.min()]
+    return _Look(group.target, worst, number, (group, error, answers, bounds))
+
+
+def _exp(number: float) -> float:
+    """Of two times that differ by far, a bound is more than a float holds: then about the largest
+    that it does.
+    """
+    return math.exp(min(number, _LARGEST_LOG))
+
+
+def _why_more(look: _Look, counts: Sequence[int]) -> str:
+    why = "one run of each shows no spread" if look.compared is None else look.answer_in_full().text
+    return f"{why}; {_one_more(counts)}"
 
 
 def _one_more(counts: Sequence[int]) -> str:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import random
+
 import pytest
 
 from configs.models import RecommendationConfig
+from scaling.design import sequential
 from scaling.design.costs import full_cost, probe_cost, reference_minutes, sequential_cost
+from scaling.design.sequential import Limits, follow, run_through
 
 COUNTS = (1, 2, 4, 8)
 
@@ -69,3 +74,34 @@ def test_of_several_types_all_but_one_arm_may_be_beaten_after_the_second_pass():
     of_arms = 2 * 2 * full_cost(COUNTS, 1) + 1.65
     assert two.least == pytest.approx(of_arms * 30 / 5000 + 1.65)
     assert two.most == pytest.approx(2 * (one.most - 2 * 55 / 60) + 2 * 55 / 60)
+
+
+@pytest.mark.parametrize(("least", "repeats"), [(0.75, 5), (0.3, 3), (0.95, 2)])
+def test_sweeps_are_simulated_as_the_design_is_followed(least, repeats):
+    """The same points, in the same order of draws, as by asking follow() anew after each step."""
+    goals = RecommendationConfig(min_efficiency=least)
+    limits, counts = Limits(least, goals.min_doubling_ratio), (1, 2, 3, 4, 6, 8, 12, 16)
+    drawn, again = random.Random(1), random.Random(1)
+    for _ in range(20):
+        points = run_through(
+            counts, limits, repeats, lambda n: reference_minutes(n) * math.exp(drawn.gauss(0, 0.02))
+        )
+        times = {}
+        while (progress := follow(times, counts, limits, repeats)).next_points:
+            for nodes, repeat in progress.next_points:
+                times[nodes, repeat] = reference_minutes(nodes) * math.exp(again.gauss(0, 0.02))
+        assert points == progress.points
+
+
+def test_a_design_of_hundreds_of_counts_is_gone_through_once(monkeypatch):
+    """Begun anew after each step, 100 counts took minutes."""
+    drawn, looks, judge = [], [], sequential.judge
+    monkeypatch.setattr(sequential, "judge", lambda *given: looks.append(1) or judge(*given))
+
+    def seconds(nodes):
+        drawn.append(nodes)
+        return reference_minutes(nodes) * (1 + 0.02 * math.sin(len(drawn)))
+
+    points = run_through(range(1, 513), Limits(0.99, 1.5), 2, seconds)
+    assert len(drawn) == len(points) <= 2 * 512
+    assert 511 <= len(looks) <= 2 * 511

@@ -225,3 +225,12 @@ def test_starved_repeats_are_no_lost_clock():
     starved = {(1, 2), (4, 2), (8, 2)}
     progress = to_the_end(REFERENCE, lost=starved, starved=starved)
     assert by_nodes(progress) == {8: "pass"}
+
+
+def test_times_that_differ_by_orders_of_magnitude_have_bounds_that_a_float_holds():
+    """Two runs that differ 10,000-fold leave one degree of freedom, and e to more than 709."""
+    counts = tuple(range(1, 65))
+    times = {(nodes, 1): 100.0 / nodes for nodes in counts} | {(64, 2): 60_000.0, (1, 2): None}
+    progress = follow(times | {(32, 2): None}, counts, LIMITS, 5)
+    assert by_nodes(progress)[64] == "undecided"
+    assert all(math.isfinite(each.high) for each in progress.answers[0].limits)
