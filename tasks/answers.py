@@ -9,14 +9,17 @@ client: whatever calls it gets ForeignAnswer, or PlatformSilent by a deadline.
 
 from __future__ import annotations
 
+import contextvars
 import json
 import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from concurrent.futures import Future
+from typing import Any, TypeVar
 from xml.etree import ElementTree
 
+from botocore.exceptions import ReadTimeoutError
 from botocore.parsers import ResponseParserError
 
 from scaling.secrets import hide_in_text
@@ -34,8 +37,14 @@ and shorter than the reaper's least grace.
 _FORGET_SECONDS = (
     120.0  # longer than any pause between two tries: who asks after that begins to wait
 )
+ASK_SECONDS = 120.0
+"""A question of the preflight has its whole answer by then: longer than the three tries of a quick
+client, 20 s each, that hears nothing.
+"""
+_Answer = TypeVar("_Answer")
 _ERROR_ROOTS = frozenset({"Error", "ErrorResponse", "Response"})
 _EXCERPT_CHARACTERS = 80
+_LAST_STATUS = 599  # of HTTP
 
 
 class Silence:
@@ -96,6 +105,32 @@ class Silence:
 _SILENCES: dict[str, Silence] = {}
 
 
+def answer_within(seconds: float, endpoint_url: str | None, ask: Callable[[], _Answer]) -> _Answer:
+    """The answer of `ask`, all of its calls and tries together within so many seconds; raises what
+    it does, and ReadTimeoutError.
+
+    A socket's own limit begins anew with every byte, so an answer that drips would be read for
+    ever. The thread that still reads it ends with the process.
+    """
+    answer: Future[_Answer] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(ask())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(run,), name="answer-within", daemon=True).start()
+    try:
+        return answer.result(seconds)
+    except TimeoutError as error:
+        if answer.done():
+            raise
+        late = f"no whole answer within {seconds:g} s"
+        raise ReadTimeoutError(endpoint_url=endpoint_url or "AWS", error=late) from error
+
+
 def heed_answers(client: Any) -> Any:
     """The boto3 client, which from now on raises ForeignAnswer and PlatformSilent;
     they are BotoCoreErrors.
@@ -141,7 +176,7 @@ def _check(endpoint_url: str, operation_model: Any, response: dict[str, Any]) ->
     problem = _problem(operation_model, response)
     if problem is None:
         return
-    if response["status_code"] >= 500:
+    if 500 <= response["status_code"] <= _LAST_STATUS:
         response["body"] = b""
         return
     headers = {name.lower(): value for name, value in response["headers"].items()}
@@ -155,7 +190,12 @@ def _check(endpoint_url: str, operation_model: Any, response: dict[str, Any]) ->
         else ""
     )
     answer = f"{_excerpt(', '.join(parts))}, {problem}{begins}"
-    raise ForeignAnswer(endpoint_url=endpoint_url, operation=operation_model.name, answer=answer)
+    raise ForeignAnswer(
+        endpoint_url=endpoint_url,
+        operation=operation_model.name,
+        answer=answer,
+        status=response["status_code"],
+    )
 
 
 def _excerpt(text: str) -> str:
@@ -164,6 +204,8 @@ def _excerpt(text: str) -> str:
 
 def _problem(operation_model: Any, response: Mapping[str, Any]) -> str | None:
     """Why it is no answer of AWS, None where it may be one."""
+    if response["status_code"] > _LAST_STATUS:
+        return "no status of HTTP"
     headers = {name.lower() for name in response["headers"]}
     is_signed = any(name.startswith("x-amz") for name in headers)  # the request's id, at least
     body, is_error = response["body"], response["status_code"] >= 300

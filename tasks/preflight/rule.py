@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, ReadTimeoutError
 from botocore.parsers import ResponseParserError
 
 from configs.models import BenchmarkConfig
 from scaling.rules.rule import Facts, Findings, Rule, together
+from tasks.answers import ASK_SECONDS, answer_within
 from tasks.errors import ForeignAnswer, error_code, is_transient
 
 NO_PERMISSION = frozenset(
@@ -24,6 +25,8 @@ NO_SUCH_SERVICE = frozenset(
      "UnknownOperation", "UnknownOperationException"}
 )  # fmt: skip
 
+_NO_SUCH_PAGE = frozenset({400, 404, 405})
+"""How a gateway refuses a service that it does not have."""
 BAD_CREDENTIALS = frozenset(
     {"AuthFailure", "ExpiredToken", "ExpiredTokenException", "InvalidAccessKeyId",
      "InvalidClientTokenId", "InvalidSignatureException", "SignatureDoesNotMatch",
@@ -81,15 +84,32 @@ class AccountRule(Rule[Answered[Answer]]):
 def find(rule: AccountRule[Any], question: Question) -> Findings:
     """What one rule finds. Raises what boto3 does where there are no valid credentials."""
     try:
-        asked = Answered(question.facts, rule.ask(question))
+        endpoint_url = question.config.platform.endpoint_url
+        answer = answer_within(ASK_SECONDS, endpoint_url, lambda: rule.ask(question))
+        asked = Answered(question.facts, answer)
         return together(judge(asked) for judge in rule.judges)
     except NotThere as error:
         return Findings((str(error),))
     except (BotoCoreError, ClientError, ResponseParserError) as error:
+        if _is_no_platform(error, rule.action):
+            return Findings((f"platform.endpoint_url: {rule.action}: {_remedied(error)}",))
         reason = why_unanswered(error, rule.action)
         if reason is None:
             raise
         return Findings(notices=(f"{rule.name} could not be checked: {reason}",))
+
+
+def _is_no_platform(error: BaseException, action: str) -> bool:
+    """Whether what listens is no platform: other than services of AWS, S3 is on every one."""
+    if isinstance(error, ForeignAnswer):
+        return action.startswith("s3:") or error.kwargs.get("status") not in _NO_SUCH_PAGE
+    return action.startswith("s3:") and isinstance(error, ReadTimeoutError)
+
+
+def _remedied(error: BaseException) -> str:
+    if isinstance(error, ForeignAnswer):
+        return str(error)  # has its remedy
+    return f"{error}. Check the network, and that a platform answers there"
 
 
 def why_unanswered(error: BaseException, action: str) -> str | None:

@@ -19,6 +19,7 @@ from botocore.parsers import ResponseParserError
 
 from configs.catalogue import InstanceType
 from configs.models import PlatformConfig
+from tasks.answers import ASK_SECONDS, answer_within
 from tasks.errors import error_code
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.sweeps.folder import write_atomic
@@ -165,7 +166,11 @@ def price_instance(
         return with_price(instance, region, *kept), ()
     try:
         pricing = aws_client("pricing", platform.model_copy(update={"region": _REGION}), quick=True)
-        usd_per_hour = ask_price(pricing, name, region, component)
+        usd_per_hour = answer_within(
+            ASK_SECONDS,
+            platform.endpoint_url,
+            lambda: ask_price(pricing, name, region, component),
+        )
     except (BotoCoreError, ClientError, ResponseParserError, NoPrice) as error:
         reason = (
             str(error) if isinstance(error, NoPrice) else f"pricing:GetProducts: {_short(error)}"

@@ -14,9 +14,11 @@ from botocore.parsers import ResponseParserError
 from configs.models import BenchmarkConfig
 from scaling.rules.rule import Findings
 from tasks.errors import ForeignAnswer
-from tasks.preflight.ask import ACCOUNT_RULES, ask_rules, check_online
+from tasks.platform import aws_client
+from tasks.preflight.ask import ACCOUNT_RULES, _clients, ask_rules, check_online
 from tasks.preflight.facts import read_facts
 from tasks.preflight.rule import AccountRule, Question, find
+from tests.tasks.hostile_server import DRIPS, PAGE, Words, dripping_server, hostile_server
 from tests.tasks.preflight.questions import ROLE, clients, question
 
 Configs = Callable[..., BenchmarkConfig]
@@ -64,7 +66,7 @@ def rule(
         (refused("UnknownOperationException"), "the endpoint has no moon:Describe"),
         (ResponseParserError("<html>"), "the endpoint has no moon:Describe"),
         (
-            ForeignAnswer(endpoint_url="http://x", operation="Describe", answer="a page"),
+            ForeignAnswer(endpoint_url="http://x", operation="D", answer="a page", status=404),
             "the endpoint has no moon:Describe",
         ),
         (refused("500", 500), "moon:Describe did not answer (500)"),
@@ -83,6 +85,62 @@ def test_unanswered_rule_is_a_notice(
 ) -> None:
     found = ask_rules(question(benchmark_config, clients()), [rule(error)])
     assert found == Findings(notices=(f"the moon could not be checked: {reason}",))
+
+
+HTML = {"Content-Type": "text/html"}
+
+
+@pytest.fixture
+def bucket_of(make_config: Configs, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Findings]:
+    """What plan --online finds at an endpoint, within half a second."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setattr("tasks.preflight.rule.ASK_SECONDS", 0.5)
+
+    def ask(endpoint: str) -> Findings:
+        config = make_config(
+            platform={"endpoint_url": endpoint, "credentials": "chain"},
+            training={"instance_type": "ml.local.small"},
+        )
+        aws_client("s3", config.platform, quick=True)  # made before, it takes most of a second
+        facts = read_facts(config)
+        rules = [rule for rule in ACCOUNT_RULES if rule.name == "the bucket"]
+        return ask_rules(Question(facts, _clients(config.platform)), rules)
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (Words(999, b"x"), "HTTP 999"),
+        (Words(200, PAGE, HTML), "HTTP 200, text/html"),
+        (Words(302, b"", {"Location": "/"}), "a redirect to /"),
+        (Words(404, PAGE, HTML), "HTTP 404, text/html"),
+    ],
+    ids=["999", "page", "loop", "404"],
+)
+def test_endpoint_that_is_no_platform_is_a_problem(
+    bucket_of: Callable[[str], Findings],
+    monkeypatch: pytest.MonkeyPatch,
+    words: Words,
+    said: str,
+) -> None:
+    monkeypatch.setattr("tasks.preflight.rule.ASK_SECONDS", 60.0)
+    with hostile_server(lambda path: words) as endpoint:
+        (problem,) = bucket_of(endpoint).problems
+    assert problem.startswith(f"platform.endpoint_url: s3:GetBucketLocation: {endpoint} gave")
+    assert said in problem and "whether platform.endpoint_url is right" in problem
+
+
+@pytest.mark.parametrize("drip", DRIPS)
+def test_answer_that_never_ends_is_a_problem_by_the_deadline(
+    bucket_of: Callable[[str], Findings], drip: str
+) -> None:
+    with dripping_server(DRIPS[drip]) as endpoint:
+        (problem,) = bucket_of(endpoint).problems
+    assert problem.startswith("platform.endpoint_url: s3:GetBucketLocation: ")
+    assert f'"{endpoint}"' in problem and "Check the network" in problem
 
 
 @pytest.mark.parametrize(
