@@ -86,6 +86,13 @@ def test_examples_are_the_first_ones_and_files_are_named(most_bytes: int) -> Non
     assert repeated.files == ("0.csv", "1.csv", "2.csv")
 
 
+def test_a_file_without_rows_does_not_change_how_values_are_shown() -> None:
+    """Its columns are all objects, where pandas read it from CSV; Spark takes no part of it."""
+    files = [pd.DataFrame({"a": [number], "b": ["x"]}) for number in (1, 1.0)]
+    repeated = found([*files, pd.DataFrame({"a": [], "b": []}, dtype=object)], HELD)
+    assert repeated is not None and isinstance(repeated.examples[0][0], float)
+
+
 def test_rows_that_share_a_hash_by_chance_do_not_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeats, "row_hashes", lambda frame: np.ones(len(frame), np.uint64))
     assert found([numbered(1, 2), numbered(3)], 0) is None
