@@ -151,9 +151,10 @@ def test_run_against_something_else_ends_with_what_it_said(
             update={"platform": config.platform.model_copy(update={"credentials": "chain"})}
         )
         done = nodesweep_run(own, tmp_path)
-    assert done.exit_code == 1 and isinstance(done.exception, SystemExit), done.output
+    assert done.exit_code == 3 and isinstance(done.exception, SystemExit), done.output
+    assert "nodesweep: preflight refused the run, nothing was sent:\n" in done.output
     said = (
-        f"nodesweep: AWS call failed: {endpoint} gave ListObjectsV2 an answer that is not AWS's:"
-        f" HTTP {words.status}"
+        f"platform.endpoint_url: s3:GetBucketLocation: {endpoint} gave GetBucketLocation an answer"
+        f" that is not AWS's: HTTP {words.status}"
     )
     assert said in done.output

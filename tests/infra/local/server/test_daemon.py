@@ -51,8 +51,9 @@ def call(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture
-def state_dir(tmp_path: Path) -> Iterator[Path]:
+def state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
+    monkeypatch.undo()  # a server that a test made up must not be sent a signal
     daemon.stop(tmp_path)
 
 
