@@ -135,6 +135,8 @@ def as_bounds(
             return _as_floats(column, bounds)
         case "single":
             return column, [as_single(bound, column.dtype) for bound in bounds]
+        case "text":
+            return _as_times(column, bounds)
     return column, bounds
 
 
@@ -169,6 +171,8 @@ def as_members(column: pd.Series, members: list[Any]) -> tuple[pd.Series, list[A
             return column, [as_single(member, column.dtype) for member in members]
         case "whole":
             return column, [_whole(member) for member in members]
+        case "text":
+            return column, [_written(member) for member in members]
         case _:
             return column, members
     return column.map(text, na_action="ignore").astype(object), [text(it) for it in members]
@@ -186,9 +190,13 @@ def _kind(column: pd.Series) -> str:
     if dtype.kind != "O":
         return ""
     inferred = pd.api.types.infer_dtype(column, skipna=True)
-    return {"decimal": "decimal", "date": "date", "time": "clock", "bytes": "bytes"}.get(
-        inferred, ""
-    )
+    return {
+        "decimal": "decimal",
+        "date": "date",
+        "time": "clock",
+        "bytes": "bytes",
+        "string": "text",
+    }.get(inferred, "")
 
 
 def _is_bytes(value: Any) -> bool:
@@ -223,6 +231,23 @@ def _day(value: Any, round_up: bool | None) -> Any:
     if round_up is None:
         return value
     return (begin + pd.Timedelta(days=1) if round_up else begin).date()
+
+
+def _as_times(column: pd.Series, bounds: list[Any]) -> tuple[pd.Series, list[Any]]:
+    """Texts that are all ISO dates or times, as a CSV file has them, beside bounds that are."""
+    try:
+        times = pd.to_datetime(column, format="ISO8601")
+    except (ValueError, TypeError):  # of several zones: TypeError
+        return column, bounds
+    moments = [_moment(bound, getattr(times.dtype, "tz", None)) for bound in bounds]
+    if times.dtype.kind != "M" or None in moments:
+        return column, bounds
+    return times, [moment.to_pydatetime(warn=False) for moment in moments if moment is not None]
+
+
+def _written(value: Any) -> Any:
+    """A date or time of a config as a text column has it."""
+    return value.isoformat() if isinstance(value, datetime.date) else value
 
 
 def _clock(value: Any) -> Any:

@@ -72,6 +72,34 @@ CASES: dict[str, Case] = {
             ("median", MEDIAN, {"max_value": "2026-01-02"}),
         )
     },
+    **{
+        f"times as text, {name}": Case(
+            kind,
+            kwargs,
+            pa.array(["2026-01-01", None, "2026-01-02T00:00:00"]),
+            pa.array(["2026-01-01", "2026-01-03"]),
+        )
+        for name, kind, kwargs in (
+            ("quoted", BETWEEN, {"min_value": "2026-01-01", "max_value": "2026-01-02"}),
+            ("date", BETWEEN, {"max_value": datetime.date(2026, 1, 2)}),
+            ("max", MAX, {"max_value": T + DAY}),
+        )
+    },
+    "dates of a config among texts": Case(
+        IN_SET, {"value_set": [T.date()]}, pa.array(["2026-01-01"]), pa.array(["2026-01-02"])
+    ),
+    "zoned times as text": Case(
+        BETWEEN,
+        {"min_value": "2026-01-01T00:00:00Z"},
+        pa.array(["2026-01-01T01:00:00+01:00"]),
+        pa.array(["2026-01-01T00:00:00+01:00"]),
+    ),
+    "quantiles": Case(
+        "expect_column_quantile_values_to_be_between",
+        {"quantile_ranges": {"quantiles": [0.0, 1.0], "value_ranges": [[1, 2], [None, 3]]}},
+        pa.array([1.5, 3.0]),
+        pa.array([1.5, 3.5]),
+    ),
     "other times": Case(
         NOT_IN_SET, {"value_set": ["2026-01-03"]}, times("us"), times("us", None, T + 2 * DAY)
     ),
@@ -267,6 +295,15 @@ def test_a_bound_that_is_no_time_of_the_column_is_refused(
 ) -> None:
     case = Case(BETWEEN, {"min_value": bound}, times("us", zone), times("us", zone))
     assert not on_pandas(case, case.good, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "texts", [["2026-01-01", "soon"], ["2026-01-01T00:00:00+01:00", "2026-01-01T00:00:00+02:00"]]
+)
+def test_texts_that_are_not_all_times_are_refused(texts: list[str], tmp_path: Path) -> None:
+    values = pa.array(texts)
+    case = Case(BETWEEN, {"min_value": "2025-01-01"}, values, values)
+    assert not on_pandas(case, values, tmp_path)
 
 
 def test_what_is_not_of_the_column_is_in_no_set(tmp_path: Path) -> None:
