@@ -108,10 +108,10 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
 
 @pytest.fixture(scope="session")
 def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A Prefect server, the same for all tests of a run; its start takes 15 s of CPU time."""
-    from tests.processes.shared_prefect import folder_of_the_run, shared_prefect
+    """A Prefect server, the same for many tests; its start takes 15 s of CPU time."""
+    from tests.processes.shared_prefect import server_folder, shared_prefect
 
-    with shared_prefect(folder_of_the_run(tmp_path_factory.getbasetemp())):
+    with shared_prefect(server_folder(tmp_path_factory.getbasetemp())):
         yield
 
 

@@ -1,4 +1,10 @@
-"""One Prefect server for all tests of a run, also where pytest-xdist spreads them over processes.
+"""One Prefect server for the tests of a run, or for those of two workers where pytest-xdist spreads
+them over processes.
+
+A flow run is created in a transaction that reads before it writes, which SQLite refuses if anybody
+else has written in between; Prefect answers 503, and its client asks six times, 2 to 32 s apart. Of
+five workers on one server a quarter of these requests failed, and some test in every tenth run met
+six in a row.
 
 The process that asks first starts the server and stops it once nobody uses it any more. Everybody
 holds a shared lock on one file meanwhile, which the kernel drops with a process, however it ends.
@@ -19,6 +25,7 @@ from prefect.events.worker import EventsWorker
 from prefect.logging.handlers import APILogWorker
 
 _START_SECONDS = 120
+_WORKERS_PER_SERVER = 2
 _UNUSED = (
     settings.PREFECT_SERVER_ANALYTICS_ENABLED,
     settings.PREFECT_SERVER_EVENTS_STREAM_OUT_ENABLED,
@@ -32,14 +39,21 @@ _WITHOUT_HEARTBEATS = {settings.PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
 """A flow run would wait at its end for the thread of its heartbeats, which sleeps for a second."""
 
 
-def folder_of_the_run(own_folder: Path) -> Path:
-    """What all processes of a run share, given the process's own folder for temporary files."""
-    return own_folder.parent if "PYTEST_XDIST_WORKER" in os.environ else own_folder
+def server_folder(own_folder: Path) -> Path:
+    """The folder that the processes of one server share, given the process's own folder for
+    temporary files.
+    """
+    worker = os.environ.get("PYTEST_XDIST_WORKER")  # "gw3"
+    if worker is None:
+        return own_folder
+    folder = own_folder.parent / f"prefect-{int(worker.removeprefix('gw')) // _WORKERS_PER_SERVER}"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @contextmanager
 def shared_prefect(folder: Path) -> Iterator[None]:
-    """Inside, Prefect's API is the one server of all processes that name this folder."""
+    """Inside, Prefect's API is the one server of the processes that name this folder."""
     address = folder / "prefect-api-url"
     with (folder / "prefect-users.lock").open("w") as users, ExitStack() as stack:
         with (folder / "prefect-start.lock").open("w") as one_at_a_time:
