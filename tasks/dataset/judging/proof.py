@@ -116,9 +116,10 @@ def _lies_between(expectation: Any, kind: pa.DataType, low: Any, high: Any) -> b
     """Whether low to high, values of a type, lies inside the expectation's bounds, which are of the
     values' kind.
     """
-    bounds = tuple(
-        _as_of_type(bound, kind) for bound in (expectation.min_value, expectation.max_value)
-    )
+    asked = (expectation.min_value, expectation.max_value)
+    bounds = tuple(_as_of_type(bound, kind) for bound in asked)
+    if [bound is None for bound in bounds] != [bound is None for bound in asked]:
+        return False  # a date beside decimals is no bound, and not the lack of one
     if low is None or not all(_compares_exactly(low, high, bound) for bound in bounds):
         return False
     if not all(isinstance(it, bool) for it in (expectation.strict_min, expectation.strict_max)):

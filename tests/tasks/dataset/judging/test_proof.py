@@ -158,6 +158,23 @@ def test_good_and_broken_columns_side_by_side(tmp_path: Path) -> None:
     assert held > proven > 5, "most of what holds is proven, and some is left to judge"
 
 
+@pytest.mark.parametrize("bounds", [{"min_value": "2026-01-01"}, {"max_value": "2026-12-01"}])
+def test_a_bound_of_another_kind_proves_nothing(bounds: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(
+        pa.table({name: pa.array([values[0]], kind) for name, (kind, values) in TYPES.items()}),
+        path,
+    )
+    numbers = ("wide", "unsigned", "single", "double", "money", "text", "flag")
+    suite = [
+        ExpectationConfig(
+            type="expect_column_values_to_be_between", kwargs={"column": name, **bounds}
+        )
+        for name in numbers
+    ]
+    assert proof.look_at(path, build_expectations(suite)).proven == frozenset()
+
+
 def test_an_index_and_nullable_types_of_pandas(tmp_path: Path) -> None:
     frame = pd.DataFrame(
         {
