@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -237,7 +238,7 @@ def test_platform_is_asked_through_clients_of_its_own(
 ) -> None:
     config = make_config(sweep={"node_counts": [1, 2, 4], "max_parallel_jobs": 2})
     asked: list[Question] = []
-    monkeypatch.setattr("tasks.preflight.ask.ask_rules", asked.append)
+    monkeypatch.setattr("tasks.preflight.ask.ask_rules", lambda one, _: asked.append(one))
     check_online(read_facts(config))
     assert asked[0].facts.peak_nodes == 6
     # what moto has
@@ -257,6 +258,27 @@ def test_platform_is_asked_through_clients_of_its_own(
     )
     assert ask_rules(asked[0], modelled) == Findings()
     assert asked[0].client("ecr", "eu-west-1").meta.region_name == "eu-west-1"
+
+
+def test_types_of_a_sweep_are_asked_about_at_once(
+    make_config: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An account that does not answer is waited for once, whatever the number of types."""
+    types = ["ml.m5.large", "ml.m5.xlarge", "ml.m5.2xlarge"]
+    together = threading.Barrier(len(types), timeout=30)
+
+    def ask(asked: Question) -> str:
+        together.wait()  # raises where they are asked about one after the other
+        return asked.config.training.instance_type
+
+    per_type = AccountRule(
+        "the moon",
+        (lambda asked: Findings((asked.answer,)),),
+        action="moon:Describe", asks="", ask=ask, needed=lambda facts: True, per_type=True,
+    )  # fmt: skip
+    monkeypatch.setattr("tasks.preflight.ask.ACCOUNT_RULES", (per_type,))
+    config = make_config(training={"instance_type": types[0]}, sweep={"instance_types": types})
+    assert check_online(read_facts(config)).problems == tuple(types)
 
 
 class Refusing:
