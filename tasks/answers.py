@@ -123,7 +123,7 @@ def client_of(session: boto3.Session, service: str, **options: Any) -> Any:
 
 
 def where_to_look(endpoint_url: str | None, service: str, region: str) -> str:
-    """What names a platform: the config's field, else AWS's service."""
+    """Return what names a platform: the config's field, else AWS's service."""
     return "platform.endpoint_url" if endpoint_url else f"{service} in {region}"
 
 
