@@ -93,8 +93,8 @@ _PATTERNS = frozenset({"regex", "regex_list"})
 
 
 def _named_problem(name: str, value: Any, is_java: bool) -> str | None:
-    """Return what is wrong with an argument of this name, whichever expectation takes it: its schema may
-    leave the type open. Great Expectations takes null for a set as no check at all.
+    """Return what is wrong with an argument of this name, whichever expectation takes it: its
+    schema may leave the type open. Great Expectations takes null for a set as no check at all.
     """
     if isinstance(value, Mapping) or name in _HOUSEKEEPING:
         return None
