@@ -11,7 +11,7 @@ import gzip
 import json
 import re
 from collections.abc import Collection, Mapping
-from datetime import date
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import lru_cache
 from importlib.util import find_spec
@@ -65,34 +65,50 @@ def arguments_problem(kind: str, arguments: Collection[str]) -> str | None:
     return None
 
 
-def values_problem(kind: str, arguments: Mapping[str, Any]) -> str | None:
-    """Which arguments have a value that the expectation can't use, or None; by its schema."""
+def values_problem(kind: str, arguments: Mapping[str, Any], is_java: bool = False) -> str | None:
+    """Which arguments have a value that the expectation can't use, or None; by their names and its
+    schema. `is_java`: regular expressions are Java's, which Spark alone can judge.
+    """
     required, properties = _schema(kind) or (frozenset(), {})
-    problems = [
-        f"{name}: {problem} (got {cut(repr(value))})"
-        for name, value in arguments.items()
-        if name in properties
-        and (value is not None or name in required)
-        and (problem := _value_problem(name, value, properties[name]))
-    ]
+    problems = []
+    for name, value in arguments.items():
+        problem = _named_problem(name, value, is_java)
+        if problem is None and name in properties and (value is not None or name in required):
+            problem = _schema_problem(value, properties[name])
+        if problem is not None:
+            problems.append(f"{name}: {problem} (got {cut(repr(value))})")
+    if kind.endswith("_to_be_between") and (problem := _bounds_problem(arguments)):
+        problems.append(problem)
     return "; ".join(problems) or None
 
 
-def _value_problem(name: str, value: Any, schema: Mapping[str, Any]) -> str | None:
-    """Why an argument's value can't be used, or None. Of the schema its types, bounds and choices
-    count; an object is taken anywhere but for a name.
+_NOT_NULL = frozenset(
+    {"json_schema", "like_pattern", "mostly", "regex", "strftime_format", "sum_total", "value"}
+)  # fmt: skip
+_TEXTS = frozenset(
+    {"column_list", "column_set", "like_pattern_list", "regex_list", "type_list"}
+)  # fmt: skip
+_LISTS = _TEXTS | {"value_pairs_set", "value_set"}
+_PATTERNS = frozenset({"regex", "regex_list"})
+
+
+def _named_problem(name: str, value: Any, is_java: bool) -> str | None:
+    """Return what is wrong with an argument of this name, whichever expectation takes it: its
+    schema may leave the type open. Great Expectations takes null for a set as no check at all.
     """
-    if name in ("regex", "regex_list"):
-        for pattern in [value] if isinstance(value, str) else value or ():
-            if (problem := _regex_problem(pattern)) is not None:
-                return problem
-    alternatives = [one for one in schema.get("anyOf", [schema]) if one.get("type") != "object"]
-    wanted = [_wanted(one) for one in alternatives]
-    if isinstance(value, Mapping) and len(alternatives) < len(schema.get("anyOf", ())):
+    if isinstance(value, Mapping) or name in _HOUSEKEEPING:
         return None
-    if None in wanted or any(_fits(value, one) for one in alternatives):
-        return None
-    return f"expected {' or '.join(dict.fromkeys(map(str, wanted)))}"
+    if value is None and (name in _NOT_NULL or name in _LISTS):
+        return "null checks nothing; give a value, or leave the expectation out"
+    if name in _LISTS and not isinstance(value, list | tuple | set | frozenset):
+        return "expected a list"
+    if name in _TEXTS and not all(isinstance(each, str) and each for each in value):
+        return "expected a list of texts that are not empty"
+    if name in _PATTERNS and not is_java:
+        return next(filter(None, map(_regex_problem, value if name in _LISTS else [value])), None)
+    if name == "strftime_format":
+        return _format_problem(value)
+    return None
 
 
 def _regex_problem(pattern: Any) -> str | None:
@@ -103,6 +119,60 @@ def _regex_problem(pattern: Any) -> str | None:
     except (re.error, OverflowError, RecursionError) as error:
         return f"not a regular expression: {error}"
     return None
+
+
+def _format_problem(text: Any) -> str | None:
+    """Great Expectations' own test: what the format writes can be read by it."""
+    if not isinstance(text, str) or not text:
+        return "expected a format such as %Y-%m-%d"
+    moment = datetime(2000, 2, 3, 4, 5, 6, tzinfo=UTC)
+    try:
+        datetime.strptime(moment.strftime(text), text)
+    except (ValueError, re.error) as error:
+        return f"no time can be read by it: {error}"
+    return None
+
+
+def _bounds_problem(arguments: Mapping[str, Any]) -> str | None:
+    low, high = arguments.get("min_value"), arguments.get("max_value")
+    if low is None and high is None:
+        return "min_value, max_value: neither is given; give one of them"
+    is_strict = arguments.get("strict_min") is True or arguments.get("strict_max") is True
+    order = _order(low), _order(high)
+    try:
+        is_empty = None not in order and (
+            order[0] >= order[1] if is_strict else order[0] > order[1]
+        )
+    except TypeError:  # a date and a number, say, which the schema does not tell apart
+        return None
+    if not is_empty:
+        return None
+    return f"min_value is {cut(repr(low))} and max_value is {cut(repr(high))}: no value is between"
+
+
+def _order(value: Any) -> Any:
+    """What a bound is compared by: its number, or its time where it is one; None if unknown."""
+    if isinstance(value, bool | Mapping):
+        return None
+    if isinstance(value, int | float | Decimal | date):
+        return value
+    try:
+        return datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _schema_problem(value: Any, schema: Mapping[str, Any]) -> str | None:
+    """Why an argument's value can't be used, or None. Of the schema its types, bounds and choices
+    count; an object is taken anywhere but for a name.
+    """
+    alternatives = [one for one in schema.get("anyOf", [schema]) if one.get("type") != "object"]
+    wanted = [_wanted(one) for one in alternatives]
+    if isinstance(value, Mapping) and len(alternatives) < len(schema.get("anyOf", ())):
+        return None
+    if None in wanted or any(_fits(value, one) for one in alternatives):
+        return None
+    return f"expected {' or '.join(dict.fromkeys(map(str, wanted)))}"
 
 
 _TYPES: Mapping[str, tuple[type, ...]] = {

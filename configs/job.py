@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, field_validator
 
+from configs.locations import S3Uri
 from configs.section import NOT_MEASURED, Section
 
 # Patterns and lengths are those of the CreateTrainingJob API.
@@ -102,7 +103,7 @@ class S3ChannelConfig(Section):
     """
 
     type: Literal["S3"] = Field(description="S3.")
-    uri: str = Field(
+    uri: S3Uri = Field(
         pattern=r"^s3://[^/\s]+/\S*$",
         max_length=1024,
         description="Prefix of the objects, s3://bucket/prefix.",

@@ -143,6 +143,7 @@ def _region_problems(raw: Any) -> list[str]:
 def _expectation_problems(raw: Any) -> list[str]:
     """By name and schema; what these can't say is Great Expectations' to judge in a run."""
     expectations = _in(raw, "dataset", "expectations")
+    is_java = _in(raw, "dataset", "validation", "engine") == "spark"
     problems = []
     for number, entry in enumerate(expectations if isinstance(expectations, list) else ()):
         kind, arguments = _in(entry, "type"), _in(entry, "kwargs") or {}
@@ -151,7 +152,9 @@ def _expectation_problems(raw: Any) -> list[str]:
         field = f"  dataset.expectations.{number}"
         if problem := expectation_problem(kind):
             problems.append(f"{field}.type: {problem}")
-        elif problem := arguments_problem(kind, arguments) or values_problem(kind, arguments):
+        elif problem := arguments_problem(kind, arguments) or values_problem(
+            kind, arguments, is_java
+        ):
             problems.append(f"{field}.kwargs: {kind}: {problem}")
     return problems
 

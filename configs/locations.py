@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, StringConstraints
 
-from configs.section import cut
+from configs.section import cut, refuse_placeholders
 
 MAX_PATH_BYTES = 4095
 MAX_NAME_BYTES = 255
@@ -23,7 +23,13 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 # S3 User Guide, "General purpose bucket naming rules", as of 2026-11
 _RESERVED_PREFIXES = ("xn--", "sthree-", "amzn-s3-demo-")
 _RESERVED_SUFFIXES = ("-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3")
-_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
+# [HOST[:PORT]/]PATH[:TAG][@DIGEST], the grammar of github.com/distribution/reference
+_COMPONENT = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+_IMAGE = re.compile(
+    r"(?:(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]+\])(?::[0-9]{1,5})?/)?"
+    rf"{_COMPONENT}(?:/{_COMPONENT})*"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@[A-Za-z][A-Za-z0-9+._-]*:[0-9A-Fa-f]{32,})?"
+)
 _S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?")
 
 
@@ -57,6 +63,17 @@ def _check_form_of_bucket(name: str) -> None:
         )
 
 
+def _check_build_argument(text: str) -> str:
+    refuse_placeholders("a build argument", text)
+    return text
+
+
+def _check_s3_uri(uri: str) -> str:
+    refuse_placeholders("the URI", uri)
+    _check_form_of_bucket(uri.split("/")[2])
+    return uri
+
+
 def _check_bucket(name: str) -> str:
     """Of a bucket that may have to be made; read from are aliases of access points, too."""
     _check_form_of_bucket(name)
@@ -86,20 +103,24 @@ def _check_image(reference: str) -> str:
         )
     if not _IMAGE.fullmatch(reference):
         raise ValueError(
-            "expected a reference such as REGISTRY/REPOSITORY:TAG or …@sha256:…, of letters, digits"
-            " and . _ - / : @"
+            "expected a reference such as REGISTRY/REPOSITORY:TAG or …@sha256:…; a repository is of"
+            " lower-case letters, digits and, between these, . _ - and /"
         )
     return reference
 
 
 LocalDirectory = Annotated[str, StringConstraints(min_length=1), AfterValidator(_check_directory)]
 DatasetSource = Annotated[str, StringConstraints(min_length=1), AfterValidator(_check_source)]
+S3Uri = Annotated[str, AfterValidator(_check_s3_uri)]
 BucketName = Annotated[
     str,
     StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$"),
     AfterValidator(_check_bucket),
 ]
-BuildArguments = dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str]
+BuildArguments = dict[
+    Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")],
+    Annotated[str, AfterValidator(_check_build_argument)],
+]
 ImageReference = Annotated[
     str, StringConstraints(min_length=1, max_length=255), AfterValidator(_check_image)
 ]

@@ -47,6 +47,24 @@ of the text around them.
 """
 
 
+PLACEHOLDERS = frozenset(
+    {"global_batch_size", "per_replica_batch_size", "accumulate_grad_batches", "learning_rate",
+     "nodes", "world_size", "seed", "repeat"}
+)  # fmt: skip
+"""What a hyperparameter's value may refer to as {name}; each point fills it with its own number."""
+_UNFILLED = re.compile(r"(?<!\$)\{(\w+)\}")  # ${seed} is a variable of a shell
+
+
+def refuse_placeholders(what: str, text: str) -> None:
+    """Raise ValueError where a placeholder would reach the program as it is written."""
+    if held := set(_UNFILLED.findall(text)) & PLACEHOLDERS:
+        shown = ", ".join(f"{{{each}}}" for each in sorted(held))
+        raise ValueError(
+            f"{what} holds {shown}; placeholders are filled in the values of"
+            " training.hyperparameters alone, so give it there"
+        )
+
+
 def refuse_control_characters(text: str) -> None:
     """Raise ValueError for a text that can't be shown on a terminal or in a report as it is."""
     if found := _CONTROL.search(text):

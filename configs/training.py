@@ -13,14 +13,16 @@ from pydantic import Field, field_serializer, field_validator, model_validator
 from configs.distribution import DistributionConfig
 from configs.job import JobFeatures
 from configs.locations import LocalDirectory
-from configs.section import NOT_COMPARED, Section, hide_values, refuse_control_characters
+from configs.section import (
+    NOT_COMPARED,
+    PLACEHOLDERS,
+    Section,
+    hide_values,
+    refuse_control_characters,
+    refuse_placeholders,
+)
 
 Scalar = bool | int | float | str
-PLACEHOLDERS = frozenset(
-    {"global_batch_size", "per_replica_batch_size", "accumulate_grad_batches", "learning_rate",
-     "nodes", "world_size", "seed", "repeat"}
-)  # fmt: skip
-"""What a hyperparameter's value may refer to as {name}; each point fills it with its own number."""
 MAX_SAMPLES = 1 << 53
 """Whole numbers up to here are the same as floating-point ones,
 which learning rates and speeds are made of.
@@ -167,6 +169,7 @@ class TrainingConfig(JobFeatures):
     def _known_placeholders(cls, value: dict[str, Scalar]) -> dict[str, Scalar]:
         for key, scalar in value.items():
             refuse_control_characters(key)
+            refuse_placeholders(f"hyperparameter {key!r}", key)
             if key.startswith("sagemaker_"):
                 raise ValueError(
                     f"hyperparameter {key!r}: names that begin with sagemaker_ are set by nodesweep"
@@ -214,12 +217,7 @@ class TrainingConfig(JobFeatures):
         for name, text in value.items():
             if "\0" in name + text:
                 raise ValueError(f"variable {name!r} holds a NUL, which no process can be given")
-            if filled := set(_PLACEHOLDER.findall(text)) & PLACEHOLDERS:
-                shown = ", ".join(f"{{{each}}}" for each in sorted(filled))
-                raise ValueError(
-                    f"variable {name!r} holds {shown};"
-                    " placeholders are filled in hyperparameters alone, so give it there"
-                )
+            refuse_placeholders(f"variable {name!r}", name + text)
         return value
 
     @field_validator("metric_definitions")

@@ -40,7 +40,7 @@ from tasks.jobs.source import mark_code_proven
 from tasks.jobs.training_jobs import describe_training_job, list_training_jobs
 from tasks.report.assets import materialize_assets
 from tasks.report.history import append_history
-from tasks.report.pricing import look_up_price
+from tasks.report.pricing import TRAINING, look_up_prices
 from tasks.report.publish import publish_report, write_report
 from tasks.storage import put_objects
 from tasks.sweeps.records import read_sweep_record
@@ -58,11 +58,11 @@ def make_report(
     """Build the report and keep it: in the bucket, on this machine, as a Prefect artifact."""
     sweep = inputs.sweep_id
     prices = {}
-    for instance_type in config.instance_types:
-        instance, notices = look_up_price(config.platform, load_catalogue().get(instance_type))
+    asked = [(load_catalogue().get(each), TRAINING) for each in config.instance_types]
+    for instance, notices in look_up_prices(config.platform, asked):
         for notice in notices:
             logger.info("notice: %s", notice)
-        prices[instance_type] = price_of(instance, config.platform.region)
+        prices[instance.instance_type] = price_of(instance, config.platform.region)
     if any(outcome.completed for outcome in outcomes):
         mark_code_proven(config.platform, code_digest(config, inputs), sweep)
     report, by_type = analyse_sweep(

@@ -3,27 +3,28 @@
 A proxy's error page, a login page, a redirect or some other program on the port is no answer of
 AWS, and botocore does not look: it reads an HTML page as an empty result, or follows redirects in a
 circle. And a platform that accepts every connection and never answers is waited for by boto3's
-tries and Prefect's, one after the other, for most of an hour. heed_answers() ends both for a
-client: whatever calls it gets ForeignAnswer, or PlatformSilent by a deadline.
+tries and Prefect's, one after the other, for most of an hour. A client of client_of() ends both:
+whatever calls it gets ForeignAnswer, CallTimedOut (tasks/deadlines.py) or, by a deadline of all
+calls together, PlatformSilent.
 """
 
 from __future__ import annotations
 
-import contextvars
 import json
 import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any
 from xml.etree import ElementTree
 
-from botocore.exceptions import ReadTimeoutError
+import boto3
+from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 from botocore.parsers import ResponseParserError
 
 from scaling.secrets import hide_in_text
-from tasks.errors import ForeignAnswer, PlatformSilent
+from tasks.deadlines import bound_calls, seconds_of_call
+from tasks.errors import CallTimedOut, ForeignAnswer, PlatformSilent
 
 logger = logging.getLogger("nodesweep.platform")
 SAY_SECONDS = 120.0
@@ -37,11 +38,6 @@ and shorter than the reaper's least grace.
 _FORGET_SECONDS = (
     120.0  # longer than any pause between two tries: who asks after that begins to wait
 )
-ASK_SECONDS = 120.0
-"""A question of the preflight has its whole answer by then: longer than the three tries of a quick
-client, 20 s each, that hears nothing.
-"""
-_Answer = TypeVar("_Answer")
 _ERROR_ROOTS = frozenset({"Error", "ErrorResponse", "Response"})
 _EXCERPT_CHARACTERS = 80
 _LAST_STATUS = 599  # of HTTP
@@ -58,8 +54,9 @@ class Silence:
         say_seconds: float = SAY_SECONDS,
         give_up_seconds: float = GIVE_UP_SECONDS,
         monotonic: Callable[[], float] = time.monotonic,
+        where: str = "platform.endpoint_url",
     ) -> None:
-        self._endpoint_url, self._monotonic = endpoint_url, monotonic
+        self._endpoint_url, self._where, self._monotonic = endpoint_url, where, monotonic
         self._say_seconds, self._give_up_seconds = say_seconds, give_up_seconds
         self._lock = threading.Lock()
         self._since: float | None = None
@@ -92,8 +89,9 @@ class Silence:
                 self._say_at = now + self._say_seconds
         if waited >= self._give_up_seconds:
             raise PlatformSilent(
-                endpoint_url=self._endpoint_url, operation=operation, seconds=waited
-            ) from reason
+                endpoint_url=self._endpoint_url, operation=operation, seconds=waited,
+                where=self._where,
+            ) from reason  # fmt: skip
         if not is_said:
             logger.warning(
                 "no answer from %s for %.0f s; waiting for its answer to %s,"
@@ -105,59 +103,60 @@ class Silence:
 _SILENCES: dict[str, Silence] = {}
 
 
-def answer_within(seconds: float, endpoint_url: str | None, ask: Callable[[], _Answer]) -> _Answer:
-    """The answer of `ask`, all of its calls and tries together within so many seconds; raises what
-    it does, and ReadTimeoutError.
-
-    A socket's own limit begins anew with every byte, so an answer that drips would be read for
-    ever. The thread that still reads it ends with the process.
+def client_of(session: boto3.Session, service: str, **options: Any) -> Any:
+    """A boto3 client that raises ForeignAnswer, CallTimedOut and PlatformSilent, which are
+    BotoCoreErrors. The session is this client's alone; `options` are those of session.client().
     """
-    answer: Future[_Answer] = Future()
 
-    def run() -> None:
-        try:
-            answer.set_result(ask())
-        except BaseException as error:
-            answer.set_exception(error)
+    def gave_up(client: Any, operation: str, seconds: float) -> Exception:
+        error = CallTimedOut(
+            endpoint_url=client.meta.endpoint_url, operation=operation, seconds=seconds,
+            where=where,
+        )  # fmt: skip
+        _silence_of(client.meta.endpoint_url, where).note_failure(operation, error)
+        return error
 
-    context = contextvars.copy_context()
-    threading.Thread(target=context.run, args=(run,), name="answer-within", daemon=True).start()
-    try:
-        return answer.result(seconds)
-    except TimeoutError as error:
-        if answer.done():
-            raise
-        late = f"no whole answer within {seconds:g} s"
-        raise ReadTimeoutError(endpoint_url=endpoint_url or "AWS", error=late) from error
+    bound_calls(session, gave_up)
+    client = session.client(service, **options)
+    where = where_to_look(options.get("endpoint_url"), service, client.meta.region_name)
+    return _heed_answers(client, where)
 
 
-def heed_answers(client: Any) -> Any:
-    """The boto3 client, which from now on raises ForeignAnswer and PlatformSilent;
-    they are BotoCoreErrors.
-    """
+def where_to_look(endpoint_url: str | None, service: str, region: str) -> str:
+    """Return what names a platform: the config's field, else AWS's service."""
+    return "platform.endpoint_url" if endpoint_url else f"{service} in {region}"
+
+
+def _silence_of(endpoint_url: str, where: str) -> Silence:
+    new = Silence(endpoint_url, SAY_SECONDS, GIVE_UP_SECONDS, where=where)
+    return _SILENCES.setdefault(endpoint_url, new)
+
+
+def _heed_answers(client: Any, where: str) -> Any:
     endpoint_url = str(client.meta.endpoint_url)
-    silence = _SILENCES.setdefault(
-        endpoint_url, Silence(endpoint_url, SAY_SECONDS, GIVE_UP_SECONDS)
-    )
+    silence = _silence_of(endpoint_url, where)
 
     def sent(**_: Any) -> None:
         silence.begin()
 
     def answered(operation_model: Any, response_dict: dict[str, Any], **_: Any) -> None:
         silence.end()
-        _check(endpoint_url, operation_model, response_dict)
+        _check(endpoint_url, where, operation_model, response_dict)
 
     def tried(operation: Any, caught_exception: BaseException | None, **_: Any) -> None:
         if caught_exception is not None:
             silence.note_failure(operation.name, caught_exception)
 
     def failed(exception: BaseException, event_name: str, **_: Any) -> None:
+        of_call = {
+            "endpoint_url": endpoint_url, "operation": event_name.rpartition(".")[2],
+            "where": where,
+        }  # fmt: skip
+        if isinstance(exception, ReadTimeoutError | ConnectTimeoutError):
+            raise CallTimedOut(seconds=seconds_of_call(), **of_call) from exception
         if isinstance(exception, ResponseParserError):
             answer = f"it can't be read ({_excerpt(str(exception))})"
-            operation = event_name.rpartition(".")[2]
-            raise ForeignAnswer(
-                endpoint_url=endpoint_url, operation=operation, answer=answer
-            ) from exception
+            raise ForeignAnswer(answer=answer, **of_call) from exception
 
     events = client.meta.events
     events.register("before-send", sent)
@@ -169,7 +168,7 @@ def heed_answers(client: Any) -> Any:
     return client
 
 
-def _check(endpoint_url: str, operation_model: Any, response: dict[str, Any]) -> None:
+def _check(endpoint_url: str, where: str, operation_model: Any, response: dict[str, Any]) -> None:
     """Raises ForeignAnswer. That of a gateway in trouble (5xx) becomes one that boto3 knows,
     and tries again.
     """
@@ -195,6 +194,7 @@ def _check(endpoint_url: str, operation_model: Any, response: dict[str, Any]) ->
         operation=operation_model.name,
         answer=answer,
         status=response["status_code"],
+        where=where,
     )
 
 

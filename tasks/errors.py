@@ -22,6 +22,7 @@ NodesweepError
 
 BotoCoreError             of boto3's own, since every call of a client may raise them (exit code 1)
 ├── ForeignAnswer         something else than the platform has answered
+├── CallTimedOut          a call has no whole answer by its deadline
 └── PlatformSilent        nothing has answered for a quarter of an hour
 """
 
@@ -70,25 +71,45 @@ _TRANSIENT_ERRORS = (
 )
 
 
-class ForeignAnswer(BotoCoreError):
+class _EndpointError(BotoCoreError):
+    """Base of what an endpoint does wrong; `where` is what to check, the config's field or, without
+    one, the service and its region.
+    """
+
+    def __init__(self, where: str = "platform.endpoint_url", **kwargs: Any) -> None:
+        super().__init__(where=where, **kwargs)
+
+
+class ForeignAnswer(_EndpointError):
     """What came back is not AWS's: a proxy's page, a login page, half an answer.
     It is transient, as a lost connection is.
     """
 
     fmt = (
         "{endpoint_url} gave {operation} an answer that is not AWS's: {answer}. Look for a proxy, a"
-        " login page or another program there, and whether platform.endpoint_url is right"
+        " login page or another program there, and check {where}"
     )
 
 
-class PlatformSilent(BotoCoreError):
+class CallTimedOut(_EndpointError):
+    """A call has no whole answer by its deadline: silence, or an answer that drips or never ends.
+    It is transient, as a lost connection is.
+    """
+
+    fmt = (
+        "{endpoint_url} gave {operation} no whole answer within {seconds:.0f} s. Check the network,"
+        " a proxy on the way, and {where}"
+    )
+
+
+class PlatformSilent(_EndpointError):
     """Every call has stayed unanswered for so long that waiting on makes no sense;
     it is not transient.
     """
 
     fmt = (
         "{endpoint_url} has not answered anything for {seconds:.0f} s; given up at {operation}."
-        " Check the network and platform.endpoint_url; what was done is kept, and a run goes on"
+        " Check the network and {where}; what was done is kept, and a run goes on"
         " with --resume once it answers"
     )
 
@@ -223,7 +244,7 @@ def is_transient(error: BaseException) -> bool:
         if status == _INSUFFICIENT_STORAGE:
             return False
         return error_code(error) in _TRANSIENT_CODES or status >= 500
-    return isinstance(error, (*_TRANSIENT_ERRORS, ForeignAnswer))
+    return isinstance(error, (*_TRANSIENT_ERRORS, CallTimedOut, ForeignAnswer))
 
 
 def retry_transient(task: Any, task_run: Any, state: Any) -> bool:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import boto3
 import botocore.session
-from botocore.exceptions import EndpointConnectionError, NoCredentialsError, ReadTimeoutError
+from botocore.exceptions import EndpointConnectionError, NoCredentialsError
 
 from tasks.api_models import with_shared_models
-from tasks.errors import ForeignAnswer
+from tasks.errors import CallTimedOut, ForeignAnswer
 from tasks.local_status import (
     STATUS_PATH,
     KeyUnreadable,
@@ -60,7 +60,7 @@ def local_session(
     """A session with the key of the state folder and nothing of the user's own set-up:
     no profile and no config file.
 
-    Raises EndpointConnectionError where nobody listens at the endpoint, ReadTimeoutError where no
+    Raises EndpointConnectionError where nobody listens at the endpoint, CallTimedOut where no
     answer comes, ForeignAnswer where something else than a local platform answers, NoLocalKeys
     where the folder's key can't be read, ForeignPlatform where a platform does not prove that key.
     """
@@ -99,7 +99,9 @@ def _ask(endpoint_url: str, key: LocalKey | None) -> None:
             endpoint_url=endpoint_url, operation=STATUS_PATH, answer=answer
         ) from error
     except TimeoutError as error:
-        raise ReadTimeoutError(endpoint_url=endpoint_url, error=error) from error
+        raise CallTimedOut(
+            endpoint_url=endpoint_url, operation=STATUS_PATH, seconds=_ANSWER_SECONDS
+        ) from error
     except OSError as error:
         raise EndpointConnectionError(endpoint_url=endpoint_url, error=error) from error
 

@@ -16,7 +16,7 @@ import botocore.session
 from botocore.config import Config
 
 from configs.models import PlatformConfig
-from tasks.answers import heed_answers
+from tasks.answers import client_of
 from tasks.api_models import with_shared_models
 from tasks.errors import is_transient, retry_transient
 from tasks.local_keys import local_session
@@ -106,29 +106,29 @@ def aws_client(service: str, platform: PlatformConfig, quick: bool = False) -> A
     """A client of `service`; clients are thread-safe and kept, so that connections are reused.
 
     `quick` gives up after seconds rather than minutes: for questions that may stay unanswered. Its
-    calls raise what heed_answers() says. Raises what local_session() does where the keys are the
+    calls raise what client_of() says. Raises what local_session() does where the keys are the
     platform's own.
     """
     config = _QUICK_CONFIG if quick else _CLIENT_CONFIG
     if platform.credentials == "chain":
         own_models = with_shared_models(botocore.session.Session())
         session = boto3.Session(region_name=platform.region, botocore_session=own_models)
-        return _prepared(session.client(service, endpoint_url=platform.endpoint_url, config=config))
+        return _prepared(
+            client_of(session, service, endpoint_url=platform.endpoint_url, config=config)
+        )
     assert platform.endpoint_url is not None  # the config's own rule
     endpoint = loopback_endpoint(platform.endpoint_url)
     session = local_session(endpoint, platform.region, platform.state_directory)
     # A body is sent to S3 with a checksum in the headers, which are signed; over HTTPS boto3 does
     # not sign it as well either.
     own = config.merge(Config(proxies={}, s3={"payload_signing_enabled": False}))
-    return _prepared(session.client(service, endpoint_url=endpoint, config=own))
+    return _prepared(client_of(session, service, endpoint_url=endpoint, config=own))
 
 
 def _prepared(client: Any) -> Any:
-    """The client, which heeds answers that are not AWS's, and sends objects that are held in memory
-    at once.
-    """
+    """The client, which sends objects that are held in memory at once."""
     client.meta.events.register_last("before-call.s3", _send_bytes_at_once)
-    return heed_answers(client)
+    return client
 
 
 def _send_bytes_at_once(params: dict[str, Any], **_: Any) -> None:

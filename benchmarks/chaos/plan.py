@@ -37,10 +37,10 @@ Moment = Literal["before", "after"]
 
 CallFault = Literal[
     "dropped", "answer_lost", "late_500", "unavailable", "delayed", "request_twice", "answer_twice",
-    "page", "unanswered",
+    "page", "unanswered", "drips",
 ]  # fmt: skip
 """What happens to one call on its way: see benchmarks/chaos/proxy.py.
-No plan draws the last two.
+No plan draws the last three.
 """
 
 _WORKER_EVERY = (

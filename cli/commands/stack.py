@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 
 from configs.load import ConfigError
 from configs.written.from_stack import LocalEndpoint
-from tasks.answers import heed_answers
+from tasks.answers import client_of
 from tasks.errors import error_code
 from tasks.local_keys import local_session
 
@@ -40,10 +40,10 @@ def stack_client(region: str | None, local: LocalEndpoint | None) -> Any:
             "no region is known; name the stack's with --region, e.g. --region us-east-1"
         )
     if local is None:
-        return heed_answers(session.client("cloudformation", config=_CONFIG))
+        return client_of(session, "cloudformation", config=_CONFIG)
     own = local_session(local.url, session.region_name, local.state_directory)
     config = _CONFIG.merge(Config(proxies={}))
-    return heed_answers(own.client("cloudformation", endpoint_url=local.url, config=config))
+    return client_of(own, "cloudformation", endpoint_url=local.url, config=config)
 
 
 def read_outputs(cloudformation: Any, name: str) -> dict[str, str]:

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+from botocore.exceptions import BotoCoreError
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.flows import Flow
 
@@ -20,6 +21,7 @@ from tasks.errors import best_effort, is_bucket_gone
 from tasks.platform import aws_client
 from tasks.sweeps.ids import claimed_sweep_id
 from tasks.sweeps.owner import SweepOwner
+from tasks.sweeps.stop import still_running
 from tasks.sweeps.stopping import stop_sweep_jobs_now
 
 logger = logging.getLogger("nodesweep.sweep")
@@ -38,18 +40,7 @@ def end_sweep(
     `job_names` are those that this run has under way; they are stopped first.
     """
     if not is_cancel(error):
-        if job_names and is_bucket_gone(error):
-            logger.warning(
-                "%s without a bucket for results: stop what runs with `nodesweep stop %s`, then"
-                " start anew without --resume",
-                _run_on(job_names), sweep,
-            )  # fmt: skip
-        elif job_names:
-            logger.warning(
-                "%s: `nodesweep run CONFIG --resume %s` takes over what runs, `nodesweep stop %s`"
-                " stops it",
-                _run_on(job_names), sweep, sweep,
-            )  # fmt: skip
+        _say_what_runs_on(config, sweep, job_names, error)
     elif config.sweep.on_cancel == "leave":
         logger.warning("leaving the running jobs of %s, as sweep.on_cancel says", sweep)
         with best_effort(f"{sweep} can't be marked as left running; a reaper may stop its jobs"):
@@ -60,8 +51,31 @@ def end_sweep(
             logger.info("%s was asked to stop", name)
 
 
-def _run_on(job_names: Sequence[str]) -> str:
-    return f"{counted(len(job_names), 'job')} {'runs' if len(job_names) == 1 else 'run'} on"
+def _say_what_runs_on(
+    config: BenchmarkConfig, sweep: str, job_names: Sequence[str], error: BaseException
+) -> None:
+    """Count by the platform's own word: some may have ended, or never begun, since they were last
+    looked at. It is not asked where it is lost, or by a signal, which leaves no time.
+    """
+    may_ask = job_names and isinstance(error, Exception) and not isinstance(error, BotoCoreError)
+    known = still_running(config.platform, sweep, job_names) if may_ask else None
+    count = len(job_names if known is None else known)
+    if count == 0:
+        return
+    jobs = f"{'at most ' if known is None else ''}{counted(count, 'job')}"
+    run_on = f"{jobs} {'runs' if count == 1 else 'run'} on"
+    if is_bucket_gone(error):
+        logger.warning(
+            "%s without a bucket for results: stop what runs with `nodesweep stop %s`, then start"
+            " anew without --resume",
+            run_on, sweep,
+        )  # fmt: skip
+    else:
+        logger.warning(
+            "%s: `nodesweep run CONFIG --resume %s` takes over what runs, `nodesweep stop %s`"
+            " stops it",
+            run_on, sweep, sweep,
+        )  # fmt: skip
 
 
 def stop_jobs_of_run(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> None:

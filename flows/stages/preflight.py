@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from configs.catalogue import InstanceType
 from configs.models import BenchmarkConfig, PlatformConfig
 from scaling import names
 from scaling.analysis.cost import Price, price_of
@@ -29,19 +28,18 @@ from tasks.jobs.request import MODULE, request_problems, shape_problems
 from tasks.preflight.ask import ask_platform, check_online
 from tasks.preflight.facts import read_facts, with_arms
 from tasks.report.pricing import (
-    current_price,
-    current_processing_price,
-    look_up_price,
-    look_up_processing_price,
+    PROCESSING,
+    TRAINING,
+    Asked,
+    Priced,
+    current_prices,
+    look_up_prices,
 )
 from tasks.report.publish import announce_budget
 
 logger = logging.getLogger("nodesweep.preflight")
 _FOR_A_DATASET = ("great_expectations",)
 _FOR_A_REPORT = ("matplotlib.figure", "matplotlib.backends.backend_svg", "matplotlib.ticker")
-
-Priced = tuple[InstanceType, tuple[str, ...]]
-"""An instance type with its price, and notices."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ def preflight(config: BenchmarkConfig, goes_on: bool = False) -> SweepPlan:
     _announce_and_refuse(checked)
     validates = config.dataset is not None and config.dataset.is_table
     begin_imports(*(_FOR_A_REPORT if goes_on else (MODULE, *(_FOR_A_DATASET if validates else ()))))
-    checked = check_account(checked, look_up_price, ask_platform, look_up_processing_price)
+    checked = check_account(checked, look_up_prices, ask_platform)
     for notice in checked.findings.notices:
         logger.info("notice: %s", notice)
     _announce_and_refuse(check_requests(checked, shape_problems if goes_on else request_problems))
@@ -114,21 +112,21 @@ def check_requests(
 
 def check_account(
     checked: Checked,
-    price: Callable[[PlatformConfig, InstanceType], Priced] = current_price,
+    prices: Callable[[PlatformConfig, Sequence[Asked]], list[Priced]] = current_prices,
     ask: Callable[[Facts], Findings] = check_online,
-    processing_price: Callable[[PlatformConfig, InstanceType], Priced] = current_processing_price,
 ) -> Checked:
     """The sweep at the current prices, with what the platform's answers show."""
     facts = checked.facts
     platform = facts.config.platform
-    priced = [price(platform, arm.instance) for arm in facts.each]
-    instances = {instance.instance_type: instance for instance, _ in priced}
+    asked = [(arm.instance, TRAINING) for arm in facts.each]
+    if facts.validation_instance is not None:
+        asked.append((facts.validation_instance, PROCESSING))
+    priced = prices(platform, asked)
     notices = [notice for _, its_notices in priced for notice in its_notices]
     validation_price: Price | None = None
     if facts.validation_instance is not None:
-        of_validation, more = processing_price(platform, facts.validation_instance)
-        validation_price = price_of(of_validation, platform.region)
-        notices += more
+        validation_price = price_of(priced.pop()[0], platform.region)
+    instances = {instance.instance_type: instance for instance, _ in priced}
     found = ask(facts)
     main = facts.config.training.instance_type
     plan = plan_types(facts.config, list(instances.values()), validation_price)

@@ -49,7 +49,7 @@ from tasks.processing.jobs import (
     sweep_stopped,
     watch_validation_job,
 )
-from tasks.report.pricing import look_up_processing_price
+from tasks.report.pricing import PROCESSING, look_up_prices
 from tasks.sweeps.claims import is_sweep_stopped
 from tasks.sweeps.owner import owned
 from tasks.sweeps.stopping import stop_sweep_jobs_now
@@ -117,7 +117,7 @@ def _image_uri(config: BenchmarkConfig) -> str:
 def _price(config: BenchmarkConfig) -> Price:
     """Of one instance of the job for an hour."""
     instance = load_catalogue().get(asked_of(config).instance_type)
-    priced, notices = look_up_processing_price(config.platform, instance)
+    [(priced, notices)] = look_up_prices(config.platform, [(instance, PROCESSING)])
     for notice in notices:
         logger.info("notice: %s", notice, extra=_OF_DATASET)
     return price_of(priced, config.platform.region)

@@ -266,10 +266,15 @@ def check_online(facts: Facts) -> Findings:
     Raises what boto3 does where there are no valid credentials.
     """
     client = _clients(facts.config.platform)
-    found = ask_rules(Question(facts.each[0], client))
     of_type = [rule for rule in ACCOUNT_RULES if rule.per_type]
-    others = [ask_rules(Question(arm, client), of_type) for arm in facts.each[1:]]
-    return together([found, *others]) if others else found
+    first, *others = facts.each
+
+    def ask(arm: Facts) -> Findings:
+        return ask_rules(Question(arm, client), ACCOUNT_RULES if arm is first else of_type)
+
+    with ThreadPoolExecutor(1 + len(others), thread_name_prefix="preflight") as pool:
+        found = list(pool.map(ask, (first, *others)))
+    return together(found) if others else found[0]
 
 
 def _clients(platform: PlatformConfig) -> Callable[..., Any]:

@@ -30,7 +30,8 @@ _ACCOUNT = """\
 They make read calls only, side by side, a few seconds in all. Where the credentials may not make a
 call, or the endpoint has no such service, the rule is skipped with a notice that names the action.
 An answer that is not AWS's, such as a page or a redirect, is a problem of `platform.endpoint_url`,
-and so is S3 that gives no whole answer within 120 s.
+and so is S3 that gives no whole answer within about a minute, however its bytes come. Without an
+endpoint in the config, the problem names the service and region instead.
 Missing or expired credentials end the command (exit code 1).
 """
 _PRICE = """\

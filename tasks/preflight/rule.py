@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from botocore.exceptions import BotoCoreError, ClientError, ReadTimeoutError
+from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
 from configs.models import BenchmarkConfig
 from scaling.rules.rule import Facts, Findings, Rule, together
-from tasks.answers import ASK_SECONDS, answer_within
-from tasks.errors import ForeignAnswer, error_code, is_transient
+from tasks.answers import where_to_look
+from tasks.errors import CallTimedOut, ForeignAnswer, PlatformSilent, error_code, is_transient
 
 NO_PERMISSION = frozenset(
     {"403", "AccessDenied", "AccessDeniedException", "AuthorizationError", "Forbidden",
@@ -84,15 +84,15 @@ class AccountRule(Rule[Answered[Answer]]):
 def find(rule: AccountRule[Any], question: Question) -> Findings:
     """What one rule finds. Raises what boto3 does where there are no valid credentials."""
     try:
-        endpoint_url = question.config.platform.endpoint_url
-        answer = answer_within(ASK_SECONDS, endpoint_url, lambda: rule.ask(question))
-        asked = Answered(question.facts, answer)
+        asked = Answered(question.facts, rule.ask(question))
         return together(judge(asked) for judge in rule.judges)
     except NotThere as error:
         return Findings((str(error),))
     except (BotoCoreError, ClientError, ResponseParserError) as error:
         if _is_no_platform(error, rule.action):
-            return Findings((f"platform.endpoint_url: {rule.action}: {_remedied(error)}",))
+            platform, service = question.config.platform, rule.action.partition(":")[0]
+            where = where_to_look(platform.endpoint_url, service, platform.region)
+            return Findings((f"{where}: {rule.action}: {error}",))
         reason = why_unanswered(error, rule.action)
         if reason is None:
             raise
@@ -103,13 +103,7 @@ def _is_no_platform(error: BaseException, action: str) -> bool:
     """Whether what listens is no platform: other than services of AWS, S3 is on every one."""
     if isinstance(error, ForeignAnswer):
         return action.startswith("s3:") or error.kwargs.get("status") not in _NO_SUCH_PAGE
-    return action.startswith("s3:") and isinstance(error, ReadTimeoutError)
-
-
-def _remedied(error: BaseException) -> str:
-    if isinstance(error, ForeignAnswer):
-        return str(error)  # has its remedy
-    return f"{error}. Check the network, and that a platform answers there"
+    return action.startswith("s3:") and isinstance(error, CallTimedOut | PlatformSilent)
 
 
 def why_unanswered(error: BaseException, action: str) -> str | None:

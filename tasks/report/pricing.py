@@ -8,7 +8,10 @@ import json
 import logging
 import os
 import re
+import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -19,7 +22,6 @@ from botocore.parsers import ResponseParserError
 
 from configs.catalogue import InstanceType
 from configs.models import PlatformConfig
-from tasks.answers import ASK_SECONDS, answer_within
 from tasks.errors import error_code
 from tasks.platform import TASK_OPTIONS, aws_client
 from tasks.sweeps.folder import write_atomic
@@ -29,6 +31,7 @@ logger = logging.getLogger("nodesweep.pricing")
 SOURCE = "AWS Price List Query API"
 KEPT = timedelta(days=7)
 _REGION = "us-east-1"  # the API answers there for every region of the partition
+_KEEPING = threading.Lock()
 _USAGE_TYPE = re.compile(r"(?:[A-Z0-9]+-)?(?P<use>\w+):(?P<instance_type>ml\..+)")
 
 
@@ -139,11 +142,12 @@ def recall_price(path: Path, key: str, today: date) -> tuple[float, date] | None
 
 def keep_price(path: Path, key: str, usd_per_hour: float, read_on: date) -> None:
     """Write it beside the others; a disk that takes nothing costs the next run a call."""
-    rows = {**_rows(path), key: {"usd_per_hour": usd_per_hour, "date": read_on.isoformat()}}
-    try:
-        write_atomic(path, json.dumps(rows, indent=2, sort_keys=True).encode() + b"\n")
-    except OSError as error:
-        logger.warning("prices are not kept in %s: %s", path, error)
+    with _KEEPING:
+        rows = {**_rows(path), key: {"usd_per_hour": usd_per_hour, "date": read_on.isoformat()}}
+        try:
+            write_atomic(path, json.dumps(rows, indent=2, sort_keys=True).encode() + b"\n")
+        except OSError as error:
+            logger.warning("prices are not kept in %s: %s", path, error)
 
 
 def price_instance(
@@ -166,11 +170,7 @@ def price_instance(
         return with_price(instance, region, *kept), ()
     try:
         pricing = aws_client("pricing", platform.model_copy(update={"region": _REGION}), quick=True)
-        usd_per_hour = answer_within(
-            ASK_SECONDS,
-            platform.endpoint_url,
-            lambda: ask_price(pricing, name, region, component),
-        )
+        usd_per_hour = ask_price(pricing, name, region, component)
     except (BotoCoreError, ClientError, ResponseParserError, NoPrice) as error:
         reason = (
             str(error) if isinstance(error, NoPrice) else f"pricing:GetProducts: {_short(error)}"
@@ -183,39 +183,32 @@ def price_instance(
     return with_price(instance, region, usd_per_hour, today), ()
 
 
-@task(name="look-up-price", **TASK_OPTIONS)
-def look_up_price(
-    platform: PlatformConfig, instance: InstanceType
-) -> tuple[InstanceType, tuple[str, ...]]:
-    """Price List: the instance type at its current price, and a notice where there is none."""
-    return current_price(platform, instance)
+Asked = tuple[InstanceType, Component]
+Priced = tuple[InstanceType, tuple[str, ...]]
+"""An instance type with its price, and notices."""
 
 
-def current_price(
-    platform: PlatformConfig, instance: InstanceType
-) -> tuple[InstanceType, tuple[str, ...]]:
-    """price_instance, today and with the prices kept on this machine."""
-    return price_instance(platform, instance, cache_file(), datetime.now(UTC).date())
+@task(name="look-up-prices", **TASK_OPTIONS)
+def look_up_prices(platform: PlatformConfig, asked: Sequence[Asked]) -> list[Priced]:
+    """Price List: the instance types at their current prices, with a notice where there is none."""
+    return current_prices(platform, asked)
 
 
-@task(name="look-up-processing-price", **TASK_OPTIONS)
-def look_up_processing_price(
-    platform: PlatformConfig, instance: InstanceType
-) -> tuple[InstanceType, tuple[str, ...]]:
-    """Price List: the instance type at its current price as a Processing job's, and a notice where
-    there is none.
+def current_prices(platform: PlatformConfig, asked: Sequence[Asked]) -> list[Priced]:
+    """Return each instance type at today's price for its use, in the order of `asked`.
+
+    All are asked for at once, so that a Price List that does not answer is waited for once. The
+    catalogue has prices of training alone: without an answer, that of a Processing job is unknown.
     """
-    return current_processing_price(platform, instance)
+    path, today = cache_file(), datetime.now(UTC).date()
 
+    def of_one(one: Asked, context: Context) -> Priced:
+        instance, component = one
+        known = instance if component == TRAINING else without_price(instance)
+        return context.run(price_instance, platform, known, path, today, component)
 
-def current_processing_price(
-    platform: PlatformConfig, instance: InstanceType
-) -> tuple[InstanceType, tuple[str, ...]]:
-    """The instance type at the price of a Processing job. The catalogue has prices of training
-    alone: without an answer of the Price List it is unknown.
-    """
-    today = datetime.now(UTC).date()
-    return price_instance(platform, without_price(instance), cache_file(), today, PROCESSING)
+    with ThreadPoolExecutor(max(1, len(asked)), thread_name_prefix="prices") as pool:
+        return list(pool.map(of_one, asked, [copy_context() for _ in asked]))
 
 
 def without_price(instance: InstanceType) -> InstanceType:
@@ -242,4 +235,4 @@ def _rows(path: Path) -> dict[str, Mapping[str, Any]]:
 
 
 def _short(error: BaseException) -> str:
-    return error_code(error) or type(error).__name__
+    return error_code(error) or str(error)

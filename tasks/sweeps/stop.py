@@ -6,6 +6,9 @@ Nothing here needs Prefect, so that `nodesweep stop` works where Prefect does no
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+
+from botocore.exceptions import BotoCoreError, ClientError
 
 from configs.models import PlatformConfig
 from scaling.outcome.outcome import TERMINAL
@@ -44,6 +47,22 @@ def stop_whole_sweep(platform: PlatformConfig, sweep: str) -> list[str]:
     for name in stopped:
         logger.info("%s was stopped, or is stopping", name)
     return stopped
+
+
+def still_running(
+    platform: PlatformConfig, sweep: str, job_names: Sequence[str]
+) -> set[str] | None:
+    """Those of the jobs that the platform lists as not ended; None where it does not say of all of
+    them, within a quick client's limits.
+    """
+    try:
+        listed = list_of(aws_client("sagemaker", platform, quick=True), sweep)()
+    except (BotoCoreError, ClientError):
+        return None
+    status = {job["TrainingJobName"]: job["TrainingJobStatus"] for job in listed}
+    if not status.keys() >= set(job_names):  # the list is behind
+        return None
+    return {name for name in job_names if status[name] not in TERMINAL}
 
 
 def running_jobs(platform: PlatformConfig, sweep: str) -> list[str]:

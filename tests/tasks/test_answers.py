@@ -15,7 +15,7 @@ import tasks.platform
 from cli.guard import explain
 from configs.models import PlatformConfig
 from tasks.answers import Silence
-from tasks.errors import ForeignAnswer, PlatformSilent, error_code, is_transient
+from tasks.errors import CallTimedOut, ForeignAnswer, PlatformSilent, error_code, is_transient
 from tasks.platform import aws_client
 from tests.tasks.hostile_server import DRIPS, PAGE, Words, dripping_server, hostile_server
 
@@ -227,11 +227,11 @@ def test_platform_that_never_answers_is_given_up(
         ]
         monkeypatch.setattr(tasks.answers._SILENCES[endpoint], "_monotonic", lambda: now.seconds)
         for client, send in calls * 5:
-            with pytest.raises((ReadTimeoutError, PlatformSilent)) as raised:
+            with pytest.raises((CallTimedOut, PlatformSilent)) as raised:
                 send(client)
             outcomes.append(raised.type)
             now.seconds += 100.0
-    assert outcomes == [ReadTimeoutError] * 9 + [PlatformSilent]
+    assert outcomes == [CallTimedOut] * 9 + [PlatformSilent]
     said = [record.getMessage() for record in caplog.records if record.name == "nodesweep.platform"]
     assert [words.split(";")[0].split(" for ")[1] for words in said] == [
         "200 s",

@@ -26,6 +26,7 @@ import tasks.cancelling
 import tasks.jobs.training_jobs
 import tasks.platform
 import tasks.sweeps.folder
+import tasks.sweeps.stop
 from cli.main import main
 from configs.models import BenchmarkConfig
 from flows.scaling_benchmark import scaling_benchmark
@@ -115,6 +116,7 @@ def test_cancel_does_what_the_config_says_and_a_crash_does_nothing(
         return jobs
 
     monkeypatch.setattr(flows.stages.ending, "stop_sweep_jobs_now", stop)
+    monkeypatch.setattr(flows.stages.ending, "still_running", lambda *_: None)
     owner: Any = SimpleNamespace(leave=lambda: calls.append("marked"))
     end_sweep(
         make_config(sweep={"on_cancel": policy}),
@@ -124,6 +126,41 @@ def test_cancel_does_what_the_config_says_and_a_crash_does_nothing(
         owner,
     )
     assert calls == ([] if done is None else [done])
+
+
+LISTED = {"one": "InProgress", "two": "Completed"}
+
+
+@pytest.mark.parametrize(
+    ("names_known", "error", "said"),
+    [
+        (["one", "two"], RuntimeError("broken"), "1 job runs on: "),
+        (["two"], RuntimeError("broken"), None),
+        (["one", "three"], RuntimeError("the list is behind"), "at most 2 jobs run on: "),
+        (["one", "two"], UNREACHABLE, "at most 2 jobs run on: "),
+        (["one", "two"], SystemExit(1), "at most 2 jobs run on: "),
+        ([], RuntimeError("broken"), None),
+    ],
+)
+def test_jobs_that_run_on_are_counted_by_what_the_platform_says(
+    make_config: Configs,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    names_known: list[str],
+    error: BaseException,
+    said: str | None,
+) -> None:
+    listed = [
+        {"TrainingJobName": name, "TrainingJobStatus": status} for name, status in LISTED.items()
+    ]
+    monkeypatch.setattr(tasks.sweeps.stop, "aws_client", lambda *_, **__: None)
+    monkeypatch.setattr(tasks.sweeps.stop, "list_of", lambda client, sweep: lambda: listed)
+    owner: Any = SimpleNamespace()
+    with caplog.at_level("WARNING", "nodesweep"):
+        end_sweep(make_config(), "bench-20260102030405-0a1b2c3d", names_known, error, owner)
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == (said is not None)
+    assert all(message.startswith(str(said)) for message in messages)
 
 
 def ledger(served: SimpleNamespace, benchmark: str) -> list[tuple[int, int, str]]:

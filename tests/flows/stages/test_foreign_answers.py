@@ -93,6 +93,7 @@ def test_proxys_page_in_the_middle_of_a_sweep_is_waited_out(
         pytest.param(
             "unanswered", " has not answered anything for 3 s; given up at ", marks=pytest.mark.slow
         ),
+        pytest.param("drips", " has not answered anything for ", marks=pytest.mark.slow),
     ],
 )
 def test_endpoint_that_is_lost_for_good_leaves_its_jobs_to_the_next_run(

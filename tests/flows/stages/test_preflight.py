@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +12,6 @@ from click.testing import CliRunner, Result
 
 from cli.commands.plan import plan_of
 from cli.main import main
-from configs.catalogue import InstanceType
 from configs.models import BenchmarkConfig, PlatformConfig
 from flows.scaling_benchmark import scaling_benchmark
 from flows.stages import preflight as stage
@@ -21,16 +20,15 @@ from scaling.planning.request import ResolvedInputs
 from scaling.rules.rule import Facts, Findings
 from tasks.errors import PreflightRefused
 from tasks.preflight.identity import needs_of
-from tasks.report.pricing import with_price
+from tasks.report.pricing import Asked, Priced, with_price
 
 Configs = Callable[..., BenchmarkConfig]
 LOCAL = str(Path(__file__).resolve().parents[3] / "configs" / "local.yaml")
 
 
-def at_two_dollars(
-    platform: PlatformConfig, instance: InstanceType
-) -> tuple[InstanceType, tuple[str, ...]]:
-    return with_price(instance, platform.region, 2.0, date(2026, 11, 20)), ("priced",)
+def at_two_dollars(platform: PlatformConfig, asked: Sequence[Asked]) -> list[Priced]:
+    on = date(2026, 11, 20)
+    return [(with_price(instance, platform.region, 2.0, on), ("priced",)) for instance, _ in asked]
 
 
 def answer(*problems: str) -> Callable[..., Findings]:
@@ -46,7 +44,7 @@ def account(monkeypatch: pytest.MonkeyPatch) -> list[Findings]:
         return answers.pop(0)
 
     monkeypatch.setattr(stage, "ask_platform", ask)
-    monkeypatch.setattr(stage, "look_up_price", at_two_dollars)
+    monkeypatch.setattr(stage, "look_up_prices", at_two_dollars)
     return answers
 
 
@@ -256,7 +254,7 @@ def test_flow_begins_with_the_online_rules(
 def test_report_is_at_the_current_price(
     pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flows.report.look_up_price", at_two_dollars)
+    monkeypatch.setattr("flows.report.look_up_prices", at_two_dollars)
     report = scaling_benchmark(pipeline_config("scaling", sweep={"node_counts": [1]})).report
     price = report.price
     assert (price.usd_per_hour, price.source, price.date) == (

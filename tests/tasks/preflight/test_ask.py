@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from botocore.config import Config
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
 from botocore.parsers import ResponseParserError
 
 from configs.models import BenchmarkConfig
 from scaling.rules.rule import Findings
-from tasks.errors import ForeignAnswer
+from tasks.errors import CallTimedOut, ForeignAnswer
 from tasks.platform import aws_client
 from tasks.preflight.ask import ACCOUNT_RULES, _clients, ask_rules, check_online
 from tasks.preflight.facts import read_facts
@@ -91,23 +93,27 @@ HTML = {"Content-Type": "text/html"}
 
 
 @pytest.fixture
-def bucket_of(make_config: Configs, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Findings]:
-    """What plan --online finds at an endpoint, within half a second."""
+def bucket_of(
+    make_config: Configs, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Findings]]:
+    """What plan --online finds at an endpoint, which platform.endpoint_url names or not."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
-    monkeypatch.setattr("tasks.preflight.rule.ASK_SECONDS", 0.5)
 
-    def ask(endpoint: str) -> Findings:
+    def ask(endpoint: str, is_named: bool = True) -> Findings:
+        if not is_named:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
         config = make_config(
-            platform={"endpoint_url": endpoint, "credentials": "chain"},
-            training={"instance_type": "ml.local.small"},
+            platform={"endpoint_url": endpoint if is_named else None, "credentials": "chain"},
+            training={"instance_type": "ml.local.small" if is_named else "ml.m5.large"},
         )
-        aws_client("s3", config.platform, quick=True)  # made before, it takes most of a second
         facts = read_facts(config)
         rules = [rule for rule in ACCOUNT_RULES if rule.name == "the bucket"]
         return ask_rules(Question(facts, _clients(config.platform)), rules)
 
-    return ask
+    aws_client.cache_clear()
+    yield ask
+    aws_client.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -122,25 +128,44 @@ def bucket_of(make_config: Configs, monkeypatch: pytest.MonkeyPatch) -> Callable
 )
 def test_endpoint_that_is_no_platform_is_a_problem(
     bucket_of: Callable[[str], Findings],
-    monkeypatch: pytest.MonkeyPatch,
     words: Words,
     said: str,
 ) -> None:
-    monkeypatch.setattr("tasks.preflight.rule.ASK_SECONDS", 60.0)
     with hostile_server(lambda path: words) as endpoint:
         (problem,) = bucket_of(endpoint).problems
     assert problem.startswith(f"platform.endpoint_url: s3:GetBucketLocation: {endpoint} gave")
-    assert said in problem and "whether platform.endpoint_url is right" in problem
+    assert said in problem and problem.endswith("check platform.endpoint_url")
 
 
-@pytest.mark.parametrize("drip", DRIPS)
+@pytest.mark.parametrize(
+    ("drip", "is_named", "where"),
+    [
+        *((drip, True, "platform.endpoint_url") for drip in DRIPS),
+        ("body", False, "s3 in us-east-1"),
+    ],
+)
 def test_answer_that_never_ends_is_a_problem_by_the_deadline(
-    bucket_of: Callable[[str], Findings], drip: str
+    bucket_of: Callable[..., Findings],
+    monkeypatch: pytest.MonkeyPatch,
+    drip: str,
+    is_named: bool,
+    where: str,
 ) -> None:
+    once = Config(retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=0.2)
+    monkeypatch.setattr("tasks.platform._QUICK_CONFIG", once)
     with dripping_server(DRIPS[drip]) as endpoint:
-        (problem,) = bucket_of(endpoint).problems
-    assert problem.startswith("platform.endpoint_url: s3:GetBucketLocation: ")
-    assert f'"{endpoint}"' in problem and "Check the network" in problem
+        (problem,) = bucket_of(endpoint, is_named).problems
+    answer = f"{endpoint} gave GetBucketLocation no whole answer within"
+    assert problem.startswith(f"{where}: s3:GetBucketLocation: {answer}")
+    assert problem.endswith(f"a proxy on the way, and {where}")
+
+
+def test_other_services_that_drip_are_notices(benchmark_config: BenchmarkConfig) -> None:
+    late = CallTimedOut(endpoint_url="http://x", operation="Describe", seconds=60.0)
+    found = ask_rules(question(benchmark_config, clients()), [rule(late)])
+    assert found == Findings(
+        notices=(f"the moon could not be checked: moon:Describe did not answer ({late})",)
+    )
 
 
 @pytest.mark.parametrize(
@@ -213,7 +238,7 @@ def test_platform_is_asked_through_clients_of_its_own(
 ) -> None:
     config = make_config(sweep={"node_counts": [1, 2, 4], "max_parallel_jobs": 2})
     asked: list[Question] = []
-    monkeypatch.setattr("tasks.preflight.ask.ask_rules", asked.append)
+    monkeypatch.setattr("tasks.preflight.ask.ask_rules", lambda one, _: asked.append(one))
     check_online(read_facts(config))
     assert asked[0].facts.peak_nodes == 6
     # what moto has
@@ -233,6 +258,27 @@ def test_platform_is_asked_through_clients_of_its_own(
     )
     assert ask_rules(asked[0], modelled) == Findings()
     assert asked[0].client("ecr", "eu-west-1").meta.region_name == "eu-west-1"
+
+
+def test_types_of_a_sweep_are_asked_about_at_once(
+    make_config: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An account that does not answer is waited for once, whatever the number of types."""
+    types = ["ml.m5.large", "ml.m5.xlarge", "ml.m5.2xlarge"]
+    together = threading.Barrier(len(types), timeout=30)
+
+    def ask(asked: Question) -> str:
+        together.wait()  # raises where they are asked about one after the other
+        return asked.config.training.instance_type
+
+    per_type = AccountRule(
+        "the moon",
+        (lambda asked: Findings((asked.answer,)),),
+        action="moon:Describe", asks="", ask=ask, needed=lambda facts: True, per_type=True,
+    )  # fmt: skip
+    monkeypatch.setattr("tasks.preflight.ask.ACCOUNT_RULES", (per_type,))
+    config = make_config(training={"instance_type": types[0]}, sweep={"instance_types": types})
+    assert check_online(read_facts(config)).problems == tuple(types)
 
 
 class Refusing:

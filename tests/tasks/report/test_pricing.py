@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -14,10 +15,12 @@ from configs.catalogue import InstanceType, load_catalogue
 from configs.models import PlatformConfig
 from scaling.analysis.cost import price_of
 from tasks.report.pricing import (
+    PROCESSING,
     SOURCE,
+    TRAINING,
     NoPrice,
     cache_file,
-    current_processing_price,
+    current_prices,
     keep_price,
     price_instance,
     read_price,
@@ -139,7 +142,7 @@ def test_a_processing_job_has_a_price_of_its_own_or_none(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     keep_price(cache_file(), KEY, 0.5, datetime.now(UTC).date())  # of training
     price_list.add_response("get_products", {"PriceList": []})
-    unknown, notices = current_processing_price(platform, instance)
+    [(unknown, notices)] = current_prices(platform, [(instance, PROCESSING)])
     assert price_of(unknown, "us-east-1").usd_per_hour is None
     assert "the price of a Processing job on ml.m5.xlarge was not found" in notices[0]
     filters = [{**one} for one in FILTERS]
@@ -151,10 +154,34 @@ def test_a_processing_job_has_a_price_of_its_own_or_none(
         {"ServiceCode": "AmazonSageMaker", "Filters": filters},
     )
     for _ in range(2):  # the second time it is kept
-        priced, notices = current_processing_price(platform, instance)
+        [(priced, notices)] = current_prices(platform, [(instance, PROCESSING)])
         assert (price_of(priced, "us-east-1").usd_per_hour, notices) == (0.25, ())
     unpriced = instance.model_copy(update={"on_demand_usd_per_hour": None})
     assert without_price(unpriced) == unpriced
+
+
+def test_prices_are_asked_for_at_once(
+    platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A Price List that does not answer is waited for once, whatever the number of types."""
+    types = ["ml.m5.xlarge", "ml.g5.2xlarge", "ml.p3.2xlarge"]
+    asked = [(load_catalogue().get(name), TRAINING) for name in types]
+    asked.append((asked[0][0], PROCESSING))
+    together = threading.Barrier(len(asked), timeout=30)
+
+    class PriceList:
+        def get_products(self, Filters: list[dict[str, str]], **_: Any) -> Any:
+            together.wait()  # raises where they are asked for one after the other
+            component, name = Filters[1]["Value"], Filters[3]["Value"]
+            usage = {"Training": "Train", "Processing": "Processing"}[component]
+            return {"PriceList": [product(f"USE1-{usage}:{name}", f"{len(name)}.0")]}
+
+    monkeypatch.setattr("tasks.report.pricing.aws_client", lambda *_, **__: PriceList())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    priced = current_prices(platform, asked)
+    assert [one.instance_type for one, _ in priced] == [*types, types[0]]
+    assert all(one.on_demand_usd_per_hour == len(one.instance_type) for one, _ in priced)
+    assert len(json.loads(cache_file().read_text())) == len(asked), "each is kept"
 
 
 def test_emulated_node_is_never_asked_for(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import logging
 import threading
@@ -140,7 +141,7 @@ def test_age_is_by_the_platforms_clock_whatever_this_machines_says(
     written = datetime(2031, 5, 1, 12, 0, 0, tzinfo=UTC)
     answer = {
         "LastModified": written,
-        "Body": _Body(b'{"left_running": false}'),
+        "Body": io.BytesIO(b'{"left_running": false}'),
         "ResponseMetadata": {"HTTPHeaders": {"date": "Thu, 01 May 2031 12:01:30 GMT"}},
     }
     with Stubber(s3) as stub:
@@ -152,11 +153,3 @@ def test_age_is_by_the_platforms_clock_whatever_this_machines_says(
         sign = read_owner_sign(s3, platform, SWEEP)
     assert sign == OwnerSign(written, written + timedelta(seconds=90), left_running=False)
     assert sign.age_seconds == 90
-
-
-class _Body:
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-
-    def read(self) -> bytes:
-        return self._content

@@ -1,0 +1,212 @@
+"""The deadline of every call of a platform, and of every read of an object's body.
+
+boto3's own limit is on one wait for the socket, and begins anew with every byte: an answer that
+drips, or goes on forever, is read without an end. So each call runs in a thread of its own, which
+is waited for as long as it makes progress; a call that was given up sends nothing more.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import inspect
+import threading
+import time
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any
+
+import boto3
+from botocore.exceptions import ReadTimeoutError, ResponseStreamingError
+from botocore.response import StreamingBody
+
+READ_TIMEOUTS_PER_ANSWER = 3
+"""A whole answer may take this many of the client's read timeouts: 180 s, 60 s of a quick client.
+"""
+LONG_SECONDS = {"CompleteMultipartUpload": 900.0}
+"""Answers that take longer: S3 sends white space for "several minutes" while it puts the parts of a
+large object together (S3 API reference, CompleteMultipartUpload).
+"""
+PIECE_BYTES = 1 << 18
+"""A body that is read may take as long for each piece of it as for an answer."""
+_SLICE_SECONDS = 1.0  # so long a wait does not see that its deadline has moved
+
+GaveUp = Callable[[Any, str, float], Exception]
+"""(client, operation, seconds waited) -> what is raised."""
+
+
+class _Call:
+    """One call in its own thread. Its deadline begins with the first request, after credentials
+    were got, and anew with each try and each block of a body that is sent.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.is_given_up = seconds, False
+        self._began: float | None = None
+        self._until: float | None = None
+        self._ended = threading.Event()
+        self._value: Any = None
+        self._error: BaseException | None = None
+
+    def extend(self) -> None:
+        now = time.monotonic()
+        self._began = now if self._began is None else self._began
+        self._until = now + self.seconds
+
+    @property
+    def waited_seconds(self) -> float:
+        """Since the first request was sent."""
+        return 0.0 if self._began is None else time.monotonic() - self._began
+
+    def run(self, send: Callable[[], Any], gave_up: Callable[[float], Exception]) -> Any:
+        """Return or raise what `send` does; raise gave_up(seconds waited) at the deadline."""
+        context = contextvars.copy_context()
+        thread = threading.Thread(
+            target=context.run, args=(self._send, send), name="platform-call", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError:  # the interpreter is shutting down, or no thread is left
+            return send()
+        try:
+            while not self._ended.wait(self._slice_seconds()):
+                if self._until is not None and time.monotonic() >= self._until:
+                    raise gave_up(self.waited_seconds)
+        except BaseException:
+            self.is_given_up = True
+            raise
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:
+                self._error = None  # it holds the frames, and these hold it
+        return self._value
+
+    def _slice_seconds(self) -> float:
+        left = self.seconds if self._until is None else self._until - time.monotonic()
+        return min(max(0.0, left), _SLICE_SECONDS)
+
+    def _send(self, send: Callable[[], Any]) -> None:
+        _CURRENT.set(self)
+        try:
+            self._value = send()
+        except BaseException as error:
+            self._error = error
+        self._ended.set()
+
+
+_CURRENT: contextvars.ContextVar[_Call | None] = contextvars.ContextVar("call", default=None)
+
+
+def seconds_of_call() -> float:
+    """How long the current call has waited, 0 outside of one."""
+    call = _CURRENT.get()
+    return 0.0 if call is None else call.waited_seconds
+
+
+def bound_calls(session: boto3.Session, gave_up: GaveUp) -> None:
+    """Give every call of the session's future clients its deadline.
+
+    A call past it raises gave_up(…); a read of a streamed body ResponseStreamingError.
+    """
+
+    def bound(class_attributes: dict[str, Any], **_: Any) -> None:
+        for name, method in list(class_attributes.items()):
+            if inspect.isfunction(method) and not name.startswith("_"):
+                class_attributes[name] = _bounded(method, gave_up)
+
+    session.events.register("creating-client-class", bound)
+    # last: adaptive retries wait in this event until they may send
+    session.events.register_last("before-send", _before_send)
+    session.events.register("after-call", _bound_body)
+
+
+def _bounded(method: Callable[..., Any], gave_up: GaveUp) -> Callable[..., Any]:
+    @wraps(method)
+    def bounded(client: Any, *args: Any, **kwargs: Any) -> Any:
+        operation = client.meta.method_to_api_mapping.get(method.__name__)
+        if operation is None:  # upload_file and the like, which make many calls
+            return method(client, *args, **kwargs)
+        seconds = client.meta.config.read_timeout * READ_TIMEOUTS_PER_ANSWER
+        call = _Call(max(seconds, LONG_SECONDS.get(operation, 0.0)))
+        return call.run(
+            partial(method, client, *args, **kwargs), partial(gave_up, client, operation)
+        )
+
+    return bounded
+
+
+def _before_send(request: Any, **_: Any) -> None:
+    """Begin a try. Raise TimeoutError in a call that was given up: a job that it started now would
+    be nobody's.
+    """
+    call = _CURRENT.get()
+    if call is None:
+        return
+    if call.is_given_up:
+        raise TimeoutError("the call was given up")
+    call.extend()
+    if hasattr(request.body, "read"):
+        request.body = _Sent(request.body, call)
+
+
+class _Sent:
+    """A body that is sent; each block of it is progress."""
+
+    def __init__(self, body: Any, call: _Call) -> None:
+        self._body, self._call = body, call
+
+    def read(self, *size: int) -> Any:
+        self._call.extend()
+        return self._body.read(*size)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._body, name)
+
+
+def _bound_body(http_response: Any, parsed: dict[str, Any], model: Any, **_: Any) -> None:
+    call = _CURRENT.get()
+    if call is None or not model.has_streaming_output:
+        return
+    name = model.output_shape.serialization["payload"]
+    if hasattr(parsed.get(name), "read"):
+        # its length and checksum are verified by the body inside
+        parsed[name] = StreamingBody(_Received(parsed[name], http_response.url, call.seconds), None)
+
+
+class _Received:
+    """A body that is read, each piece within its deadline."""
+
+    def __init__(self, body: Any, url: str, seconds: float) -> None:
+        self._body, self._url, self._seconds = body, url, seconds
+
+    def read(self, amt: int | None = None) -> bytes:
+        """Return so many bytes, fewer at the end; all by default."""
+        if amt is not None and 0 <= amt <= PIECE_BYTES:
+            return self._piece(amt)
+        pieces, left = [], amt if amt is not None and amt >= 0 else None
+        while left is None or left > 0:
+            pieces.append(self._piece(PIECE_BYTES if left is None else min(left, PIECE_BYTES)))
+            if not pieces[-1]:
+                break
+            left = left and left - len(pieces[-1])
+        return b"".join(pieces)
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self.read(len(buffer))
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def _piece(self, size: int) -> bytes:
+        def gave_up(seconds: float) -> Exception:
+            slow = f"{self._url} sent fewer than {size:,} bytes within {seconds:.0f} s"
+            return ResponseStreamingError(error=slow)
+
+        call = _Call(self._seconds)
+        call.extend()
+        try:
+            return bytes(call.run(partial(self._body.read, size), gave_up))
+        except ReadTimeoutError as error:  # botocore's does not know the URL
+            raise gave_up(call.waited_seconds) from error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._body, name)
