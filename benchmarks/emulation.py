@@ -4,6 +4,7 @@ quiet and beside busy neighbours.
     .venv/bin/python benchmarks/emulation.py [--counts 1 2 4 8] [--neighbours 0 1 2] [--seconds 20]
         [--repeats 3] [--ways filled first plain nodes apart] [--torch-python PYTHON]
         [--ddp-repeats 5] [--held-by quota duty_cycle] [--report REPORT.json] [--output FILE.json]
+        [--told-neighbours 0 1 2 4 8] [--threads 1 2 3]
 
 The nodes are the process engine's own: its quota, its CPUs, its boot barrier, and what it says they
 attained. Each repeats a unit of work that fits a CPU's cache (a product of matrices) from `go` to
@@ -22,6 +23,10 @@ trained on the same nodes at every count: no framework, no data on disk, no metr
 quota duty_cycle` runs it twice in turn: held to its vCPUs by the control group's quota, and by
 the duty cycle that stands for it where no group can be written. --report compares its speedups
 with those of a sweep of the product's program on this machine.
+
+With --told-neighbours 0 1 2 4 8 the share that a node is told to have attained is compared with the
+true one, its work per second over that of the quiet machine: by threads, for a node that always
+works and one that rests most of the time, held as --held-by says.
 """
 
 from __future__ import annotations
@@ -69,15 +74,26 @@ def done(**said):
     time.sleep(0.5)  # so that the engine's last look finds the node
 """
 WORK = """
-import numpy
-seconds = float(os.environ["SECONDS"])
+import numpy, threading
+seconds, rest = float(os.environ["SECONDS"]), float(os.environ["REST_SECONDS"])
+units = [0] * int(os.environ["THREADS"])
 a, b = numpy.ones((256, 128), "float32"), numpy.full((128, 128), 1e-3, "float32")
+def work(number):
+    while time.monotonic() - wall < seconds:
+        begin = time.thread_time()
+        while time.thread_time() - begin < 0.02 and time.monotonic() - wall < seconds:
+            numpy.maximum(a @ b, 0)
+            units[number] += 1
+        if rest: time.sleep(rest)
+threads = [threading.Thread(target=work, args=(number,)) for number in range(1, len(units))]
 wait_for_go()
-units, wall, cpu = 0, time.monotonic(), time.process_time()
-while time.monotonic() - wall < seconds:
-    numpy.maximum(a @ b, 0)
-    units += 1
-done(units=units, wall_seconds=time.monotonic() - wall, cpu_seconds=time.process_time() - cpu)
+wall, cpu = time.monotonic(), time.process_time()
+for thread in threads: thread.start()
+work(0)
+for thread in threads: thread.join()
+done(
+    units=sum(units), wall_seconds=time.monotonic() - wall, cpu_seconds=time.process_time() - cpu
+)
 """
 DDP = """
 import torch, torch.distributed as dist
@@ -193,9 +209,12 @@ def main(argv: Sequence[str]) -> int:
         name: str(value) if isinstance(value, Path) else value
         for name, value in vars(options).items()
     }
-    runs = measure_work(options)
-    result["work"] = {"runs": [asdict(run) for run in runs], "ratios": work_ratios(runs)}
-    print_ratios(result["work"]["ratios"])
+    if options.told_neighbours:
+        result["attainment"] = measure_attainment(options)
+    if options.ways:
+        runs = measure_work(options)
+        result["work"] = {"runs": [asdict(run) for run in runs], "ratios": work_ratios(runs)}
+        print_ratios(result["work"]["ratios"])
     if options.torch_python:
         bare = measure_ddp(options)
         for held_by in options.held_by:
@@ -243,11 +262,69 @@ def measure_work(options: argparse.Namespace) -> list[Measured]:
             for way, nodes, busy in random.Random(repeat).sample(cells, len(cells)):
                 with kept_same(way), neighbours(busy):
                     ran = max(options.counts) if way == "nodes" else nodes
-                    said, attained = bench.run(ran, nodes, {"SECONDS": f"{options.seconds:g}"})
+                    said, attained = bench.run(ran, nodes, _work(options.seconds))
                 runs.append(_measured(way, nodes, busy, repeat, said, attained))
                 print(f"{way:8} N={nodes} neighbours={busy}: {_line(runs[-1])}", flush=True)
         bench.engine.close()
     return runs
+
+
+def measure_attainment(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Told and true share of one node that always works, and of one that rests for 50 ms after each
+    20 ms of CPU time, by ready threads and busy neighbours: true is its work per wall second over
+    what it does without neighbours.
+    """
+    cells = list(
+        itertools.product(options.held_by, options.threads, (0.0, 0.05), options.told_neighbours)
+    )
+    found: dict[tuple[Any, ...], list[tuple[float, float | None]]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        benches = {
+            held_by: Bench(Path(folder) / held_by, sys.executable, WORK, options.instance_type)
+            for held_by in options.held_by
+        }
+        if "duty_cycle" in benches:
+            benches["duty_cycle"].engine._quotas = None
+        for repeat in range(1, options.repeats + 1):
+            for cell in random.Random(repeat).sample(cells, len(cells)):
+                held_by, threads, rest, busy = cell
+                with neighbours(busy):
+                    said, attained = benches[held_by].run(
+                        1, 1, _work(options.seconds, threads, rest)
+                    )
+                run = _measured(held_by, 1, busy, repeat, said, attained)
+                found.setdefault(cell, []).append((run.units_per_wall_second, run.attained))
+        for bench in benches.values():
+            bench.engine.close()
+    rows = []
+    for held_by, threads, rest, busy in cells:
+        runs = found[held_by, threads, rest, busy]
+        quiet = found[held_by, threads, rest, min(options.told_neighbours)]
+        told = [share for _, share in runs if share is not None]
+        row = {
+            "held_by": held_by,
+            "threads": threads,
+            "rests": rest > 0,
+            "neighbours": busy,
+            "true": median(units for units, _ in runs) / median(units for units, _ in quiet),
+            "told": median(told) if told else None,
+        }
+        rows.append(row)
+        print(
+            f"{held_by:10} {threads} threads, {'resting' if rest else 'busy   '},"
+            f" {busy} neighbours: true {row['true']:.1%}, told"
+            f" {'-' if row['told'] is None else format(row['told'], '.1%')}",
+            flush=True,
+        )
+    return rows
+
+
+def _work(seconds: float, threads: int = 1, rest_seconds: float = 0.0) -> dict[str, str]:
+    return {
+        "SECONDS": f"{seconds:g}",
+        "THREADS": str(threads),
+        "REST_SECONDS": f"{rest_seconds:g}",
+    }
 
 
 def measure_ddp(options: argparse.Namespace) -> list[Measured]:
@@ -422,9 +499,19 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--ways",
         choices=WAYS,
-        nargs="+",
+        nargs="*",
         default=list(WAYS),
-        help="how the machine is kept the same",
+        help="how the machine is kept the same; empty to leave this part out",
+    )
+    parser.add_argument(
+        "--told-neighbours",
+        type=int,
+        nargs="*",
+        default=[],
+        help="busy processes beside the one node whose told share is compared with the true one",
+    )
+    parser.add_argument(
+        "--threads", type=int, nargs="+", default=[1, 2, 3], help="ready threads of that node"
     )
     parser.add_argument("--seconds", type=float, default=20.0, help="of work in each run")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each cell")

@@ -6,6 +6,7 @@ What is read, what it tells and what it can't is in docs/method.md, "Attainment"
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -26,10 +27,9 @@ class NodeReading:
 
     cpu_seconds: float
     waited_seconds: float | None
-    """Its threads, ready but not running, summed. The time that a quota held them back is in it."""
+    """Its threads, ready but not running, summed, without the time that a quota held them back."""
     periods: int | None = None
     throttled_periods: int | None = None
-    throttled_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,7 @@ def attainments(
     found = {}
     for host, cpu_seconds in used.items():
         first, last = begin.nodes[host], end.nodes[host]
-        throttled_seconds = max(0.0, last.throttled_seconds - first.throttled_seconds)
-        waited_seconds = _difference(first.waited_seconds, last.waited_seconds)
-        delay_seconds = (
-            None if waited_seconds is None else max(0.0, waited_seconds - throttled_seconds)
-        )
+        delay_seconds = _difference(first.waited_seconds, last.waited_seconds)
         others = _share_of_others(host, begin, end, used, cpu_by_host)
         throttled_share = _share(
             _difference(first.throttled_periods, last.throttled_periods),
@@ -77,7 +73,7 @@ def attainments(
             quota_seconds=quota_seconds,
             cpu_seconds=cpu_seconds,
             asked_seconds=asked_seconds(
-                quota_seconds, cpu_seconds, delay_seconds, others, throttled_share
+                quota_seconds, cpu_seconds, delay_seconds, others, throttled_share, seconds
             ),
             run_queue_delay_seconds=delay_seconds,
             throttled_share=throttled_share,
@@ -91,19 +87,22 @@ def asked_seconds(
     delay_seconds: float | None,
     others_share: float | None,
     throttled_share: float | None = None,
+    seconds: float = math.inf,
 ) -> float | None:
-    """The CPU time that a node would have used on a machine of its own;
-    None where its waits are not known.
+    """The CPU time that a node would have used on a machine of its own in these `seconds` of wall
+    time; None where its waits are not known.
 
     What it used and what it waited for in the periods that did not use up its quota, but no more
-    than its quota, and of the wait no more than it would have met by chance on a CPU that others
-    had for `others_share` of the time (docs/method.md, "Attainment").
+    than its quota. Of the wait no more counts than it would have met by chance on a CPU that others
+    had for `others_share` of the time, nor than the node would have used in the wall time that the
+    wait took from it, at the pace that it had in the rest (docs/method.md, "Attainment").
     """
     if delay_seconds is None:
         return None
-    withheld = delay_seconds * (1 - min(throttled_share or 0.0, 1.0))
-    if others_share is not None and others_share < 1:
-        withheld = min(withheld, cpu_seconds * others_share / (1 - others_share))
+    withheld = wait = delay_seconds * (1 - min(throttled_share or 0.0, 1.0))
+    for share in (others_share, wait / seconds if seconds < math.inf else None):
+        if share is not None and share < 1:
+            withheld = min(withheld, cpu_seconds * share / (1 - share))
     return min(max(quota_seconds, cpu_seconds), cpu_seconds + withheld)
 
 
@@ -215,47 +214,51 @@ class AttainmentMeter:
         if group is None:
             waited_seconds = self._waits[host].seconds(self._thread_ids(host))
             return NodeReading(cpu_seconds, waited_seconds, *(self._stops(host) or (None, None)))
-        counted = cpu_statistics(group)
+        waits, counted = self._waits[host], cpu_statistics(group)
         periods, throttled = counted.get("nr_periods"), counted.get("nr_throttled")
         return NodeReading(
             cpu_seconds=cpu_seconds,
-            waited_seconds=self._waits[host].seconds(group_threads(group)),
+            waited_seconds=waits.seconds(group_threads(group), counted["throttled_seconds"]),
             periods=None if periods is None else int(periods),
             throttled_periods=None if throttled is None else int(throttled),
-            throttled_seconds=counted["throttled_seconds"],
         )
 
 
 class ThreadWaits:
-    """How long threads have waited for a CPU (/proc/TID/schedstat),
-    those that have ended since included.
+    """How long threads have waited for a CPU (/proc/TID/schedstat), beyond what a quota held them
+    back, those that have ended since included.
 
-    /proc/PID/schedstat is that of a process's first thread alone, so every thread is read.
+    /proc/PID/schedstat is that of a process's first thread alone, so every thread is read. The
+    kernel counts the time that a quota holds a group back to the wait of each thread that is ready
+    meanwhile, so it is taken off each one's, from call to call.
     """
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self._proc = proc
         self._nanoseconds: dict[int, int] = {}
-        self._ended_nanoseconds = 0
+        self._waited_nanoseconds = 0
+        self._throttled_nanoseconds = 0
         self._is_counted = False
 
-    def seconds(self, thread_ids: Iterable[int]) -> float | None:
-        """Of these threads, and of those of earlier calls;
-        None on a kernel that doesn't count it.
+    def seconds(self, thread_ids: Iterable[int], throttled_seconds: float = 0.0) -> float | None:
+        """Of these threads, and of those of earlier calls, where a quota has held their group back
+        for `throttled_seconds` so far; None on a kernel that doesn't count it.
         """
         now: dict[int, int] = {}
+        throttled = round(throttled_seconds * 1e9)
+        held_back = max(0, throttled - self._throttled_nanoseconds)
         for thread_id in thread_ids:
             fields = _read(self._proc / str(thread_id) / "schedstat").split()
             # A kernel without the accounting gives "0 0 0": not even that the thread has run.
             if len(fields) == 3 and fields != ["0", "0", "0"]:
-                now[thread_id] = int(fields[1])
+                now[thread_id] = waited = int(fields[1])
+                before = self._nanoseconds.get(thread_id, 0)
+                if before > waited:  # it has ended, and its number is another's now
+                    before = 0
+                self._waited_nanoseconds += max(0, waited - before - held_back)
         self._is_counted = self._is_counted or bool(now)
-        for thread_id, waited in self._nanoseconds.items():
-            if now.get(thread_id, -1) < waited:  # it has ended, and its number may be another's now
-                self._ended_nanoseconds += waited
-        self._nanoseconds = now
-        total = self._ended_nanoseconds + sum(now.values())
-        return total / 1e9 if self._is_counted else None
+        self._nanoseconds, self._throttled_nanoseconds = now, throttled
+        return self._waited_nanoseconds / 1e9 if self._is_counted else None
 
 
 def group_threads(group: Path) -> list[int]:

@@ -65,17 +65,30 @@ def test_longer_waits_never_make_the_share_larger(
     [
         (20.0, 80.0, 0.5, 1.0),  # waited a lot, and had its whole quota all the same
         (6.0, 94.0, 0.76, 0.3),  # always ready, seldom run: the busy host of the eight nodes
-        # idle most of the time, beside neighbours that didn't disturb it
-        (8.0, 0.4, 0.9, 8 / 8.4),
-        (8.0, 12.0, 0.2, 0.8),  # a wait for others would meet them one time in five
-        (8.0, 12.0, 1.0, 0.4),  # nothing is left of the CPU, so all of its quota is missed
+        # idle most of the time, beside neighbours that didn't disturb it: 0.4 of 100 s
+        (8.0, 0.4, 0.9, 0.996),
+        (8.0, 30.0, 0.2, 0.8),  # a wait for others would meet them one time in five
+        (8.0, 12.0, 0.2, 0.88),  # 12 of 100 s: the rest would have done 8 / 0.88 in all
+        (8.0, 70.0, 1.0, 0.4),  # nothing is left of the CPU, so all of its quota is missed
         (17.5, 30.0, 0.03, 0.97),  # a quiet machine
     ],
 )
-def test_shares_of_a_quota_of_20_seconds(
+def test_shares_of_a_quota_of_20_seconds_in_100(
     cpu: float, delay: float, others: float, expected: float
 ) -> None:
-    assert share(cpu, asked_seconds(20.0, cpu, delay, others)) == pytest.approx(expected)
+    asked = asked_seconds(20.0, cpu, delay, others, seconds=100.0)
+    assert share(cpu, asked) == pytest.approx(expected)
+
+
+@given(
+    cpu=st.floats(min_value=0, max_value=20),
+    delay=st.floats(min_value=0, max_value=99),
+    others=SHARES,
+)
+def test_a_wait_takes_no_more_than_its_wall_time(cpu: float, delay: float, others: float) -> None:
+    """A node that idles for its peers gets its turn a little later."""
+    lost = delay / 100
+    assert share(cpu, asked_seconds(20.0, cpu, delay, others, seconds=100.0)) >= 1 - lost - 1e-9
 
 
 @given(quota=SECONDS, cpu=SECONDS, delay=SECONDS, others=SHARES)
@@ -106,16 +119,21 @@ def test_what_is_not_counted_makes_no_share() -> None:
     assert attainments(end, end, 0.2, {}) == {}
 
 
-def test_the_time_that_the_quota_held_a_node_back_is_no_delay() -> None:
-    begin = Reading(100.0, {"algo-1": NodeReading(5.0, 50.0, 1000, 900, 40.0)}, {0: 60.0})
-    end = Reading(110.0, {"algo-1": NodeReading(7.0, 58.0, 1500, 1400, 48.0)}, {0: 65.0})
-    found = attainments(begin, end, 0.2, {"algo-1": 0})["algo-1"]
-    assert (found.cpu_seconds, found.quota_seconds, found.run_queue_delay_seconds) == (
-        2.0,
-        2.0,
-        0.0,
-    )
-    assert (found.share, found.throttled_share) == (1.0, 1.0)
+def test_the_time_that_the_quota_held_a_node_back_is_no_delay_of_any_thread(
+    tmp_path: Path,
+) -> None:
+    """Three were ready while 8 s were held back: one all the time, one for half of it, and one that
+    had to wait for 1 s beyond that.
+    """
+    waits = ThreadWaits(tmp_path)
+    for thread_id, waited in ((1, 50), (2, 20), (3, 30)):
+        thread(tmp_path, thread_id, f"9 {waited}000000000 1\n")
+    begin = waits.seconds([1, 2, 3], 40.0)
+    for thread_id, waited in ((1, 58), (2, 24), (3, 39)):
+        thread(tmp_path, thread_id, f"9 {waited}000000000 1\n")
+    end = waits.seconds([1, 2, 3], 48.0)
+    assert begin is not None and end is not None
+    assert end - begin == 1.0
 
 
 def test_what_others_had_of_a_cpu_meets_each_of_its_nodes() -> None:
