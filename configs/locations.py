@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, StringConstraints
 
-from configs.section import cut
+from configs.section import LOCAL_PATH, Closed, cut
 
 MAX_PATH_BYTES = 4095
 MAX_NAME_BYTES = 255
@@ -92,14 +92,20 @@ def _check_image(reference: str) -> str:
     return reference
 
 
-LocalDirectory = Annotated[str, StringConstraints(min_length=1), AfterValidator(_check_directory)]
-DatasetSource = Annotated[str, StringConstraints(min_length=1), AfterValidator(_check_source)]
+LocalDirectory = Annotated[
+    str, StringConstraints(min_length=1), AfterValidator(_check_directory), LOCAL_PATH
+]
+DatasetSource = Annotated[
+    str, StringConstraints(min_length=1), AfterValidator(_check_source), LOCAL_PATH
+]
 BucketName = Annotated[
     str,
     StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$"),
     AfterValidator(_check_bucket),
 ]
-BuildArguments = dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str]
+BuildArguments = Closed[
+    dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str]
+]
 ImageReference = Annotated[
     str, StringConstraints(min_length=1, max_length=255), AfterValidator(_check_image)
 ]

@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import quote
 
 from configs.models import BenchmarkConfig
-from configs.section import HIDDEN, SHOWN
+from configs.section import HIDDEN, MAY_BE_SECRET, SHOWN, marked_values
 
 CLOSED_SECTIONS = frozenset(
     {"environment", "Environment", "build_args", "environmentVariablesOverride"}
@@ -290,12 +290,10 @@ def remember_secrets(values: Iterable[str]) -> None:
 
 def secrets_of(config: BenchmarkConfig) -> list[str]:
     """Return the values of a config that no text may repeat."""
-    closed = [config.training.environment, config.image.build_args]
-    if config.dataset is not None and config.dataset.validation is not None:
-        closed.append(config.dataset.validation.image.build_args)
+    closed = marked_values(config, MAY_BE_SECRET)
     return [
         *secrets_in(config.training.hyperparameters),
-        *(value for mapping in closed for value in secrets_in(mapping, is_closed=True)),
+        *(value for _, mapping in closed for value in secrets_in(mapping, is_closed=True)),
     ]
 
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
+from configs.training import variables_of
 from scaling.outcome.projection import ASKED_BY, MOST_STEPS
 from scaling.rules.rule import Facts, refuses
 
@@ -19,7 +20,6 @@ MAX_ENVIRONMENT_CHARS = 512
 MAX_METRIC_NAME_CHARS = 255
 MAX_METRIC_REGEX_CHARS = 500
 MAX_IMAGE_URI_CHARS = 255
-_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _ENVIRONMENT_KEY = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _DIGEST_CHARS = len("@sha256:") + 64
 
@@ -121,12 +121,6 @@ def variables_are_set(facts: Facts) -> list[str]:
         if facts.variables is None
         else variable_problems(facts.training.environment, facts.variables)
     )
-
-
-def variables_of(environment: Mapping[str, str]) -> dict[str, str]:
-    """Name -> variable of each value that is a reference, ${VARIABLE}."""
-    found = {name: _REFERENCE.fullmatch(value) for name, value in environment.items()}
-    return {name: reference[1] for name, reference in found.items() if reference}
 
 
 def variable_problems(environment: Mapping[str, str], lengths: Mapping[str, int]) -> list[str]:

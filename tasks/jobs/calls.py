@@ -10,8 +10,8 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from configs.training import variables_of
 from scaling import names
-from scaling.rules.limits import variables_of
 from tasks.errors import JobRefused, error_code
 from tasks.polling import Clock, intervals
 
