@@ -12,9 +12,11 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
+from configs.section import MAY_BE_SECRET, marked_values
 from configs.training import variables_of
 from scaling.outcome.projection import ASKED_BY, MOST_STEPS
-from scaling.rules.rule import Facts, refuses
+from scaling.rules.rule import Facts, advises, refuses
+from scaling.secrets import secrets_in
 
 MAX_ENVIRONMENT_CHARS = 512
 MAX_METRIC_NAME_CHARS = 255
@@ -121,6 +123,22 @@ def variables_are_set(facts: Facts) -> list[str]:
         if facts.variables is None
         else variable_problems(facts.training.environment, facts.variables)
     )
+
+
+@advises
+def build_arguments_are_no_secrets(facts: Facts) -> Iterator[str]:
+    """Docker and podman write the arguments of a build into the image's history:
+    https://docs.docker.com/reference/dockerfile/#arg.
+    """
+    for field, arguments in marked_values(facts.config, MAY_BE_SECRET):
+        if not field.endswith("build_args"):
+            continue
+        for name, value in arguments.items():
+            if secrets_in({name: value}):
+                yield (
+                    f"{field}.{name} looks like a secret, and whoever may pull the image reads it"
+                    " in its history; let the job fetch it, or take an index without a password"
+                )
 
 
 def variable_problems(environment: Mapping[str, str], lengths: Mapping[str, int]) -> list[str]:
