@@ -328,11 +328,11 @@ def _in_urls(text: str) -> Iterator[str]:
 def secrets_of_job(description: Mapping[str, Any]) -> list[str]:
     """Return the values of a training job, as it is described, that no text may repeat."""
     hyperparameters = {
-        name: _decoded(value) for name, value in description.get("HyperParameters", {}).items()
+        name: _decoded(value) for name, value in (description.get("HyperParameters") or {}).items()
     }
     return [
         *secrets_in(hyperparameters),
-        *secrets_in(description.get("Environment", {}), is_closed=True),
+        *secrets_in(description.get("Environment") or {}, is_closed=True),
     ]
 
 
