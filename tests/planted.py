@@ -9,7 +9,9 @@ import io
 import json
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from urllib.parse import quote
 
 import pyarrow.parquet as pq
@@ -25,6 +27,17 @@ SECRETS = PLANTED | {"password": PASSWORD}
 def unpacked(name: str, body: bytes) -> Iterator[tuple[str, bytes]]:
     """(name, content) of a file and of all that it holds, so that no compression hides anything."""
     yield name, body
+    with suppress(*_NO_ARCHIVE):
+        yield from _members(name, body)
+
+
+_NO_ARCHIVE = (
+    OSError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile, tarfile.TarError,
+)  # fmt: skip
+"""What begins as an archive and is none."""
+
+
+def _members(name: str, body: bytes) -> Iterator[tuple[str, bytes]]:
     if body[:2] == b"\x1f\x8b":
         yield from unpacked(f"{name}!", gzip.decompress(body))
     elif body[:2] == b"PK":

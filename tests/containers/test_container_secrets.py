@@ -13,7 +13,7 @@ import pytest
 from configs.models import ImageConfig
 from infra.local.engine.container.cli import ContainerCli
 from tasks.image.find import read_context, zip_context
-from tests.containers.container_bench import build_image, build_log, tiny_context, wait_for_build
+from tests.containers.container_bench import REPOSITORY, build_log, run_build, tiny_context
 from tests.planted import PLANTED, found_in, unpacked
 
 pytestmark = [pytest.mark.slow, pytest.mark.containers]
@@ -42,20 +42,17 @@ def test_no_layer_of_an_image_holds_what_was_planted(
 ) -> None:
     """The history alone shows a build argument, which docs/security.md and `plan` say."""
     token = PLANTED["build argument"]
-    uri = build_image(platform, planted_context(tmp_path), "planted", BUILD_ARG_INDEX_TOKEN=token)
-    [build] = [
-        wait_for_build(platform, each)
-        for each in platform.codebuild.list_builds()["ids"]
-        if "planted" in str(platform.codebuild.batch_get_builds(ids=[each]))
-    ][:1]
-    log = "\n".join(build_log(platform, build)).encode()
-    tagged = uri.partition("@")[0] + ":planted"
+    build = run_build(platform, planted_context(tmp_path), "planted", BUILD_ARG_INDEX_TOKEN=token)
+    log = build_log(platform, build)
+    assert build["buildStatus"] == "SUCCEEDED", log
+    [repository] = platform.ecr.describe_repositories(repositoryNames=[REPOSITORY])["repositories"]
+    tagged = f"{repository['repositoryUri']}:planted"
     image = tmp_path / "image.tar"
     cli.call("image", "save", "--output", str(image), tagged, timeout_seconds=300)
     names: list[str] = []
 
     def parts() -> Iterator[tuple[str, bytes]]:
-        yield "build log", log
+        yield "build log", "\n".join(log).encode()
         for name, body in unpacked("image", image.read_bytes()):
             names.append(name)
             yield name.rpartition("!")[2], body
