@@ -24,7 +24,7 @@ from configs.installed import (
     values_problem,
 )
 from configs.models import REGION, BenchmarkConfig
-from configs.section import cut
+from configs.section import MAY_BE_SECRET, cut, marked_fields
 from configs.strict_yaml import MAX_CHARACTERS, MAX_DEPTH, parse_yaml
 
 _USER_INFO = re.compile(r"(?<=://)(?:[^\s/]*|[^\s/@:]*:(?!\d+(?:[/?#\s]|$))\S*)@")
@@ -32,8 +32,9 @@ _USER_INFO = re.compile(r"(?<=://)(?:[^\s/]*|[^\s/@:]*:(?!\d+(?:[/?#\s]|$))\S*)@
 
 _MAX_SHOWN_FROM = 10_000
 """Characters of a value that are searched for a password, which takes their square."""
-_HIDDEN_FIELDS = frozenset(
-    {("training", "environment"), ("training", "hyperparameters"), ("image", "build_args")}
+_HIDDEN_FIELDS = (
+    "training.hyperparameters",
+    *marked_fields(BenchmarkConfig, MAY_BE_SECRET),
 )
 """Whose values may be secrets: a message names them without."""
 _KINDS_OF_VALUES = {
@@ -284,10 +285,10 @@ def _explain(error: ValidationError) -> list[str]:
         elif problem["type"].startswith("union_tag_"):
             tag = problem["ctx"]["discriminator"].strip("'")
             message = f"{tag} is missing or unknown; one of {', '.join(kinds)}"
-        is_shown = (
-            problem["type"] not in ("missing", "extra_forbidden")
-            and tuple(path[:2]) not in _HIDDEN_FIELDS
-        )
+        is_shown = problem["type"] not in (
+            "missing",
+            "extra_forbidden",
+        ) and not f"{'.'.join(path)}.".startswith(tuple(f"{field}." for field in _HIDDEN_FIELDS))
         got = f" (got {_short(problem['input'])})" if is_shown else ""
         lines.append(f"  {'.'.join(map(cut, path)) or '(whole config)'}: {cut(message, 600)}{got}")
     return lines

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, StringConstraints
 
-from configs.section import cut, refuse_placeholders
+from configs.section import LOCAL_PATH, Closed, cut, refuse_placeholders
 
 MAX_PATH_BYTES = 4095
 MAX_NAME_BYTES = 255
@@ -109,17 +109,23 @@ def _check_image(reference: str) -> str:
     return reference
 
 
-LocalDirectory = Annotated[str, StringConstraints(min_length=1), AfterValidator(_check_directory)]
-DatasetSource = Annotated[str, StringConstraints(min_length=1), AfterValidator(_check_source)]
+LocalDirectory = Annotated[
+    str, StringConstraints(min_length=1), AfterValidator(_check_directory), LOCAL_PATH
+]
+DatasetSource = Annotated[
+    str, StringConstraints(min_length=1), AfterValidator(_check_source), LOCAL_PATH
+]
 S3Uri = Annotated[str, AfterValidator(_check_s3_uri)]
 BucketName = Annotated[
     str,
     StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$"),
     AfterValidator(_check_bucket),
 ]
-BuildArguments = dict[
-    Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")],
-    Annotated[str, AfterValidator(_check_build_argument)],
+BuildArguments = Closed[
+    dict[
+        Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")],
+        Annotated[str, AfterValidator(_check_build_argument)],
+    ]
 ]
 ImageReference = Annotated[
     str, StringConstraints(min_length=1, max_length=255), AfterValidator(_check_image)

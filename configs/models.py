@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     BeforeValidator,
     Field,
-    field_serializer,
     field_validator,
     model_validator,
 )
@@ -27,7 +26,7 @@ from configs.locations import (
     is_loopback_with_port,
     url_problem,
 )
-from configs.section import NOT_MEASURED, Section, hide_values
+from configs.section import NOT_MEASURED, Section
 from configs.sweep import SweepConfig
 from configs.training import TrainingConfig
 
@@ -123,8 +122,6 @@ class ImageConfig(Section):
             " Pin it by digest (…@sha256:…)."
         ),
     )
-
-    _hidden = field_serializer("build_args", when_used="json")(hide_values)
 
     @model_validator(mode="after")
     def _one_base(self) -> Self:

@@ -6,9 +6,17 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, SerializationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    PlainSerializer,
+    SerializationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
 
 HIDDEN = "(hidden)"
 WITH_SECRETS = {"with_secrets": True}
@@ -134,6 +142,12 @@ class Mark:
     meaning: str
 
 
+MAY_BE_SECRET = Mark("a mapping whose values may be secrets")
+LOCAL_PATH = Mark("a path of the machine that runs the flow, unless it begins with s3://")
+_Values = TypeVar("_Values", bound=dict[str, str])
+Closed = Annotated[_Values, PlainSerializer(hide_values, when_used="json"), MAY_BE_SECRET]
+"""Closed[dict[str, str]]: a mapping of which JSON has no value."""
+
 NOT_MEASURED = Mark(
     "bounds, paces or only names the work: with another value the same points are measured"
 )
@@ -142,12 +156,39 @@ NOT_COMPARED = Mark(
 )
 
 
+def _bears(field: FieldInfo, mark: Mark) -> bool:
+    """Return True if the field, or what it may hold beside None, has the mark."""
+    return mark in field.metadata or mark in _kinds(field.annotation)
+
+
+def marked_values(section: Section, mark: Mark, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted name, value) of the fields of a config that bear the mark, None left out."""
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        if _bears(field, mark):
+            if value is not None:
+                yield prefix + name, value
+            continue
+        inner = {f"{name}.{key}": entry for key, entry in _entries(value)} or {name: value}
+        for path, entry in inner.items():
+            if isinstance(entry, Section):
+                yield from marked_values(entry, mark, f"{prefix}{path}.")
+
+
+def _entries(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Key or place, and value, of a mapping's or list's entries."""
+    if isinstance(value, dict):
+        yield from value.items()
+    elif isinstance(value, tuple):
+        yield from enumerate(value)
+
+
 def marked_fields(section: type[Section], mark: Mark, prefix: str = "") -> Iterator[str]:
     """Dotted names of the fields that bear the mark, e.g. sweep.budget_usd;
     of a marked section its own name alone.
     """
     for name, field in section.model_fields.items():
-        if mark in field.metadata:
+        if _bears(field, mark):
             yield prefix + name
             continue
         for kind in _kinds(field.annotation):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
 import re2
-from pydantic import Field, field_serializer, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from configs.distribution import DistributionConfig
 from configs.job import JobFeatures
@@ -16,8 +17,8 @@ from configs.locations import LocalDirectory
 from configs.section import (
     NOT_COMPARED,
     PLACEHOLDERS,
+    Closed,
     Section,
-    hide_values,
     refuse_control_characters,
     refuse_placeholders,
 )
@@ -27,6 +28,7 @@ MAX_SAMPLES = 1 << 53
 """Whole numbers up to here are the same as floating-point ones,
 which learning rates and speeds are made of.
 """
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _NO_MESSAGES = re2.Options()
 _NO_MESSAGES.log_errors = False  # RE2 would write them to stderr, beside the exception
@@ -137,7 +139,7 @@ class TrainingConfig(JobFeatures):
     seed: Annotated[int, NOT_COMPARED] = Field(
         default=1, ge=0, le=2**31 - 1, description="Base seed; repeat r trains with seed + r - 1."
     )
-    environment: dict[str, str] = Field(
+    environment: Closed[dict[str, str]] = Field(
         default_factory=dict,
         max_length=90,
         repr=False,
@@ -155,8 +157,6 @@ class TrainingConfig(JobFeatures):
             " group around the number, applied to each line of the log."
         ),
     )
-
-    _hidden = field_serializer("environment", when_used="json")(hide_values)
 
     @field_validator("entry_point")
     @classmethod
@@ -247,6 +247,12 @@ class TrainingConfig(JobFeatures):
                     " (https://github.com/google/re2/wiki/Syntax)"
                 ) from error
         return value
+
+
+def variables_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """Name -> variable of each value that is a reference, ${VARIABLE}."""
+    found = {name: _REFERENCE.fullmatch(value) for name, value in environment.items()}
+    return {name: reference[1] for name, reference in found.items() if reference}
 
 
 def _words_of(error: re2.error) -> str:

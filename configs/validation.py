@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, field_serializer
+from pydantic import Field
 
 from configs.locations import BuildArguments, ImageReference
-from configs.section import Section, hide_values
+from configs.section import Section
 
 SPARK_CONTEXT = Path(__file__).resolve().parents[1] / "infra" / "image_spark"
 """Build context of the Spark image, in the repository as in the installed package."""
@@ -44,8 +44,6 @@ class SparkImageConfig(Section):
             " requirements-emulated.txt, which brings Spark where AWS's image can't be had."
         ),
     )
-
-    _hidden = field_serializer("build_args", when_used="json")(hide_values)
 
 
 class ValidationConfig(Section):

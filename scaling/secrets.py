@@ -18,10 +18,10 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus, unquote
 
 from configs.models import BenchmarkConfig
-from configs.section import HIDDEN, SHOWN
+from configs.section import HIDDEN, MAY_BE_SECRET, SHOWN, marked_values
 
 CLOSED_SECTIONS = frozenset(
     {"environment", "Environment", "build_args", "environmentVariablesOverride"}
@@ -290,29 +290,61 @@ def remember_secrets(values: Iterable[str]) -> None:
 
 def secrets_of(config: BenchmarkConfig) -> list[str]:
     """Return the values of a config that no text may repeat."""
-    closed = [config.training.environment, config.image.build_args]
-    if config.dataset is not None and config.dataset.validation is not None:
-        closed.append(config.dataset.validation.image.build_args)
+    closed = marked_values(config, MAY_BE_SECRET)
     return [
         *secrets_in(config.training.hyperparameters),
-        *(value for mapping in closed for value in secrets_in(mapping, is_closed=True)),
+        *(value for _, mapping in closed for value in secrets_in(mapping, is_closed=True)),
     ]
 
 
 def secrets_in(values: Mapping[str, Any], is_closed: bool = False) -> list[str]:
-    """Return the texts under secret names.
+    """Return the texts under secret names, and the passwords in URLs under any name.
 
     Of a closed mapping (environment, build arguments), whose values are shown nowhere, also those
     that are no ordinary word: 12 characters or more with letters and digits, and no path.
     """
-    return [
-        value
+    texts = {
+        name: value
         for name, value in values.items()
-        if isinstance(value, str)
-        and value != HIDDEN
-        and not _VARIABLE.fullmatch(value)
-        and (is_secret_name(name) or (is_closed and _is_random(name, value)))
+        if isinstance(value, str) and value != HIDDEN and not _VARIABLE.fullmatch(value)
+    }
+    return [
+        *(
+            value
+            for name, value in texts.items()
+            if is_secret_name(name) or (is_closed and _is_random(name, value))
+        ),
+        *(secret for value in texts.values() for secret in _in_urls(value)),
     ]
+
+
+def _in_urls(text: str) -> Iterator[str]:
+    """The password of each URL, or its user where that is a token, as written and decoded."""
+    for user, password in _URL_USER.findall(text):
+        secret = password or (user if _is_random("", user) else "")
+        yield from {secret, unquote(secret)} - {""}
+
+
+def secrets_of_job(description: Mapping[str, Any]) -> list[str]:
+    """Return the values of a training job, as it is described, that no text may repeat."""
+    hyperparameters = {
+        name: _decoded(value) for name, value in (description.get("HyperParameters") or {}).items()
+    }
+    return [
+        *secrets_in(hyperparameters),
+        *secrets_in(description.get("Environment") or {}, is_closed=True),
+    ]
+
+
+def _decoded(text: str) -> Any:
+    """A hyperparameter as it was given: the toolkit wants each as JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+_URL_USER = re.compile(r"://([^\s/:@]{0,200})(?::(?!\d+(?:[/?#\s]|$))([^\s@]{1,200}))?@")
 
 
 MIN_SECRET_CHARACTERS = 4
@@ -340,7 +372,7 @@ def _forms_of(value: str) -> set[str]:
         encoded = base64.b64encode(data).decode()
         escaped = json.dumps(one)[1:-1]
         forms |= {one, escaped, json.dumps(escaped)[1:-1], repr(one)[1:-1]}
-        forms |= {quote(one, safe=""), quote(one)}
+        forms |= {quote(one, safe=""), quote(one), quote_plus(one), repr(data)[2:-1]}
         forms |= {encoded.rstrip("="), encoded.translate(str.maketrans("+/", "-_")).rstrip("=")}
     return {form for form in forms if len(form) >= MIN_SECRET_CHARACTERS}
 

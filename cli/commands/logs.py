@@ -25,6 +25,7 @@ from scaling.outcome.program_log import host_of_rank
 from scaling.planning.plan import processes_per_node, type_of_letter
 from scaling.secrets import hide_in_text
 from tasks.errors import RunFailed, SweepNotFound
+from tasks.jobs.calls import describe as describe_training
 from tasks.jobs.follow import LogFollower
 from tasks.jobs.logs import keep_log, read_kept
 from tasks.platform import aws_client
@@ -109,6 +110,8 @@ def _jobs(config: BenchmarkConfig, sweep: str) -> list[Mapping[str, Any]]:
     platform = config.platform
     sagemaker = aws_client("sagemaker", platform)
     jobs = list(list_of(sagemaker, sweep)())
+    for first in jobs[:1]:  # for what its log may not show; all of a sweep were given the same
+        describe_training(sagemaker, first["TrainingJobName"])
     if config.dataset is None or not config.dataset.may_use_spark:
         return jobs
     for name in claimed_jobs(aws_client("s3", platform), platform, sweep):

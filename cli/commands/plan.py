@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from configs.models import BenchmarkConfig
-from configs.training import TrainingConfig
+from configs.training import TrainingConfig, variables_of
 from flows.stages.preflight import Checked, check_offline, check_requests
 from scaling import names
 from scaling.design.costs import (
@@ -26,7 +26,6 @@ from scaling.formats import format_percent, join_words
 from scaling.planning.plan import POLICY_LABELS, PlannedPoint, SweepPlan
 from scaling.planning.request import ResolvedInputs, build_request
 from scaling.planning.validation import describe_engine
-from scaling.rules.limits import variables_of
 from scaling.rules.rule import Facts
 from scaling.secrets import hide_in_request
 from tasks.dataset.files import channel_folders, check_keys, scan_directory

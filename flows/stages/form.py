@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from pydantic import (
 )
 from pydantic_core.core_schema import CoreSchema, no_info_before_validator_function
 
+from configs.allowed import LOCAL_PLATFORM, refuse_what_is_not_allowed
 from configs.catalogue import load_catalogue
 from configs.distribution import DistributionConfig
 from configs.load import ConfigError
@@ -36,8 +38,10 @@ from configs.presets import (
     preset_names,
     presets_as_written,
 )
+from configs.section import MAY_BE_SECRET, marked_fields
 from configs.settings import settings_schema
 from configs.sweep import DEFAULT_REPEATS
+from tasks.cancelling import has_deployment
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _KINDS = [
@@ -51,7 +55,9 @@ _INSTANCE_TYPES = sorted(load_catalogue().names())
 Preset = Annotated[
     BenchmarkConfig | str, WithJsonSchema({"type": "string", "enum": preset_names()})
 ]
-SweepId = Annotated[str, Field(min_length=10, max_length=63)]
+SweepId = Annotated[  # it names a folder
+    str, Field(min_length=10, max_length=63, pattern=r"^[A-Za-z0-9][A-Za-z0-9-]*$")
+]
 InstanceType = Annotated[str, Field(json_schema_extra={"enum": _INSTANCE_TYPES})]
 NodeCounts = Annotated[list[Annotated[int, Field(ge=1, le=512)]], Field(min_length=1)]
 Repeats = Annotated[int, Field(ge=1, le=50)]
@@ -61,11 +67,6 @@ Hours = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0)]
 
 
-LOCAL_PLATFORM = {
-    "platform.endpoint_url": "NODESWEEP_LOCAL_ENDPOINT_URL",
-    "platform.state_directory": "NODESWEEP_LOCAL_STATE_DIRECTORY",
-}
-"""Field of a config -> the variable of the worker that stands in for it (`make up` sets both)."""
 EMPTY: Any = MISSING
 """Default of a field that the form shows empty and does not send;
 a default of None it would send, and refuse.
@@ -97,19 +98,28 @@ class MayBeEmpty:
 _Variable = Annotated[str, Field(min_length=1, max_length=255)]
 ConfigVariable = Annotated[_Variable | None, MayBeEmpty(_Variable)]
 _REFERENCE = {"type": "string", "pattern": r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$"}
-_NO_SECRETS: dict[str, Any] = {
-    # Prefect keeps a run's parameters, so its server refuses values that may be secrets before it
-    # writes them down.
-    r"^training\.environment$": {"type": "object", "additionalProperties": _REFERENCE},
-    r"^training\.environment\.": _REFERENCE,
-    r"^image\.build_args(\.|$)": {"maxProperties": 0, "maxLength": 0},
-    r"^(training|image)$": {"maxProperties": 0},
-}
+
+
+def _no_secrets() -> dict[str, Any]:
+    """Prefect keeps a run's parameters, so its server refuses values that may be secrets before it
+    writes them down: of environments it takes references, of build arguments nothing.
+    """
+    patterns: dict[str, Any] = {}
+    for name in marked_fields(BenchmarkConfig, MAY_BE_SECRET):
+        value = _REFERENCE if name == "training.environment" else {"type": "null"}
+        schema = {"type": ["object", "null"], "additionalProperties": value}
+        patterns[rf"^{re.escape(name)}\."] = value
+        parts = name.split(".")
+        for depth in range(len(parts), 0, -1):
+            path = re.escape(".".join(parts[:depth]))
+            patterns.setdefault(f"^({path})$", {"allOf": []})["allOf"].append(schema)
+            schema = {"properties": {parts[depth - 1]: schema}}
+    return patterns
 
 
 def _schema_of_settings() -> dict[str, Any]:
     schema = settings_schema()
-    return schema | {"patternProperties": schema["patternProperties"] | _NO_SECRETS}
+    return schema | {"patternProperties": schema["patternProperties"] | _no_secrets()}
 
 
 _Settings = Annotated[dict[str, Any], WithJsonSchema(_schema_of_settings())]
@@ -172,13 +182,22 @@ def _short(preset: str) -> str:
 
 
 def config_of_run(parameters: Mapping[str, Any]) -> BenchmarkConfig:
-    """The config that a run's parameters stand for. Raises ConfigError.
+    """The config that a run's parameters stand for. Raises ConfigError, also for what the worker
+    does not allow.
 
     A name in `config_variable` wins over the preset.
     """
     preset = parameters.get("preset", "local")
-    if not isinstance(preset, str):  # a command's config, or what Prefect has kept of one
-        return BenchmarkConfig.model_validate(preset)
+    if isinstance(preset, str):
+        config = _config_of_form(preset, parameters)
+    else:  # a command's config, or what Prefect has kept of one
+        config = BenchmarkConfig.model_validate(preset)
+    if isinstance(preset, str) or has_deployment():  # its caller may have the form unchecked
+        refuse_what_is_not_allowed(config, os.environ)
+    return config
+
+
+def _config_of_form(preset: str, parameters: Mapping[str, Any]) -> BenchmarkConfig:
     kind = parameters.get("distribution")
     fields = {
         "training.instance_type": parameters.get("instance_type"),

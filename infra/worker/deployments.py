@@ -18,6 +18,8 @@ from infra.local.progress import Progress
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 POOL = "nodesweep"
+POOL_TEMPLATE = Path(__file__).with_name("process-base-job-template.json")
+"""Prefect's own would let a run name its command and its whole environment."""
 SERVER_START_SECONDS = 120.0
 """Of a server whose process is not on this machine."""
 _POLL_SECONDS = 0.5
@@ -36,7 +38,8 @@ def deploy(environment: Mapping[str, str], server_pid: int | None = None) -> Non
     """
     pids = () if server_pid is None else (server_pid,)
     pool = ("work-pool", "create", POOL, "--type", "process", "--overwrite")
-    _python(environment, ("prefect", "--no-prompt", *pool), pids)
+    template = ("--base-job-template", str(POOL_TEMPLATE))
+    _python(environment, ("prefect", "--no-prompt", *pool, *template), pids)
     _python(environment, ("prefect", "--no-prompt", "deploy", "--all"), pids)
     _python(environment, ("infra.worker", "forms"), pids)
 

@@ -33,6 +33,7 @@ from infra.worker.ports import is_taken, listens
 from infra.worker.server import CLIENT_AUTH, SERVER_AUTH
 
 HOST = "127.0.0.1"
+ALLOWED = tuple(f"NODESWEEP_ALLOWED_{name}" for name in ("PATHS", "ENDPOINTS", "ENVIRONMENT"))
 _LOWEST_PID = 2
 """To a signal 0 and -1 mean many processes, and 1 is the one that all others end with."""
 _FREED_SECONDS = 5.0
@@ -94,6 +95,9 @@ class Machine:
             # where the deployments find the platform, whatever their config names
             "NODESWEEP_LOCAL_ENDPOINT_URL": f"http://{HOST}:{self.platform_port}",
             "NODESWEEP_LOCAL_STATE_DIRECTORY": str(self.platform_folder),
+            # what a run's config may name beyond what nodesweep brings: nothing, unless the caller
+            # says so (configs/allowed.py)
+            **{name: os.environ.get(name, "") for name in ALLOWED},
             "NO_PROXY": ",".join(filter(None, (os.environ.get("NO_PROXY"), HOST))),
         }
         if self.database_url is not None:

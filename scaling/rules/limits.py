@@ -12,14 +12,16 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
+from configs.section import MAY_BE_SECRET, marked_values
+from configs.training import variables_of
 from scaling.outcome.projection import ASKED_BY, MOST_STEPS
-from scaling.rules.rule import Facts, refuses
+from scaling.rules.rule import Facts, advises, refuses
+from scaling.secrets import secrets_in
 
 MAX_ENVIRONMENT_CHARS = 512
 MAX_METRIC_NAME_CHARS = 255
 MAX_METRIC_REGEX_CHARS = 500
 MAX_IMAGE_URI_CHARS = 255
-_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _ENVIRONMENT_KEY = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _DIGEST_CHARS = len("@sha256:") + 64
 
@@ -123,10 +125,20 @@ def variables_are_set(facts: Facts) -> list[str]:
     )
 
 
-def variables_of(environment: Mapping[str, str]) -> dict[str, str]:
-    """Name -> variable of each value that is a reference, ${VARIABLE}."""
-    found = {name: _REFERENCE.fullmatch(value) for name, value in environment.items()}
-    return {name: reference[1] for name, reference in found.items() if reference}
+@advises
+def build_arguments_are_no_secrets(facts: Facts) -> Iterator[str]:
+    """Docker and podman write the arguments of a build into the image's history:
+    https://docs.docker.com/reference/dockerfile/#arg.
+    """
+    for field, arguments in marked_values(facts.config, MAY_BE_SECRET):
+        if not field.endswith("build_args"):
+            continue
+        for name, value in arguments.items():
+            if secrets_in({name: value}):
+                yield (
+                    f"{field}.{name} looks like a secret, and whoever may pull the image reads it"
+                    " in its history; let the job fetch it, or take an index without a password"
+                )
 
 
 def variable_problems(environment: Mapping[str, str], lengths: Mapping[str, int]) -> list[str]:

@@ -312,6 +312,14 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         remedy="measure them in sweeps of their own",
     ),
     Rule(
+        "build arguments",
+        (limits.build_arguments_are_no_secrets,),
+        says=(
+            "a build argument that looks like a secret, by its name or by a password in its URL: an"
+            " image's history shows it"
+        ),
+    ),
+    Rule(
         "variables",
         (limits.variables_are_set,),
         refuses=(

@@ -10,8 +10,9 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from configs.training import variables_of
 from scaling import names
-from scaling.rules.limits import variables_of
+from scaling.secrets import remember_secrets, secrets_of_job
 from tasks.errors import JobRefused, error_code
 from tasks.polling import Clock, intervals
 
@@ -25,9 +26,14 @@ KNOWN_SECONDS = 60.0
 def describe(sagemaker: Any, job_name: str) -> dict[str, Any] | None:
     """DescribeTrainingJob, or None for an unknown name (the service answers it with a
     ValidationException).
+
+    The secrets that the job was given are hidden from then on: a command that reads its log or its
+    reason may know no more of it than its name.
     """
     try:
-        return dict(sagemaker.describe_training_job(TrainingJobName=job_name))
+        description = dict(sagemaker.describe_training_job(TrainingJobName=job_name))
+        remember_secrets(secrets_of_job(description))
+        return description
     except sagemaker.exceptions.ClientError as error:
         missing = error_code(error) == "ValidationException" and "not found" in str(error)
         if missing or error_code(error) == "ResourceNotFound":

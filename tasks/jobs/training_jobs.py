@@ -18,8 +18,9 @@ from botocore.exceptions import ClientError
 
 from configs.models import PlatformConfig
 from configs.section import HIDDEN
+from configs.training import variables_of
 from scaling.planning.fail_fast import is_step
-from scaling.rules.limits import variable_problems, variables_of
+from scaling.rules.limits import variable_problems
 from scaling.secrets import remember_secrets, secrets_in
 from tasks.errors import JobRefused, error_code
 from tasks.jobs.calls import describe, once_known, refuse_other_request

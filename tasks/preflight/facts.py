@@ -11,8 +11,8 @@ from pathlib import Path
 
 from configs.catalogue import InstanceType, load_catalogue
 from configs.models import BenchmarkConfig
+from configs.training import variables_of
 from scaling.planning.plan import plan_types
-from scaling.rules.limits import variables_of
 from scaling.rules.rule import Facts, Files
 from tasks.dataset.files import list_directory
 from tasks.dataset.naming import notices_of

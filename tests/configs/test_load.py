@@ -392,6 +392,7 @@ def test_build_arguments_without_a_build_are_refused(make_config: Any) -> None:
 def test_a_message_shows_no_value_that_may_be_a_secret(raw_config: dict[str, Any]) -> None:
     raw_config["training"]["environment"] = {"PIN": 12345678}
     raw_config["image"]["build_args"] = {"INDEX": ["s3cr3t"]}
+    raw_config["dataset"]["validation"] = {"image": {"build_args": {"INDEX": ["s3cr3t"]}}}
     with pytest.raises(ConfigError) as refused:
         parse_config(raw_config, origin="c.yaml")
     assert "training.environment.PIN: Input should be a valid string" in str(refused.value)
@@ -403,6 +404,7 @@ def test_json_and_text_of_a_config_have_no_value_that_may_be_a_secret(
 ) -> None:
     raw_config["training"]["environment"] = {"A": "s3cr3t"}
     raw_config["image"]["build_args"] = {"B": "s3cr3t"}
+    raw_config["dataset"]["validation"] = {"image": {"build_args": {"C": "s3cr3t"}}}
     config = parse_config(raw_config, origin="c.yaml")
     assert "s3cr3t" not in config.model_dump_json() + repr(config)
     assert "s3cr3t" not in str(config.model_dump(mode="json"))

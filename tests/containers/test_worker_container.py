@@ -52,7 +52,7 @@ def stack(cli: ContainerCli, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture(scope="module")
 def world(stack: Stack) -> Iterator[World]:
-    with platform(stack.folder, stack.port, JOBS) as world:
+    with platform(stack, JOBS) as world:
         yield world
 
 

@@ -36,6 +36,7 @@ class Stack:
     folder: Path
     project: str
     port: int
+    platform_port: int
 
     def up(self, *services: str) -> None:
         """Start them one after the other, each when what it depends on is as its condition asks.
@@ -69,6 +70,8 @@ class Stack:
             "NODESWEEP_POSTGRES_IMAGE": POSTGRES_IMAGE,
             "NODESWEEP_SECRETS": str(self.folder / "secrets"),
             "NODESWEEP_PORT": str(self.port),
+            "NODESWEEP_ALLOWED_PATHS": str(self.folder / "platform"),
+            "NODESWEEP_ALLOWED_ENDPOINTS": f"http://127.0.0.1:{self.platform_port}",
         }
         done = subprocess.run(
             [*command, *arguments],
@@ -125,7 +128,7 @@ def running_stack(cli: ContainerCli, folder: Path, project: str) -> Iterator[Sta
     (secrets / "prefect_auth").write_text(f"nodesweep:{API_PASSWORD}")
     for file in secrets.iterdir():
         file.chmod(0o444)
-    stack = Stack(cli, folder, project, free_port())
+    stack = Stack(cli, folder, project, free_port(), free_port())
     try:
         stack.up(*SERVICES)
         yield stack
@@ -134,9 +137,10 @@ def running_stack(cli: ContainerCli, folder: Path, project: str) -> Iterator[Sta
 
 
 @contextmanager
-def platform(folder: Path, api_port: int, model: dict[str, float]) -> Iterator[World]:
-    """A simulated platform on this machine's loopback."""
-    machine = Machine(folder, api_port, free_port())
+def platform(stack: Stack, model: dict[str, float]) -> Iterator[World]:
+    """A simulated platform on this machine's loopback, which the stack's worker may call."""
+    folder = stack.folder
+    machine = Machine(folder, stack.port, stack.platform_port)
     machine.auth_file.write_text(f"nodesweep:{API_PASSWORD}")
     (folder / "model.json").write_text(json.dumps(model))
     state = ("--port", str(machine.platform_port), "--state-dir", str(folder / "platform"))

@@ -53,11 +53,14 @@ def machine_of(folder: Path) -> Iterator[World]:
     options = ("--engine", "simulated", "--time-scale", "1", "--model", str(model))
     options += ("--processing-leaves", str(leaves))
     machine = Machine(folder, free_port(), free_port(), platform_options=options)
-    try:
-        up(machine)
-        yield World(machine)
-    finally:
-        down(machine)
+    with pytest.MonkeyPatch.context() as environment:
+        # reports and platform lie in the folders of these machines, not in the checkout
+        environment.setenv("NODESWEEP_ALLOWED_PATHS", str(folder.parent))
+        try:
+            up(machine)
+            yield World(machine)
+        finally:
+            down(machine)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from flows.stages.form import LOCAL_PLATFORM
+from configs.allowed import LOCAL_PLATFORM
 from scaling import names
 from tests.production.world import World, wait_for
 

@@ -5,7 +5,7 @@ import json
 import shlex
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 import pytest
 
@@ -21,7 +21,9 @@ from scaling.secrets import (
     hide_secrets,
     is_secret_name,
     remember_secrets,
+    secrets_in,
     secrets_of,
+    secrets_of_job,
 )
 from tests.secret_spellings import SECRET, TEXTS, X
 
@@ -182,6 +184,42 @@ def test_the_secrets_of_a_config_are_those_under_secret_names_and_random_ones_of
     assert sorted(secrets_of(config)) == [
         "a1b2c3d4e5f6g7", "of-spark", "of-the-index", "plain-words", "wandb-words",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("url", "secrets"),
+    [
+        ("https://me:" + "pa55word" + "@host/x", ["pa55word"]),
+        ("postgresql://me:" + "p/4%40ss" + "@db:5432/x", ["p/4%40ss", "p/4@ss"]),
+        ("https://" + "t0kenOfTheIndex" + "@host/simple", ["t0kenOfTheIndex"]),
+        ("https://me@host:8080/x@y", []),
+        ("http://host:8080/x@y", []),
+        ("s3://bucket/me:them@x", []),
+    ],
+)
+def test_the_password_in_a_url_is_known_under_any_name(url: str, secrets: list[str]) -> None:
+    assert sorted(secrets_in({"tracking": url})) == sorted(secrets)
+
+
+def test_what_a_described_job_was_given_is_known() -> None:
+    """A hyperparameter comes back as JSON."""
+    job = {
+        "HyperParameters": {"api_key": '"plain-words"', "odd-token": "no JSON", "lr": "0.1"},
+        "Environment": {"SESSION": "a1b2c3d4e5f6g7", "DB_PASSWORD": "horse", "ENTITY": "team"},
+    }
+    known = sorted(secrets_of_job(job))
+    assert known == ["a1b2c3d4e5f6g7", "horse", "no JSON", "plain-words"]
+    assert secrets_of_job({}) == []
+
+
+@pytest.mark.parametrize(
+    "spell", [quote_plus, lambda text: repr(text.encode()), lambda text: repr([text.encode()])]
+)
+def test_a_known_secret_is_hidden_as_a_form_and_as_bytes_too(spell: Callable[[str], str]) -> None:
+    secret = "Tr0ub4dor & 3/\u00fcber"
+    remember_secrets([secret])
+    shown = hide_in_text(f"x {spell(secret)} y")
+    assert HIDDEN in shown and "ub4dor" not in shown
 
 
 MATERIAL = [X[:30] + str(place % 10) * 34 for place in range(20)]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
+from prefect.utilities.schema_tools.validation import ValidationError, validate
 
+from configs.allowed import LISTS
 from infra.local import progress
 from infra.worker import deployments
 from infra.worker.deployments import DeployError, wait_for_server
@@ -31,7 +35,7 @@ def test_wait_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_refused_command_is_named_with_what_it_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deployments.sys, "executable", "/bin/false")
     with pytest.raises(
-        DeployError, match="`prefect work-pool create nodesweep --type process --overwrite` failed"
+        DeployError, match=r"`prefect work-pool create nodesweep --type process .*` failed"
     ):
         deployments.deploy({})
 
@@ -68,3 +72,25 @@ def test_command_asks_for_the_servers_address() -> None:
         check=False,
     )
     assert done.returncode == 1 and "PREFECT_API_URL is not set: name the server" in done.stderr
+
+
+TEMPLATE = json.loads(deployments.POOL_TEMPLATE.read_text())["variables"]
+
+
+def test_deployments_of_prefect_yaml_fit_the_pools_template() -> None:
+    pool = yaml.safe_load((ROOT / "prefect.yaml").read_text())["definitions"]["process_pool"]
+    validate(pool["job_variables"], TEMPLATE, raise_on_error=True, preprocess=False)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        *({"env": {name: "/"}} for name in (*LISTS, "PATH", "PYTHONPATH", "LD_PRELOAD")),
+        {"command": "sh -c id"}, {"working_dir": "/etc"}, {"name": "x"}, {"labels": {"a": "b"}},
+    ],
+)  # fmt: skip
+def test_server_refuses_a_run_that_brings_an_environment_or_a_command(
+    variables: dict[str, object],
+) -> None:
+    with pytest.raises(ValidationError, match="was unexpected"):
+        validate(variables, TEMPLATE, raise_on_error=True, preprocess=False)

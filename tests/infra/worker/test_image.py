@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from docker.utils.build import exclude_paths
 
+from configs.allowed import LISTS
 from tests.hadolint import hadolint
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -62,6 +63,11 @@ def test_image_ends_as_a_fixed_user_with_commands_that_get_signals() -> None:
         'CMD ["prefect", "worker", "start", "--pool", "nodesweep", "--type", "process",'
         ' "--with-healthcheck"]'
     ]
+
+
+def test_runs_of_the_image_may_name_what_it_brings_alone() -> None:
+    text = (WORKER / "Dockerfile").read_text()
+    assert [re.findall(rf"\b{name}=(\S*)", text) for name in LISTS] == [[""]] * len(LISTS)
 
 
 def test_build_context_is_what_the_dockerfile_copies() -> None:

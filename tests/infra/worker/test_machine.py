@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.stages.form import LOCAL_PLATFORM, config_of_run
+from configs.allowed import LISTS, LOCAL_PLATFORM
+from flows.stages.form import config_of_run
 from infra.local.process_identity import start_ticks
 from infra.worker import machine as machines
 from infra.worker.machine import HOST, Machine, MachineError, up
@@ -76,6 +77,18 @@ def test_the_deployments_find_the_machines_own_platform(
     named = config_of_run({"preset": "local", "settings": settings}).platform
     assert named.endpoint_url == "http://127.0.0.1:5000"
     assert config_of_run({"preset": "search_mlp_p3"}).platform.endpoint_url is None
+
+
+def test_runs_may_name_what_nodesweep_brings_unless_the_caller_lists_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(tmp_path)
+    machine.auth_file.write_text("a:b")
+    for name in LISTS:
+        monkeypatch.delenv(name, raising=False)
+        assert machine.environment[name] == ""
+        monkeypatch.setenv(name, "listed")
+        assert machine.environment[name] == "listed"
 
 
 def test_platform_is_started_on_the_port_and_ended_wherever_it_is(

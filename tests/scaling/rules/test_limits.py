@@ -168,3 +168,23 @@ def test_what_ends_every_job_early_is_the_sweeps_to_set(name, design, check_conf
     sweep = {"design": design, "node_counts": [1, 2]}
     (problem,) = check_config(sweep=sweep, training={"environment": {name: "30"}}).problems
     assert problem.startswith(f"training.environment: {name} has every job end itself early")
+
+
+def test_a_build_argument_that_looks_like_a_secret_is_named(make_config):
+    """By its name or a password in its URL; its value is not repeated."""
+    validation = {"engine": "spark", "image": {"build_args": {"API_KEY": "s3cr3t"}}}
+    config = make_config(
+        image={
+            "build_args": {
+                "PIP_INDEX_URL": "https://me:" + "s3cr3t" + "@host/simple",
+                "REQUIREMENTS": "requirements-on-dlc.lock",
+                "PIP_EXTRA_INDEX_URL": "https://host/simple",
+            }
+        },
+        dataset={"source": "s3://digits/all", "validation": validation},
+    )
+    hints = limits.build_arguments_are_no_secrets(facts_of(config)).hints
+    assert [hint.split()[0] for hint in hints] == [
+        "dataset.validation.image.build_args.API_KEY", "image.build_args.PIP_INDEX_URL",
+    ]  # fmt: skip
+    assert "s3cr3t" not in str(hints)

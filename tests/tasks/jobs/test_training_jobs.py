@@ -13,8 +13,10 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 
 from configs.catalogue import load_catalogue
 from configs.models import BenchmarkConfig
+from configs.section import HIDDEN
 from scaling.planning.plan import plan_sweep
 from scaling.planning.request import ResolvedInputs, build_request
+from scaling.secrets import hide_in_text
 from tasks.errors import JobRefused
 from tasks.jobs.calls import is_made_of, stop
 from tasks.jobs.training_jobs import (
@@ -245,6 +247,22 @@ def test_refused_request_says_why(request_: dict[str, Any]) -> None:
 
 def test_unknown_name_describes_as_none() -> None:
     assert describe(SageMaker(), "nobody") is None
+
+
+def test_what_a_described_job_was_given_is_hidden_from_then_on(request_: dict[str, Any]) -> None:
+    """A command that makes a report or shows a log knows the sweep's id alone."""
+    platform = SageMaker()
+    platform.add(request_, ["Completed"])
+    of_platform = platform.describe_training_job
+
+    def with_secrets(TrainingJobName: str) -> dict[str, Any]:
+        given = {"Environment": {"SESSION": "k1ttens4ndMittens"}}
+        return {**of_platform(TrainingJobName), **given}
+
+    platform.describe_training_job = with_secrets  # type: ignore[method-assign]
+    assert hide_in_text("it printed k1ttens4ndMittens") == "it printed k1ttens4ndMittens"
+    describe(platform, request_["TrainingJobName"])
+    assert hide_in_text("it printed k1ttens4ndMittens") == f"it printed {HIDDEN}"
 
 
 def test_stop_goes_on_past_a_job_that_is_gone() -> None:

@@ -258,6 +258,21 @@ def test_a_jobs_key_reaches_s3_logs_and_metrics(platform: SimpleNamespace) -> No
     )
 
 
+def test_a_jobs_key_reads_and_deletes_what_other_jobs_wrote(platform: SimpleNamespace) -> None:
+    """It is one key for all jobs, as docs/security.md says."""
+    platform.s3.create_bucket(Bucket="of-another")
+    platform.s3.put_object(Bucket="of-another", Key="sweep.json", Body=b"theirs")
+    platform.logs.create_log_group(logGroupName="of-another")
+    node = access_keys(platform.state_dir).node
+    s3 = client_with(platform, "s3", node.id, node.secret)
+    assert s3.get_object(Bucket="of-another", Key="sweep.json")["Body"].read() == b"theirs"
+    s3.delete_object(Bucket="of-another", Key="sweep.json")
+    s3.delete_bucket(Bucket="of-another")
+    logs = client_with(platform, "logs", node.id, node.secret)
+    logs.delete_log_group(logGroupName="of-another")
+    assert "of-another" not in str(platform.s3.list_buckets()["Buckets"])
+
+
 @pytest.mark.parametrize(
     ("service", "call", "arguments", "code"),
     [

@@ -1,0 +1,133 @@
+"""What a deployment's run may name of its worker's machine: folders, endpoints and variables.
+
+Whoever may start a run chooses its config, and a config may name any folder to send, any endpoint
+to call, and any variable of the worker to give to a job. Where the worker's environment has one of
+these variables, such a run may name only what is listed in it, and what nodesweep brings:
+
+    NODESWEEP_ALLOWED_PATHS         folders, separated by colons, with all that lies below them
+    NODESWEEP_ALLOWED_ENDPOINTS     http(s)://HOST[:PORT], separated by commas
+    NODESWEEP_ALLOWED_ENVIRONMENT   names of variables, separated by commas
+
+An empty one allows nothing more than nodesweep brings; without it everything is allowed.
+"""
+
+from __future__ import annotations
+
+import os.path
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from configs.load import ConfigError
+from configs.models import STATE_DIRECTORY, BenchmarkConfig, ReportConfig
+from configs.section import LOCAL_PATH, cut, marked_values
+from configs.training import variables_of
+
+PATHS = "NODESWEEP_ALLOWED_PATHS"
+ENDPOINTS = "NODESWEEP_ALLOWED_ENDPOINTS"
+ENVIRONMENT = "NODESWEEP_ALLOWED_ENVIRONMENT"
+LISTS = (PATHS, ENDPOINTS, ENVIRONMENT)
+LOCAL_PLATFORM = {
+    "platform.endpoint_url": "NODESWEEP_LOCAL_ENDPOINT_URL",
+    "platform.state_directory": "NODESWEEP_LOCAL_STATE_DIRECTORY",
+}
+"""Field of a config -> the variable of the worker that stands in for it (`make up` sets both)."""
+_HERE = Path(__file__).resolve().parent
+_BROUGHT = (str(_HERE), str(_HERE.parent / "infra" / "image"))
+"""Where the presets are, and what they name."""
+_PORTS = {"http": 80, "https": 443}
+
+
+def refuse_what_is_not_allowed(config: BenchmarkConfig, worker: Mapping[str, str]) -> None:
+    """Raise ConfigError where the config names what the worker's environment does not allow.
+
+    Nothing is read or called before. Links are followed before paths are compared.
+    """
+    problems = [
+        *_path_problems(config, worker),
+        *_endpoint_problems(config, worker),
+        *_variable_problems(config, worker),
+    ]
+    if problems:
+        raise ConfigError(
+            "the config names what runs of this worker may not (docs/security.md):\n"
+            + "\n".join(problems)
+        )
+
+
+def _path_problems(config: BenchmarkConfig, worker: Mapping[str, str]) -> Iterator[str]:
+    listed = worker.get(PATHS)
+    if listed is None:
+        return
+    named = [path for path in listed.split(os.pathsep) if path]
+    for field, value in marked_values(config, LOCAL_PATH):
+        for path in (value,) if isinstance(value, str) else value:
+            brought = _brought(field, worker)
+            if path.startswith("s3://") or _lies_below(path, [*named, *brought]):
+                continue
+            leads = os.path.realpath(path)
+            shown = repr(cut(path)) + ("" if leads == path else f", which is {cut(leads)!r}")
+            yield _problem(field, shown, [*brought, *named], PATHS)
+    if config.dataset is not None and config.dataset.follow_links_outside:
+        yield (
+            f"  dataset.follow_links_outside: got true, and where {PATHS} is set no link may lead"
+            " out of the dataset's folder; put copies in the links' place"
+        )
+
+
+def _brought(field: str, worker: Mapping[str, str]) -> tuple[str, ...]:
+    """Folders that nodesweep brings for the field, whatever is listed."""
+    if field == "report.directory":
+        return (str(ReportConfig().directory),)
+    if field == "platform.state_directory":
+        return tuple(filter(None, (worker.get(LOCAL_PLATFORM[field]), STATE_DIRECTORY)))
+    return _BROUGHT
+
+
+def _lies_below(path: str, folders: list[str]) -> bool:
+    real = Path(os.path.realpath(path))
+    return any(real.is_relative_to(os.path.realpath(folder)) for folder in folders)
+
+
+def _endpoint_problems(config: BenchmarkConfig, worker: Mapping[str, str]) -> Iterator[str]:
+    """AWS itself, an endpoint of null, is allowed."""
+    listed, url = worker.get(ENDPOINTS), config.platform.endpoint_url
+    if listed is None or url is None:
+        return
+    field = "platform.endpoint_url"
+    brought = [*filter(None, (worker.get(LOCAL_PLATFORM[field]),))]
+    allowed = [*brought, *_words(listed)]
+    if _origin(url) not in map(_origin, allowed):
+        yield _problem(field, repr(cut(url)), allowed, ENDPOINTS)
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None] | None:
+    """Scheme, host and port that a URL leads to; None where it is none."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme, parts.hostname, parts.port or _PORTS.get(parts.scheme)
+    except ValueError:
+        return None
+
+
+def _variable_problems(config: BenchmarkConfig, worker: Mapping[str, str]) -> Iterator[str]:
+    listed = worker.get(ENVIRONMENT)
+    if listed is None:
+        return
+    allowed = _words(listed)
+    for name, variable in variables_of(config.training.environment).items():
+        if variable not in allowed:
+            field = f"training.environment.{cut(name)}"
+            yield _problem(field, f"${{{cut(variable)}}}", allowed, ENVIRONMENT)
+
+
+def _words(listed: str) -> list[str]:
+    return [word for word in re.split(r"[\s,]+", listed) if word]
+
+
+def _problem(field: str, got: str, allowed: list[str], variable: str) -> str:
+    return (
+        f"  {field}: got {got}; allowed: {', '.join(allowed) or 'none'}. Name one of these, or have"
+        f" it added to {variable} in the worker's environment"
+    )
