@@ -59,6 +59,7 @@ def examine(config: BenchmarkConfig, seconds: float = CHECK_SECONDS) -> list[tup
         "Python": check_python,
         "folders": check_folders,
         "disk": check_disk,
+        "Prefect": check_prefect,
     }
     if config.platform.autostart:
         checks |= {"local platform": check_packages, "control groups": check_control_groups}
@@ -120,6 +121,13 @@ def check_disk(config: BenchmarkConfig) -> Finding:
     state: State = "warning" if free >= _NEEDED_BYTES else "missing"
     remedy = f"make room: a training image takes up to {_ENOUGH_BYTES / 2**30:.0f} GiB"
     return Finding(state, text, remedy)
+
+
+def check_prefect(config: BenchmarkConfig) -> Finding:
+    """The server that is set for Prefect, or the home of the one that a run starts."""
+    from cli.commands.prefect_check import look_at_prefect
+
+    return Finding(*look_at_prefect())
 
 
 def check_packages(config: BenchmarkConfig) -> Finding:

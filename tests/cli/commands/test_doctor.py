@@ -93,10 +93,19 @@ def test_each_config_gets_the_checks_it_needs(
 ) -> None:
     for name in [name for name in vars(doctor) if name.startswith("check_")]:
         monkeypatch.setattr(doctor, name, lambda config: Finding("ok", "seen"))
-    here = ["Python", "folders", "disk", "local platform", "control groups", "containers", "Java"]
+    here = [
+        "Python",
+        "folders",
+        "disk",
+        "Prefect",
+        "local platform",
+        "control groups",
+        "containers",
+        "Java",
+    ]
     assert [name for name, _ in examine(local())] == [*here, "port"]
     on_aws = make_config(platform={"endpoint_url": None, "credentials": "chain"})
-    assert [name for name, _ in examine(on_aws)] == [*here[:3], "credentials", "quotas"]
+    assert [name for name, _ in examine(on_aws)] == [*here[:4], "credentials", "quotas"]
 
 
 def test_a_check_that_hangs_or_breaks_costs_its_line_alone(
