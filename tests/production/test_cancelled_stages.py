@@ -43,6 +43,8 @@ class Story:
     logs: dict[str, str] = field(default_factory=dict)
     stopped: dict[str, list[str]] = field(default_factory=dict)
     next_run: str = ""
+    early_end: str = ""
+    """Of a run that is cancelled while the worker starts its process."""
 
     def tell(self, world: World, stage: str, run: str) -> None:
         """Note all of a run that has ended, once its last events have arrived, of which Prefect
@@ -84,7 +86,9 @@ def story(world: World) -> Iterator[Story]:
                 "the next run's place in the line",
                 lambda: world.state(story.next_run) == "AwaitingConcurrencySlot",
             )
-            for run in story.runs.values():
+            early = world.start(DEPLOYMENT, preset="local", settings=world.settings("c-early"))
+            wait_for("its start", lambda: world.state(early) != "Scheduled")
+            for run in (early, *story.runs.values()):
                 world.cancel(run)
             time.sleep(2.0)  # until the signal is there; a call that hangs is then answered
             for gate in held.values():
@@ -93,6 +97,8 @@ def story(world: World) -> Iterator[Story]:
                 world.end_of(run)
                 story.tell(world, stage, run)
             story.stopped = {stage: gate.stopped for stage, gate in held.items()}
+            story.early_end = world.end_of(early)
+            story.states["early"] = states_of(world, early)
             release()  # for the next run
         yield story
     finally:
@@ -115,6 +121,15 @@ def test_cancel_ends_as_cancelled_at_every_stage(story: Story, stage: str) -> No
 @pytest.mark.parametrize("stage", STAGES)
 def test_cancel_leaves_no_task_run_crashed_or_running(story: Story, stage: str) -> None:
     assert set(story.tasks[stage].values()) <= {"COMPLETED", "CANCELLED"}, story.tasks[stage]
+
+
+def test_cancel_while_the_worker_starts_the_process_ends_as_cancelled(
+    story: Story, world: World
+) -> None:
+    """Nobody tells the process, and Prefect refuses to set the run Running."""
+    assert story.early_end == "Cancelled"
+    assert not {"RUNNING", "CRASHED", "FAILED"} & set(story.states["early"])
+    assert world.ledger("c-early").points == {}
 
 
 def test_cancel_stops_what_the_stage_has_started(story: Story, world: World) -> None:
