@@ -20,7 +20,7 @@ from tests.production.world import Ledger, World, is_alive, send, wait_for
 pytestmark = pytest.mark.slow
 DEPLOYMENT = "scaling-benchmark/scaling-benchmark"
 ENDED_BY = ("cancel", "leave", "stop", "sigterm", "sigkill")
-SUSPENDED = {"suspend": "stop", "suspend-leave": "leave"}
+SUSPENDED = {"suspend": "stop", "parked": "leave"}
 """And sweep.on_cancel of each."""
 RETRIED = ("cancel", "sigterm", "sigkill")
 INTERRUPTED = {"once": 1, "twice": 2}
@@ -162,7 +162,7 @@ def test_cancelled_run_leaves_its_jobs_where_the_config_says_so(story: Story) ->
 
 @pytest.mark.parametrize(
     ("name", "jobs", "resumed"),
-    [("suspend", "Stopped", ["Stopped", "InProgress"]), ("suspend-leave", "InProgress", None)],
+    [("suspend", "Stopped", ["Stopped", "InProgress"]), ("parked", "InProgress", None)],
 )
 def test_suspended_run_ends_its_jobs_as_a_cancel_and_is_resumed(
     story: Story, name: str, jobs: str, resumed: list[str] | None
