@@ -19,7 +19,7 @@ from contextvars import copy_context
 from typing import Any, TypeVar
 from uuid import UUID
 
-from tasks.polling import STOP, Cancelled
+from tasks.polling import STOP, Cancelled, Clock, intervals
 
 logger = logging.getLogger("nodesweep.cancelling")
 _T = TypeVar("_T")
@@ -87,6 +87,18 @@ def state_at_server(run: UUID, level: int, tries: int = 1) -> Any:
         except Exception as error:  # a server that does not answer has cancelled nothing either
             logger.log(level, "Prefect does not say whether the run was cancelled: %s", error)
     return None
+
+
+def wait_for_server(clock: Clock, seconds: float) -> bool:
+    """Wait until Prefect's server says the run's state; False where it does not within so long."""
+    run, deadline = _run_id(), clock.monotonic() + seconds
+    for pause in intervals(1.0, 15.0):
+        if run is None or state_at_server(UUID(run), logging.DEBUG) is not None:
+            return True
+        if clock.monotonic() >= deadline:
+            return False
+        clock.sleep(pause)
+    return False
 
 
 def _read_state(run: UUID) -> Any:

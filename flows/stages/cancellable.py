@@ -17,10 +17,18 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled as CancelledState
 
 from flows.stages.signals import Ending, ended_once
-from tasks.cancelling import cancel_heard, has_deployment, is_cancel, state_at_server
-from tasks.polling import STOP
+from tasks.cancelling import (
+    cancel_heard,
+    has_deployment,
+    is_cancel,
+    state_at_server,
+    wait_for_server,
+)
+from tasks.polling import STOP, Clock
 
 logger = logging.getLogger("nodesweep.flow")
+_SERVER_SECONDS = 900.0
+"""For a server that is away. A reaper spares the jobs meanwhile: its shortest grace is longer."""
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -91,11 +99,13 @@ def _past_a_lost_lease(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.
     except asyncio.CancelledError:  # Prefect's own is one
         if STOP.interrupted or STOP.cancelled:
             raise
-        logger.warning(
-            "Prefect's server was away for too long to renew the run's place in the concurrency"
-            " limit of its deployment: another run may begin beside it. This one goes on"
-        )
         STOP.clear()
+        logger.warning(
+            "Prefect's server did not renew the run's place in the concurrency limit of its"
+            " deployment: another run may begin beside it. This one goes on once the server answers"
+        )
+        if not wait_for_server(Clock(), _SERVER_SECONDS):
+            raise
         return function(*args, **kwargs)
 
 
