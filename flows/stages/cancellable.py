@@ -130,13 +130,13 @@ def _end_where_cancelled() -> None:
     """
     context = FlowRunContext.get()
     run = None if context is None else context.flow_run
-    if context is None or run is None or run.deployment_id is None:
+    if context is None or context.flow is None or run is None or run.deployment_id is None:
         return
     state = state_at_server(run.id, logging.DEBUG)
     if state is None or not (state.is_cancelling() or state.is_cancelled()):
         return
     try:
-        for hook in (context.flow and context.flow.on_cancellation_hooks) or ():
+        for hook in context.flow.on_cancellation_hooks:
             hook(context.flow, run, state)
     except Exception as error:
         logger.error("while the run was being cancelled: %s", error)
