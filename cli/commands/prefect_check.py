@@ -1,7 +1,11 @@
-"""The doctor's look at Prefect: whether its server takes a run, and what would go wrong later."""
+"""The doctor's look at Prefect: whether its server takes a run, and what would go wrong later.
+
+python -m cli.commands.prefect_check     prints a finding as JSON: its state, text and remedy
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -177,3 +181,7 @@ def _stuck_in_cancelling(client: httpx.Client) -> Iterator[Problem]:
 def _without_password(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+if __name__ == "__main__":
+    print(json.dumps(look_at_prefect()))

@@ -130,6 +130,17 @@ def test_a_check_that_hangs_or_breaks_costs_its_line_alone(
     assert found["port"] == Finding("warning", "could not be checked: no such luck")
 
 
+def test_prefect_is_looked_at_in_a_process_that_has_a_deadline(
+    local: Callable[..., BenchmarkConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    monkeypatch.setattr(doctor, "_PREFECT_SECONDS", 120.0)
+    refused = doctor.check_prefect(local())
+    assert (refused.state, "does not answer" in refused.text) == ("missing", True)
+    monkeypatch.setattr(doctor, "_PREFECT_SECONDS", 0.01)
+    assert doctor.check_prefect(local()).text == "no answer within 0.01 s"
+
+
 @pytest.mark.parametrize(("gigabytes", "state"), [(50, "ok"), (5, "warning"), (1, "missing")])
 def test_disk(
     local: Callable[..., BenchmarkConfig],
