@@ -17,8 +17,9 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     import httpx
 
-ANSWER_SECONDS = 3.0
-"""For each of five questions; one that hangs is the last."""
+ANSWER_SECONDS, _FURTHER_SECONDS = 10.0, 3.0
+"""For the first answer, which tells whether there is a server, and for each of three further ones.
+"""
 _CANCELLING_SECONDS = 60.0
 """A cancel that is heard has killed the run's process by then; its hook may still wait for jobs."""
 _POOL = "nodesweep"  # of prefect.yaml
@@ -117,7 +118,7 @@ def _examine(client: httpx.Client) -> tuple[str | None, list[Problem]]:
 
 
 def _ask(client: httpx.Client, method: str, path: str, **body: Any) -> httpx.Response:
-    answer = client.request(method, path, json=body or None)
+    answer = client.request(method, path, json=body or None, timeout=_FURTHER_SECONDS)
     answer.raise_for_status()
     return answer
 
@@ -160,7 +161,8 @@ def _of_workers(client: httpx.Client) -> Iterator[Problem]:
 
 def _stuck_in_cancelling(client: httpx.Client) -> Iterator[Problem]:
     cancelling = {"state": {"type": {"any_": ["CANCELLING"]}}}
-    answer = _ask(client, "POST", "/flow_runs/filter", flow_runs=cancelling, limit=50)
+    answer = client.post("/flow_runs/filter", json={"flow_runs": cancelling, "limit": 50})
+    answer.raise_for_status()
     now = datetime.now(UTC)
     with suppress(KeyError, ValueError):  # the server's own clock, where it says it
         now = parsedate_to_datetime(answer.headers["Date"])
