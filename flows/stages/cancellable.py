@@ -106,7 +106,7 @@ def _past_a_lost_lease(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.
         )
         if not wait_for_server(Clock(), _SERVER_SECONDS):
             raise
-        return function(*args, **kwargs)
+    return function(*args, **kwargs)
 
 
 def named(name: str | Callable[[], str]) -> Callable[[], str]:

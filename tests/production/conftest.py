@@ -80,10 +80,13 @@ def renewing_sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Renewin
     with machine_of(tmp_path_factory.mktemp("renewing")) as world:
         world.call("POST", "/v2/concurrency_limits/", name=NODES, limit=4)
         release = world.hold_jobs()
-        settings = world.settings("renewed", sweep__concurrency_limit=NODES)
+        patient = {"sweep__queue_deadline_seconds": 7200}  # all other tests come in between
+        settings = world.settings("renewed", sweep__concurrency_limit=NODES, **patient)
         run = world.start("scaling-benchmark/local", preset="local", settings=settings)
         lost = world.start(
-            "scaling-benchmark/scaling-benchmark", preset="local", settings=world.settings("lost")
+            "scaling-benchmark/scaling-benchmark",
+            preset="local",
+            settings=world.settings("lost", **patient),
         )
         for name in ("renewed", "lost"):
             world.running_jobs(name, 2)
