@@ -165,7 +165,7 @@ def run(
 def run_detached(benchmark: BenchmarkConfig, look: Look) -> None:
     """Start the sweep's jobs; they are not watched, so nothing is drawn either."""
     from cli.local_platform import own_platform
-    from cli.session import flow_session
+    from cli.session import call_flow, flow_session
 
     platform = own_platform(benchmark.platform)
     if platform is None:
@@ -180,7 +180,7 @@ def run_detached(benchmark: BenchmarkConfig, look: Look) -> None:
     with flow_session(platform, autostart=False, modules=("flows.detach",), look=look):
         from flows.detach import start_detached_sweep
 
-        sweep = start_detached_sweep(benchmark)
+        sweep = call_flow(start_detached_sweep, config=benchmark)
     print_text("\n".join(sweep.job_names))
     collect = f"nodesweep collect {sweep.sweep_id}"
     print_text(as_typed(f"sweep {sweep.sweep_id} runs by itself; its report: {collect}"))

@@ -19,9 +19,9 @@ from cli.local_platform import running_platform
 from cli.prefect_server import connect_prefect
 from cli.views.stream import EventStream, Look
 from configs.models import BenchmarkConfig, PlatformConfig
-from flows.stages.signals import EndSignals
+from flows.stages.signals import EndSignals, held_for_prefect
 from tasks.errors import RunFailed
-from tasks.polling import Cancelled
+from tasks.polling import STOP, Cancelled
 
 if TYPE_CHECKING:
     from prefect.flows import Flow
@@ -106,16 +106,31 @@ def run_flow(flow: Flow[..., _Result], config: BenchmarkConfig, **fields: Any) -
     Prefect keeps such a field as null. Where the flow is called without it, the mark of an empty
     field is kept.
     """
-    from prefect.exceptions import CancelledRun
-
     from flows.stages.form import EMPTY
 
     parameters = signature(flow.fn).parameters.values()
     empty = {field.name: None for field in parameters if field.default is EMPTY}
+    return call_flow(flow, **{**empty, "preset": config, **fields})
+
+
+def call_flow(flow: Flow[..., _Result], **parameters: Any) -> _Result:
+    """Call a flow. To Prefect a run that a signal ends is Cancelled; here what ended it is raised:
+    a KeyboardInterrupt, or that jobs could not be stopped. Raises RunFailed where somebody has
+    cancelled it in Prefect.
+    """
+    from prefect.exceptions import CancelledRun
+
     try:
-        return flow(**{**empty, "preset": config, **fields})
+        with held_for_prefect():
+            return flow(**parameters)
     except CancelledRun:
+        if STOP.interrupted and not STOP.cancelled:
+            raise _end_of_interrupted() from None
         raise RunFailed(
             "the run was cancelled in Prefect; its jobs were stopped, or run on, as sweep.on_cancel"
             " says. Go on with: nodesweep run CONFIG --resume"
         ) from None
+
+
+def _end_of_interrupted() -> BaseException:
+    return STOP.cause if isinstance(STOP.cause, Exception) else KeyboardInterrupt()

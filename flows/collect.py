@@ -9,7 +9,7 @@ from prefect import flow
 
 from flows.report import jobs_of_sweep, report_of_jobs
 from flows.scaling_benchmark import SweepResult, missing_points
-from flows.stages.cancellable import cancellable
+from flows.stages.cancellable import cancellable, named
 from flows.stages.form import (
     EMPTY,
     ConfigVariable,
@@ -28,7 +28,7 @@ from tasks.sweeps.stopping import release_warm_pools
 logger = logging.getLogger("nodesweep.collect")
 
 
-@flow(name="collect-sweep", flow_run_name="collect-{sweep_id}")
+@flow(name="collect-sweep", flow_run_name=named("collect-{sweep_id}"))
 @cancellable
 def collect_sweep(
     sweep_id: SweepId,

@@ -9,7 +9,7 @@ from prefect import flow
 
 from configs.models import BenchmarkConfig
 from flows.scaling_benchmark import start_sweep
-from flows.stages.cancellable import cancellable
+from flows.stages.cancellable import cancellable, named
 from flows.stages.ending import end_sweep
 from flows.stages.outcomes import collect_outcome
 from flows.stages.preflight import preflight
@@ -40,7 +40,7 @@ class DetachedSweep:
     refused: tuple[str, ...]
 
 
-@flow(name="detached-sweep", flow_run_name="detached-{config.name}")
+@flow(name="detached-sweep", flow_run_name=named("detached-{config.name}"))
 @cancellable
 def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     """Start every job of a sweep and return once they are accepted. No failed point is tried again.

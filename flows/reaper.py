@@ -10,7 +10,7 @@ from typing import Annotated
 from prefect import flow
 from pydantic import Field
 
-from flows.stages.cancellable import cancellable
+from flows.stages.cancellable import cancellable, named
 from flows.stages.form import (
     EMPTY,
     ConfigVariable,
@@ -25,7 +25,7 @@ from tasks.sweeps.stopping import stop_processing_jobs, stop_training_jobs
 logger = logging.getLogger("nodesweep.reaper")
 
 
-@flow(name="reaper", flow_run_name="reaper-{preset}")
+@flow(name="reaper", flow_run_name=named("reaper-{preset}"))
 @cancellable
 def reaper(
     preset: Preset = "local",

@@ -15,7 +15,7 @@ from prefect import flow
 from configs.catalogue import load_catalogue
 from configs.load import parse_config
 from configs.models import BenchmarkConfig
-from flows.stages.cancellable import cancellable
+from flows.stages.cancellable import cancellable, named
 from flows.stages.form import (
     EMPTY,
     ConfigVariable,
@@ -122,7 +122,7 @@ def _write_here(config: BenchmarkConfig, sweep: str, files: Mapping[str, bytes])
         ) from error
 
 
-@flow(name="report-sweep", flow_run_name="report-{sweep_id}")
+@flow(name="report-sweep", flow_run_name=named("report-{sweep_id}"))
 @cancellable
 def report_sweep(
     sweep_id: SweepId,

@@ -19,7 +19,7 @@ from prefect.runtime import flow_run
 from configs.load import check_directories, parse_config
 from configs.models import BenchmarkConfig
 from flows.report import make_report, recorded_inputs
-from flows.stages.cancellable import cancellable
+from flows.stages.cancellable import cancellable, named
 from flows.stages.deadline import deadline
 from flows.stages.ending import end_sweep, stop_jobs_of_run
 from flows.stages.form import (
@@ -111,7 +111,7 @@ def _run_name() -> str:
     return f"scaling-{name if isinstance(name, str) else name.name}"
 
 
-@flow(name="scaling-benchmark", flow_run_name=_run_name, on_cancellation=[stop_jobs_of_run])
+@flow(name="scaling-benchmark", flow_run_name=named(_run_name), on_cancellation=[stop_jobs_of_run])
 @shows_presets
 @cancellable
 def scaling_benchmark(

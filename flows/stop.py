@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prefect import flow
 
-from flows.stages.cancellable import cancellable
+from flows.stages.cancellable import cancellable, named
 from flows.stages.form import (
     EMPTY,
     ConfigVariable,
@@ -17,7 +17,7 @@ from flows.stages.form import (
 from tasks.sweeps.stop import stop_whole_sweep
 
 
-@flow(name="stop-sweep", flow_run_name="stop-{sweep_id}")
+@flow(name="stop-sweep", flow_run_name=named("stop-{sweep_id}"))
 @cancellable
 def stop_sweep(
     sweep_id: SweepId,

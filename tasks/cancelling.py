@@ -2,7 +2,9 @@
 task that it ends.
 
 Under a worker a cancel comes as SIGTERM. The worker gives up listening for cancels once the server
-has been away for about 25 s (PrefectHQ/prefect#20219), so a run asks for its own state, too.
+has been away for about 25 s (PrefectHQ/prefect#20219), so a run asks for its own state, too. A run
+that somebody suspends gets no signal: Prefect ends it at its next task, and a wait for jobs may be
+hours away from that.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from contextvars import copy_context
 from typing import Any, TypeVar
 from uuid import UUID
 
-from tasks.polling import STOP, Cancelled
+from tasks.polling import STOP, Cancelled, Clock, intervals
 
 logger = logging.getLogger("nodesweep.cancelling")
 _T = TypeVar("_T")
@@ -36,14 +38,16 @@ def is_cancel(error: BaseException) -> bool:
     Under a worker SIGTERM means either; then the run's state at the server tells: Cancelling, or
     still Running.
     """
-    from prefect.exceptions import CancelledRun, TerminationSignal
+    from prefect.exceptions import CancelledRun, Pause, TerminationSignal
 
+    if isinstance(error, Pause):  # what Prefect raises in a task of a suspended run
+        STOP.cancelled, STOP.suspended = True, STOP.suspended or error.state
     if STOP.cancelled or isinstance(error, KeyboardInterrupt):
         return True
     if not isinstance(error, Cancelled | CancelledRun | TerminationSignal):
         return False
     if has_deployment():
-        STOP.cancelled = _is_cancelled_at_server(logging.WARNING, _TRIES)
+        STOP.cancelled = _is_ended_at_server(logging.WARNING, _TRIES)
         return STOP.cancelled
     return True
 
@@ -62,18 +66,38 @@ def _run_id() -> str | None:
     return run
 
 
-def _is_cancelled_at_server(level: int, tries: int = 1) -> bool:
-    """Return whether the server says that the run is being cancelled; what goes wrong is logged at
-    this level.
+def _is_ended_at_server(level: int, tries: int = 1) -> bool:
+    """Return whether the server says that the run is cancelled, paused or suspended; what goes
+    wrong is logged at this level.
     """
     run = _run_id()
-    for _ in range(tries if run is not None else 0):
+    state = None if run is None else state_at_server(UUID(run), level, tries)
+    if state is None:
+        return False
+    if state.is_paused() and state.name == "Suspended":
+        STOP.suspended = state
+    return bool(state.is_cancelling() or state.is_cancelled() or state.is_paused())
+
+
+def state_at_server(run: UUID, level: int, tries: int = 1) -> Any:
+    """The run's state; None where the server does not say it, which is logged at this level."""
+    for _ in range(tries):
         try:
-            state = _read_state(UUID(run))
+            return _read_state(run)
         except Exception as error:  # a server that does not answer has cancelled nothing either
             logger.log(level, "Prefect does not say whether the run was cancelled: %s", error)
-            continue
-        return state is not None and bool(state.is_cancelling() or state.is_cancelled())
+    return None
+
+
+def wait_for_server(clock: Clock, seconds: float) -> bool:
+    """Wait until Prefect's server says the run's state; False where it does not within so long."""
+    run, deadline = _run_id(), clock.monotonic() + seconds
+    for pause in intervals(1.0, 15.0):
+        if run is None or state_at_server(UUID(run), logging.DEBUG) is not None:
+            return True
+        if clock.monotonic() >= deadline:
+            return False
+        clock.sleep(pause)
     return False
 
 
@@ -91,8 +115,8 @@ def _read_state(run: UUID) -> Any:
 
 @contextmanager
 def cancel_heard(interrupt: Callable[[], None]) -> Iterator[None]:
-    """Inside, ask the server every few seconds whether the run is being cancelled. Then end every
-    wait, and call `interrupt`.
+    """Inside, ask the server every few seconds whether the run is being cancelled or suspended.
+    Then end every wait, and call `interrupt`.
 
     A thread asks, so that a server that hangs holds up nothing else.
     """
@@ -103,11 +127,12 @@ def cancel_heard(interrupt: Callable[[], None]) -> Iterator[None]:
 
     def listen() -> None:
         while not over.wait(ASK_SECONDS * random.uniform(0.8, 1.2)):
-            if not _is_cancelled_at_server(logging.DEBUG):
+            if not _is_ended_at_server(logging.DEBUG):
                 continue
             with lock:  # never after the code inside has ended
                 if not over.is_set() and not STOP.interrupted:
-                    logger.warning("Prefect's server says that the run is being cancelled")
+                    is_what = "suspended" if STOP.suspended is not None else "being cancelled"
+                    logger.warning("Prefect's server says that the run is %s", is_what)
                     STOP.cancelled = True
                     STOP.set()
                     interrupt()

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 
 class StopSign:
@@ -26,9 +27,11 @@ class StopSign:
         signal handler sets this in place of calling set(), whose lock the main thread may hold.
         """
         self.cancelled = False
-        """Prefect's server has said that somebody cancels the run."""
+        """Prefect's server has said that somebody cancels or suspends the run."""
+        self.suspended: Any = None
+        """Prefect's state of a suspended run, which a resume goes on from; None: nobody has."""
         self.cause: BaseException | None = None
-        """What ended the first task of the run that a cancel ended."""
+        """What ended the first task of the run that a cancel ended; then, the run itself."""
 
     def set(self) -> None:
         """End every wait, present and to come."""
@@ -38,7 +41,7 @@ class StopSign:
         """A new run begins: waits last as long as asked for again."""
         self._event.clear()
         self.interrupted = self.cancelled = False
-        self.cause = None
+        self.suspended = self.cause = None
 
     def wait(self, seconds: float) -> bool:
         """Wait; True, at once, when the run is being cancelled."""

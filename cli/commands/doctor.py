@@ -4,6 +4,7 @@ Every check has a deadline and changes nothing.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -29,8 +30,8 @@ from tasks.local_status import (
     served_endpoint,
 )
 
-CHECK_SECONDS = 10.0
-_CALL_SECONDS = 5.0
+CHECK_SECONDS = 30.0
+_CALL_SECONDS, _PREFECT_SECONDS = 5.0, 25.0
 _ANSWER_SECONDS = 2.0
 _LOCAL_PACKAGES = ("docker", "moto", "werkzeug")
 _LEAST_JAVA, _INSTALL_JAVA = 17, "apt-get install openjdk-17-jre-headless"
@@ -59,6 +60,7 @@ def examine(config: BenchmarkConfig, seconds: float = CHECK_SECONDS) -> list[tup
         "Python": check_python,
         "folders": check_folders,
         "disk": check_disk,
+        "Prefect": check_prefect,
     }
     if config.platform.autostart:
         checks |= {"local platform": check_packages, "control groups": check_control_groups}
@@ -120,6 +122,22 @@ def check_disk(config: BenchmarkConfig) -> Finding:
     state: State = "warning" if free >= _NEEDED_BYTES else "missing"
     remedy = f"make room: a training image takes up to {_ENOUGH_BYTES / 2**30:.0f} GiB"
     return Finding(state, text, remedy)
+
+
+def check_prefect(config: BenchmarkConfig) -> Finding:
+    """The server that is set for Prefect, or the home of the one that a run starts.
+
+    A process of its own looks: Prefect takes 2 s to import, on a busy machine ten times that.
+    """
+    command = [sys.executable, "-P", "-m", "cli.commands.prefect_check"]
+    try:
+        looked = subprocess.run(
+            command, capture_output=True, text=True, timeout=_PREFECT_SECONDS, check=True
+        )
+    except subprocess.TimeoutExpired:
+        remedy = "try again; a run needs Prefect's server, or the time to start one"
+        return Finding("warning", f"no answer within {_PREFECT_SECONDS:g} s", remedy)
+    return Finding(*json.loads(looked.stdout))
 
 
 def check_packages(config: BenchmarkConfig) -> Finding:

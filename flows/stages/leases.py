@@ -2,8 +2,8 @@
 and the slots of `sweep.concurrency_limit`.
 
 Prefect's client renews each lease of 300 s every 225 s. A server that keeps leases in memory, which
-is Prefect's default, has forgotten them after a restart: the run is Crashed at its next renewal
-with its jobs left alone, and slots are never given back.
+is Prefect's default, has forgotten them after a restart: the run loses its place at its next
+renewal (flows/stages/cancellable.py), and slots are never given back.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ def warn_of_leases_in_memory(limit: str | None) -> None:
     at_stake = [
         words
         for holds, words in (
-            (_holds_place_of_deployment(), "ends this run as Crashed, its jobs left running"),
+            (
+                _holds_place_of_deployment(),
+                "costs this run its place in the limit of its deployment",
+            ),
             (limit is not None, f"keeps slots of the limit {limit} taken for good"),
         )
         if holds

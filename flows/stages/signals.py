@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
@@ -42,6 +42,9 @@ class EndSignals:
         self._announce = announce or say_ending
         self._interrupted = False
         self.raised = False
+        """The first has come; once `held` is over, what it raises is due."""
+        self.held = False
+        """Prefect's own code runs, which would take what is raised for a crash of the run."""
         self.shielded = False
         """The flow is ending because of a SIGTERM that Prefect got."""
 
@@ -54,13 +57,39 @@ class EndSignals:
             self._announce(False)
         if not self.raised and not self.shielded:
             self.raised = STOP.interrupted = True
+            if not self.held:
+                raise KeyboardInterrupt
+
+    def release(self) -> None:
+        """Raise KeyboardInterrupt from now on, and at once where a signal came while `held`."""
+        self.held = False
+        if self.raised:
+            STOP.interrupted = True
             raise KeyboardInterrupt
+
+
+@contextmanager
+def held_for_prefect() -> Iterator[None]:
+    """Inside, where Prefect begins and ends a command's flow, a first Ctrl-C is raised in the flow
+    alone, or in the end.
+    """
+    signals = signal.getsignal(signal.SIGINT)
+    if not isinstance(signals, EndSignals):
+        yield
+        return
+    signals.held = True
+    try:
+        yield
+    finally:
+        signals.held = False
+    signals.release()
 
 
 @dataclass
 class Ending:
     """What ends a flow from outside."""
 
+    signals: EndSignals = field(default_factory=EndSignals)
     terminated: bool = False
     """A SIGTERM has come, of which Prefect makes the run's state."""
     begun: bool = False
@@ -83,12 +112,12 @@ def ended_once() -> Iterator[Ending]:
     None does after a Ctrl-C, or after an interrupt() of what this yields. Outside the main thread,
     which gets no signals, this does nothing.
     """
-    ending = Ending()
     if threading.current_thread() is not threading.main_thread():
-        yield ending
+        yield Ending()
         return
     command = signal.getsignal(signal.SIGINT)
     signals = command if isinstance(command, EndSignals) else EndSignals()
+    ending, was_held = Ending(signals), signals.held
     previous: Any = signal.getsignal(signal.SIGTERM)
 
     def terminate(signum: int, frame: FrameType | None) -> None:
@@ -108,6 +137,7 @@ def ended_once() -> Iterator[Ending]:
     try:
         yield ending
     finally:
+        signals.held = was_held
         signals.shielded = ending.hears = False
         signal.signal(_CANCEL, of_cancel)
         if not ending.begun and not signals.raised:

@@ -11,7 +11,8 @@ run code, so
   carry its name.
 
 The leases of concurrency limits lie in Prefect's home, and not in memory, Prefect's default: a run
-renews its own every 225 s, and is ended where a server that has started anew does not know it.
+renews its own every 225 s, and loses its place where a server that has started anew does not
+know it.
 
 A secret comes from a file where an environment variable NAME_FILE names one, as a compose secret is
 mounted: Prefect reads it from the environment only, and the container's configuration shall not

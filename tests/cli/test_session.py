@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
+from prefect.exceptions import CancelledRun, TerminationSignal
 
 from cli import session
 from configs.models import PlatformConfig
-from tasks.errors import RunFailed
-from tasks.polling import Clock
+from tasks.errors import JobRefused, RunFailed
+from tasks.polling import STOP, Cancelled, Clock
 
 
 @pytest.fixture(autouse=True)
@@ -80,3 +81,24 @@ def test_platform_that_comes_up_meanwhile_is_left_where_prefect_does_not_start(
     with pytest.raises(RunFailed, match="no server"), session.flow_session(platform):
         pytest.fail("there is no Prefect")
     assert happened == ["up", "left for RunFailed"]
+
+
+@pytest.mark.parametrize(
+    ("interrupted", "cancelled", "cause", "raised"),
+    [
+        (True, False, Cancelled(), KeyboardInterrupt),
+        (True, False, TerminationSignal(15), KeyboardInterrupt),
+        (True, False, JobRefused("these jobs could not be stopped: a"), JobRefused),
+        (False, True, Cancelled(), RunFailed),
+    ],
+)
+def test_end_of_a_flow_that_is_cancelled_to_prefect_is_what_ended_it(
+    interrupted: bool, cancelled: bool, cause: BaseException, raised: type[BaseException]
+) -> None:
+    def flow(points: int) -> None:
+        STOP.interrupted, STOP.cancelled, STOP.cause = interrupted, cancelled, cause
+        raise CancelledRun
+
+    with pytest.raises(raised):
+        session.call_flow(flow, points=1)  # type: ignore[arg-type]
+    STOP.clear()

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prefect.exceptions import CancelledRun
 
 import flows.stages.sweep
 from configs.models import BenchmarkConfig
@@ -37,7 +38,7 @@ def test_interrupted_sweep_stops_its_jobs(
     config = pipeline_config("endless", sweep={"node_counts": [1]})
     monkeypatch.setattr("flows.stages.sweep.watch_training_jobs", interrupt)
     sweep = "bench-20261120000000-" + names.config_digest(config)[:8]
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(CancelledRun):
         begin_as(config, sweep)
     [job] = jobs_of(served, sweep)
     waiter = served.sagemaker.get_waiter("training_job_completed_or_stopped")

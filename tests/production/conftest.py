@@ -83,14 +83,27 @@ def renewing_sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Renewin
     with machine_of(tmp_path_factory.mktemp("renewing")) as world:
         world.call("POST", "/v2/concurrency_limits/", name=NODES, limit=4)
         release = world.hold_jobs()
-        settings = world.settings("renewed", sweep__concurrency_limit=NODES)
+        patient = {"sweep__queue_deadline_seconds": 7200}  # all other tests come in between
+        settings = world.settings("renewed", sweep__concurrency_limit=NODES, **patient)
         run = world.start("scaling-benchmark/local", preset="local", settings=settings)
-        world.running_jobs("renewed", 2)
+        lost = world.start(
+            "scaling-benchmark/scaling-benchmark",
+            preset="local",
+            settings=world.settings("lost", **patient),
+        )
+        for name in ("renewed", "lost"):
+            world.running_jobs(name, 2)
+        lease = world.call("GET", f"/flow_runs/{lost}")["state"]["state_details"]
+        world.call(
+            "POST",
+            "/v2/concurrency_limits/decrement-with-lease",
+            lease_id=lease["deployment_concurrency_lease_id"],
+        )
         server = world.process("server")
         send(server, signal.SIGKILL)
         wait_for("the server's end", lambda: not is_alive(server), 20)
         up(world.machine)
-        yield RenewingSweep(world, run, release, time.monotonic())
+        yield RenewingSweep(world, run, lost, release, time.monotonic())
 
 
 @pytest.fixture

@@ -117,6 +117,16 @@ def test_cancel_leaves_no_task_run_crashed_or_running(story: Story, stage: str) 
     assert set(story.tasks[stage].values()) <= {"COMPLETED", "CANCELLED"}, story.tasks[stage]
 
 
+def test_cancel_while_the_worker_starts_the_process_ends_as_cancelled(world: World) -> None:
+    """Nobody tells the process, and Prefect refuses to set the run Running."""
+    run = world.start(DEPLOYMENT, preset="local", settings=world.settings("c-early"))
+    wait_for("its start", lambda: world.state(run) != "Scheduled")
+    world.cancel(run)
+    assert world.end_of(run) == "Cancelled"
+    assert not {"RUNNING", "CRASHED", "FAILED"} & set(states_of(world, run))
+    assert world.ledger("c-early").points == {}
+
+
 def test_cancel_stops_what_the_stage_has_started(story: Story, world: World) -> None:
     assert story.stopped["build"] == ["StopBuild"]
     assert set(story.stopped["validation"]) == {"StopProcessingJob"}

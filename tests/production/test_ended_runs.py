@@ -14,11 +14,14 @@ import pytest
 
 from infra.worker.machine import REPOSITORY
 from scaling import names
-from tests.production.world import Ledger, World, send, wait_for
+from tests.production.stages import states_of
+from tests.production.world import Ledger, World, is_alive, send, wait_for
 
 pytestmark = pytest.mark.slow
 DEPLOYMENT = "scaling-benchmark/scaling-benchmark"
 ENDED_BY = ("cancel", "leave", "stop", "sigterm", "sigkill")
+SUSPENDED = {"suspend": "stop", "parked": "leave"}
+"""And sweep.on_cancel of each."""
 RETRIED = ("cancel", "sigterm", "sigkill")
 INTERRUPTED = {"once": 1, "twice": 2}
 """`nodesweep run` on a terminal, and how often Ctrl-C is pressed."""
@@ -56,13 +59,14 @@ def story(world: World) -> Iterator[Story]:
 
 
 def _begin(world: World, story: Story) -> dict[str, subprocess.Popen[str]]:
-    for name in ENDED_BY:
-        changes = {"sweep__on_cancel": "leave"} if name == "leave" else {}
+    for name in (*ENDED_BY, *SUSPENDED):
+        leaves = name == "leave" or SUSPENDED.get(name) == "leave"
+        changes = {"sweep__on_cancel": "leave"} if leaves else {}
         story.runs[name] = world.start(
             DEPLOYMENT, preset="local", settings=world.settings(name, **changes)
         )
     terminals = {name: _terminal(world, name) for name in INTERRUPTED}
-    for name in (*ENDED_BY, *INTERRUPTED):
+    for name in (*ENDED_BY, *SUSPENDED, *INTERRUPTED):
         world.running_jobs(name, 2, 180)
     return terminals
 
@@ -93,6 +97,13 @@ def _press_ctrl_c(terminal: subprocess.Popen[str], times: int) -> None:
 def _end(world: World, story: Story, terminals: dict[str, subprocess.Popen[str]]) -> None:
     for name in ("cancel", "leave"):
         world.cancel(story.runs[name])
+    for name in SUSPENDED:
+        process = world.flow_process(story.runs[name])
+        world.suspend(story.runs[name])
+        wait_for(f"the end of {name}", lambda process=process: not is_alive(process), 60)
+        story.state[name] = world.state(story.runs[name])
+        story.ended[name] = world.ledger(name)
+        story.words[name] = world.log_of(story.runs[name])
     (sweep,) = world.ledger("stop").sweeps
     stop = world.start("stop-sweep/stop-sweep", sweep_id=sweep, settings=world.settings("stop"))
     send(world.flow_process(story.runs["sigterm"]), signal.SIGTERM)
@@ -116,7 +127,9 @@ def _take_over(world: World, story: Story) -> None:
     early = world.start("collect-sweep/collect", sweep_id=sweep, settings=world.settings("leave"))
     story.state["collected early"] = world.end_of(early)
     wait_for("the word that jobs still run", lambda: "2 jobs of leave-" in world.log_of(early), 10)
-    for name in RETRIED:
+    for name in SUSPENDED:
+        world.call("POST", f"/flow_runs/{story.runs[name]}/resume")
+    for name in (*RETRIED, *SUSPENDED):
         run = story.runs[name]
         wait_for(
             f"{name} goes on",
@@ -132,7 +145,7 @@ def _finish(world: World, story: Story) -> None:
     story.runs["leave"] = world.start(
         "collect-sweep/collect", sweep_id=sweep, settings=world.settings("leave")
     )
-    for name in (*RETRIED, "leave"):
+    for name in (*RETRIED, *SUSPENDED, "leave"):
         story.state_in_the_end[name] = world.end_of(story.runs[name])
         story.in_the_end[name] = world.no_job_runs(name)
 
@@ -145,6 +158,23 @@ def test_cancelled_run_stops_its_jobs(story: Story) -> None:
 def test_cancelled_run_leaves_its_jobs_where_the_config_says_so(story: Story) -> None:
     assert story.state["leave"] == "Cancelled"
     assert story.ended["leave"].points == {(1, 1): ["InProgress"], (2, 1): ["InProgress"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "jobs", "resumed"),
+    [("suspend", "Stopped", ["Stopped", "InProgress"]), ("parked", "InProgress", None)],
+)
+def test_suspended_run_ends_its_jobs_as_a_cancel_and_is_resumed(
+    story: Story, name: str, jobs: str, resumed: list[str] | None
+) -> None:
+    assert story.state[name] == "Suspended"
+    assert "Resume goes on with its sweep" in story.words[name]
+    assert story.ended[name].points == {(1, 1): [jobs], (2, 1): [jobs]}
+    resumed = resumed or [jobs]
+    assert story.taken_over[name].points == {(1, 1): resumed, (2, 1): resumed}
+    assert story.state_in_the_end[name] == "Completed"
+    completed = [*resumed[:-1], "Completed"]
+    assert story.in_the_end[name].points == {(1, 1): completed, (2, 1): completed}
 
 
 def test_stop_sweep_ends_the_run_that_waits_for_the_jobs(story: Story) -> None:
@@ -190,7 +220,13 @@ def test_collect_reports_jobs_that_were_left_once_they_have_ended(
     )
 
 
-def test_interrupted_command_stops_its_jobs(story: Story) -> None:
+def test_interrupted_command_stops_its_jobs_and_its_run_is_cancelled(
+    story: Story, world: World
+) -> None:
+    (sweep,) = story.ended["once"].sweeps
+    named = {"name": {"like_": str(sweep)}}
+    (run,) = world.call("POST", "/flow_runs/filter", flow_runs=named)
+    assert states_of(world, run["id"]) == ["PENDING", "RUNNING", "CANCELLED"]
     assert story.state["once"] == "1"
     assert "interrupted" in story.words["once"]
     assert story.ended["once"].points == {(1, 1): ["Stopped"], (2, 1): ["Stopped"]}

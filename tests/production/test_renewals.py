@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from tests.production.stages import states_of
 from tests.production.world import NODES, RenewingSweep, World, wait_for
 
 pytestmark = pytest.mark.slow
@@ -43,8 +44,20 @@ def test_run_outlives_two_renewals_after_a_restart_and_gives_its_slots_back(
     time.sleep(max(0.0, missing))
     assert world.state(run) == "Running", world.log_of(run)
     assert world.ledger("renewed").points == BOTH_RUN
+    assert world.state(renewing_sweep.lost) == "Running", world.log_of(renewing_sweep.lost)
     renewing_sweep.release()
     assert world.end_of(run) == "Completed"
     assert world.ledger("renewed").points == BOTH_COMPLETED
     for limit in (NODES, limit_of(world, "scaling-benchmark/local")):
         wait_for(f"the slots of {limit}", lambda limit=limit: slots_taken(world, limit) == 0, 30)
+
+
+@pytest.mark.clock("outlives")
+def test_run_whose_lease_has_ended_goes_on_with_its_jobs(renewing_sweep: RenewingSweep) -> None:
+    """Its renewal was refused, for which Prefect ends a run and leaves its jobs alone."""
+    world, lost = renewing_sweep.world, renewing_sweep.lost
+    renewing_sweep.release()
+    assert world.end_of(lost) == "Completed"
+    assert "another run may begin beside it" in world.log_of(lost)
+    assert world.no_job_runs("lost").points == BOTH_COMPLETED
+    assert "CRASHED" not in states_of(world, lost)

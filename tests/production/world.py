@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,14 @@ class World:
     def cancel(self, run: str) -> None:
         self.set_state(run, "CANCELLING", "Cancelling")
 
+    def suspend(self, run: str) -> None:
+        """What the button of the UI does."""
+        until = datetime.now(UTC) + timedelta(hours=1)
+        details = {"pause_timeout": until.isoformat(), "pause_reschedule": True}
+        state = {"type": "PAUSED", "name": "Suspended", "state_details": details}
+        answer = self.call("POST", f"/flow_runs/{run}/set_state", state=state, force=True)
+        assert answer["status"] == "ACCEPT", answer
+
     def retry(self, run: str) -> None:
         """What `prefect flow-run retry` does."""
         self.set_state(run, "SCHEDULED", "Scheduled", force=True)
@@ -301,6 +310,8 @@ class RenewingSweep:
 
     world: World
     run: str
+    lost: str
+    """A run beside it, whose lease has ended at the server, as after a longer outage."""
     release: Callable[[], None]
     restarted_at: float
 

@@ -11,7 +11,12 @@ from prefect.exceptions import CancelledRun, TerminationSignal
 from prefect.states import Cancelling, Running
 
 import tasks.cancelling
-from tasks.cancelling import cancel_heard, cancelled_as_state, raising_cancelled
+from tasks.cancelling import (
+    cancel_heard,
+    cancelled_as_state,
+    raising_cancelled,
+    wait_for_server,
+)
 from tasks.polling import STOP, Cancelled, Clock
 from tasks.task import task
 
@@ -65,6 +70,22 @@ def test_server_that_hangs_delays_no_wait(
         if thread.name == "cancel-heard":
             thread.join(10)
     assert not interrupted.is_set() and not STOP.cancelled, "the code inside had ended"
+
+
+def test_server_that_is_away_is_waited_for_as_long_as_it_is_given(server: list[Any]) -> None:
+    passed: list[float] = []
+
+    def wait(seconds: float) -> bool:
+        passed.append(seconds)
+        return False
+
+    clock = Clock(monotonic=lambda: sum(passed), wait=wait)
+    server[:] = [ConnectionError("refused"), ConnectionError("refused"), Running()]
+    assert wait_for_server(clock, 900) and len(passed) == 2
+    server[:] = [ConnectionError("refused")]
+    passed.clear()
+    assert not wait_for_server(clock, 900)
+    assert 900 <= sum(passed) < 920
 
 
 def test_nothing_asks_outside_a_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,10 +93,19 @@ def test_each_config_gets_the_checks_it_needs(
 ) -> None:
     for name in [name for name in vars(doctor) if name.startswith("check_")]:
         monkeypatch.setattr(doctor, name, lambda config: Finding("ok", "seen"))
-    here = ["Python", "folders", "disk", "local platform", "control groups", "containers", "Java"]
+    here = [
+        "Python",
+        "folders",
+        "disk",
+        "Prefect",
+        "local platform",
+        "control groups",
+        "containers",
+        "Java",
+    ]
     assert [name for name, _ in examine(local())] == [*here, "port"]
     on_aws = make_config(platform={"endpoint_url": None, "credentials": "chain"})
-    assert [name for name, _ in examine(on_aws)] == [*here[:3], "credentials", "quotas"]
+    assert [name for name, _ in examine(on_aws)] == [*here[:4], "credentials", "quotas"]
 
 
 def test_a_check_that_hangs_or_breaks_costs_its_line_alone(
@@ -119,6 +128,17 @@ def test_a_check_that_hangs_or_breaks_costs_its_line_alone(
     over.set()
     assert found["disk"].text == "no answer within 0.5 s"
     assert found["port"] == Finding("warning", "could not be checked: no such luck")
+
+
+def test_prefect_is_looked_at_in_a_process_that_has_a_deadline(
+    local: Callable[..., BenchmarkConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    monkeypatch.setattr(doctor, "_PREFECT_SECONDS", 120.0)
+    refused = doctor.check_prefect(local())
+    assert (refused.state, "does not answer" in refused.text) == ("missing", True)
+    monkeypatch.setattr(doctor, "_PREFECT_SECONDS", 0.01)
+    assert doctor.check_prefect(local()).text == "no answer within 0.01 s"
 
 
 @pytest.mark.parametrize(("gigabytes", "state"), [(50, "ok"), (5, "warning"), (1, "missing")])

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import signal
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prefect import flow as prefect_flow
 from prefect.client.orchestration import get_client
-from prefect.exceptions import TerminationSignal
-from prefect.states import Cancelling, Running, State
+from prefect.exceptions import Abort, Pause, TerminationSignal
+from prefect.flow_engine import run_flow
+from prefect.runtime import flow_run
+from prefect.states import Cancelled as CancelledState
+from prefect.states import Cancelling, Paused, Running, State, Suspended
 
 import flows.stages.cancellable
 import flows.stages.sweep
@@ -22,10 +28,12 @@ from flows.detach import start_detached_sweep
 from flows.reaper import reaper
 from flows.report import report_sweep
 from flows.scaling_benchmark import scaling_benchmark
-from flows.stages.cancellable import cancellable
+from flows.stages.cancellable import cancellable, named
+from flows.stages.signals import EndSignals, held_for_prefect
 from flows.stop import stop_sweep
+from tasks.cancelling import is_cancel
 from tasks.errors import JobRefused
-from tasks.polling import STOP, Cancelled
+from tasks.polling import STOP, Cancelled, Clock
 from tests.flows.simulated_sweep import nodesweep_run
 
 Configs = Callable[..., BenchmarkConfig]
@@ -52,6 +60,18 @@ def says_cancelling(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Any, 
         monkeypatch.setattr(module, name, noted)
 
     yield install
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Inside, the signals of a command."""
+    signals = EndSignals(lambda at_once: None)
+    before = {n: signal.signal(n, signals) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def last_run(name_part: str) -> Any:
@@ -134,18 +154,144 @@ def test_wait_that_the_workers_signal_ends_is_the_end_that_prefect_knows(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def test_signal_to_a_command_ends_it_as_it_did() -> None:
-    """CI systems send SIGINT, then SIGTERM: what the first one raised is what leaves the flow."""
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("error", [Cancelled(), JobRefused("these jobs could not be stopped: a")])
+def test_signal_to_a_command_is_a_cancel_whatever_leaves_the_flow_for_it(
+    number: signal.Signals, error: BaseException
+) -> None:
+    """The command says what that was."""
 
     def ended() -> None:
         try:
-            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(number)
         finally:
-            raise Cancelled
+            raise error
 
-    with pytest.raises(Cancelled):
-        cancellable(ended)()
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    with interruptible():
+        state: Any = cancellable(ended)()
+    assert state.is_cancelled()
+    assert STOP.cause is error
+
+
+def test_ctrl_c_while_prefect_begins_or_ends_a_run_is_raised_in_the_flow_or_after_it() -> None:
+    """In Prefect's own code it would make the run Crashed."""
+    happened: list[str] = []
+
+    def pressed(*when: str) -> None:
+        with held_for_prefect():
+            if "before" in when:
+                signal.raise_signal(signal.SIGINT)
+                happened.append("begun")
+            state: Any = cancellable(lambda: happened.append("in the flow"))()
+            happened.append("Cancelled" if state is not None else "Completed")
+            if "after" in when:
+                signal.raise_signal(signal.SIGINT)
+                happened.append("ended")
+
+    for when in ("before", "after"):
+        with interruptible(), pytest.raises(KeyboardInterrupt):
+            pressed(when)
+    assert happened == ["begun", "Cancelled", "in the flow", "Completed", "ended"]
+
+
+def test_suspended_run_ends_as_suspended_and_one_that_pauses_in_its_place_as_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody would resume it in its place, and its slot in the deployment's limit is gone."""
+    monkeypatch.setattr(tasks.cancelling, "ASK_SECONDS", 0.01)
+    monkeypatch.setattr(tasks.cancelling, "_run_id", lambda: "0" * 32)
+    said = [Suspended(), Paused()]
+    monkeypatch.setattr(tasks.cancelling, "_read_state", lambda run: said[0])
+
+    def waits() -> None:
+        with pytest.raises(Cancelled) as ended:
+            Clock().sleep(60)
+        assert is_cancel(ended.value), "its jobs are ended as sweep.on_cancel says"
+        raise ended.value
+
+    with pytest.raises(Pause) as paused:
+        cancellable(waits)()
+    assert paused.value.state is said.pop(0)
+    state: Any = cancellable(waits)()
+    assert state.is_cancelled()
+
+
+def test_task_of_a_suspended_run_that_prefect_ends_is_a_cancel_too() -> None:
+    state = Suspended()
+
+    def begins_a_task() -> None:
+        error = Pause(state=state)
+        assert is_cancel(error)
+        raise error
+
+    with pytest.raises(Pause) as paused:
+        cancellable(begins_a_task)()
+    assert paused.value.state is state
+
+
+def test_run_that_prefect_ends_for_a_lost_lease_goes_on_with_what_it_has_begun(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    calls: list[int] = []
+
+    def sweep(points: int) -> int:
+        calls.append(points)
+        if len(calls) == 1:
+            STOP.set()  # as what ran beside it was told
+            raise CancelledError  # of prefect's cancel scope
+        Clock().sleep(0)
+        return points
+
+    assert cancellable(sweep)(3) == 3
+    assert calls == [3, 3]
+    assert "another run may begin beside it" in caplog.text
+    STOP.clear()
+
+
+def test_lost_lease_of_a_run_that_is_being_cancelled_does_not_begin_it_anew() -> None:
+    def sweep() -> None:
+        assert not STOP.cancelled, "called once more"
+        STOP.cancelled = True
+        raise CancelledError
+
+    state: Any = cancellable(sweep)()
+    assert state.is_cancelled()
+
+
+@pytest.mark.usefixtures("prefect")
+@pytest.mark.parametrize("state", [Cancelling(), CancelledState()])
+def test_run_that_was_cancelled_before_it_began_ends_there(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prefect refuses to set it Running, and would leave it Cancelling; or it would begin again."""
+    told: list[str] = []
+
+    def stop_jobs(flow: Any, flow_run: Any, state: State) -> None:
+        told.append(str(flow_run.id))
+
+    @prefect_flow(name="begins", flow_run_name=named("of-{a}"), on_cancellation=[stop_jobs])
+    @cancellable
+    def begins(a: int = 1) -> None:
+        pytest.fail("it was cancelled")
+
+    with get_client(sync_client=True) as client:
+        of_flow = client.create_flow(begins)
+        deployment = client.create_deployment(of_flow, name="its-deployment")
+        run = client.create_flow_run_from_deployment(deployment)
+        client.set_flow_run_state(run.id, state, force=True)
+        with pytest.raises(Abort):
+            run_flow(begins, flow_run=client.read_flow_run(run.id), parameters={"a": 2})
+        assert client.read_flow_run(run.id).state.is_cancelled()
+    assert told == [str(run.id)]
+
+
+@pytest.mark.usefixtures("prefect")
+def test_run_is_named_after_its_parameters() -> None:
+    @prefect_flow(name="named", flow_run_name=named("of-{a}-{b}"))
+    def begins(a: int, b: str) -> str:
+        return str(flow_run.name)
+
+    assert begins(1, "x") == "of-1-x"
 
 
 @pytest.mark.parametrize(
@@ -162,3 +308,4 @@ def test_signal_to_a_command_ends_it_as_it_did() -> None:
 )
 def test_every_flow_hears_a_cancel(flow: Any) -> None:
     assert flow.fn.__code__ is cancellable(lambda: None).__code__
+    assert flow.flow_run_name.__code__ is named("").__code__

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from prefect.exceptions import CancelledRun
 
 import flows.scaling_benchmark
 import flows.stages.ending
@@ -222,7 +223,7 @@ def test_cancel_releases_the_warm_pools(
         sweep={"max_parallel_jobs": 3},
     )
     interrupt_at(monkeypatch, flows.stages.sweep, "watch_training_jobs", 1)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(CancelledRun):
         scaling_benchmark(config)
     assert statuses(served, "poolcancel") == ["Stopped"] * 3
     assert pools(served, "poolcancel") == {"Terminated"}
@@ -332,7 +333,7 @@ def test_ctrl_c_on_resume_stops_all_jobs_of_the_sweep(
     assert len(start_crashed_sweep(config, monkeypatch)) == 2
     assert statuses(served, name) == ["InProgress"] * 2
     interrupt_at(monkeypatch, module, task, 1)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(CancelledRun):
         scaling_benchmark(config, resume=True)
     assert statuses(served, name) == ["Stopped"] * 2
 
@@ -343,7 +344,7 @@ def test_stop_that_is_given_while_a_resume_starts_holds(
     config = pipeline_config("scaling", name="restopped", sweep={"node_counts": [1, 2]})
     sweep = f"restopped-20261120000001-{names.config_digest(config)[:8]}"
     interrupt_at(monkeypatch, flows.stages.sweep, "submit_training_job", 1)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(CancelledRun):
         begin_as(config, sweep)
     stop_sweep(sweep, config)
     preflight = flows.scaling_benchmark.preflight
@@ -380,7 +381,7 @@ def test_resume_whose_first_look_at_the_mark_failed_goes_on(
     config = pipeline_config("scaling", name="markless", sweep={"node_counts": [1]})
     sweep = f"markless-20261120000001-{names.config_digest(config)[:8]}"
     interrupt_at(monkeypatch, flows.stages.sweep, "submit_training_job", 1)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(CancelledRun):
         begin_as(config, sweep)
     stop_sweep(sweep, config)
     monkeypatch.setattr(flows.scaling_benchmark, "_earlier_run", lambda *_: None)
@@ -420,7 +421,7 @@ def test_interrupted_detach_ends_what_it_has_started_and_says_its_id(
     )
     interrupt_at(monkeypatch, flows.stages.sweep, "submit_training_job", 3)
     caplog.set_level("INFO", "nodesweep")
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(CancelledRun):
         start_detached_sweep(config)
     assert statuses(served, f"cut{policy}") == (
         ["Stopped"] * 2 if policy == "stop" else ["InProgress"] * 2

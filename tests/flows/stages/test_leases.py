@@ -48,9 +48,9 @@ def answer() -> Iterator[dict[str, str]]:
 @pytest.mark.parametrize(
     ("holds_place", "limit", "words"),
     [
-        (True, None, "so its restart ends this run as Crashed, its jobs left running;"),
+        (True, None, "its restart costs this run its place in the limit of its deployment;"),
         (False, "gpus", "so its restart keeps slots of the limit gpus taken for good;"),
-        (True, "gpus", "its jobs left running and keeps slots of the limit gpus taken for good;"),
+        (True, "gpus", "limit of its deployment and keeps slots of the limit gpus taken for good;"),
     ],
 )
 def test_leases_in_memory_are_a_warning_with_the_remedy(

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prefect.exceptions import CancelledRun
 
 from configs.models import BenchmarkConfig
 from flows.scaling_benchmark import _say_unfinished, scaling_benchmark
@@ -170,7 +171,7 @@ def test_jobs_that_were_stopped_are_no_attempts(
     with monkeypatch.context() as patched:
         patched.setattr(validation, "watch_validation_job", interrupted)
         for number in range(1, 4):
-            with pytest.raises(KeyboardInterrupt):
+            with pytest.raises(CancelledRun):
                 begin_as(config, sweep)
             assert len(processing_jobs(served, sweep)) == number
     for _ in range(2):

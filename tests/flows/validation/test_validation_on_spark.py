@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from prefect.exceptions import CancelledRun
 
 from cli.commands.plan import describe_plan, plan_of
 from cli.main import main
@@ -247,7 +248,7 @@ def test_interrupted_run_stops_the_job(
     config = spark_config(endless_program)
     sweep = names.sweep_id(config, datetime(2026, 11, 5, tzinfo=UTC))
     monkeypatch.setattr("flows.stages.validation.watch_validation_job", interrupt)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(CancelledRun):
         begin_as(config, sweep)
     wait_until(lambda: list(processing_jobs(served, sweep).values()) == ["Stopped"], 30)
 

@@ -1,0 +1,189 @@
+"""The doctor's look at Prefect: whether its server takes a run, and what would go wrong later.
+
+python -m cli.commands.prefect_check     prints a finding as JSON: its state, text and remedy
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    import httpx
+
+ANSWER_SECONDS, _FURTHER_SECONDS = 10.0, 3.0
+"""For the first answer, which tells whether there is a server, and for each of three further ones.
+"""
+_CANCELLING_SECONDS = 60.0
+"""A cancel that is heard has killed the run's process by then; its hook may still wait for jobs."""
+_POOL = "nodesweep"  # of prefect.yaml
+_LEASES_IN_MEMORY = "prefect.server.concurrency.lease_storage.memory"
+_LEASES_IN_FILES = "prefect.server.concurrency.lease_storage.filesystem"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong; `stops` a run here, and not only one of a deployment or a later one."""
+
+    text: str
+    remedy: str
+    stops: bool = False
+
+
+def look_at_prefect() -> tuple[Literal["ok", "warning", "missing"], str, str]:
+    """State, text and remedy of a finding."""
+    try:
+        from prefect.settings import get_current_settings
+
+        settings = get_current_settings()
+    except Exception as error:  # whatever Prefect's import makes of a wrong setting
+        words = " ".join(str(error).split())
+        return "missing", f"a PREFECT_ setting can't be used: {words}", "correct or unset it"
+    if settings.api.url is None:
+        return _own_server(settings)
+    where = _without_password(str(settings.api.url))
+    with _client(settings) as client:
+        version, problems = _examine(client)
+    if not problems:
+        return "ok", f"{where}, {version or 'version not said'}; a worker polls {_POOL}", ""
+    state: Literal["warning", "missing"] = (
+        "missing" if any(problem.stops for problem in problems) else "warning"
+    )
+    text = "; ".join(problem.text for problem in problems)
+    return state, f"{where}: {text}", "; ".join(problem.remedy for problem in problems)
+
+
+def _own_server(settings: Any) -> tuple[Literal["ok", "missing"], str, str]:
+    from cli.ephemeral_prefect import home_problem
+
+    if error := home_problem(settings):
+        why = error.strerror or error
+        remedy = "set PREFECT_HOME to a folder that can, or PREFECT_API_URL to a server"
+        return "missing", f"{settings.home} can't be written ({why})", remedy
+    return "ok", f"no server is set; a run starts its own, with its record in {settings.home}", ""
+
+
+def _client(settings: Any) -> httpx.Client:
+    """As Prefect's own client calls, without its retries."""
+    import httpx
+
+    key, login = settings.api.key, settings.api.auth_string
+    user, _, password = login.get_secret_value().partition(":") if login else ("", "", "")
+    return httpx.Client(
+        base_url=str(settings.api.url),
+        headers={"Authorization": f"Bearer {key.get_secret_value()}"} if key else None,
+        auth=(user, password) if login else None,
+        timeout=ANSWER_SECONDS,
+    )
+
+
+def _examine(client: httpx.Client) -> tuple[str | None, list[Problem]]:
+    """The server's version, None where it does not say it, and what is wrong."""
+    import httpx
+
+    try:
+        stuck = list(_stuck_in_cancelling(client))
+    except httpx.HTTPStatusError as error:
+        if error.response.status_code in (401, 403):
+            remedy = "export PREFECT_API_AUTH_STRING (docs/production.md)"
+            return None, [Problem("the server wants its password", remedy, stops=True)]
+        return None, [_foreign(f"HTTP {error.response.status_code}")]
+    except httpx.TimeoutException:
+        remedy = "look at the server, or unset PREFECT_API_URL"
+        words = f"no answer within {ANSWER_SECONDS:g} s"
+        return None, [Problem(words, remedy, stops=True)]
+    except httpx.HTTPError as error:
+        remedy = "start the server (`make up`), or unset PREFECT_API_URL"
+        return None, [Problem(f"does not answer ({error})", remedy, stops=True)]
+    except (ValueError, TypeError, KeyError):
+        return None, [_foreign("what came is none of its answers")]
+    version: str | None = None
+    found: list[Problem] = []
+    # Prefect Cloud has neither of the first two, and a server of another age may not
+    with suppress(httpx.HTTPError, ValueError, TypeError, KeyError):
+        version = str(_ask(client, "GET", "/admin/version").json())
+        found += _of_version(version)
+    with suppress(httpx.HTTPError, ValueError, TypeError, KeyError):
+        settings = _ask(client, "GET", "/admin/settings").json()
+        found += _of_leases(settings["server"]["concurrency"]["lease_storage"])
+    with suppress(httpx.HTTPError, ValueError, TypeError, KeyError):
+        found += _of_workers(client)
+    return version, found + stuck
+
+
+def _ask(client: httpx.Client, method: str, path: str, **body: Any) -> httpx.Response:
+    answer = client.request(method, path, json=body or None, timeout=_FURTHER_SECONDS)
+    answer.raise_for_status()
+    return answer
+
+
+def _foreign(words: str) -> Problem:
+    return Problem(f"this is no API of Prefect's ({words})", "correct PREFECT_API_URL", stops=True)
+
+
+def _of_version(version: str) -> Iterator[Problem]:
+    from prefect import __version__
+
+    theirs, ours = (tuple(map(int, each.split(".")[:2])) for each in (version, __version__))
+    if theirs[0] != ours[0]:
+        text = f"the server is Prefect {version}, and this is {__version__}"
+        yield Problem(text, f"use a server of Prefect {ours[0]}", stops=True)
+    elif theirs < ours:
+        text = f"the server is Prefect {version}, older than {__version__} here"
+        yield Problem(text, "upgrade the server first")
+
+
+def _of_leases(storage: str) -> Iterator[Problem]:
+    if storage == _LEASES_IN_MEMORY:
+        yield Problem(
+            "the server keeps the leases of concurrency limits in memory: after its restart runs of"
+            " deployments lose their place, and slots stay taken",
+            f"start it with PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE={_LEASES_IN_FILES}",
+        )
+
+
+def _of_workers(client: httpx.Client) -> Iterator[Problem]:
+    """None for a server that has no such pool: nobody has deployed there."""
+    online = {"status": {"any_": ["ONLINE"]}}
+    path = f"/work_pools/{_POOL}/workers/filter"
+    if not _ask(client, "POST", path, workers=online, limit=1).json():
+        yield Problem(
+            f"no worker polls the pool {_POOL}, so runs of deployments wait",
+            "start one: make up, or the worker's container",
+        )
+
+
+def _stuck_in_cancelling(client: httpx.Client) -> Iterator[Problem]:
+    cancelling = {"state": {"type": {"any_": ["CANCELLING"]}}}
+    answer = client.post("/flow_runs/filter", json={"flow_runs": cancelling, "limit": 50})
+    answer.raise_for_status()
+    now = datetime.now(UTC)
+    with suppress(KeyError, ValueError):  # the server's own clock, where it says it
+        now = parsedate_to_datetime(answer.headers["Date"])
+    before = now - timedelta(seconds=_CANCELLING_SECONDS)
+    stuck = [
+        f"{run['name']} ({run['id']})"
+        for run in answer.json()
+        if datetime.fromisoformat(run["state"]["timestamp"]) < before
+    ]
+    if stuck:
+        yield Problem(
+            f"runs are Cancelling for more than {_CANCELLING_SECONDS:g} s: {', '.join(stuck)}",
+            "stop their jobs: nodesweep stop SWEEP_ID; the server ends the runs after 300 s, or set"
+            " them Cancelled (docs/ending.md)",
+        )
+
+
+def _without_password(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+if __name__ == "__main__":
+    print(json.dumps(look_at_prefect()))
