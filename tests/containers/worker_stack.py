@@ -138,6 +138,7 @@ def platform(folder: Path, api_port: int, model: dict[str, float]) -> Iterator[W
     """A simulated platform on this machine's loopback."""
     machine = Machine(folder, api_port, free_port())
     machine.auth_file.write_text(f"nodesweep:{API_PASSWORD}")
+    machine.auth_file.chmod(0o600)
     (folder / "model.json").write_text(json.dumps(model))
     state = ("--port", str(machine.platform_port), "--state-dir", str(folder / "platform"))
     options = ("--engine", "simulated", "--time-scale", "1", "--model", str(folder / "model.json"))
