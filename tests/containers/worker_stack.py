@@ -164,7 +164,9 @@ def within_reach(stack: Stack, port: int) -> Iterator[None]:
     """
     # a worker of the same machine would read it where it lies
     keys = stack.folder / "platform" / "aws-credentials"
-    write = f"umask 077 && mkdir -p {keys.parent} && printf %s {shlex.quote(keys.read_text())} > {keys}"
+    write = (
+        f"umask 077 && mkdir -p {keys.parent} && printf %s {shlex.quote(keys.read_text())} > {keys}"
+    )
     stack.inside("worker", "sh", "-c", write)
     relay = PlatformRelay(stack.inspect("worker")["State"]["Pid"], port)
     try:
