@@ -2,7 +2,7 @@
 # make containers   the tests with real containers (as root; packages: CONTRIBUTING.md)
 # make matrix       the training program on every PyTorch from 2.1 on (VERSIONS="2.3.0 2.13.0"; 5 GB of downloads each)
 # make up     Prefect server, worker, local platform and deployments on this machine; make down ends them
-#             make up PORT=4300 PLATFORM_PORT=4670   on other ports than 4200 (and 4201, the worker's) and 4570
+#             make up PORT=4300 PLATFORM_PORT=4670   on other ports than 4200 and 4570
 # make check  format, lint, types, tests, coverage, slow tests (CI)  make lock   refresh requirements.lock
 # make docs   the documentation site, in build/docs/html; every link is checked
 PYTHON ?= python3.11

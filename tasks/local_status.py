@@ -15,7 +15,9 @@ import hashlib
 import hmac
 import http.client
 import json
+import os
 import secrets
+import stat
 import threading
 import urllib.error
 import urllib.request
@@ -63,14 +65,30 @@ def read_key(state_directory: str | Path) -> LocalKey:
     path = Path(state_directory) / KEYS_FILE
     keys = configparser.RawConfigParser()
     try:
-        keys.read_string(path.read_text())
+        with path.open() as file:
+            if problem := _why_unsafe(os.fstat(file.fileno())):
+                raise KeyUnreadable(path, problem)
+            keys.read_string(file.read())
         return LocalKey(
             keys["default"]["aws_access_key_id"], keys["default"]["aws_secret_access_key"]
         )
+    except KeyUnreadable:
+        raise
     except OSError as error:
         raise KeyUnreadable(path, error.strerror or str(error)) from error
     except (KeyError, ValueError, configparser.Error) as error:
         raise KeyUnreadable(path, "it is damaged") from error
+
+
+def _why_unsafe(found: os.stat_result) -> str | None:
+    """Why a key in such a file is not used: another user may know it, or have written it."""
+    remedy = "remove it and start the platform again, which makes new keys"
+    if found.st_uid not in (os.geteuid(), 0):
+        return f"it is user {found.st_uid}'s, not this user's; {remedy}"
+    if found.st_mode & 0o077:
+        mode = stat.S_IMODE(found.st_mode)
+        return f"its mode is {mode:o}, so others may reach it; {remedy}"
+    return None
 
 
 def served_endpoint(state_directory: str | Path) -> str | None:

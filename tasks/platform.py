@@ -122,6 +122,8 @@ def aws_client(service: str, platform: PlatformConfig, quick: bool = False) -> A
     # A body is sent to S3 with a checksum in the headers, which are signed; over HTTPS boto3 does
     # not sign it as well either.
     own = config.merge(Config(proxies={}, s3={"payload_signing_enabled": False}))
+    if service == "s3":  # boto3's own choice for links in the oldest regions is Version 2
+        own = own.merge(Config(signature_version="s3v4"))
     return _prepared(client_of(session, service, endpoint_url=endpoint, config=own))
 
 

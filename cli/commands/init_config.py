@@ -12,7 +12,7 @@ from configs.models import BenchmarkConfig
 from configs.strict_yaml import parse_yaml
 from configs.written.from_stack import LocalEndpoint, Stack, fill_template
 from configs.written.own_script import EXAMPLE, fill_script, name_of
-from tasks.sweeps.folder import write_atomic
+from tasks.sweeps.folder import SHARED, write_atomic
 
 _CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 TEMPLATE = _CONFIGS / "first_sweep.yaml"
@@ -44,7 +44,7 @@ def init_config(
     )
     parse_config(parse_yaml(text), origin=f"the config made of the stack {stack_name}")
     if output is not None:
-        write_atomic(output, text.encode())
+        write_atomic(output, text.encode(), SHARED)
     return text
 
 
@@ -71,8 +71,8 @@ def init_script(script: Path | None, output: Path, force: bool = False) -> Path:
         _check_program(config.with_absolute_paths(folder))
     else:
         program.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(program, example)
-    write_atomic(output, text.encode())
+        write_atomic(program, example, SHARED)
+    write_atomic(output, text.encode(), SHARED)
     return program
 
 

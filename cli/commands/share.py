@@ -7,11 +7,11 @@ from pathlib import Path
 from scaling import names
 from scaling.report.model import ScalingReport
 from scaling.report.render import render_share
-from tasks.sweeps.folder import write_atomic
+from tasks.sweeps.folder import SHARED, write_atomic
 
 
 def write_share(report: ScalingReport, folder: Path) -> Path:
     """Write share.html beside the report; returns its path. An OSError names it."""
     path = folder / names.SHARE_HTML
-    write_atomic(path, render_share(report).encode())
+    write_atomic(path, render_share(report).encode(), SHARED)
     return path

@@ -8,6 +8,7 @@ written, that is said once, and the run goes on.
 from __future__ import annotations
 
 import logging
+import os
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from typing import TextIO
 from cli.output import escape_control_characters
 from scaling import names
 from tasks.events import Event
+from tasks.sweeps.folder import PRIVATE, make_folder
 
 MAX_EARLY_EVENTS = 10_000
 
@@ -52,8 +54,9 @@ class RunLog:
 
     def _open(self, path: Path) -> None:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("a", encoding="utf-8", errors="replace", buffering=1)
+            make_folder(path.parent)
+            handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE)
+            self._file = os.fdopen(handle, "a", 1, encoding="utf-8", errors="replace")
             self.path = path
             for event in self._early:
                 self._write(self._file, event)

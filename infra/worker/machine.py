@@ -21,7 +21,7 @@ from pathlib import Path
 from infra.local.process_identity import start_ticks
 from infra.local.progress import LONGEST_SECONDS, Progress
 from infra.local.server.daemon import find_server
-from infra.local.state.files import write_atomically, write_json
+from infra.local.state.files import UnsafeFile, read_secret_file, write_atomically, write_json
 from infra.worker.deployments import (
     POOL,
     REPOSITORY,
@@ -30,7 +30,7 @@ from infra.worker.deployments import (
     wait_for_server,
 )
 from infra.worker.ports import is_taken, listens
-from infra.worker.server import CLIENT_AUTH, SERVER_AUTH
+from infra.worker.server import CLIENT_AUTH, SERVER_AUTH, SecretError, check_password
 
 HOST = "127.0.0.1"
 ALLOWED = tuple(f"NODESWEEP_ALLOWED_{name}" for name in ("PATHS", "ENDPOINTS", "ENVIRONMENT"))
@@ -49,8 +49,8 @@ class MachineError(Exception):
 
 @dataclass(frozen=True)
 class Machine:
-    """Where it all lies: state in `folder`, the server on `port`
-    (the worker on the next), the platform.
+    """Where it all lies: state in `folder`, the server on `port`, the platform. The worker listens
+    nowhere: Prefect's health server takes any Host and serves pages of its own.
 
     `platform_options` are further options of `nodesweep local start`, e.g. ("--engine",
     "simulated").
@@ -77,12 +77,23 @@ class Machine:
         return self.folder / "prefect-auth"
 
     @property
+    def password(self) -> str:
+        """The line in it. Raises MachineError where others may know it, or it can't be used."""
+        remedy = "End it all with `make down` and remove the file: `make up` makes a new password"
+        try:
+            text = read_secret_file(self.auth_file, remedy).strip()
+            check_password(str(self.auth_file), text)
+        except (UnsafeFile, SecretError, ValueError) as error:
+            raise MachineError(str(error)) from None
+        return text
+
+    @property
     def environment(self) -> dict[str, str]:
         """Of every process here: own home, own server, no telemetry, no proxy for local calls."""
         own = {
             "PREFECT_HOME": str(self.folder / "prefect"),
             "PREFECT_API_URL": self.api_url,
-            CLIENT_AUTH: self.auth_file.read_text().strip(),
+            CLIENT_AUTH: self.password,
             # Under another host name the UI can't reach its API; that of a proxy in front is the
             # caller's to name.
             "PREFECT_UI_API_URL": os.environ.get("PREFECT_UI_API_URL") or self.api_url,
@@ -125,16 +136,16 @@ def up(machine: Machine) -> None:
 
 
 def _start_all(machine: Machine) -> None:
-    machine.folder.mkdir(parents=True, exist_ok=True)
+    machine.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not machine.auth_file.exists():
         for name in ("worker", "server"):  # of a version without a password
             _stop(machine, name)
         # mode 600
         write_atomically(machine.auth_file, f"nodesweep:{secrets.token_urlsafe(32)}\n".encode())
+    password = machine.password  # before anything is started
     _refuse_taken_port(machine)
     _platform(machine, "start", _PLATFORM_START_SECONDS)
     server = ("infra.worker", "server", "--host", HOST, "--port", str(machine.port))
-    password = machine.environment[CLIENT_AUTH]
     _start(machine, "server", server, {**machine.environment, SERVER_AUTH: password})
     _deploy(machine)
     worker = (
@@ -145,7 +156,6 @@ def _start_all(machine: Machine) -> None:
         POOL,
         "--name",
         "machine",
-        "--with-healthcheck",
     )
     _start(machine, "worker", worker, _without_database(machine.environment))
 
@@ -191,14 +201,9 @@ def _start(
     if _pid(machine, name) is not None:
         return
     command = [sys.executable, "-m", *arguments]
-    environment = dict(environment)
-    if name == "worker":
-        # Prefect's default is 0.0.0.0
-        environment["PREFECT_WORKER_WEBSERVER_HOST"] = HOST
-        environment["PREFECT_WORKER_WEBSERVER_PORT"] = str(machine.port + 1)
     with open(machine.folder / f"{name}.log", "ab") as log:
         process = subprocess.Popen(
-            command, cwd=REPOSITORY, env=environment, stdin=subprocess.DEVNULL,
+            command, cwd=REPOSITORY, env=dict(environment), stdin=subprocess.DEVNULL,
             stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
     write_json(

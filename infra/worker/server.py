@@ -8,7 +8,8 @@ run code, so
 - a page of another origin than the UI's is not allowed to call it (CORS);
 - a request that was sent to another host name than the server's is refused. A web page can have its
   own name resolved to 127.0.0.1 and is of the same origin then (DNS rebinding), but its requests
-  carry its name.
+  carry its name;
+- no page shows the UI in a frame, and the UI's own pages send no form elsewhere.
 
 The leases of concurrency limits lie in Prefect's home, and not in memory, Prefect's default: a run
 renews its own every 225 s, and loses its place where a server that has started anew does not
@@ -21,6 +22,7 @@ show it.
 
 from __future__ import annotations
 
+import base64
 import os
 import sys
 from collections.abc import Mapping
@@ -36,6 +38,11 @@ SECRETS = (DATABASE_PASSWORD, SERVER_AUTH, CLIENT_AUTH)
 LEASE_STORAGE = "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE"
 LEASES_IN_FILES = "prefect.server.concurrency.lease_storage.filesystem"
 _ADDRESSES = ("PREFECT_UI_API_URL", "PREFECT_API_URL")
+_PAGE_HEADERS = {
+    b"x-frame-options": b"DENY",
+    b"content-security-policy": b"frame-ancestors 'none'; base-uri 'self'; form-action 'self'",
+    b"x-content-type-options": b"nosniff",
+}
 
 
 class SecretError(Exception):
@@ -67,6 +74,17 @@ def _read_secret(variable: str, path: str) -> str:
     return secret
 
 
+def check_password(variable: str, password: str) -> None:
+    """Raise SecretError for one that Prefect's server can't compare: it answers every call with an
+    internal error then.
+    """
+    if not password.isascii():
+        raise SecretError(
+            f"{variable} holds a character that is not ASCII, which Prefect's server can't compare;"
+            " choose a password of ASCII letters, digits and signs"
+        )
+
+
 def become_worker(pool: str) -> NoReturn:
     """This process becomes the pool's worker, so that SIGTERM reaches it. Raises SecretError."""
     command = [
@@ -80,7 +98,9 @@ def become_worker(pool: str) -> NoReturn:
         "--type",
         "process",
     ]
-    os.execve(sys.executable, [*command, "--with-healthcheck"], with_secrets(os.environ))
+    environment = with_secrets(os.environ)
+    check_password(CLIENT_AUTH, environment.get(CLIENT_AUTH, ""))
+    os.execve(sys.executable, [*command, "--with-healthcheck"], environment)
 
 
 def serve(host: str, port: int) -> None:
@@ -91,6 +111,7 @@ def serve(host: str, port: int) -> None:
             f"{SERVER_AUTH} is not set: name a password as user:password, or a file in"
             f" {SERVER_AUTH}_FILE"
         )
+    check_password(SERVER_AUTH, environment[SERVER_AUTH])
     environment.setdefault(
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS", ",".join(trusted_origins(environment)) or "null"
     )
@@ -134,4 +155,44 @@ def guarded_application(hosts: list[str]) -> Any:
     from prefect.server.api.server import create_app
     from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-    return TrustedHostMiddleware(create_app(final=True), allowed_hosts=hosts, www_redirect=False)
+    application = Guard(create_app(final=True))
+    return TrustedHostMiddleware(application, allowed_hosts=hosts, www_redirect=False)
+
+
+class Guard:
+    """Refuses a password that is no ASCII, which Prefect's server would compare and fail at, and
+    adds to every answer what a browser needs to keep the page out of others' frames.
+    """
+
+    def __init__(self, application: Any) -> None:
+        self._application = application
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self._application(scope, receive, send)
+            return
+
+        async def send_guarded(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                sent = {name.lower() for name, _ in message["headers"]}
+                added = [pair for pair in _PAGE_HEADERS.items() if pair[0] not in sent]
+                message = {**message, "headers": [*message["headers"], *added]}
+            await send(message)
+
+        if _is_comparable(dict(scope["headers"]).get(b"authorization", b"")):
+            await self._application(scope, receive, send_guarded)
+            return
+        body = b'{"exception_message": "Unauthorized: the password holds no other than ASCII"}'
+        headers = [(b"content-type", b"application/json")]
+        await send_guarded({"type": "http.response.start", "status": 401, "headers": headers})
+        await send_guarded({"type": "http.response.body", "body": body})
+
+
+def _is_comparable(header: bytes) -> bool:
+    """Whether the password in an Authorization header is ASCII; what is none at all is Prefect's to
+    refuse.
+    """
+    try:
+        return base64.b64decode(header.partition(b" ")[2]).isascii()
+    except ValueError:
+        return True

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -37,8 +38,9 @@ _LEFT_OUT_OF_NESTED = ("parts",)
 _OF_PROBES = ("kind", "projection")
 # Mappings with keys of their own: phases.Training becomes phases_Training.
 _OPEN = ("phases", "planned", "utilisation", "train_seconds_by", "logged")
-# What a spreadsheet takes for a formula (OWASP, CSV Injection).
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
+# What a spreadsheet takes for a formula (OWASP, CSV Injection): also the full-width signs, and one
+# that follows a separator, since some locales split a row at `;` and at tabs, whatever is quoted.
+_FORMULA = re.compile("^[=+\\-@＝＋－＠\t\r\n]|[;\t\n][\\s\"']*[=+\\-@＝＋－＠]")
 
 
 def render_csv(report: ScalingReport) -> str:
@@ -98,4 +100,4 @@ def _defused(value: Any) -> Any:
         return value
     # The csv module quotes no lone carriage return, which readers take for the end of a row.
     text = value.replace("\r\n", "\n").replace("\r", "\n")
-    return f"'{text}" if value.startswith(_FORMULA_STARTS) else text
+    return _FORMULA.sub(lambda found: f"{found[0][:-1]}'{found[0][-1]}", text)

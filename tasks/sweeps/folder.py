@@ -23,30 +23,36 @@ SCHEMA_VERSION = 1
 logger = logging.getLogger("nodesweep.report")
 
 
-def write_atomic(path: Path, body: bytes) -> None:
+PRIVATE, SHARED = 0o600, 0o644
+"""Modes of files: what a job printed and a config holds is its owner's to show; what is written to
+be passed on, or to be worked on, is as any file.
+"""
+
+
+def write_atomic(path: Path, body: bytes, mode: int = PRIVATE) -> None:
     """Write to a temporary file in the same folder, then replace:
     a reader sees the old file or the new one.
 
     An OSError names `path`: that of a write which finds the disk full names no file.
     """
-    with written_atomically(path) as stream:
+    with written_atomically(path, mode) as stream:
         stream.write(body)
 
 
 @contextmanager
-def written_atomically(path: Path) -> Iterator[BinaryIO]:
+def written_atomically(path: Path, mode: int = PRIVATE) -> Iterator[BinaryIO]:
     """write_atomic() of what is written to the stream inside;
     left by an exception, it changes nothing.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent, mode)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "wb") as stream:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
-            os.chmod(temporary, 0o644)
+            os.chmod(temporary, mode)
             os.replace(temporary, path)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
@@ -54,6 +60,16 @@ def written_atomically(path: Path) -> Iterator[BinaryIO]:
     except OSError as error:
         reason = folder_problem(path.parent) or error.strerror or str(error)
         raise type(error)(error.errno, reason, str(path)) from error
+
+
+def make_folder(folder: Path, mode: int = PRIVATE) -> None:
+    """Make the folder, and those above it that are missing, for files of this mode: those of
+    private files open to their owner alone. Folders that are there stay as they are.
+    """
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    for one in reversed(missing):
+        one.mkdir(0o700 if mode == PRIVATE else 0o777, exist_ok=True)
+    folder.mkdir(exist_ok=True)  # a file of that name is an error
 
 
 def folder_problem(folder: Path) -> str | None:

@@ -142,6 +142,7 @@ def platform(stack: Stack, model: dict[str, float]) -> Iterator[World]:
     folder = stack.folder
     machine = Machine(folder, stack.port, stack.platform_port)
     machine.auth_file.write_text(f"nodesweep:{API_PASSWORD}")
+    machine.auth_file.chmod(0o600)
     (folder / "model.json").write_text(json.dumps(model))
     state = ("--port", str(machine.platform_port), "--state-dir", str(folder / "platform"))
     options = ("--engine", "simulated", "--time-scale", "1", "--model", str(folder / "model.json"))
@@ -167,7 +168,9 @@ def within_reach(stack: Stack, port: int) -> Iterator[None]:
     """
     # a worker of the same machine would read it where it lies
     keys = stack.folder / "platform" / "aws-credentials"
-    write = f"mkdir -p {keys.parent} && printf %s {shlex.quote(keys.read_text())} > {keys}"
+    write = (
+        f"umask 077 && mkdir -p {keys.parent} && printf %s {shlex.quote(keys.read_text())} > {keys}"
+    )
     stack.inside("worker", "sh", "-c", write)
     relay = PlatformRelay(stack.inspect("worker")["State"]["Pid"], port)
     try:

@@ -111,6 +111,7 @@ def test_who_may_not_read_the_folder_is_told_where_the_key_lies(
     ):
         local_session(endpoint, None, tmp_path)
     (tmp_path / "aws-credentials").write_text("[default]\n")
+    (tmp_path / "aws-credentials").chmod(0o600)
     with pytest.raises(NoLocalKeys, match="it is damaged"):
         local_session(endpoint, None, tmp_path)
 

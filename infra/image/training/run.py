@@ -116,7 +116,8 @@ def run(arguments: TrainingArguments) -> None:
     pl.seed_everything(arguments.seed, workers=True, verbose=False)
     data = TableData(arguments, cluster, batch, prepared)
     module = Classifier(arguments)
-    trainer.fit(module, datamodule=data, ckpt_path=resume_from)
+    # Said, as PyTorch before 2.6 would unpickle whatever lies where the checkpoint does.
+    trainer.fit(module, datamodule=data, ckpt_path=resume_from, weights_only=True)
     metrics = collect_metrics(
         arguments, cluster, batch, data, measurement, module, precision, quota, backend
     )

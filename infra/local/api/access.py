@@ -23,25 +23,35 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
-from botocore.auth import HmacV1QueryAuth, S3SigV4Auth, S3SigV4QueryAuth, SigV4Auth
+from botocore.auth import S3SigV4Auth, S3SigV4QueryAuth, SigV4Auth
 from botocore.awsrequest import AWSRequest
-from botocore.compat import HTTPHeaders
 from botocore.credentials import Credentials
 from werkzeug.wrappers import Response
 
 from infra.local.api.addressing import received_address
+from infra.local.api.checksums import sign_chunks_as
 from infra.local.api.dialect import protocol_of, wrapped_error
 from infra.local.api.protocol import CBOR_PATH, SCOPE, authorization, read_body
 from infra.local.interfaces import AccessKey
 from infra.local.server.contract import CREDENTIALS_FILE, proof_of
-from infra.local.state.files import DamagedFile, write_atomically
+from infra.local.state.files import (
+    DamagedFile,
+    UnsafeFile,
+    read_secret_file,
+    write_atomically,
+)
 
+_NEW_KEYS = "remove it and start again, which makes new keys; nothing else is lost"
 _PRESIGNED = re.compile(SCOPE)
 _DATE_FORMAT = "%Y%m%dT%H%M%SZ"
 _NODE_SERVICES = frozenset({"s3", "logs", "monitoring"})
 _NODE_TARGETS = frozenset({"Logs_20140328", "GraniteServiceVersion20100801"})
+_SIGNED_SECONDS = 900.0
+"""How far a signed header's date may be from now, as on AWS (15 minutes): a request that was
+recorded can't be sent again later.
+"""
 _LEAST_KEY_LENGTH = 16
 """Of an access key id (IAM's CreateAccessKey); a cut file must not leave a secret of one letter."""
 
@@ -63,9 +73,11 @@ class _Claim:
     key_id: str
     signature: str
     service: str
-    region: str = ""
-    headers: tuple[str, ...] = ()
-    date: str = ""
+    region: str
+    headers: tuple[str, ...]
+    date: str
+    signed_at: float
+    """`date`, unix seconds."""
     session_token: str | None = None
     expires_at: float | None = None
     """Of a presigned URL, unix seconds."""
@@ -95,19 +107,18 @@ def _read_keys(path: Path) -> AccessKeys:
     """Raises FileNotFoundError and DamagedFile."""
     parser = configparser.RawConfigParser()
     try:
-        parser.read_string(path.read_text())
+        parser.read_string(read_secret_file(path, _NEW_KEYS))
         user, node = (
             AccessKey(parser[name]["aws_access_key_id"], parser[name]["aws_secret_access_key"])
             for name in ("default", "node")
         )
         if min(map(len, (user.id, user.secret, node.id, node.secret))) < _LEAST_KEY_LENGTH:
             raise ValueError(f"a key has fewer than {_LEAST_KEY_LENGTH} characters")
-    except FileNotFoundError:
+    except (FileNotFoundError, UnsafeFile):
         raise
     except (OSError, ValueError, KeyError, configparser.Error) as error:
         reason = " ".join(str(error).split())
-        remedy = "remove it and start again, which makes new keys; nothing else is lost"
-        raise DamagedFile(path, f"{type(error).__name__}: {reason}", remedy) from error
+        raise DamagedFile(path, f"{type(error).__name__}: {reason}", _NEW_KEYS) from error
     return AccessKeys(user, node)
 
 
@@ -141,15 +152,23 @@ class Gate:
         """The answer to a request that may not be made, None for one that may."""
         claim = _claim(environ)
         if claim is None:
-            return _answer(environ, claim, "no key")
+            problem = "old signature" if _is_of_version_2(environ) else "no key"
+            return _answer(environ, claim, problem)
         if hmac.compare_digest(claim.key_id.encode(), self._own_key_id.encode()):
             return None
         key = self._keys.get(claim.key_id) or self._issued(claim.key_id)
         if key is None or (claim.session_token or None) != key.session_token:
             return _answer(environ, claim, "unknown key")
-        if not hmac.compare_digest(_signature(environ, claim, key), claim.signature):
-            return _answer(environ, claim, "wrong signature")
         now = datetime.now(UTC).timestamp()
+        if not claim.is_presigned and abs(now - claim.signed_at) > _SIGNED_SECONDS:
+            return _answer(environ, claim, "another time")
+        signature = _signature(environ, claim, key)
+        if not _names_all(environ, claim) or not hmac.compare_digest(
+            signature.encode(), claim.signature.encode()
+        ):
+            return _answer(environ, claim, "wrong signature")
+        if not claim.is_presigned:
+            sign_chunks_as(environ, key.secret, claim.date, claim.region, claim.service, signature)
         if key.expires_at is not None and key.expires_at < now:
             return _answer(environ, claim, "expired token")
         if claim.expires_at is not None and claim.expires_at < now:
@@ -165,33 +184,25 @@ def _claim(environ: Mapping[str, Any]) -> _Claim | None:
     anything else or less.
     """
     if environ.get("HTTP_AUTHORIZATION", ""):
-        if found := authorization(environ):
-            return _Claim(
-                key_id=found["id"],
-                signature=found["signature"],
-                service=found["service"],
-                region=found["region"],
-                headers=tuple(found["headers"].split(";")),
-                date=environ.get("HTTP_X_AMZ_DATE", ""),
-                session_token=environ.get("HTTP_X_AMZ_SECURITY_TOKEN"),
-            )
-        return None
+        found, date = authorization(environ), environ.get("HTTP_X_AMZ_DATE", "")
+        if found is None or (signed_at := _unix_seconds(date)) is None:
+            return None
+        return _Claim(
+            key_id=found["id"],
+            signature=found["signature"],
+            service=found["service"],
+            region=found["region"],
+            headers=tuple(found["headers"].split(";")),
+            date=date,
+            signed_at=signed_at,
+            session_token=environ.get("HTTP_X_AMZ_SECURITY_TOKEN"),
+        )
     query = {name: values[0] for name, values in parse_qs(environ.get("QUERY_STRING", "")).items()}
     try:
-        if "AWSAccessKeyId" in query:
-            # Signature Version 2: boto3's default for S3 in the oldest regions
-            token, expires_at = query.get("x-amz-security-token"), float(query["Expires"])
-            return _Claim(
-                query["AWSAccessKeyId"],
-                query["Signature"],
-                "s3",
-                session_token=token,
-                expires_at=expires_at,
-            )
         if found := _PRESIGNED.fullmatch(query.get("X-Amz-Credential", "")):
-            signed_at = (
-                datetime.strptime(query["X-Amz-Date"], _DATE_FORMAT).replace(tzinfo=UTC).timestamp()
-            )
+            signed_at = _unix_seconds(query["X-Amz-Date"])
+            if signed_at is None:
+                return None
             return _Claim(
                 key_id=found["id"],
                 signature=query["X-Amz-Signature"],
@@ -199,6 +210,7 @@ def _claim(environ: Mapping[str, Any]) -> _Claim | None:
                 region=found["region"],
                 headers=tuple(query["X-Amz-SignedHeaders"].split(";")),
                 date=query["X-Amz-Date"],
+                signed_at=signed_at,
                 session_token=query.get("X-Amz-Security-Token"),
                 expires_at=signed_at + float(query["X-Amz-Expires"]),
             )
@@ -207,17 +219,34 @@ def _claim(environ: Mapping[str, Any]) -> _Claim | None:
     return None
 
 
+def _unix_seconds(date: str) -> float | None:
+    try:
+        return datetime.strptime(date, _DATE_FORMAT).replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return None
+
+
+def _is_of_version_2(environ: Mapping[str, Any]) -> bool:
+    """Whether it is signed by Signature Version 2, boto3's default for links in the oldest regions:
+    it covers no Host, so a link would open the same key in another bucket.
+    """
+    return str(environ.get("HTTP_AUTHORIZATION", "")).startswith("AWS ") or (
+        "AWSAccessKeyId" in parse_qs(environ.get("QUERY_STRING", ""))
+    )
+
+
+def _names_all(environ: Mapping[str, Any], claim: _Claim) -> bool:
+    """Whether the signature covers the host and, of S3's headers, the hash of the body."""
+    is_hashed = claim.service == "s3" and not claim.is_presigned
+    needed = {"host", "x-amz-content-sha256"} if is_hashed else {"host"}
+    return needed <= set(claim.headers)
+
+
 def _signature(environ: dict[str, Any], claim: _Claim, key: AccessKey) -> str:
     """What the sender's signature has to be, computed as botocore computes it."""
     host, uri = received_address(environ)
     path, _, query = uri.partition("?")
     credentials = Credentials(key.id, key.secret, key.session_token)
-    if not claim.date:
-        assert claim.expires_at is not None
-        expires, parts = str(int(claim.expires_at)), urlsplit(f"http://host{path}?{query}")
-        headers = HTTPHeaders.from_dict({"Date": expires})
-        old_signer = _OldSigner(credentials, expires)
-        return str(old_signer.get_signature(environ["REQUEST_METHOD"], parts, headers))
     signed = "&".join(part for part in query.split("&") if not part.startswith("X-Amz-Signature="))
     headers = {name: host if name == "host" else _header(environ, name) for name in claim.headers}
     is_s3 = claim.service == "s3"
@@ -232,17 +261,6 @@ def _signature(environ: dict[str, Any], claim: _Claim, key: AccessKey) -> str:
     return str(
         signer.signature(signer.string_to_sign(request, signer.canonical_request(request)), request)
     )
-
-
-class _OldSigner(HmacV1QueryAuth):
-    """Signs for the moment that a URL names, not for one reckoned from now."""
-
-    def __init__(self, credentials: Credentials, expires: str) -> None:
-        super().__init__(credentials)
-        self._expires_at = expires
-
-    def _get_date(self) -> str:
-        return self._expires_at
 
 
 def _header(environ: Mapping[str, Any], name: str) -> str:
@@ -288,12 +306,19 @@ _BAD_SIGNATURE = (
     "The request signature we calculated does not match the signature you provided. Check your AWS"
     " Secret Access Key and signing method."
 )
+_OLD_SIGNATURE = (
+    "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256;"
+    " with boto3: Config(signature_version='s3v4')."
+)
+_SKEWED = "The difference between the request time and the current time is too large."
 _DENIED = (
     "A training job's access key reaches S3, logs and metrics, and a presigned URL reads one"
     " object; nothing else of the platform."
 )
 _WORDS = {
     ("s3", "no key"): ("AccessDenied", "Access Denied"),
+    ("s3", "old signature"): ("InvalidRequest", _OLD_SIGNATURE),
+    ("s3", "another time"): ("RequestTimeTooSkewed", _SKEWED),
     ("s3", "unknown key"): (
         "InvalidAccessKeyId", "The AWS Access Key Id you provided does not exist in our records."
     ),
@@ -302,12 +327,16 @@ _WORDS = {
     ("s3", "expired token"): ("ExpiredToken", "The provided token has expired."),
     ("s3", "denied"): ("AccessDenied", "Access Denied"),
     ("json", "no key"): ("MissingAuthenticationTokenException", _NO_KEY),
+    ("json", "old signature"): ("IncompleteSignatureException", _OLD_SIGNATURE),
+    ("json", "another time"): ("InvalidSignatureException", f"Signature expired. {_SKEWED}"),
     ("json", "unknown key"): ("UnrecognizedClientException", _BAD_TOKEN),
     ("json", "wrong signature"): ("InvalidSignatureException", _BAD_SIGNATURE),
     ("json", "expired"): ("InvalidSignatureException", "Signature expired"),
     ("json", "expired token"): ("ExpiredTokenException", _OLD_TOKEN),
     ("json", "denied"): ("AccessDeniedException", _DENIED),
     ("query", "no key"): ("MissingAuthenticationToken", _NO_KEY),
+    ("query", "old signature"): ("IncompleteSignature", _OLD_SIGNATURE),
+    ("query", "another time"): ("RequestExpired", _SKEWED),
     ("query", "unknown key"): ("InvalidClientTokenId", _BAD_TOKEN),
     ("query", "wrong signature"): ("SignatureDoesNotMatch", _BAD_SIGNATURE),
     ("query", "expired"): ("RequestExpired", "Request has expired"),

@@ -1,5 +1,5 @@
-"""Compares what a PutObject or UploadPart says of its body with the body, as S3 does and moto does
-not: what was damaged on its way must not be kept.
+"""Compares what a request to S3 says of its body with the body, as S3 does and moto does not: what
+was damaged or exchanged on its way must not be kept.
 """
 
 from __future__ import annotations
@@ -7,10 +7,12 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import hmac
 import io
 import re
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import anycrc
@@ -31,6 +33,88 @@ ALGORITHMS: dict[str, Callable[[bytes], bytes]] = {
 _MD5_BYTES = 16
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TRAILING = "x-amz-checksum-"
+_UNSIGNED_FORMS = frozenset({"UNSIGNED-PAYLOAD", "STREAMING-UNSIGNED-PAYLOAD-TRAILER"})
+_SIGNED_CHUNKS = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
+_SIGNED_FORMS = frozenset({_SIGNED_CHUNKS, f"{_SIGNED_CHUNKS}-TRAILER"})
+_CHUNK_SIGNER = "nodesweep.chunk_signer"
+
+
+@dataclass
+class _ChunkSigner:
+    """Signs the chunks of a body one after another, each with the signature before it."""
+
+    key: bytes
+    date: str
+    scope: str
+    last: str
+    """The signature of the headers, then of each chunk."""
+
+    def sign(self, kind: str, *content: bytes) -> str:
+        hashes = [hashlib.sha256(one).hexdigest() for one in content]
+        text = "\n".join((f"AWS4-HMAC-SHA256-{kind}", self.date, self.scope, self.last, *hashes))
+        self.last = hmac.new(self.key, text.encode(), hashlib.sha256).hexdigest()
+        return self.last
+
+
+def sign_chunks_as(
+    environ: dict[str, Any], secret: str, date: str, region: str, service: str, signature: str
+) -> None:
+    """Remember by what key, and after which signature of its headers, a request's chunks are
+    signed.
+    """
+    scope, key = (date[:8], region, service, "aws4_request"), f"AWS4{secret}".encode()
+    for part in scope:
+        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+    environ[_CHUNK_SIGNER] = _ChunkSigner(key, date, "/".join(scope), signature)
+
+
+def check_signed_hash(environ: dict[str, Any], body: bytes) -> None:
+    """Compare a body with the x-amz-content-sha256 that its request's signature covers.
+
+    Raises InvalidArgument for a header that is no hash and none of S3's words,
+    XAmzContentSHA256Mismatch for another body's, SignatureDoesNotMatch for a chunk that was signed
+    otherwise, and IncompleteBody for a body that is not in chunks.
+    """
+    signed = environ.get("HTTP_X_AMZ_CONTENT_SHA256", "")
+    if signed in _UNSIGNED_FORMS:
+        return
+    if signed in _SIGNED_FORMS:
+        _check_chunks(environ, body, has_trailer=signed != _SIGNED_CHUNKS)
+        return
+    if not _SHA256.fullmatch(signed):
+        raise ApiError(
+            "InvalidArgument",
+            "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-UNSIGNED-PAYLOAD-TRAILER,"
+            " STREAMING-AWS4-HMAC-SHA256-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER or a"
+            " valid sha256 value.",
+        )
+    if hashlib.sha256(body).hexdigest() != signed:
+        raise ApiError(
+            "XAmzContentSHA256Mismatch",
+            "The provided 'x-amz-content-sha256' header does not match what was computed.",
+        )
+
+
+def _check_chunks(environ: dict[str, Any], body: bytes, has_trailer: bool) -> None:
+    signer: _ChunkSigner | None = environ.get(_CHUNK_SIGNER)
+    chunks, trailer = _chunks(body)
+    is_right = signer is not None and all(
+        _said(parameters) == signer.sign("PAYLOAD", b"", chunk) for parameters, chunk in chunks
+    )
+    if has_trailer and is_right and signer is not None:
+        said = trailer.pop("x-amz-trailer-signature", "")
+        lines = "".join(f"{name}:{value}\n" for name, value in trailer.items())
+        is_right = said == signer.sign("TRAILER", lines.encode())
+    if not is_right:
+        raise ApiError(
+            "SignatureDoesNotMatch",
+            "The signature of a chunk of the body does not match the signature we calculated.",
+            http_status=403,
+        )
+
+
+def _said(parameters: bytes) -> str:
+    return parameters.partition(b"chunk-signature=")[2].strip().decode(errors="replace")
 
 
 def checksum(name: str, body: bytes) -> str:
@@ -81,28 +165,33 @@ def check_body(environ: dict[str, Any], body: bytes) -> None:
         environ["HTTP_X_AMZ_SDK_CHECKSUM_ALGORITHM"] = name
     if (md5 := environ.get("HTTP_CONTENT_MD5")) is not None:
         _check_md5(md5, body)
-    elif not said and _SHA256.fullmatch(signed) and hashlib.sha256(body).hexdigest() != signed:
-        raise ApiError(
-            "XAmzContentSHA256Mismatch",
-            "The provided 'x-amz-content-sha256' header does not match what was computed.",
-        )
 
 
 def _decode_chunks(encoded: bytes) -> tuple[bytes, dict[str, str]]:
     """The content and the trailer of a body in the encoding aws-chunked.
     Raises IncompleteBody for any other.
     """
-    file, content = io.BytesIO(encoded), bytearray()
+    chunks, trailer = _chunks(encoded)
+    return b"".join(chunk for _, chunk in chunks), trailer
+
+
+def _chunks(encoded: bytes) -> tuple[list[tuple[bytes, bytes]], dict[str, str]]:
+    """(what is said of it, chunk) of each chunk, up to the last one, which is empty; the trailer.
+    Raises IncompleteBody.
+    """
+    file, chunks, size = io.BytesIO(encoded), list[tuple[bytes, bytes]](), -1
     try:
-        while size := int(file.readline().partition(b";")[0].strip(), 16):
-            chunk = file.read(size)
-            if size < 0 or len(chunk) != size or file.read(2) != b"\r\n":
+        while size != 0:
+            head, _, parameters = file.readline().partition(b";")
+            size = int(head.strip(), 16)
+            chunk = file.read(size) if size > 0 else b""
+            if size < 0 or len(chunk) != size or (size and file.read(2) != b"\r\n"):
                 raise ValueError
-            content += chunk
+            chunks.append((parameters, chunk))
     except ValueError:
         raise ApiError("IncompleteBody", "The request body terminated unexpectedly") from None
     lines = (line.decode(errors="replace").partition(":") for line in file)
-    return bytes(content), {name.strip().lower(): value.strip() for name, _, value in lines}
+    return chunks, {name.strip().lower(): value.strip() for name, _, value in lines if name.strip()}
 
 
 def _check_length(environ: dict[str, Any], body: bytes) -> None:

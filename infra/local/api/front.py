@@ -17,7 +17,7 @@ from werkzeug.wrappers import Response
 
 from infra.local.api.access import Gate
 from infra.local.api.addressing import use_path_style
-from infra.local.api.checksums import check_body
+from infra.local.api.checksums import check_body, check_signed_hash
 from infra.local.api.dialect import (
     JSON_CONTENT_TYPE,
     content_type_of,
@@ -38,7 +38,7 @@ from infra.local.api.protocol import (
     read_body,
     use_known_region,
 )
-from infra.local.api.s3_queries import check_numbers
+from infra.local.api.s3_queries import check_bucket_name, check_numbers, check_xml
 from infra.local.faults.injector import FaultInjector
 from infra.local.server.contract import STATUS_PATH
 from infra.local.simulation import elsewhere
@@ -163,6 +163,7 @@ class Front:
         if unmodelled_s3_operation(environ, scope):
             return unknown_operation(environ)(environ, start_response)
         check_numbers(environ, scope)
+        check_bucket_name(environ, scope)
         is_unknowable = self._is_simulated and _is_unknowable(environ)
         answers: list[tuple[str, list[tuple[str, str]], Any]] = []
 
@@ -176,6 +177,9 @@ class Front:
             # Before the turn: nobody waits for a client that is slow to send. And at once: moto
             # reads 64 KiB at a time, which takes as long as all else of a large object.
             check_body(environ, read_body(environ))
+        if scope is not None and scope.service == "s3":
+            check_signed_hash(environ, read_body(environ))
+        check_xml(environ, read_body(environ))
         try:
             # moto looks and writes in two steps: of two that ask for a key that is not there,
             # one must be refused.

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -73,9 +74,13 @@ def engine_of(state_dir: Path) -> str | None:
 
 
 def make_state_dir(state_dir: Path) -> None:
-    """Make the folder where it isn't there. Raises ServerStartError."""
+    """Make the folder where it isn't there, and keep others out of it: jobs' files, logs and
+    objects lie in it. Raises ServerStartError.
+    """
     try:
-        state_dir.mkdir(parents=True, exist_ok=True)
+        state_dir.mkdir(0o700, parents=True, exist_ok=True)
+        if (state_dir / CREDENTIALS_FILE).exists() and state_dir.stat().st_uid == os.geteuid():
+            state_dir.chmod(0o700)  # of a version that let others in
     except OSError as error:
         raise _unusable(state_dir, error) from error
 

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -28,6 +29,27 @@ class DamagedFile(Exception):
 
     def __init__(self, path: Path, reason: str, remedy: str) -> None:
         super().__init__(f"{path} is damaged ({reason}): {remedy}")
+
+
+class UnsafeFile(DamagedFile):
+    """A file with a secret is another user's, or others may read or write it."""
+
+    def __init__(self, path: Path, reason: str, remedy: str) -> None:
+        Exception.__init__(self, f"{path} is not used: {reason}. {remedy}")
+
+
+def read_secret_file(path: Path, remedy: str) -> str:
+    """The text of a file that this user or root owns and nobody else may read or write.
+    Raises UnsafeFile, with this remedy, and OSError.
+    """
+    with path.open() as file:
+        found = os.fstat(file.fileno())
+        if found.st_uid not in (os.geteuid(), 0):
+            raise UnsafeFile(path, f"it is user {found.st_uid}'s, not this user's", remedy)
+        if found.st_mode & 0o077:
+            mode = stat.S_IMODE(found.st_mode)
+            raise UnsafeFile(path, f"its mode is {mode:o}, so others may reach it", remedy)
+        return file.read()
 
 
 def write_atomically(

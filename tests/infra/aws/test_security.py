@@ -125,6 +125,10 @@ def ssh(found: dict[str, Any]) -> None:
     ]
 
 
+def open_endpoint(found: dict[str, Any]) -> None:
+    del properties(found, "LogsEndpoint")["PolicyDocument"]
+
+
 CHANGES = {
     open_public: "bucket_is_private",
     suspend: "bucket_is_versioned_and_encrypted",
@@ -142,6 +146,7 @@ CHANGES = {
     endless_log: "logs_end_some_day",
     internet: "network_is_private",
     ssh: "nobody_reaches_the_nodes_from_outside",
+    open_endpoint: "endpoints_take_this_accounts_keys_only",
 }
 
 

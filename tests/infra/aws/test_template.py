@@ -161,8 +161,31 @@ def test_every_star_has_its_reason_beside_it() -> None:
             assert "#" in line or "#" in lines[place - 1], f"line {place + 1}: {line.strip()}"
 
 
+def test_what_a_scanner_asks_for_is_there_or_has_its_reason_beside_it() -> None:
+    """checkov finds nothing in either template, since it reads these comments."""
+
+    def skipped(text: str) -> list[tuple[str, str]]:
+        return [
+            (resource.splitlines()[0].strip(" :"), check)
+            for resource in re.split(r"(?m)^(?=  \w+:$)", text)
+            for check in re.findall(r"# checkov:skip=(\w+):\w.{30,}", resource)
+        ]
+
+    assert skipped(TEXT) == [
+        ("Bucket", "CKV_AWS_18"),
+        ("Bucket", "CKV_AWS_19"),
+        ("Repository", "CKV_AWS_136"),
+        ("BuildLogs", "CKV_AWS_158"),
+        ("TrainingLogs", "CKV_AWS_158"),
+    ]
+    assert skipped((TEMPLATE.parents[1] / "worker" / "ecs.yaml").read_text()) == [
+        ("Cluster", "CKV_AWS_65"),
+        ("LogGroup", "CKV_AWS_158"),
+    ]
+
+
 def test_nothing_else_is_for_everybody() -> None:
-    """A principal of "*" stands in refusals, and in the policy of the VPC's endpoint, which gives
+    """A principal of "*" stands in refusals, and in the policies of the VPC's endpoints, which give
     no permission.
     """
     open_to_all = [
@@ -175,8 +198,54 @@ def test_nothing_else_is_for_everybody() -> None:
         ("BucketPolicy", "TlsOnly", "Deny"),
         ("EventQueuePolicy", "TlsOnly", "Deny"),
         ("S3Endpoint", "ThisAccount", "Allow"),
+        ("S3Endpoint", "IntoThisAccount", "Allow"),
         ("S3Endpoint", "ImageLayers", "Allow"),
+        ("EcrApiEndpoint", "ThisAccount", "Allow"),
+        ("EcrLayersEndpoint", "ThisAccount", "Allow"),
+        ("LogsEndpoint", "ThisAccount", "Allow"),
+        ("MetricsEndpoint", "ThisAccount", "Allow"),
+        ("StsEndpoint", "ThisAccount", "Allow"),
     ]
+
+
+def endpoint_statements() -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, resource in everything()["Resources"].items():
+        if resource["Type"] == "AWS::EC2::VPCEndpoint":
+            for statement in resource["Properties"]["PolicyDocument"]["Statement"]:
+                yield name, statement
+
+
+def test_endpoints_take_no_other_accounts_keys() -> None:
+    """A program in a node that brings keys of its own could send data away by them."""
+    mine = {"Ref": "AWS::AccountId"}
+    open_ones = [
+        (name, statement["Sid"])
+        for name, statement in endpoint_statements()
+        if statement.get("Condition", {}).get("StringEquals", {}).get("aws:PrincipalAccount")
+        != mine
+    ]
+    assert open_ones == [("S3Endpoint", "ImageLayers")], "ECR signs the layers' addresses itself"
+
+
+def test_endpoints_write_into_this_account_alone() -> None:
+    mine = {"Ref": "AWS::AccountId"}
+    containers = [mine, {"Ref": "BaseImageAccount"}, "658645717510"]
+    reached = {
+        (name, statement["Sid"]): statement["Condition"]["StringEquals"].get("aws:ResourceAccount")
+        for name, statement in endpoint_statements()
+        if statement["Sid"] != "ImageLayers"
+    }
+    assert reached == {
+        ("S3Endpoint", "ThisAccount"): None,  # datasets of other accounts are read
+        ("S3Endpoint", "IntoThisAccount"): mine,
+        ("EcrApiEndpoint", "ThisAccount"): containers,
+        ("EcrLayersEndpoint", "ThisAccount"): containers,
+        ("LogsEndpoint", "ThisAccount"): mine,
+        ("MetricsEndpoint", "ThisAccount"): mine,
+        ("StsEndpoint", "ThisAccount"): mine,
+    }
+    [reading] = [one for name, one in endpoint_statements() if one["Sid"] == "ThisAccount"][:1]
+    assert all(re.match("s3:(Get|List)", action) for action in reading["Action"])
 
 
 def test_nodes_talk_to_each_other_in_both_directions() -> None:

@@ -119,3 +119,44 @@ def test_a_build_argument_is_one_word_of_the_command_whatever_it_holds(tmp_path:
     given = dict(value.split("=", 1) for _, value in pairs)
     assert given == {name.removeprefix("BUILD_ARG_"): value for name, value in hostile.items()}
     assert not (tmp_path / "planted").exists()
+
+
+@pytest.mark.parametrize(
+    ("registry", "logs_in"),
+    [
+        ("123456789012.dkr.ecr.us-east-1.amazonaws.com", True),
+        ("123456789012.dkr.ecr-fips.us-gov-west-1.amazonaws.com", True),
+        ("123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn", True),
+        ("123456789012.dkr.ecr.eusc-de-east-1.amazonaws.eu", True),
+        ("123456789012.dkr.ecr.us-iso-east-1.c2s.ic.gov", True),
+        ("123456789012.dkr.ecr.us-east-1.evil.example", False),
+        ("123456789012.dkr.ecr.us-east-1.amazonaws.com.evil.example", False),
+        ("123456789012.dkr.ecr.us-east-1.s3.amazonaws.com", False),  # a bucket's host
+        ("123456789012.dkr.ecr.us-east-1.amazonaws.com:8443", False),
+        ("123456789012.dkr.ecr.us-east-1xamazonaws.com", False),
+        ("evil.dkr.ecr.us-east-1.amazonaws.com", False),
+        ("evil.example\n123456789012.dkr.ecr.us-east-1.amazonaws.com", False),
+        ("docker.io", False),
+    ],
+)
+def test_the_password_of_ecr_goes_to_ecr_alone(
+    tmp_path: Path, registry: str, logs_in: bool
+) -> None:
+    for name, script in {
+        "aws": 'echo "the password"',
+        "docker": 'cat > /dev/null; printf "%s\\n" "$@" >> "$0.words"',
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    phases = yaml.safe_load((IMAGE / "buildspec.yml").read_text())["phases"]
+    [command] = phases["pre_build"]["commands"]
+    environment = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "IMAGE_REPO_URI": "127.0.0.1:5000/nodesweep",
+        "IMAGE_TAG": "v1",
+        "BUILD_ARG_BASE_IMAGE": f"{registry}/pytorch:2.14",
+    }
+    subprocess.run(["sh", "-c", command], env=environment, cwd=tmp_path, check=True, timeout=30)
+    told = tmp_path / "docker.words"
+    expected = ["login", "--username", "AWS", "--password-stdin", registry] if logs_in else []
+    assert (told.read_text().splitlines() if told.exists() else []) == expected

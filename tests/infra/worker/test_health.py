@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +19,7 @@ from infra.worker.server import (
     DATABASE_PASSWORD,
     SECRETS,
     SERVER_AUTH,
+    Guard,
     SecretError,
     serve,
     trusted_hosts,
@@ -94,6 +98,51 @@ def test_a_server_without_a_password_does_not_start(monkeypatch: pytest.MonkeyPa
         SecretError, match="PREFECT_SERVER_API_AUTH_STRING is not set: name a password"
     ):
         serve("127.0.0.1", 0)
+
+
+def test_a_password_that_is_no_ascii_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prefect's server would answer every call with an internal error."""
+    monkeypatch.setenv(SERVER_AUTH, "nodesweep:Gänseblümchen")
+    with pytest.raises(SecretError, match=f"{SERVER_AUTH} holds a character that is not ASCII"):
+        serve("127.0.0.1", 0)
+
+
+async def _asked(headers: list[tuple[bytes, bytes]]) -> tuple[int, dict[bytes, bytes]]:
+    """Status and headers of the guard's answer, or of the application's behind it."""
+    sent: list[dict[str, Any]] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    await Guard(application)({"type": "http", "headers": headers}, None, send)
+    return sent[0]["status"], dict(sent[0]["headers"])
+
+
+@pytest.mark.parametrize(
+    ("password", "status"),
+    [(b"nodesweep:secret", 200), ("nodesweep:Gänse".encode(), 401), (b"\xff\xfe", 401)],
+)
+def test_a_password_that_prefect_can_not_compare_is_a_wrong_one(
+    password: bytes, status: int
+) -> None:
+    header = (b"authorization", b"Basic " + base64.b64encode(password))
+    assert asyncio.run(_asked([header]))[0] == status
+
+
+@pytest.mark.parametrize("header", [b"", b"Basic", b"Basic %%%", b"Bearer abc"])
+def test_what_is_no_password_is_prefects_to_refuse(header: bytes) -> None:
+    assert asyncio.run(_asked([(b"authorization", header)]))[0] == 200
+
+
+def test_no_page_shows_the_ui_in_a_frame() -> None:
+    _, headers = asyncio.run(_asked([]))
+    assert headers[b"x-frame-options"] == b"DENY"
+    policy = headers[b"content-security-policy"].decode()
+    assert policy == "frame-ancestors 'none'; base-uri 'self'; form-action 'self'"
 
 
 def test_trusted_are_the_names_of_the_server_and_the_origin_of_its_page() -> None:

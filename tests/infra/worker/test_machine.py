@@ -5,6 +5,7 @@ has its port. No server is started.
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -53,6 +54,7 @@ def test_processes_that_know_no_password_are_stopped_once(tmp_path: Path, steps:
 def test_the_uis_address_is_the_callers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(tmp_path)
     machine.auth_file.write_text("user:password\n")
+    machine.auth_file.chmod(0o600)
     monkeypatch.delenv("PREFECT_UI_API_URL", raising=False)
     assert machine.environment["PREFECT_UI_API_URL"] == machine.api_url
     monkeypatch.setenv("PREFECT_UI_API_URL", "https://sweeps.example/api")
@@ -66,6 +68,7 @@ def test_the_deployments_find_the_machines_own_platform(
     """Whatever port its config names; what the form says wins, and AWS stays AWS."""
     machine = Machine(tmp_path, platform_port=4999)
     machine.auth_file.write_text("a:b")
+    machine.auth_file.chmod(0o600)
     for name in LOCAL_PLATFORM.values():
         monkeypatch.setenv(name, machine.environment[name])
     local = config_of_run({"preset": "local"}).platform
@@ -173,6 +176,7 @@ def test_a_port_that_a_killed_server_still_holds_is_waited_for(
         held.listen()
         machine = Machine(tmp_path, held.getsockname()[1])
         machine.auth_file.write_text("a:b")
+        machine.auth_file.chmod(0o600)
         record(machine, "server", sleeper, ticks=1)  # one that runs no more
         threading.Timer(0.3, held.close).start()
         up(machine)
@@ -187,6 +191,7 @@ def test_a_server_of_ours_keeps_its_port(
         ours.listen()
         machine = Machine(tmp_path, ours.getsockname()[1])
         machine.auth_file.write_text("a:b")
+        machine.auth_file.chmod(0o600)
         record(machine, "server", sleeper)
         up(machine)
     assert steps == ["start platform", "start server", "deploy", "start worker"]
@@ -205,6 +210,7 @@ def test_another_program_that_answers_is_told_nothing(
     monkeypatch.setattr(machines, "deploy", lambda *given: told.append(given))
     machine = Machine(tmp_path, stranger.server_port)
     machine.auth_file.write_text("a:b")
+    machine.auth_file.chmod(0o600)
     record(machine, "server", sleeper)
     with pytest.raises(MachineError, match=f"another program answers at {machine.api_url}"):
         machines._deploy(machine)
@@ -218,6 +224,7 @@ def test_our_own_answer_is_told_the_deployments(
     monkeypatch.setattr(machines, "deploy", lambda *given: told.append(given))
     machine = Machine(tmp_path, free_port())
     machine.auth_file.write_text("a:b")
+    machine.auth_file.chmod(0o600)
     (tmp_path / "api").mkdir()
     (tmp_path / "api" / "health").write_text("true")
     serve = ["-m", "http.server", "--bind", HOST, "--directory", str(tmp_path)]
@@ -287,3 +294,33 @@ def test_a_process_that_is_not_ours_gets_no_signal(
     machines._stop(machine, "worker")
     with pytest.raises(subprocess.TimeoutExpired):
         sleeper.wait(0.2)
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o644, 0o640, 0o602])
+def test_a_password_that_others_may_reach_starts_nothing(
+    tmp_path: Path, mode: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(tmp_path, port=1)
+    machine.auth_file.write_text("a:b")
+    machine.auth_file.chmod(mode)
+    monkeypatch.setattr("infra.worker.machine._platform", lambda *_: pytest.fail("started"))
+    with pytest.raises(MachineError, match=f"prefect-auth is not used: its mode is {mode:o}.*make"):
+        up(machine)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_password_of_another_user_starts_nothing(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, port=1)
+    machine.auth_file.write_text("a:b")
+    machine.auth_file.chmod(0o600)
+    os.chown(machine.auth_file, 12345, 12345)
+    with pytest.raises(MachineError, match=r"it is user 12345's.*make up"):
+        up(machine)
+
+
+def test_a_password_that_is_no_ascii_starts_nothing(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, port=1)
+    machine.auth_file.write_text("nodesweep:Gänseblümchen")
+    machine.auth_file.chmod(0o600)
+    with pytest.raises(MachineError, match=r"not ASCII.*choose a password"):
+        up(machine)

@@ -77,7 +77,13 @@ def test_parts_of_a_run_have_their_prefix(make_outcome, make_report):
     )
 
 
-@pytest.mark.parametrize("text", ['=HYPERLINK("x")', "+1", "-1", "@SUM(A1)", "\t=1", "\n=1"])
+FULL_WIDTH = ["\uff1dHYPERLINK(1)", "\uff0b1", "\uff0d1", "\uff20SUM(A1)"]
+"""＝, ＋, － and ＠, which a spreadsheet in Japanese takes for the plain signs."""
+
+
+@pytest.mark.parametrize(
+    "text", ['=HYPERLINK("x")', "+1", "-1", "@SUM(A1)", "\t=1", "\n=1", *FULL_WIDTH]
+)
 def test_formulas_are_defused_and_numbers_are_not(text, make_outcome, make_report):
     metrics = {"final_metric": {"name": text, "value": -0.5, "goal": None}}
     rows = rows_of(
@@ -86,6 +92,26 @@ def test_formulas_are_defused_and_numbers_are_not(text, make_outcome, make_repor
     assert rows[1]["reason"] == f"'{text}"
     assert rows[0]["final_metric_name"] == f"'{text}"
     assert rows[0]["final_metric_value"] == "-0.5"
+
+
+@pytest.mark.parametrize(
+    ("text", "harmless"),
+    [
+        ("a;=cmd|' /C calc'!A0", "a;'=cmd|' /C calc'!A0"),
+        ("a; =1", "a; '=1"),
+        ("a;\uff1d1", "a;'\uff1d1"),
+        ("a\t+1", "a\t'+1"),
+        ("a\n@SUM(A1)", "a\n'@SUM(A1)"),
+        ('a";"=1', 'a";"\'=1'),
+        ("=1;=2", "'=1;'=2"),
+        ("loss=1, a@b.example, 3-4", "loss=1, a@b.example, 3-4"),
+        ("a; b=1; 2 + 3", "a; b=1; 2 + 3"),
+    ],
+)
+def test_a_formula_after_a_separator_is_defused(text, harmless, make_outcome, make_report):
+    """Some locales split a row at semicolons, and no quote of ours holds there."""
+    rows = rows_of(make_report([make_outcome(1, 40.0), make_outcome(2, reason=text)]))
+    assert rows[1]["reason"] == harmless
 
 
 def test_a_phase_named_like_a_formula_makes_a_harmless_heading(make_outcomes, make_report):

@@ -114,6 +114,7 @@ def test_html_asks_nothing_of_a_network(hostile):
     assert set(re.findall(r"<(\w+)[^>]*\s(?:href|src)\s*=", page)) == {"a"}
     assert not re.search(r"url\(\s*[\"']?(https?:)?//|@import", page)
     assert "default-src 'none'" in page
+    assert "base-uri 'none'; form-action 'none'" in page, "default-src is for neither"
 
 
 def test_every_title_names_the_kind_of_platform(make_outcomes, make_report):

@@ -357,7 +357,7 @@ def test_data_docs_say_it_all_and_load_nothing(tmp_path: Path) -> None:
     assert not any(word in page for word in ("http:", "https:", "src=", "href=", "url(", "<script"))
     policy = (
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; style-src'
-        " 'unsafe-inline'\">"
+        " 'unsafe-inline'; base-uri 'none'; form-action 'none'\">"
     )
     assert page.index(policy) < page.index("<title>"), "before anything that it could allow"
     style = files("scaling.templates").joinpath("report.css").read_text().strip()

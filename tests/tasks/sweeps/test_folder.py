@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
 
 from tasks.errors import RecordDamaged
 from tasks.sweeps.folder import (
+    SHARED,
     folder_problem,
     recall_sweep,
     remember_sweep,
@@ -101,3 +104,21 @@ def test_folder_that_is_to_be_made_is_no_problem_and_is_not_made(tmp_path: Path)
     for place in ("real", "new/reports", "link", "link/reports"):
         assert folder_problem(tmp_path / place) is None
     assert not (tmp_path / "new").exists() and not (tmp_path / "real" / "reports").exists()
+
+
+def test_what_a_sweep_leaves_opens_to_its_owner_alone(tmp_path: Path) -> None:
+    """Whatever the umask; a folder that was there stays as its owner made it."""
+    tmp_path.chmod(0o755)
+    old = os.umask(0)
+    try:
+        folder = write_files(tmp_path / "reports", "sweep", {"report.html": b"1"})
+        write_atomic(tmp_path / "passed-on.html", b"1", SHARED)
+    finally:
+        os.umask(old)
+
+    def mode(path: Path) -> int:
+        return stat.S_IMODE(path.stat().st_mode)
+
+    assert [mode(one) for one in (tmp_path, tmp_path / "reports", folder)] == [0o755, 0o700, 0o700]
+    assert mode(folder / "report.html") == 0o600 and mode(tmp_path / "passed-on.html") == 0o644
+    assert (tmp_path / "reports" / "latest" / "report.html").read_bytes() == b"1"

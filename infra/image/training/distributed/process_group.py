@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
 from collections.abc import Sequence
@@ -88,6 +89,7 @@ def join_process_group(cluster: Cluster, backend: str, timeout_seconds: float) -
     interface = network_interface(cluster, os.environ, [name for _, name in socket.if_nameindex()])
     if interface is not None:
         os.environ["GLOO_SOCKET_IFNAME"] = interface
+    store = _listen_at_own_address(cluster, timeout_seconds)
     dist.init_process_group(
         backend,
         init_method="env://",
@@ -95,6 +97,46 @@ def join_process_group(cluster: Cluster, backend: str, timeout_seconds: float) -
         rank=cluster.rank,
         timeout=timedelta(seconds=timeout_seconds),
     )
+    del store  # env:// has joined the same server
+
+
+def _listen_at_own_address(cluster: Cluster, timeout_seconds: float) -> dist.TCPStore | None:
+    """Have rank 0's store, which asks for no password, listen at the master's address alone, where
+    that is a literal one; None where env:// has to start the store as it does, on all interfaces.
+
+    A name may stand for another address on each node, so nothing is bound by one. torchrun's agent
+    has a store of its own. `multi_tenant` is what env:// asks for too: stores of one process and
+    port share their server.
+    """
+    is_agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if cluster.rank != 0 or is_agents or not _is_address(cluster.master_address):
+        return None
+    try:
+        listening = socket.create_server((cluster.master_address, cluster.master_port))
+    except OSError:  # an address of another interface than this container's: forwarded
+        return None
+    options = {
+        "is_master": True,
+        "timeout": timedelta(seconds=timeout_seconds),
+        "wait_for_workers": False,
+        "multi_tenant": True,
+        "master_listen_fd": listening.fileno(),
+    }
+    address, port = cluster.master_address, cluster.master_port
+    try:
+        store = dist.TCPStore(address, port, cluster.world_size, **options)
+    except TypeError:  # a release that takes no socket: env:// starts its own
+        listening.close()
+        return None
+    listening.detach()  # the store closes it
+    return store
+
+
+def _is_address(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).version == 4
+    except ValueError:
+        return False
 
 
 def init_model_parallel() -> None:

@@ -70,6 +70,7 @@ class Recipe:
     copies: list[Copy] = field(default_factory=list)
     installs: list[Install] = field(default_factory=list)
     folder: str = "/"  # WORKDIR
+    arguments: dict[str, str] = field(default_factory=dict)
 
 
 def parse(
@@ -91,8 +92,8 @@ class _Reader:
     ) -> None:
         self._build_args = build_args
         self._inherit = inherit
-        self._arguments: dict[str, str] = {}
         self._recipe = Recipe()
+        self._arguments = self._recipe.arguments
         self._pins: dict[str, str] = {}  # file -> pattern
         self._handlers: dict[str, Callable[[str], None]] = {
             "FROM": self._set_base,

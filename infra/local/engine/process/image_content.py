@@ -69,9 +69,9 @@ def read_content(
                 f"COPY: {target}: without containers nodes see {_CODE} and what an ENV names only,"
                 " and `pip install` its files"
             )
-    installer_arguments = {
-        n: v for n, v in build_args.items() if n.startswith(_INSTALLER_ARGUMENTS)
-    }
+    # A RUN sees the Dockerfile's ARGs and ENVs, the latter first.
+    seen = {**build_args, **recipe.arguments, **recipe.environment}
+    installer_arguments = {n: v for n, v in seen.items() if n.startswith(_INSTALLER_ARGUMENTS)}
     venv_digest = _venv_digest(installs, installer_arguments, base)
     return Content(
         base=base,

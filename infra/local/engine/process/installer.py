@@ -21,7 +21,12 @@ from infra.local.engine.host.process_tree import (
 from infra.local.engine.process import torch_wheel
 from infra.local.engine.process.build_run import KILL_SECONDS, BuildRun
 from infra.local.engine.process.fetched import Fetched
-from infra.local.engine.process.image_content import Content, PlacedInstall, venv_of
+from infra.local.engine.process.image_content import (
+    Content,
+    PlacedInstall,
+    requirement_lines,
+    venv_of,
+)
 from infra.local.engine.process.torch_wheel import Target, asks_for_torch, install_torch
 from infra.local.engine.run.node_files import state_id
 from infra.local.environment import server_environment
@@ -30,6 +35,13 @@ from infra.local.process_identity import start_ticks
 
 _BUILDER = "builder/"  # <pid>/<start ticks> of the process that builds
 _ELF = b"\x7fELF"
+_PIP_CHOOSES = re.compile(
+    r"[^=]*\.(index-url|extra-index-url|pypi-url|find-links|no-index|constraint|require-hashes"
+    r"|only-binary|no-binary|pre)="
+)
+"""Lines of `pip config list` that say what is installed, and from where. uv reads none of it, so a
+private package would come from the public index, where anybody may put one of its name.
+"""
 # The builder's own environment must not become the image's.
 _NOT_PASSED = frozenset(
     {"VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_USER"}
@@ -95,11 +107,14 @@ def _install(install: PlacedInstall, target: Target) -> None:
         return
     install_torch(install, target)
     by_pip = [*target.pip("install"), *wanted]
-    if not target.uv:
+    is_hashed = _is_hashed(install)
+    if not target.uv or not (is_hashed or _is_pip_unconfigured(target)):
         target.command("INSTALL requirements", by_pip)
         return
     python = str(target.venv / "bin" / "python")
     uv = [*target.uv, "pip", "install", "--python", python, "--compile-bytecode", "--no-progress"]
+    if is_hashed:
+        uv.append("--require-hashes")  # as pip does then, of what these ask for, too
     try:
         target.command("INSTALL requirements with uv", [*uv, *wanted])
     except ImageBuildError:
@@ -108,6 +123,27 @@ def _install(install: PlacedInstall, target: Target) -> None:
             "uv could not install the requirements (it reads no pip configuration); pip tries"
         )
         target.command("INSTALL requirements", by_pip)
+
+
+def _is_hashed(install: PlacedInstall) -> bool:
+    """Whether every package is named with its hashes: wherever it comes from, it is that one."""
+    lines = [line for path in install.requirement_files for line in requirement_lines(path)]
+    return not install.packages and all(
+        re.match(r"\w", line) and "--hash=" in line for line in lines
+    )
+
+
+def _is_pip_unconfigured(target: Target) -> bool:
+    """Whether pip's files and environment say nothing of what is installed, and from where."""
+    lines: list[str] = []
+    run = replace(target.run, on_line=lines.append)
+    command = [str(target.venv / "bin" / "python"), "-P", "-m", "pip", "config", "list"]
+    try:
+        target.command("READ pip's configuration", command, run)
+    except ImageBuildError:  # pip will say why; the lines may hold passwords
+        target.run.check("READ pip's configuration")
+        return False
+    return not any(map(_PIP_CHOOSES.match, lines))
 
 
 def _write_pins(venv: Path, pattern: str) -> Path:

@@ -2,8 +2,7 @@
 CUDA, which no node here can use; it is taken where there is no other, and not without saying so.
 
 All through pip, whose configuration says where wheels are (PIP_FIND_LINKS, PIP_EXTRA_INDEX_URL …);
-PyTorch's own CPU index is asked beside. uv, which installs the rest in a tenth of pip's time, reads
-none of that configuration.
+PyTorch's own CPU index is asked beside. uv reads none of that configuration.
 """
 
 from __future__ import annotations

@@ -4,8 +4,11 @@ interrupted.
 
 from __future__ import annotations
 
+import pickletools
+import re
 import subprocess
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +123,38 @@ def test_a_checkpoint_of_another_run_is_refused_and_half_a_one_left_aside(
     assert process.returncode == 0
     assert "is not a whole checkpoint: the run starts from the beginning" in errors
     assert trainings.metrics()["interruptions"] == 0
+
+
+TORCH_2_1_LOADS = re.compile(
+    r"collections OrderedDict|torch(\._utils _rebuild_(tensor_v2|parameter)| \w+Storage)"
+)
+"""What torch.load(weights_only=True) takes in PyTorch 2.1 (torch/_weights_only_unpickler.py)."""
+
+
+def test_a_checkpoint_runs_nothing_on_any_pytorch(
+    trainings: Trainings, tmp_path: Path, image_python: str
+) -> None:
+    """The variable has torch.load do what it did before 2.6 where nobody says otherwise."""
+    folder, planted = tmp_path / "checkpoints", tmp_path / "planted"
+    arguments = (*ALWAYS, "--checkpoint-dir", str(folder))
+    kill_when_checkpointed(folder / "last.ckpt", [trainings.start(*arguments)])
+    with zipfile.ZipFile(folder / "last.ckpt") as archive:
+        [pickled] = [name for name in archive.namelist() if name.endswith("data.pkl")]
+        operations = pickletools.genops(archive.read(pickled))
+        used = {str(argument) for code, argument, _ in operations if code.name == "GLOBAL"}
+    assert used and [name for name in used if not TORCH_2_1_LOADS.fullmatch(name)] == []
+    hostile = (
+        "import sys, pathlib, torch\n"
+        "class Hostile:\n"
+        "    def __reduce__(self):\n"
+        f"        return pathlib.Path.touch, (pathlib.Path({str(planted)!r}),)\n"
+        "torch.save(Hostile(), sys.argv[1])\n"
+    )
+    subprocess.run([image_python, "-c", hostile, str(folder / "last.ckpt")], check=True)
+    process = trainings.start(*arguments, TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD="1")
+    _, errors = process.communicate(timeout=DEADLINE_SECONDS)
+    assert process.returncode == 1 and "eights" in errors, errors
+    assert not planted.exists()
 
 
 def test_sharded_training_resumes_with_its_optimiser_and_learns_what_ddp_learns(

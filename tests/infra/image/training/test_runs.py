@@ -5,8 +5,10 @@ metrics.json checked.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -188,3 +190,33 @@ def test_a_node_whose_peer_dies_ends_too(trainings: Trainings) -> None:
     processes[1].kill()
     processes[0].communicate(timeout=60)
     assert processes[0].returncode not in (0, None)
+
+
+def _listening(pid: int) -> set[str]:
+    """Addresses and ports on which the process's sockets listen, as the kernel writes them."""
+    with suppress(OSError):  # it has ended, or a descriptor was closed meanwhile
+        sockets = {os.readlink(one) for one in Path(f"/proc/{pid}/fd").iterdir()}
+        rows = [
+            line.split()
+            for table in ("tcp", "tcp6")
+            for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
+        ]
+        return {row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets}
+    return set()
+
+
+def test_emulated_nodes_listen_on_loopback_alone_while_they_train(trainings: Trainings) -> None:
+    """torch's store has no password: whoever reaches it by the machine's outer address could read
+    and change what the ranks agree on.
+    """
+    processes = two_nodes(trainings, *QUICK)
+    seen: set[str] = set()
+    while any(process.poll() is None for process in processes):
+        for process in processes:
+            seen |= _listening(process.pid)
+        time.sleep(0.05)
+    succeed(*processes)
+    # little-endian: 127.0.9.1 is 0109007F
+    addresses = {address.partition(":")[0] for address in seen}
+    assert "0109007F" in addresses, "the store, at its node's own address"
+    assert [address for address in addresses if not address.endswith("7F")] == []

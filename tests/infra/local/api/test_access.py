@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import json
+import os
 import re
 import stat
 import urllib.error
 import urllib.request
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,7 +19,7 @@ from urllib.parse import urlsplit
 import boto3
 import pytest
 from botocore import UNSIGNED
-from botocore.auth import S3SigV4Auth
+from botocore.auth import S3SigV4Auth, SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.config import Config
 from botocore.credentials import Credentials
@@ -25,6 +28,8 @@ from botocore.parsers import ResponseParserError
 from moto.sts.models import sts_backends
 
 from infra.local.api.access import access_keys
+from infra.local.state.files import UnsafeFile
+from tasks.local_status import KeyUnreadable, read_key
 from tests.infra.local.platform_client import client, job_request
 
 
@@ -118,21 +123,18 @@ def test_nobody_is_refused_too(platform: SimpleNamespace) -> None:
             )
 
 
-@pytest.mark.parametrize("version", ["s3", "s3v4"])
 def test_a_presigned_url_opens_one_object_until_it_expires(
-    platform: SimpleNamespace, version: str
+    platform: SimpleNamespace,
 ) -> None:
     key = access_keys(platform.state_dir).user
-    s3 = client_with(platform, "s3", key.id, key.secret, signature_version=version)
+    s3 = client_with(platform, "s3", key.id, key.secret, signature_version="s3v4")
     place = {"Bucket": "results", "Key": "a b/ü.txt"}
     platform.s3.put_object(**place, Body=b"shared")
     url = s3.generate_presigned_url("get_object", place, ExpiresIn=600)
     with urllib.request.urlopen(url, timeout=10) as answer:
         assert answer.read() == b"shared"
-    stranger = client_with(platform, "s3", "LOCALUSER0", signature_version=version)
-    later = re.sub(
-        "(Expires=)[0-9]+", "\\g<1>4102444800" if version == "s3" else "\\g<1>604800", url
-    )
+    stranger = client_with(platform, "s3", "LOCALUSER0", signature_version="s3v4")
+    later = re.sub("(Expires=)[0-9]+", "\\g<1>604800", url)
     expired = s3.generate_presigned_url("get_object", place, ExpiresIn=-1)
     for refused in (
         stranger.generate_presigned_url("get_object", place),
@@ -160,7 +162,6 @@ JSON = "application/x-amz-json-1.1"
 CREATE, BUILD = json.dumps(job_request("by-link")).encode(), b'{"projectName": "nodesweep-image"}'
 
 
-@pytest.mark.parametrize("version", ["s3", "s3v4"])
 @pytest.mark.parametrize("owner", ["user", "node"])
 @pytest.mark.parametrize(
     ("headers", "body"),
@@ -177,11 +178,11 @@ CREATE, BUILD = json.dumps(job_request("by-link")).encode(), b'{"projectName": "
     ],
 )
 def test_a_link_opens_its_object_and_calls_nothing(
-    platform: SimpleNamespace, version: str, owner: str, headers: dict[str, str], body: bytes
+    platform: SimpleNamespace, owner: str, headers: dict[str, str], body: bytes
 ) -> None:
     """The signature in a link covers none of these headers, and no body."""
     key = getattr(access_keys(platform.state_dir), owner)
-    s3 = client_with(platform, "s3", key.id, key.secret, signature_version=version)
+    s3 = client_with(platform, "s3", key.id, key.secret, signature_version="s3v4")
     place = {"Bucket": "results", "Key": "linked"}
     platform.s3.put_object(**place, Body=b"shared")
     url = s3.generate_presigned_url("get_object", place)
@@ -192,6 +193,92 @@ def test_a_link_opens_its_object_and_calls_nothing(
     assert status in (400, 403) and "AccessDenied" in text, text
     assert platform.sagemaker.list_training_jobs()["TrainingJobSummaries"] == []
     assert send(url, {}) == (200, "shared")
+
+
+@pytest.mark.parametrize("is_virtual", [False, True])
+def test_signature_version_2_opens_nothing(platform: SimpleNamespace, is_virtual: bool) -> None:
+    """It covers no Host: a link to one bucket's key would open the same key of another."""
+    key = access_keys(platform.state_dir).user
+    s3 = client_with(platform, "s3", key.id, key.secret, signature_version="s3")
+    platform.s3.put_object(Bucket="results", Key="linked", Body=b"shared")
+    url = s3.generate_presigned_url("get_object", {"Bucket": "results", "Key": "linked"})
+    assert "AWSAccessKeyId" in url
+    if is_virtual:
+        status, text = send(url.replace("/results", ""), {"Host": "results.localhost"})
+    else:
+        status, text = send(url, {})
+    assert status == 403 and "InvalidRequest" in text and "s3v4" in text, text
+    assert code_of(s3.list_buckets) == "InvalidRequest"
+
+
+@pytest.mark.parametrize("service", ["s3", "sagemaker"])
+@pytest.mark.parametrize(
+    ("minutes", "passes"), [(-14, True), (14, True), (-16, False), (16, False), (-4_000_000, False)]
+)
+def test_a_signature_holds_for_a_quarter_of_an_hour(
+    platform: SimpleNamespace,
+    service: str,
+    minutes: int,
+    passes: bool,
+) -> None:
+    """Whoever recorded a request must not send it again a day later."""
+    date = (datetime.now(UTC) + timedelta(minutes=minutes)).strftime("%Y%m%dT%H%M%SZ")
+    body = b"" if service == "s3" else b"{}"
+    headers = {"Host": urlsplit(platform.endpoint).netloc, "X-Amz-Date": date}
+    if service == "s3":
+        headers["X-Amz-Content-SHA256"] = hashlib.sha256(body).hexdigest()
+    else:
+        headers |= {"X-Amz-Target": "SageMaker.ListTrainingJobs", "Content-Type": JSON}
+    request = AWSRequest("POST" if body else "GET", f"{platform.endpoint}/", headers, body)
+    request.context["timestamp"] = date
+    key = access_keys(platform.state_dir).user
+    signer_class = S3SigV4Auth if service == "s3" else SigV4Auth
+    signer = signer_class(Credentials(key.id, key.secret), service, "us-east-1")
+    canonical = signer.canonical_request(request)
+    signature = signer.signature(signer.string_to_sign(request, canonical), request)
+    headers["Authorization"] = (
+        f"AWS4-HMAC-SHA256 Credential={signer.scope(request)},"
+        f" SignedHeaders={signer.signed_headers(signer.headers_to_sign(request))},"
+        f" Signature={signature}"
+    )
+    status, text = send(request.url, headers, body, request.method)
+    assert (status == 200) == passes, text
+    assert passes or "RequestTimeTooSkewed" in text or "Signature expired" in text
+
+
+@pytest.mark.parametrize("date", ["", "yesterday", "20190101"])
+def test_a_signature_without_a_date_is_none(platform: SimpleNamespace, date: str) -> None:
+    key = access_keys(platform.state_dir).user
+    request = AWSRequest("GET", f"{platform.endpoint}/", {})
+    S3SigV4Auth(Credentials(key.id, key.secret), "s3", "us-east-1").add_auth(request)
+    status, text = send(request.url, {**dict(request.headers), "X-Amz-Date": date})
+    assert status == 403 and "AccessDenied" in text
+
+
+def test_a_signature_that_is_no_ascii_is_a_wrong_one(platform: SimpleNamespace) -> None:
+    key = access_keys(platform.state_dir).user
+    s3 = client_with(platform, "s3", key.id, key.secret, signature_version="s3v4")
+    url = s3.generate_presigned_url("get_object", {"Bucket": "results", "Key": "linked"})
+    altered = re.sub("(X-Amz-Signature=).*", "\\g<1>%C3%BC", url)
+    assert send(altered, {})[0] == 403
+
+
+@pytest.mark.parametrize("left_out", ["host", "x-amz-content-sha256"])
+def test_a_signature_covers_the_host_and_the_bodys_hash(
+    platform: SimpleNamespace, left_out: str
+) -> None:
+    key = access_keys(platform.state_dir).user
+
+    class Careless(S3SigV4Auth):
+        def headers_to_sign(self, request: Any) -> Any:
+            headers = super().headers_to_sign(request)
+            del headers[left_out]
+            return headers
+
+    request = AWSRequest("GET", f"{platform.endpoint}/", {})
+    Careless(Credentials(key.id, key.secret), "s3", "us-east-1").add_auth(request)
+    status, text = send(request.url, dict(request.headers))
+    assert status == 403 and "SignatureDoesNotMatch" in text
 
 
 def send_chunked(url: str) -> tuple[int, str]:
@@ -207,10 +294,9 @@ def send_chunked(url: str) -> tuple[int, str]:
         connection.close()
 
 
-@pytest.mark.parametrize("version", ["s3", "s3v4"])
-def test_a_link_reads_and_writes_nothing(platform: SimpleNamespace, version: str) -> None:
+def test_a_link_reads_and_writes_nothing(platform: SimpleNamespace) -> None:
     key = access_keys(platform.state_dir).user
-    s3 = client_with(platform, "s3", key.id, key.secret, signature_version=version)
+    s3 = client_with(platform, "s3", key.id, key.secret, signature_version="s3v4")
     url = s3.generate_presigned_url("delete_object", {"Bucket": "results", "Key": "linked"})
     status, text = send(url, {}, method="DELETE")
     assert status == 403 and "AccessDenied" in text
@@ -227,7 +313,7 @@ def test_a_link_of_another_service_opens_nothing(platform: SimpleNamespace) -> N
 
 def test_a_link_to_a_cbor_path_calls_nothing(platform: SimpleNamespace) -> None:
     key = access_keys(platform.state_dir).user
-    s3 = client_with(platform, "s3", key.id, key.secret)
+    s3 = client_with(platform, "s3", key.id, key.secret, signature_version="s3v4")
     place = {"Bucket": "service", "Key": "SageMaker/operation/ListTrainingJobs"}
     assert "AccessDenied" in send(s3.generate_presigned_url("get_object", place), {})[1]
 
@@ -362,9 +448,8 @@ def test_an_assumed_roles_credentials_are_taken_as_on_aws(platform: SimpleNamesp
     assert code_of(as_role(platform, "s3", altered).list_buckets) == "SignatureDoesNotMatch"
 
 
-@pytest.mark.parametrize("version", ["s3", "s3v4"])
-def test_an_assumed_role_can_share_an_object(platform: SimpleNamespace, version: str) -> None:
-    s3 = as_role(platform, "s3", assume(platform), signature_version=version)
+def test_an_assumed_role_can_share_an_object(platform: SimpleNamespace) -> None:
+    s3 = as_role(platform, "s3", assume(platform), signature_version="s3v4")
     platform.s3.put_object(Bucket="results", Key="shared", Body=b"by a role")
     url = s3.generate_presigned_url("get_object", {"Bucket": "results", "Key": "shared"})
     assert send(url, {}) == (200, "by a role")
@@ -404,6 +489,28 @@ def test_keys_are_their_owners_alone_and_stay(platform: SimpleNamespace) -> None
     keys = access_keys(platform.state_dir)
     assert keys == access_keys(platform.state_dir) and keys.user != keys.node
     assert len(keys.user.id) >= 40 and len(keys.user.secret) >= 40
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o644, 0o620])
+def test_keys_that_others_may_reach_are_not_used(tmp_path: Path, mode: int) -> None:
+    """By the platform, and by a command that would show them to whoever holds the port."""
+    access_keys(tmp_path)
+    file = tmp_path / "aws-credentials"
+    file.chmod(mode)
+    with pytest.raises(UnsafeFile, match=rf"its mode is {mode:o}.*\. remove it and start again"):
+        access_keys(tmp_path)
+    with pytest.raises(KeyUnreadable, match=rf"its mode is {mode:o}.*remove it"):
+        read_key(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_keys_of_another_user_are_not_used(tmp_path: Path) -> None:
+    access_keys(tmp_path)
+    os.chown(tmp_path / "aws-credentials", 12345, 12345)
+    with pytest.raises(UnsafeFile, match="it is user 12345's, not this user's"):
+        access_keys(tmp_path)
+    with pytest.raises(KeyUnreadable, match="it is user 12345's, not this user's"):
+        read_key(tmp_path)
 
 
 def test_an_unmodified_client_takes_the_file(

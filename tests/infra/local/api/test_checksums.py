@@ -20,7 +20,8 @@ from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
 from infra.local.api.access import access_keys
-from infra.local.api.checksums import ALGORITHMS
+from infra.local.api.checksums import ALGORITHMS, check_signed_hash, checksum, sign_chunks_as
+from infra.local.api.protocol import ApiError
 from tests.infra.local.platform_client import client, serve_platform
 
 BODY = b"some bytes"
@@ -114,6 +115,137 @@ def test_signed_hash_of_the_body_is_compared(served: SimpleNamespace) -> None:
     code, answer = put(served, "signed", BODY, hashlib.sha256(b"other").hexdigest())
     assert (code, "<Code>XAmzContentSHA256Mismatch</Code>" in answer) == (400, True)
     assert put(served, "signed", BODY, hashlib.sha256(BODY).hexdigest())[0] == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Content_MD5": base64.b64encode(hashlib.md5(BODY).digest()).decode()},
+        {"X_Amz_Checksum_SHA256": SAID["SHA256"]},
+    ],
+)
+def test_another_checksum_stands_for_no_signed_hash(
+    served: SimpleNamespace, headers: dict[str, str]
+) -> None:
+    """Whoever exchanges the body can add a checksum of the new one."""
+    code, answer = put(served, "both", BODY, hashlib.sha256(b"other").hexdigest(), **headers)
+    assert (code, "<Code>XAmzContentSHA256Mismatch</Code>" in answer) == (400, True)
+    assert "Contents" not in served.s3.list_objects_v2(Bucket="checked", Prefix="both")
+
+
+def test_hash_of_any_calls_body_is_compared(served: SimpleNamespace) -> None:
+    """A recorded call to delete one object must not be made one to delete another."""
+    served.s3.put_object(Bucket="checked", Key="not-to-go", Body=BODY)
+
+    def exchange(request: Any, **_: Any) -> None:
+        request.body = request.body.replace(b"to-go", b"not-to-go")
+        request.headers["Content-Length"] = str(len(request.body))
+
+    s3 = client(served.endpoint, "s3")
+    s3.meta.events.register("before-send.s3.DeleteObjects", exchange)
+    with pytest.raises(ClientError, match="XAmzContentSHA256Mismatch"):
+        s3.delete_objects(Bucket="checked", Delete={"Objects": [{"Key": "to-go"}]})
+    served.s3.head_object(Bucket="checked", Key="not-to-go")
+
+
+def test_a_body_that_was_taken_away_is_missed(served: SimpleNamespace) -> None:
+    code, answer = put(served, "empty", b"", hashlib.sha256(BODY).hexdigest())
+    assert (code, "<Code>XAmzContentSHA256Mismatch</Code>" in answer) == (400, True)
+
+
+@pytest.mark.parametrize("signed", ["", "no hash", "STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD"])
+def test_what_is_no_hash_of_a_body_is_refused(served: SimpleNamespace, signed: str) -> None:
+    code, answer = put(served, "none", BODY, signed)
+    assert 400 <= code < 500 and "<Code>" in answer
+    assert "Contents" not in served.s3.list_objects_v2(Bucket="checked", Prefix="none")
+
+
+def test_chunks_are_signed_as_in_awss_example() -> None:
+    """Signature calculations for the authorization header: transferring a payload in multiple
+    chunks (Amazon S3 API reference).
+    """
+    environ: dict[str, Any] = {"HTTP_X_AMZ_CONTENT_SHA256": "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"}
+    parts = [
+        (b"a" * 65_536, "ad80c730a21e5b8d04586a2213dd63b9a0e99e0e2307b0ade35a65485a288648"),
+        (b"a" * 1_024, "0055627c9e194cb4542bae2aa5492e3c1575bbb81b612b7d234b86a503ef5497"),
+        (b"", "b6c6ea8a5354eaf15b3cb7646744f4275b71ea724fed81ceb9323e279d449df9"),
+    ]
+    body = b"".join(
+        b"%x;chunk-signature=%s\r\n%s\r\n" % (len(part), said.encode(), part)
+        for part, said in parts
+    )
+
+    def check(sent: bytes) -> None:
+        sign_chunks_as(
+            environ,
+            "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+            "20130524T000000Z",
+            "us-east-1",
+            "s3",
+            "4f232c4386841ef735655705268965c44a0e4690baa4adea153f7db9fa80a0a9",
+        )
+        check_signed_hash(environ, sent)
+
+    check(body)
+    for altered in (
+        body.replace(b"aaa\r\n400", b"aab\r\n400"),
+        body.replace(parts[1][1].encode(), parts[0][1].encode()),
+        body[: body.index(b"400;")] + body[body.index(b"0;chunk-signature=b6c6") :],
+    ):
+        assert altered != body
+        with pytest.raises(ApiError, match="SignatureDoesNotMatch"):
+            check(altered)
+
+
+@pytest.mark.parametrize("name", ["CRC32", "SHA256"])
+def test_signed_chunks_and_their_trailer_are_compared(served: SimpleNamespace, name: str) -> None:
+    keys, trailer = access_keys(served.state_dir).user, f"x-amz-checksum-{name.lower()}"
+
+    def send(key: str, body: bytes, said: str, kept: bytes | None = None) -> tuple[int, str]:
+        form = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER"
+        headers = {
+            "Content-Encoding": "aws-chunked",
+            "X-Amz-Decoded-Content-Length": str(len(body)),
+            "X-Amz-Trailer": trailer,
+        }
+
+        class Signer(S3SigV4Auth):
+            def payload(self, request: Any) -> str:
+                return form
+
+        url = f"{served.endpoint}/checked/{key}"
+        request = AWSRequest("PUT", url, headers, b"")
+        Signer(Credentials(keys.id, keys.secret), "s3", "us-east-1").add_auth(request)
+        sent = dict(request.headers)
+        environ: dict[str, Any] = {}
+        seed = sent["Authorization"].rpartition("Signature=")[2]
+        date = sent["X-Amz-Date"]
+        sign_chunks_as(environ, keys.secret, date, "us-east-1", "s3", seed)
+        [signer] = environ.values()
+        content = b""
+        for part in (body, b""):
+            signature = signer.sign("PAYLOAD", b"", part).encode()
+            shown = kept if kept is not None and part else part
+            content += b"%x;chunk-signature=%s\r\n%s" % (len(part), signature, shown)
+            content += b"\r\n" if part else b""
+        content += f"{trailer}:{said}\r\n".encode()
+        signature = signer.sign("TRAILER", f"{trailer}:{said}\n".encode())
+        content += f"x-amz-trailer-signature:{signature}\r\n\r\n".encode()
+        connection = http.client.HTTPConnection(urlsplit(served.endpoint).netloc, timeout=30)
+        connection.request("PUT", f"/checked/{key}", content, sent)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+        return answer.status, text
+
+    assert send(f"chunks-{name}", BODY, SAID[name]) == (200, "")
+    stored = served.s3.get_object(Bucket="checked", Key=f"chunks-{name}")
+    assert stored["Body"].read() == BODY
+    exchanged = BODY[:-1] + b"S"
+    said = checksum(name, exchanged)
+    code, answer = send(f"exchanged-{name}", BODY, said, kept=exchanged)
+    assert code == 403 and "SignatureDoesNotMatch" in answer
+    assert "Contents" not in served.s3.list_objects_v2(Bucket="checked", Prefix="exchanged")
 
 
 def put(

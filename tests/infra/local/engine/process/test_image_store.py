@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from infra.local.engine.process.dockerfile import parse
 from infra.local.engine.process.image_content import read_content
 from infra.local.engine.process.image_store import ProcessImageStore
 from infra.local.interfaces import ImageBuildError
@@ -152,6 +153,68 @@ def test_hash_that_does_not_fit_is_refused_by_uv_and_by_pip(store, context):
         ImageBuildError, match=r"(?s)INSTALL requirements failed.*DO NOT MATCH THE HASHES"
     ):
         build(store, context, tag="2", **arguments)
+
+
+UNHASHED = HASHED.replace("--no-deps ", "")
+
+
+@makes_no_environment
+@pytest.mark.parametrize("place", ["server", "pip.conf", "ENV"])
+def test_a_private_package_is_not_taken_from_the_public_index(
+    store, context, tmp_path, monkeypatch, place
+):
+    """Dependency confusion: uv, which reads no pip configuration, would find the stranger's newer
+    one.
+    """
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    private, public = tmp_path / "private", tmp_path / "public"
+    for folder, version in ((private, "1.0"), (public, "9.0")):
+        folder.mkdir()
+        write_wheel(folder, "ourlib", version)
+    arguments = {"UV_NO_INDEX": "1", "UV_FIND_LINKS": str(public)}  # what uv asks by itself
+    settings = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(private)}
+    dockerfile = UNHASHED
+    if place == "server":
+        for name, value in settings.items():
+            monkeypatch.setenv(name, value)
+    elif place == "pip.conf":
+        conf = tmp_path / "pip.conf"
+        conf.write_text(f"[global]\nno-index = true\n[install]\nfind-links = {private}\n")
+        monkeypatch.setenv("PIP_CONFIG_FILE", str(conf))
+    else:
+        lines = "".join(f"ENV {name}={value}\n" for name, value in settings.items())
+        dockerfile = UNHASHED.replace("COPY", f"{lines}COPY", 1)
+    (context / "Dockerfile").write_text(dockerfile)
+    (context / "requirements.txt").write_text("ourlib\n")
+    build(store, context, **arguments)
+    [module] = store.resolve("tiny:1").glob("venv/lib/python3*/site-packages/ourlib.py")
+    assert module.read_text() == "version = '1.0'\n"
+
+
+def test_installers_see_the_dockerfiles_own_settings_as_its_run_does(tmp_path):
+    text = "FROM a\nARG PIP_INDEX_URL=http://a\nARG PIP_TIMEOUT=5\nENV PIP_TIMEOUT=9\nENV OTHER=1\n"
+    recipe = parse(text, {"PIP_INDEX_URL": "http://b"})
+    content = read_content(tmp_path, recipe, {"PIP_INDEX_URL": "http://b", "UV_OFFLINE": "1"})
+    assert content.installer_arguments == {
+        "PIP_INDEX_URL": "http://b",
+        "PIP_TIMEOUT": "9",
+        "UV_OFFLINE": "1",
+    }
+
+
+@makes_no_environment
+def test_uv_installs_where_pip_is_not_configured(store, context, tmp_path, monkeypatch):
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    write_wheel(tmp_path, "ourlib", "1.0")
+    (context / "Dockerfile").write_text(UNHASHED)
+    (context / "requirements.txt").write_text("ourlib\n")
+    lines = []
+    build(store, context, on_line=lines.append, UV_NO_INDEX="1", UV_FIND_LINKS=str(tmp_path))
+    assert "[INSTALL requirements with uv]" in lines and "[INSTALL requirements]" not in lines
 
 
 @makes_no_environment
