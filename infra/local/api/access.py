@@ -168,7 +168,11 @@ class Gate:
         ):
             return _answer(environ, claim, "wrong signature")
         if not claim.is_presigned:
-            sign_chunks_as(environ, key.secret, claim.date, claim.region, claim.service, signature)
+            sign_chunks_as(
+                *(environ, key.secret, claim.date, signature),
+                region=claim.region,
+                service=claim.service,
+            )
         if key.expires_at is not None and key.expires_at < now:
             return _answer(environ, claim, "expired token")
         if claim.expires_at is not None and claim.expires_at < now:

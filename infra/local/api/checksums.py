@@ -57,7 +57,7 @@ class _ChunkSigner:
 
 
 def sign_chunks_as(
-    environ: dict[str, Any], secret: str, date: str, region: str, service: str, signature: str
+    environ: dict[str, Any], secret: str, date: str, signature: str, *, region: str, service: str
 ) -> None:
     """Remember by what key, and after which signature of its headers, a request's chunks are
     signed.

@@ -87,6 +87,7 @@ def test_runs_may_name_what_nodesweep_brings_unless_the_caller_lists_more(
 ) -> None:
     machine = Machine(tmp_path)
     machine.auth_file.write_text("a:b")
+    machine.auth_file.chmod(0o600)
     for name in LISTS:
         monkeypatch.delenv(name, raising=False)
         assert machine.environment[name] == ""

@@ -73,7 +73,7 @@ def attainments(
             quota_seconds=quota_seconds,
             cpu_seconds=cpu_seconds,
             asked_seconds=asked_seconds(
-                quota_seconds, cpu_seconds, delay_seconds, others, throttled_share, seconds
+                quota_seconds, cpu_seconds, delay_seconds, others, throttled_share, seconds=seconds
             ),
             run_queue_delay_seconds=delay_seconds,
             throttled_share=throttled_share,

@@ -180,9 +180,9 @@ def test_chunks_are_signed_as_in_awss_example() -> None:
             environ,
             "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
             "20130524T000000Z",
-            "us-east-1",
-            "s3",
             "4f232c4386841ef735655705268965c44a0e4690baa4adea153f7db9fa80a0a9",
+            region="us-east-1",
+            service="s3",
         )
         check_signed_hash(environ, sent)
 
@@ -220,7 +220,7 @@ def test_signed_chunks_and_their_trailer_are_compared(served: SimpleNamespace, n
         environ: dict[str, Any] = {}
         seed = sent["Authorization"].rpartition("Signature=")[2]
         date = sent["X-Amz-Date"]
-        sign_chunks_as(environ, keys.secret, date, "us-east-1", "s3", seed)
+        sign_chunks_as(environ, keys.secret, date, seed, region="us-east-1", service="s3")
         [signer] = environ.values()
         content = b""
         for part in (body, b""):
