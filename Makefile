@@ -39,11 +39,11 @@ engines: setup
 	$(BIN)/pytest -m "not slow" -n 3 --dist loadfile tests/infra/local/engine tests/test_ci.py \
 		--ignore=tests/infra/local/engine/process/test_image_store.py
 
-# Two at a time what waits or computes within itself; alone what measures emulated nodes or has a server that must not be late.
+# Three at a time what waits or computes within itself; alone what measures emulated nodes or has a server that must not be late.
 ALONE := tests/production tests/test_end_to_end.py tests/test_end_to_end_spot.py
 slow: setup
-	$(BIN)/pytest -m "slow and not containers" -n 2 --dist loadfile $(ALONE:%=--ignore=%)
-	$(BIN)/pytest -m slow $(ALONE)
+	$(BIN)/pytest -m "slow and not containers" -n 3 --dist loadfile --durations=15 $(ALONE:%=--ignore=%)
+	$(BIN)/pytest -m slow --durations=15 $(ALONE)
 
 # What only an ordinary user with user namespaces does: two nodes with a /opt/ml of their own. Skipped, with the reason, where
 # the kernel allows none.

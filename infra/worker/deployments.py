@@ -20,8 +20,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 POOL = "nodesweep"
 POOL_TEMPLATE = Path(__file__).with_name("process-base-job-template.json")
 """Prefect's own would let a run name its command and its whole environment."""
-SERVER_START_SECONDS = 120.0
-"""Of a server whose process is not on this machine."""
+SERVER_START_SECONDS = 600.0
+"""Of a server whose process is not on this machine: nothing but the clock tells that it hangs."""
 _POLL_SECONDS = 0.5
 
 
