@@ -73,6 +73,7 @@ class Proxy:
         fault_of: Callable[[str, int], CallFault | None],
         lag: Lag | None = None,
         state_directory: Path | None = None,
+        port: int = 0,
     ) -> None:
         """With the platform's state folder it passes for the platform: it proves that key of its
         own endpoint, as nobody without the folder can.
@@ -91,7 +92,7 @@ class Proxy:
         self._numbers_of_try: Counter[str] = Counter()
         self._down_until = 0.0
         self.is_over = threading.Event()
-        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server = _Server(("127.0.0.1", port), _Handler)
         self._server.proxy = self
         self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.worker.machine import Machine, down, up
+from infra.worker.machine import HOST, Machine, down, up
+from tests.production.stages import HELD_AT
 from tests.production.world import (
     NODES,
     RenewingSweep,
@@ -56,9 +57,12 @@ def machine_of(folder: Path) -> Iterator[World]:
     with pytest.MonkeyPatch.context() as environment:
         # reports and platform lie in the folders of these machines, not in the checkout
         environment.setenv("NODESWEEP_ALLOWED_PATHS", str(folder.parent))
+        gates = [free_port() for _ in HELD_AT]
+        endpoints = ",".join(f"http://{HOST}:{port}" for port in gates)
+        environment.setenv("NODESWEEP_ALLOWED_ENDPOINTS", endpoints)
         try:
             up(machine)
-            yield World(machine)
+            yield World(machine, gates)
         finally:
             down(machine)
 

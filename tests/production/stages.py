@@ -35,7 +35,12 @@ class Gate(Proxy):
     """In front of the platform, for a run that shall come to a stage and stay there."""
 
     def __init__(self, world: World, stage: str) -> None:
-        super().__init__(world.endpoint, self._fault, state_directory=world.machine.platform_folder)
+        super().__init__(
+            world.endpoint,
+            self._fault,
+            state_directory=world.machine.platform_folder,
+            port=world.gate_ports[list(HELD_AT).index(stage)],
+        )
         self.stage, self.label = stage, HELD_AT[stage]
         self.arrived, self.opened = threading.Event(), threading.Event()
         self._jobs_have_begun = False  # what is put below report/ before is of the dataset

@@ -10,7 +10,7 @@ import signal
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -88,8 +88,9 @@ class Ledger:
 class World:
     """The machine, with clients of its Prefect server and of its platform."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
+    def __init__(self, machine: Machine, gate_ports: Sequence[int] = ()) -> None:
+        """The machine's runs may call gates on these ports, too."""
+        self.machine, self.gate_ports = machine, tuple(gate_ports)
         self.endpoint = f"http://{HOST}:{machine.platform_port}"
         user, _, password = machine.auth_file.read_text().strip().partition(":")
         self._api = httpx.Client(
