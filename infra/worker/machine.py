@@ -49,8 +49,8 @@ class MachineError(Exception):
 
 @dataclass(frozen=True)
 class Machine:
-    """Where it all lies: state in `folder`, the server on `port`, the platform. The worker listens
-    nowhere: Prefect's health server takes any Host and serves pages of its own.
+    """Where it all lies: state in `folder`, the server on `port`, the platform. The worker
+    has no health server: Prefect's takes any Host and serves pages of its own.
 
     `platform_options` are further options of `nodesweep local start`, e.g. ("--engine",
     "simulated").

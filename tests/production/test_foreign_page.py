@@ -43,8 +43,10 @@ def test_nothing_listens_to_other_machines(world: World) -> None:
     assert [listening_addresses(port) for port in ports] == [{"0100007F"}] * 2, "127.0.0.1 each"
 
 
-def test_the_worker_listens_nowhere(world: World) -> None:
-    """Prefect's health server would take any Host, and serve pages that load scripts from afar."""
+def test_the_worker_serves_no_page(world: World) -> None:
+    """Prefect's health server would take any Host, and serve pages that load scripts from afar. The
+    worker listens for the processes of its runs alone, which say a token of one use.
+    """
     pid = json.loads((world.machine.folder / "worker.json").read_text())["pid"]
     ports = {
         int(line.split()[1].rpartition(":")[2], 16)
@@ -52,7 +54,11 @@ def test_the_worker_listens_nowhere(world: World) -> None:
         for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
         if line.split()[3] == "0A"
     }
-    assert ports and not any(listens(pid, port) for port in ports)
+    assert ports
+    for port in (port for port in ports if listens(pid, port)):
+        assert listening_addresses(port) == {"0100007F"}, "127.0.0.1"
+        with pytest.raises(httpx.TransportError):  # no answer to a browser
+            httpx.get(f"http://127.0.0.1:{port}/", timeout=60, trust_env=False)
 
 
 def flows(world: World) -> set[str]:
