@@ -16,6 +16,7 @@ from prefect.settings import (
     PREFECT_API_AUTH_STRING,
     PREFECT_API_URL,
     PREFECT_HOME,
+    PREFECT_SERVER_DATABASE_CONNECTION_URL,
     temporary_settings,
 )
 
@@ -153,13 +154,12 @@ def test_several_problems_are_all_said(served: Served) -> None:
 
 
 def test_without_a_server_the_home_of_the_runs_own_counts(tmp_path: Path) -> None:
-    with temporary_settings({PREFECT_HOME: tmp_path / "home"}, restore_defaults={PREFECT_API_URL}):
+    unset = {PREFECT_API_URL, PREFECT_SERVER_DATABASE_CONNECTION_URL}  # a test's server has both
+    with temporary_settings({PREFECT_HOME: tmp_path / "home"}, restore_defaults=unset):
         state, text, _ = look_at_prefect()
         assert (state, str(tmp_path / "home") in text) == ("ok", True)
     (tmp_path / "file").touch()
-    with temporary_settings(
-        {PREFECT_HOME: tmp_path / "file" / "home"}, restore_defaults={PREFECT_API_URL}
-    ):
+    with temporary_settings({PREFECT_HOME: tmp_path / "file" / "home"}, restore_defaults=unset):
         state, text, remedy = look_at_prefect()
         assert (state, "can't be written" in text) == ("missing", True)
         assert "PREFECT_HOME" in remedy
