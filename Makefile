@@ -39,10 +39,10 @@ engines: setup
 	$(BIN)/pytest -m "not slow" -n 3 --dist loadfile tests/infra/local/engine tests/test_ci.py \
 		--ignore=tests/infra/local/engine/process/test_image_store.py
 
-# Three at a time what waits or computes within itself; alone what measures emulated nodes or has a server that must not be late.
+# Two at a time what waits or computes within itself; alone what measures emulated nodes or has a server that must not be late.
 ALONE := tests/production tests/test_end_to_end.py tests/test_end_to_end_spot.py
 slow: setup
-	$(BIN)/pytest -m "slow and not containers" -n 3 --dist loadfile --durations=15 $(ALONE:%=--ignore=%)
+	$(BIN)/pytest -m "slow and not containers" -n 2 --dist loadfile --durations=15 $(ALONE:%=--ignore=%)
 	$(BIN)/pytest -m slow --durations=15 $(ALONE)
 
 # What only an ordinary user with user namespaces does: two nodes with a /opt/ml of their own. Skipped, with the reason, where

@@ -63,7 +63,7 @@ def test_spark_35_on_python_312_gives_the_verdict_of_one_machine(tmp_path: Path)
             SPARK_LOCAL_DIRS=str(settings),
         )
         submit, program = python.with_name("spark-submit"), IMAGE / "validate_dataset.py"
-        said = run_client(submit, program, *arguments, variables=variables, seconds=400)
+        said = run_client(submit, program, *arguments, variables=variables, seconds=1200)
         verdicts = {prefix: (tmp_path / "verdicts" / prefix).read_text() for prefix in asked}
         assert_one_verdict(platform.s3, asked, verdicts)
     assert json.loads(verdicts["types"])["spark"]["version"] == SPARK
