@@ -36,7 +36,7 @@ test: setup
 
 # What root has and an ordinary user has not: control groups, and users to become. The image store is the same for both.
 engines: setup
-	$(BIN)/pytest -m "not slow" -n 3 --dist loadfile tests/infra/local/engine tests/test_ci.py \
+	$(BIN)/pytest -m "not slow" -n 3 --dist loadfile tests/infra/local/engine tests/test_ci.py tests/infra/local/api/test_access.py tests/infra/worker/test_machine.py \
 		--ignore=tests/infra/local/engine/process/test_image_store.py
 
 # Two at a time what waits or computes within itself; alone what measures emulated nodes or has a server that must not be late.
