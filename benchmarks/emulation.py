@@ -153,6 +153,7 @@ class Bench:
     """A process engine whose image's `train` is one of the programs above."""
 
     def __init__(self, folder: Path, python: str, program: str, instance_type: str) -> None:
+        self.folder = folder
         image = folder / "image"
         (image / "venv" / "bin").mkdir(parents=True)
         (image / "code").mkdir()
@@ -269,6 +270,23 @@ def measure_work(options: argparse.Namespace) -> list[Measured]:
     return runs
 
 
+@contextmanager
+def by_way_of_holding(
+    python: str, program: str, options: argparse.Namespace
+) -> Iterator[dict[str, Bench]]:
+    """A bench for each way of holding nodes to their vCPUs."""
+    with tempfile.TemporaryDirectory() as folder:
+        benches = {
+            held_by: Bench(Path(folder) / held_by, python, program, options.instance_type)
+            for held_by in options.held_by
+        }
+        if "duty_cycle" in benches:
+            benches["duty_cycle"].engine._quotas = None
+        yield benches
+        for bench in benches.values():
+            bench.engine.close()
+
+
 def measure_attainment(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Told and true share of one node that always works, and of one that rests for 50 ms after each
     20 ms of CPU time, by ready threads and busy neighbours: true is its work per wall second over
@@ -278,13 +296,7 @@ def measure_attainment(options: argparse.Namespace) -> list[dict[str, Any]]:
         itertools.product(options.held_by, options.threads, (0.0, 0.05), options.told_neighbours)
     )
     found: dict[tuple[Any, ...], list[tuple[float, float | None]]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        benches = {
-            held_by: Bench(Path(folder) / held_by, sys.executable, WORK, options.instance_type)
-            for held_by in options.held_by
-        }
-        if "duty_cycle" in benches:
-            benches["duty_cycle"].engine._quotas = None
+    with by_way_of_holding(sys.executable, WORK, options) as benches:
         for repeat in range(1, options.repeats + 1):
             for cell in random.Random(repeat).sample(cells, len(cells)):
                 held_by, threads, rest, busy = cell
@@ -294,8 +306,6 @@ def measure_attainment(options: argparse.Namespace) -> list[dict[str, Any]]:
                     )
                 run = _measured(held_by, 1, busy, repeat, said, attained)
                 found.setdefault(cell, []).append((run.units_per_wall_second, run.attained))
-        for bench in benches.values():
-            bench.engine.close()
     rows = []
     for held_by, threads, rest, busy in cells:
         runs = found[held_by, threads, rest, busy]
@@ -330,26 +340,18 @@ def _work(seconds: float, threads: int = 1, rest_seconds: float = 0.0) -> dict[s
 def measure_ddp(options: argparse.Namespace) -> list[Measured]:
     """On a quiet machine: each count by each way of holding nodes to their vCPUs, in turn."""
     runs = []
-    with tempfile.TemporaryDirectory() as folder:
-        benches = {
-            held_by: Bench(Path(folder) / held_by, options.torch_python, DDP, options.instance_type)
-            for held_by in options.held_by
-        }
-        if "duty_cycle" in benches:
-            benches["duty_cycle"].engine._quotas = None
+    with by_way_of_holding(options.torch_python, DDP, options) as benches:
         for repeat in range(1, options.ddp_repeats + 1):
             for nodes, (held_by, bench) in itertools.product(options.counts, benches.items()):
                 environment = {
                     "WORLD": str(nodes),
                     "STEPS": str(options.steps),
                     "BATCH": str(options.batch),
-                    "RENDEZVOUS": f"{folder}/rendezvous-{held_by}-{repeat}-{nodes}",
+                    "RENDEZVOUS": f"{bench.folder}/rendezvous-{repeat}-{nodes}",
                 }
                 said, attained = bench.run(nodes, nodes, environment)
                 runs.append(_measured(held_by, nodes, 0, repeat, said, attained))
                 print(f"ddp {held_by} N={nodes}: {_line(runs[-1])}", flush=True)
-        for bench in benches.values():
-            bench.engine.close()
     return runs
 
 

@@ -29,7 +29,7 @@ _LEASES_IN_FILES = "prefect.server.concurrency.lease_storage.filesystem"
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong; `stops` a run here, and not only one of a deployment or a later one."""
+    """A finding; `stops` is True where it prevents a run here, and not only a deployment's."""
 
     text: str
     remedy: str

@@ -61,7 +61,7 @@ def cancellable(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 def _is_ended(ending: Ending, error: BaseException) -> bool:
-    """Whether somebody has ended the run, whatever error that has led to."""
+    """Return True if somebody has ended the run, whichever error that led to."""
     if isinstance(error, Pause | KeyboardInterrupt):
         return is_cancel(error)
     if STOP.cancelled or (STOP.interrupted and not has_deployment()):

@@ -189,8 +189,8 @@ class Guard:
 
 
 def _is_comparable(header: bytes) -> bool:
-    """Whether the password in an Authorization header is ASCII; what is none at all is Prefect's to
-    refuse.
+    """Return True if the password in an Authorization header is ASCII. Prefect itself refuses a
+    header without one.
     """
     try:
         return base64.b64decode(header.partition(b" ")[2]).isascii()

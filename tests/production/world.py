@@ -192,7 +192,7 @@ class World:
         self.set_state(run, "CANCELLING", "Cancelling")
 
     def suspend(self, run: str) -> None:
-        """What the button of the UI does."""
+        """Suspend a run as the button in the UI does."""
         until = datetime.now(UTC) + timedelta(hours=1)
         details = {"pause_timeout": until.isoformat(), "pause_reschedule": True}
         state = {"type": "PAUSED", "name": "Suspended", "state_details": details}

@@ -231,7 +231,7 @@ def _unix_seconds(date: str) -> float | None:
 
 
 def _is_of_version_2(environ: Mapping[str, Any]) -> bool:
-    """Whether it is signed by Signature Version 2, boto3's default for links in the oldest regions:
+    """Return True for Signature Version 2, boto3's default for links in the oldest regions:
     it covers no Host, so a link would open the same key in another bucket.
     """
     return str(environ.get("HTTP_AUTHORIZATION", "")).startswith("AWS ") or (
@@ -240,7 +240,7 @@ def _is_of_version_2(environ: Mapping[str, Any]) -> bool:
 
 
 def _names_all(environ: Mapping[str, Any], claim: _Claim) -> bool:
-    """Whether the signature covers the host and, of S3's headers, the hash of the body."""
+    """Return True if the signature covers the host and, of S3's headers, the hash of the body."""
     is_hashed = claim.service == "s3" and not claim.is_presigned
     needed = {"host", "x-amz-content-sha256"} if is_hashed else {"host"}
     return needed <= set(claim.headers)

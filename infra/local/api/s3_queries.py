@@ -86,7 +86,7 @@ def _malformed(reason: str) -> ApiError:
 
 
 def _is_xml(environ: Mapping[str, Any]) -> bool:
-    """Whether the body is XML by what is called: that of an object is whatever the object is."""
+    """Return True if the operation takes XML. The body of an object is whatever the object is."""
     method, protocol = environ.get("REQUEST_METHOD"), protocol_of(environ)
     if protocol != "s3":
         return protocol == "rest-xml"

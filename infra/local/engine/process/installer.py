@@ -126,7 +126,7 @@ def _install(install: PlacedInstall, target: Target) -> None:
 
 
 def _is_hashed(install: PlacedInstall) -> bool:
-    """Whether every package is named with its hashes: wherever it comes from, it is that one."""
+    """Return True if every package has hashes: wherever it comes from, it is the one meant."""
     lines = [line for path in install.requirement_files for line in requirement_lines(path)]
     return not install.packages and all(
         re.match(r"\w", line) and "--hash=" in line for line in lines
@@ -134,7 +134,7 @@ def _is_hashed(install: PlacedInstall) -> bool:
 
 
 def _is_pip_unconfigured(target: Target) -> bool:
-    """Whether pip's files and environment say nothing of what is installed, and from where."""
+    """Return True if pip's files and environment configure no index, source or constraint."""
     lines: list[str] = []
     run = replace(target.run, on_line=lines.append)
     command = [str(target.venv / "bin" / "python"), "-P", "-m", "pip", "config", "list"]
