@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 PORT ?= 4200
 PLATFORM_PORT ?= 4570
 
-.PHONY: setup run up down test slow engines namespaces containers matrix coverage check format lint types docs lock clean
+.PHONY: setup run up down test slow several measured production engines namespaces containers matrix coverage check format lint types docs lock clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -39,11 +39,19 @@ engines: setup
 	$(BIN)/pytest -m "not slow" -n 3 --dist loadfile tests/infra/local/engine tests/test_ci.py tests/infra/local/api/test_access.py tests/infra/worker/test_machine.py \
 		--ignore=tests/infra/local/engine/process/test_image_store.py
 
-# Two at a time what waits or computes within itself; alone what measures emulated nodes or has a server that must not be late.
-ALONE := tests/production tests/test_end_to_end.py tests/test_end_to_end_spot.py
-slow: setup
-	$(BIN)/pytest -m "slow and not containers" -n 2 --dist loadfile --durations=15 $(ALONE:%=--ignore=%)
-	$(BIN)/pytest -m slow --durations=15 $(ALONE)
+# Three at a time, as they wait about as much as they compute; by themselves what shares one Prefect server, and what measures
+# emulated nodes.
+MEASURED := tests/test_end_to_end.py tests/test_end_to_end_spot.py
+slow: several measured production
+
+several: setup
+	$(BIN)/pytest -m "slow and not containers" -n 3 --dist loadfile --durations=15 --ignore=tests/production $(MEASURED:%=--ignore=%)
+
+measured: setup
+	$(BIN)/pytest -m slow --durations=15 $(MEASURED)
+
+production: setup
+	$(BIN)/pytest -m slow --durations=15 tests/production
 
 # What only an ordinary user with user namespaces does: two nodes with a /opt/ml of their own. Skipped, with the reason, where
 # the kernel allows none.

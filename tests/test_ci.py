@@ -17,9 +17,9 @@ STAGES = [
     "make lint types",
     "as_user make test namespaces",
     "make engines",
-    "make coverage slow",
+    "make coverage several measured",
     "base_image.sh",
-    "make containers",
+    "make --jobs=2 --output-sync=target production containers",
 ]
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0, reason="only root may run a command as somebody else"
