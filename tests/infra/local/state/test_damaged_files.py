@@ -5,6 +5,7 @@ file and the remedy, and nothing that was sound is lost.
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
@@ -39,6 +40,8 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 }
 MAY_BE_MISSING = {"engine.json", "aws-credentials", "ecr.json", "simulated-images.json"}
 """Made anew without a word: nothing says that they were there."""
+_LIKE_ANOTHER = re.compile("/results[/.]")
+"""The bucket that the job writes to is damaged as the other two are."""
 HOLDS_NOTHING = {"server.json", "server.lock", "start.lock", "server.log", "not-kept.json"}
 HOLDS_NOTHING |= {"faults.json", "model.json"}  # given anew with every start
 
@@ -179,8 +182,8 @@ def check_every_file(
 
 @pytest.mark.slow
 def test_every_file_of_a_platform(sound: Path, tmp_path: Path) -> None:
-    names = files_of(sound)
-    assert len(names) * len(DAMAGES) >= 100
+    names = [name for name in files_of(sound) if not _LIKE_ANOTHER.search(name)]
+    assert len(names) * len(DAMAGES) >= 70
     check_every_file(sound, tmp_path, served, names)
 
 
