@@ -1,0 +1,264 @@
+"""Whether `nodesweep run configs/local.yaml`, a newcomer's first command, gives an answer on this
+machine, and the same one each time.
+
+    .venv/bin/python -m benchmarks.first_run [--runs 8] [--state-directory FOLDER] [--user NAME]
+        [--conditions quiet one_neighbour two_neighbours half_speed ordinary_user]
+        [--output FILE.json]
+
+The conditions take turns, so that a change of the machine meets all of them. Every run has a
+folder and a Prefect home of its own, as after a fresh clone; the platform's state, with the built
+image, is kept from run to run. Nothing else should run meanwhile.
+
+- quiet: nothing beside it;
+- one_neighbour, two_neighbours: so many processes that always compute;
+- half_speed: the whole run in a control group with half of the machine's CPU time (cgroup v1,
+  root);
+- ordinary_user: as --user, who can write no control group, so nodes are held by their duty cycle
+  (as root; the user must be able to read the checkout and its .venv).
+
+An answer is a recommended count, or two counts that are named as undecided. The exit code is 1
+where fewer than 95 % of all runs have one, where fewer than 90 % have that of most quiet runs, or
+where one is further from it than the neighbouring count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.chaos.world import REPOSITORY
+from benchmarks.dated_result import store_result
+
+CONFIG = REPOSITORY / "configs" / "local.yaml"
+MIN_ANSWERED_SHARE = 0.95
+MIN_AGREEING_SHARE = 0.90
+_RUN_SECONDS = 1800.0
+_BUSY = "while True: pass"
+_GROUPS = Path("/sys/fs/cgroup/cpu")
+_PERIOD_MICROSECONDS = 100_000
+
+
+@dataclass(frozen=True)
+class FirstRun:
+    """One run; `answer` holds one recommended count, two undecided ones, or none."""
+
+    condition: str
+    answer: tuple[int, ...]
+    wall_seconds: float
+    train_seconds: dict[int, float]
+    efficiency: dict[int, float]
+    least_attained: dict[int, float]
+    """Share of the CPU that its least served node asked for, by count; the run that counts."""
+    jobs: int
+    headline: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where runs take place, and who may make them."""
+
+    folder: Path
+    state_directory: Path
+    user: str | None
+
+
+def answer_of(report: Mapping[str, Any]) -> tuple[int, ...]:
+    """The recommended count; two that the report names as undecided; () where it gives neither."""
+    advice = report["recommendation"]
+    if advice is None:
+        return ()
+    if advice["chosen"] is not None and not advice["not_ruled_out"]:
+        return (advice["chosen"]["nodes"],)
+    chosen = () if advice["chosen"] is None else (advice["chosen"]["nodes"],)
+    named = sorted({*chosen, *advice["not_ruled_out"]})
+    return tuple(named) if len(named) <= 2 else ()
+
+
+def described(condition: str, report: Mapping[str, Any], wall_seconds: float) -> FirstRun:
+    """A run by its report."""
+    rows = [row for row in report["summary"] if row["clocks"]["train"]["seconds"] is not None]
+    attained: dict[int, float] = {}
+    for point in report["points"]:
+        percent = point["utilisation"].get("attained_percent")
+        if percent is not None:
+            attained[point["nodes"]] = max(percent / 100, attained.get(point["nodes"], 0.0))
+    return FirstRun(
+        condition=condition,
+        answer=answer_of(report),
+        wall_seconds=round(wall_seconds, 1),
+        train_seconds={row["nodes"]: round(row["clocks"]["train"]["seconds"], 2) for row in rows},
+        efficiency={
+            row["nodes"]: round(row["clocks"]["train"]["efficiency"], 3)
+            for row in rows
+            if row["clocks"]["train"]["efficiency"] is not None
+        },
+        least_attained=attained,
+        jobs=len(report["points"]),
+        headline=report["headline"],
+    )
+
+
+def broken_promises(runs: Sequence[FirstRun]) -> list[str]:
+    """What the runs do not keep; an answer of two counts agrees where it holds the quiet one."""
+    quiet = Counter(run.answer for run in runs if run.condition == "quiet" and run.answer)
+    answered = sum(bool(run.answer) for run in runs)
+    broken = []
+    if answered < MIN_ANSWERED_SHARE * len(runs):
+        broken.append(f"an answer in {answered} of {len(runs)} runs")
+    if not quiet:
+        return [*broken, "no quiet run has an answer"]
+    (usual, _), *_ = quiet.most_common(1)
+    agreeing = sum(bool(set(run.answer) & set(usual)) for run in runs)
+    if agreeing < MIN_AGREEING_SHARE * len(runs):
+        broken.append(f"the quiet runs' answer, {_text(usual)}, in {agreeing} of {len(runs)} runs")
+    far = {
+        nodes
+        for run in runs
+        for nodes in run.answer
+        if not any(other / 2 <= nodes <= other * 2 for other in usual)
+    }
+    if far:
+        broken.append(f"{_text(sorted(far))} beside the quiet runs' {_text(usual)}")
+    return broken
+
+
+@contextmanager
+def neighbours(count: int) -> Iterator[None]:
+    """So many processes that always compute."""
+    busy = [subprocess.Popen([sys.executable, "-c", _BUSY]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def half_speed() -> Iterator[None]:
+    """This process, and what it starts, with half of the machine's CPU time.
+
+    Raises OSError where no control group can be made.
+    """
+    group = _GROUPS / f"first-run-{os.getpid()}"
+    group.mkdir()
+    try:
+        (group / "cpu.cfs_period_us").write_text(str(_PERIOD_MICROSECONDS))
+        quota = _PERIOD_MICROSECONDS * (os.cpu_count() or 1) // 2
+        (group / "cpu.cfs_quota_us").write_text(str(quota))
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+        yield
+    finally:
+        (_GROUPS / "cgroup.procs").write_text(str(os.getpid()))
+        group.rmdir()
+
+
+CONDITIONS: Mapping[str, Callable[[], AbstractContextManager[None]]] = {
+    "quiet": nullcontext,
+    "one_neighbour": lambda: neighbours(1),
+    "two_neighbours": lambda: neighbours(2),
+    "half_speed": half_speed,
+    "ordinary_user": nullcontext,
+}
+
+
+def first_run(condition: str, place: Place) -> FirstRun:
+    """Run the command once, and read its report.
+
+    Raises RuntimeError where it fails, subprocess.TimeoutExpired after half an hour.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=f"{condition}-", dir=place.folder))
+    state = place.state_directory / (condition if condition == "ordinary_user" else "root")
+    state.mkdir(parents=True, exist_ok=True)
+    user = place.user if condition == "ordinary_user" else None
+    if user is not None:
+        for owned in (folder, state):
+            shutil.chown(owned, user)
+    command = [
+        *(sys.executable, "-m", "cli.main", "run", str(CONFIG)),
+        *("--set", f"platform.state_directory={state}"),
+        *("--set", f"report.directory={folder / 'reports'}"),
+    ]
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")
+    } | {"PREFECT_HOME": str(folder / "prefect"), "PYTHONPATH": str(REPOSITORY)}
+    if user is not None:
+        environment |= {"HOME": str(folder), "USER": user}
+    with CONDITIONS[condition]():
+        began = time.perf_counter()
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True,
+            timeout=_RUN_SECONDS, check=False, user=user,
+            group=None if user is None else pwd.getpwnam(user).pw_gid,
+            extra_groups=None if user is None else (),
+        )  # fmt: skip
+        wall_seconds = time.perf_counter() - began
+    if done.returncode != 0:
+        raise RuntimeError(f"{condition}: exit code {done.returncode}\n{done.stderr[-4000:]}")
+    (path,) = (folder / "reports").glob("*/report.json")
+    return described(condition, json.loads(path.read_text(encoding="utf-8")), wall_seconds)
+
+
+def _text(counts: Sequence[int]) -> str:
+    return " or ".join(map(str, counts)) or "none"
+
+
+def line(run: FirstRun) -> str:
+    """One row of the table that is printed."""
+
+    def by_count(values: Mapping[int, float], factor: float = 1) -> str:
+        return " ".join(f"{value * factor:6.1f}" for value in values.values())
+
+    return (
+        f"{run.condition:>15} {_text(run.answer):>8} {run.wall_seconds:>6.0f} s {run.jobs:>3} jobs"
+        f"  T {by_count(run.train_seconds)}  E {by_count(run.efficiency, 100)}"
+        f"  attained {by_count(run.least_attained, 100)}"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the conditions in turn and print a line for each run; returns the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("--runs", type=int, default=8, help="of each condition")
+    parser.add_argument("--conditions", nargs="+", choices=CONDITIONS, default=[*CONDITIONS])
+    parser.add_argument("--state-directory", type=Path)
+    parser.add_argument("--user", help="whom ordinary_user runs as")
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args(arguments)
+    if "ordinary_user" in options.conditions and options.user is None:
+        parser.error("ordinary_user needs --user NAME")
+    started = time.perf_counter()
+    runs: list[FirstRun] = []
+    with tempfile.TemporaryDirectory(prefix="first-run-") as folder:
+        Path(folder).chmod(0o755)
+        place = Place(Path(folder), options.state_directory or Path(folder), options.user)
+        for _ in range(options.runs):
+            for condition in options.conditions:
+                runs.append(first_run(condition, place))
+                print(line(runs[-1]), flush=True)
+                store_result(
+                    options.output, started, runs,
+                    cpus=os.cpu_count(), conditions=options.conditions,
+                    broken=broken_promises(runs),
+                )  # fmt: skip
+    broken = broken_promises(runs)
+    for promise in broken:
+        print(f"NOT KEPT: {promise}")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""What the first runs of a newcomer are held to."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from benchmarks.first_run import FirstRun, answer_of, broken_promises, described, line, neighbours
+
+QUIET = FirstRun("quiet", (4,), 170.0, {1: 40.0, 2: 21.0}, {1: 1.0, 2: 0.95}, {}, 4, "Run it on 4")
+
+
+def advice(chosen: int | None, *not_ruled_out: int) -> dict[str, Any]:
+    return {
+        "recommendation": {
+            "chosen": None if chosen is None else {"nodes": chosen},
+            "not_ruled_out": list(not_ruled_out),
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("report", "answer"),
+    [
+        (advice(4), (4,)),
+        (advice(2, 4), (2, 4)),
+        (advice(None, 2, 4), (2, 4)),
+        (advice(2, 4, 8), ()),
+        (advice(None), ()),
+        ({"recommendation": None}, ()),
+    ],
+)
+def test_one_count_or_two_are_an_answer(report: dict[str, Any], answer: tuple[int, ...]) -> None:
+    assert answer_of(report) == answer
+
+
+def test_a_run_is_described_by_its_report() -> None:
+    def row(nodes: int, seconds: float | None, efficiency: float | None) -> dict[str, Any]:
+        return {"nodes": nodes, "clocks": {"train": {"seconds": seconds, "efficiency": efficiency}}}
+
+    points = [
+        {"nodes": nodes, "utilisation": {"attained_percent": percent} if percent else {}}
+        for nodes, percent in ((1, None), (2, 80.0), (2, 99.0))
+    ]
+    report = advice(2) | {
+        "summary": [row(1, 40.0, 1.0), row(2, 25.0, 0.8), row(4, None, None)],
+        "points": points,
+        "headline": "Run it on 2 nodes",
+    }
+    run = described("quiet", report, 100.04)
+    assert run == FirstRun(
+        "quiet",
+        (2,),
+        100.0,
+        {1: 40.0, 2: 25.0},
+        {1: 1.0, 2: 0.8},
+        {2: 0.99},
+        3,
+        "Run it on 2 nodes",
+    )
+    assert line(run).split()[:5] == ["quiet", "2", "100", "s", "3"]
+
+
+@pytest.mark.parametrize(
+    ("others", "broken"),
+    [
+        ([], []),
+        ([(2, 4)] * 2, []),
+        ([()], []),  # 19 of 20
+        ([()] * 2, ["an answer in 18 of 20 runs"]),
+        ([(2,)] * 2, []),
+        ([(2,)] * 3, ["the quiet runs' answer, 4, in 17 of 20 runs"]),
+        ([(1,)], ["1 beside the quiet runs' 4"]),
+    ],
+)
+def test_promises(others: list[tuple[int, ...]], broken: list[str]) -> None:
+    runs = [QUIET] * (20 - len(others)) + [
+        replace(QUIET, condition="one_neighbour", answer=answer) for answer in others
+    ]
+    assert broken_promises(runs) == broken
+
+
+def test_quiet_runs_without_an_answer_promise_nothing() -> None:
+    assert broken_promises([replace(QUIET, answer=())]) == [
+        "an answer in 0 of 1 runs",
+        "no quiet run has an answer",
+    ]
+
+
+def test_neighbours_compute_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def start(command: list[str]) -> subprocess.Popen[bytes]:
+        started.append(popen(command))
+        return started[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    with pytest.raises(KeyError), neighbours(2):
+        assert [process.poll() for process in started] == [None, None]
+        raise KeyError
+    assert [process.returncode for process in started] == [-9, -9]
+    assert started[0].args == [sys.executable, "-c", "while True: pass"]
