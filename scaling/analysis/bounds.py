@@ -9,7 +9,6 @@ it passes or fails for certain.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 from scaling.analysis.clocks import ClockStatistics, RowClocks
@@ -31,7 +30,8 @@ Judge = Callable[[Sequence[MeasuredCount]], JudgeOne]
 """Of all measured counts, what judges one of them against every limit."""
 
 
-_SLICES = 8
+_FINEST = 0.005
+"""Share of the baseline's time below which its ends are taken apart no further."""
 
 
 class JudgedCounts(NamedTuple):
@@ -79,20 +79,23 @@ def judge_counts(
     return JudgedCounts(judged, frozenset(contended))
 
 
-def largest_that_may_pass(measured: Sequence[MeasuredCount], judge: Judge) -> set[int]:
+def largest_that_may_pass(
+    measured: Sequence[MeasuredCount], judge: Judge, base_ends: tuple[float, float] | None = None
+) -> set[int]:
     """Return the counts that are the largest to pass for some of what the times may have been.
 
-    The baseline's time is in every ratio, so that a count may only pass where a larger one does,
-    too. So it is looked at in slices of what that time may have been.
+    The baseline's time is in every ratio, so that one count may pass only where a larger one does,
+    too. So where more than two are left, each half of what its time may have been is looked at.
     """
     share = (measured[0].row.least_time_share or 1.0) if measured[0].is_bounded else 1.0
-    slices = _SLICES if share < 1.0 else 1
-    edges = [share + (1.0 - share) * place / slices for place in range(slices + 1)]
-    found: set[int] = set()
-    for ends in pairwise(edges):
-        judged, contended = judge_counts(measured, judge, ends)
-        passing = max((each.nodes for each in judged if each.answer == "pass"), default=0)
-        found |= {passing, *(nodes for nodes in contended if nodes > passing)}
+    low, high = base_ends or (share, 1.0)
+    judged, contended = judge_counts(measured, judge, (low, high))
+    passing = max((each.nodes for each in judged if each.answer == "pass"), default=0)
+    found = {passing, *(nodes for nodes in contended if nodes > passing)}
+    if len(found) > 2 and high - low > _FINEST:
+        middle = (low + high) / 2
+        found = largest_that_may_pass(measured, judge, (low, middle))
+        found |= largest_that_may_pass(measured, judge, (middle, high))
     return found - {0}
 
 
