@@ -14,6 +14,8 @@ ATTAINED = "attained_percent"
 """In a run's utilisation: of the CPU it asked for,
 what the node got that got least. AWS has none.
 """
+MOST_REPEATS = 2
+"""Times that a planned run is run again because its nodes were contended."""
 LEAST_BOUNDED = 0.70
 """Below this share the undisturbed time is too uncertain to be judged by its bounds."""
 LEAST_ATTAINED = 0.95

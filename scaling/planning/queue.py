@@ -23,6 +23,7 @@ from scaling.instances.progress import (
     lacks_sound_runs,
     sweep_progress,
 )
+from scaling.outcome.attainment import MOST_REPEATS
 from scaling.outcome.outcome import TERMINAL, JobOutcome
 from scaling.planning.budget import Allowance
 from scaling.planning.fail_fast import (
@@ -34,9 +35,6 @@ from scaling.planning.fail_fast import (
 )
 from scaling.planning.plan import Key, PlannedPoint, SweepPlan, letter_of
 from scaling.planning.request import ResolvedInputs, build_request
-
-MOST_REPEATS = 2
-"""Times that a planned run is run again because its nodes were contended."""
 
 
 @dataclass(frozen=True)
