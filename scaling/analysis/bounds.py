@@ -222,7 +222,9 @@ def _between(worst: Verdict, best: Verdict) -> str:
     }.get(worst.criterion)
     if write is None:
         return f"{worst.reason}, as far as contended times show"
-    ends = f"{write(worst.value)}–{write(best.value)}"
+    low = worst.value if worst.interval is None else worst.interval.low
+    high = best.value if best.interval is None else best.interval.high
+    ends = f"{write(low)}–{write(high)}"
     verb = "hold" if worst.criterion in ("deadline", "budget") else "reach"
     name = {"deadline": "time", "budget": "run cost"}.get(worst.criterion, worst.criterion)
     return f"{name.replace('_', ' ')} {ends} may {verb} {write(worst.limit)} or miss it"

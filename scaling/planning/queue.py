@@ -193,7 +193,7 @@ class SweepQueue:
         failing = types_given_up(self._config, self._ended)
         if (reason := failing.get(attempt.point.instance_type or "")) and self._is_new(attempt):
             self._never_sent.add(name)
-            return Refuse(attempt, name, f"not run: {reason}")
+            return self._refuse(attempt, name, f"not run: {reason}")
         return Submit(attempt, name, request, self._has_limit and name not in self._earlier)
 
     def confirm(self, order: Submit, claimed: frozenset[str]) -> Submit | Wait | Refuse:
@@ -216,11 +216,11 @@ class SweepQueue:
             if order.attempt.is_repeat:  # its point has a time: nothing is lost without another
                 bound = self._allowance.bound_problem(name)
                 if reason := retries or budget or bound:
-                    return Refuse(order.attempt, name, reason)
+                    return self._refuse(order.attempt, name, reason)
             elif reason := retries or budget:
                 self._never_sent.add(name)
                 self._is_over = self._is_over or retries is None
-                return Refuse(order.attempt, name, reason, is_over_budget=retries is None)
+                return self._refuse(order.attempt, name, reason, is_over_budget=retries is None)
             self._allowance.count(name)
         self.active[name] = order.attempt
         return order
@@ -246,7 +246,15 @@ class SweepQueue:
                 self._waiting.appendleft(order.attempt)
                 return Wait()
         self._never_sent.add(name)
-        return Refuse(order.attempt, name, reason)
+        return self._refuse(order.attempt, name, reason)
+
+    def _refuse(
+        self, attempt: Attempt, name: str, reason: str, is_over_budget: bool = False
+    ) -> Refuse:
+        """Refuse the attempt, and ask for no other repeat in place of one."""
+        if attempt.is_repeat:
+            self._repeats[attempt.point.key(self._config)] = MOST_REPEATS
+        return Refuse(attempt, name, reason, is_over_budget)
 
     def was_ended_before(self, order: Submit, status: str) -> bool:
         """Whether an earlier run of this sweep ended the job;

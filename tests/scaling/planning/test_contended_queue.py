@@ -170,7 +170,8 @@ def test_a_repeat_that_the_limits_refuse_is_no_failure_and_ends_nothing(make_con
     queue = queue_of(make_config, repeats=1, max_retries=1)
     made, refused = play(queue, {1: [0.8] * 9, 2: [0.8] * 9})
     assert made == [*FIRST, (1, 1, 2)]
-    assert refused and all(each.attempt.is_repeat for each in refused)
+    assert [each.attempt.identity for each in refused] == [(2, 1, 2), (1, 1, 3)]
+    assert all(each.attempt.is_repeat for each in refused)
     assert not any(each.is_over_budget for each in refused)
 
 
