@@ -106,18 +106,19 @@ def keys_disturbed(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> d
 
 
 def lacks_sound_runs(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> bool:
-    """Return True if contended runs keep the sweep, or one of its types, from a recommendation."""
+    """Return True if contended runs keep the sweep from a recommendation, or of several instance
+    types one count of a type from being judged.
+    """
     if not keys_disturbed(config, outcomes):
         return False
-    by_type = outcomes_by_type(config, outcomes)
-    if config.sweep.instance_types is None:
-        by_type = {config.training.instance_type: list(outcomes)}
-    for name, own in by_type.items():
-        rows, _ = _summarise(config.of_type(name), own)
-        answer = recommend(rows, config.report.recommendation)
-        if answer is None or answer.chosen is None:
-            return True
-    return False
+    if config.sweep.instance_types is not None:
+        return any(
+            "starved" in row.flags
+            for name, own in outcomes_by_type(config, outcomes).items()
+            for row in _summarise(config.of_type(name), own)[0]
+        )
+    answer = recommend(_summarise(config, outcomes)[0], config.report.recommendation)
+    return answer is None or answer.chosen is None
 
 
 def key_of(config: BenchmarkConfig, outcome: JobOutcome) -> Key | None:
