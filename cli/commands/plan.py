@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from configs.catalogue import load_catalogue
 from configs.models import BenchmarkConfig
 from configs.training import TrainingConfig, variables_of
 from flows.stages.preflight import Checked, check_offline, check_requests
@@ -23,6 +24,7 @@ from scaling.design.costs import (
 )
 from scaling.design.probe import is_check
 from scaling.formats import format_percent, join_words
+from scaling.outcome.attainment import MOST_REPEATS
 from scaling.planning.plan import POLICY_LABELS, PlannedPoint, SweepPlan
 from scaling.planning.request import ResolvedInputs, build_request
 from scaling.planning.validation import describe_engine
@@ -63,6 +65,7 @@ def describe_plan(checked: Checked) -> str:
             f"{_policy(training)}, at most {sweep.max_parallel_jobs} job(s) at once,"
             f" {training.max_runtime_seconds} s each"
         ),
+        *_repeated(config),
         "",
         (
             f"{'job':>4}{heading} {'nodes':>6} {'repeat':>7} {'world':>6} {'global batch':>13}"
@@ -91,6 +94,14 @@ def describe_plan(checked: Checked) -> str:
     )
     lines += [f"hint: {hint}" for hint in checked.findings.hints]
     return "\n".join(lines)
+
+
+def _repeated(config: BenchmarkConfig) -> list[str]:
+    """Say what is run again on emulated nodes, which share a machine that others may use."""
+    catalogue = load_catalogue()
+    if not any(catalogue.get(name).emulated for name in config.instance_types):
+        return []
+    return [f"a run whose nodes are contended is repeated, at most {MOST_REPEATS} times"]
 
 
 def _types(config: BenchmarkConfig, plan: SweepPlan) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from configs.models import BenchmarkConfig
 from scaling import names
 from scaling.design.probe import kind_of_job
+from scaling.outcome.attainment import attained_share, format_attained, is_disturbed
 from scaling.outcome.logged import missing_metrics, needs_log, read_logged, uses_definitions
 from scaling.outcome.outcome import JobOutcome, platform_kind, read_outcome, warm_pool_facts
 from scaling.planning.plan import PlannedPoint
@@ -139,13 +140,18 @@ def say_outcome(outcome: JobOutcome) -> None:
 def _trained(outcome: JobOutcome) -> str:
     """How long, or how long a whole run is projected to take."""
     seconds, projection = outcome.clocks.train_seconds, outcome.projection
+    contended = ""
+    if is_disturbed(outcome):
+        got = format_attained(attained_share(outcome))
+        contended = f"; contended: a node got {got} of the CPU that it asked for"
     if projection is None:
-        return f"trained for {'an unknown time' if seconds is None else f'{seconds:.1f} s'}"
+        time = "an unknown time" if seconds is None else f"{seconds:.1f} s"
+        return f"trained for {time}{contended}"
     error = projection.error_seconds
     return (
         f"projected {projection.train_seconds:.1f} s"
         f"{'' if error is None else f' ± {error:.1f} s'} of training, from"
-        f" {projection.steps} of {projection.planned_steps} steps"
+        f" {projection.steps} of {projection.planned_steps} steps{contended}"
     )
 
 

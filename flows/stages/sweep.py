@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
@@ -356,9 +356,12 @@ class _Sweep:
         return answer
 
     def _refuse(self, order: Refuse) -> None:
-        """An attempt that isn't made is an outcome, too.
+        """An attempt that isn't made is an outcome, too, but for the repeat of a contended run.
         The first one that the budget refuses is an event.
         """
+        if order.attempt.is_repeat:
+            logger.info("%s is not run: %s", order.job_name, order.reason)
+            return
         if order.is_over_budget and not self._is_budget_told:
             announce_budget(self.config.name, order.reason, self.inputs.sweep_id)
             self._is_budget_told = True
@@ -401,7 +404,8 @@ class _Sweep:
             name = description["TrainingJobName"]
             self.slots.give_back(name)
             if description["TrainingJobStatus"] not in TERMINAL:
-                self._refuse(Refuse(queue.lose(name), name, description["FailureReason"]))
+                lost = replace(queue.lose(name), is_repeat=False)  # it may run on, so it is shown
+                self._refuse(Refuse(lost, name, description["FailureReason"]))
                 continue
             outcome = self._collect(queue.active[name], description)
             queue.settle(description, outcome)
@@ -470,6 +474,7 @@ def _submit(
     """
     point = attempt.point
     again = f", attempt {attempt.number}" if attempt.number > 1 else ""
+    again += ", since its nodes were contended" if attempt.is_repeat else ""
     position = f"{plan.points.index(point) + 1}/{len(plan.points)}"
     if config.sweep.design != "full":
         position = f"of at most {config.sweep.most_jobs}"

@@ -78,6 +78,14 @@ class Recommendation(Part):
             "Undecided node counts that the rule would prefer to the chosen one if they passed."
         ),
     )
+    between: tuple[int, ...] = Field(
+        default=(),
+        exclude_if=lambda nodes: not nodes,
+        description=(
+            "Node counts among which contended times do not decide, of which the right one is one:"
+            " nothing is chosen then; not there: none."
+        ),
+    )
     larger_may_pass: bool = Field(
         default=False,
         description="The largest measured count is chosen, so a larger one may pass, too.",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from scaling.analysis.speedup import SummaryRow
 from scaling.formats import format_percent, format_speedup
+from scaling.outcome.attainment import LEAST_BOUNDED
 
 _WARM_POOL = "warm pool included"
 
@@ -47,9 +48,25 @@ class MeasuredCount:
         return "starved" in self.row.flags
 
     @property
+    def is_bounded(self) -> bool:
+        """Whether both ends of its time may be judged, since its nodes were contended."""
+        return is_bounded(self.row)
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether its nodes were contended so much that nothing is known of its time."""
+        return self.starved and not self.is_bounded
+
+    @property
     def counts(self) -> bool:
         """Whether a recommendation may rest on its time."""
         return self.is_same_model and not self.starved
+
+
+def is_bounded(row: SummaryRow) -> bool:
+    """Whether the row's time is contended, and known between two ends that may be judged."""
+    share = row.least_time_share
+    return "starved" in row.flags and share is not None and share >= LEAST_BOUNDED
 
 
 def cost_change(row: SummaryRow, base: SummaryRow) -> str | None:
@@ -85,7 +102,9 @@ def measured_counts(rows: Sequence[SummaryRow]) -> list[MeasuredCount]:
     """The rows with a time, ascending; the first is the baseline."""
     counts = []
     not_comparable = {
-        row.nodes for row in rows if {"throughput_only", "starved"}.intersection(row.flags)
+        row.nodes
+        for row in rows
+        if "throughput_only" in row.flags or ("starved" in row.flags and not is_bounded(row))
     }
     for row in sorted(rows, key=lambda row: row.nodes):
         seconds, efficiency = row.train.seconds, row.train.efficiency

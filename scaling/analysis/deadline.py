@@ -17,6 +17,7 @@ from scaling.analysis.advice import (
     sentence,
     undecided_notes,
 )
+from scaling.analysis.bounds import judge_counts
 from scaling.analysis.clocks import ClockStatistics
 from scaling.analysis.counts import MeasuredCount, rounded
 from scaling.analysis.verdicts import (
@@ -60,13 +61,14 @@ def recommend_by_deadline(
 ) -> Recommendation:
     """The cheapest of the measured counts that pass; the first of them is the baseline."""
     deadline = Deadline(limit_seconds, deadline_clock(measured))
-    judged = [
-        judged_count(
+
+    def judge(count: MeasuredCount) -> JudgedCount:
+        return judged_count(
             count.nodes,
             (is_comparable(count), is_in_time(count, deadline), is_within_budget(count, goals)),
         )
-        for count in measured
-    ]
+
+    judged, contended = judge_counts(measured, lambda _: judge)
     answers = {each.nodes: each.answer for each in judged}
     eligible = [count for count in measured if answers[count.nodes] == "pass"]
     possible = [count for count in measured if answers[count.nodes] != "fail"]
@@ -77,6 +79,14 @@ def recommend_by_deadline(
     preferred = first[: first.index(chosen)] if chosen is not None else first
     open_ = {count.nodes for count in preferred}
     undecided = [each for each in judged if each.nodes in open_]
+    best = [] if chosen is None else [chosen.nodes]
+    may_be_cheapest = [
+        count.nodes
+        for count in possible
+        if count is not chosen
+        and (count.nodes in contended or count.is_bounded)
+        and (chosen is None or _least_spent(count, priced) <= _spent(chosen, priced))
+    ]
     return Recommendation(
         rule="deadline",
         deadline_clock=deadline.clock,
@@ -89,7 +99,8 @@ def recommend_by_deadline(
             {count.nodes: _costs_more(count, ranked[0], priced) for count in ranked},
         ),
         judged=tuple(judged),
-        not_ruled_out=tuple(each.nodes for each in undecided),
+        not_ruled_out=tuple(sorted({*may_be_cheapest, *(each.nodes for each in undecided)})),
+        between=tuple(sorted([*may_be_cheapest, *best])) if may_be_cheapest else (),
         reason=_reason(measured, judged, undecided, chosen, priced, goals, deadline),
     )
 
@@ -130,6 +141,11 @@ def is_in_time(count: MeasuredCount, deadline: Deadline) -> Verdict:
 def _spent(count: MeasuredCount, priced: bool) -> float:
     """USD of a run, or where costs are not known its node-seconds."""
     return count.usd if priced and count.usd is not None else count.nodes * count.seconds
+
+
+def _least_spent(count: MeasuredCount, priced: bool) -> float:
+    """What it would have spent at the least with nothing else on the machine."""
+    return _spent(count, priced) * (count.row.least_time_share or 1.0)
 
 
 def _costs_more(count: MeasuredCount, chosen: MeasuredCount, priced: bool) -> str:
@@ -174,7 +190,7 @@ def _nearest(
 ) -> str:
     """The count that comes nearest to passing, and what it lacks."""
     verdicts = {each.nodes: {v.criterion: v for v in each.verdicts} for each in judged}
-    trained = [count for count in measured if count.counts]
+    trained = [count for count in measured if count.counts or count.is_bounded]
     in_time = [count for count in trained if verdicts[count.nodes]["deadline"].answer == "pass"]
     if in_time:
         nearest = min(in_time, key=lambda count: (count.usd is None, count.usd or 0.0, count.nodes))

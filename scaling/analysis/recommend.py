@@ -12,6 +12,7 @@ not ruled out with what would decide it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from configs.models import RecommendationConfig
 from scaling.analysis.advice import (
@@ -24,6 +25,7 @@ from scaling.analysis.advice import (
     sentence,
     undecided_notes,
 )
+from scaling.analysis.bounds import JudgeOne, contended_text, judge_counts, largest_that_may_pass
 from scaling.analysis.counts import MeasuredCount, measured_counts, rounded
 from scaling.analysis.deadline import deadline_clock, recommend_by_deadline
 from scaling.analysis.intervals import MIN_REPEATS
@@ -41,6 +43,7 @@ from scaling.analysis.verdicts import (
 from scaling.design.advice import recommend_sequential
 from scaling.design.sequential import Progress
 from scaling.formats import format_percent, format_ratio, format_usd, join_words, nodes_text
+from scaling.outcome.attainment import LEAST_BOUNDED
 
 
 def recommend(
@@ -57,17 +60,19 @@ def recommend(
     measured = measured_counts(rows)
     if len(measured) < 2:
         return None
-    if measured[0].starved:
+    if measured[0].is_unknown:
         return _none_for_starved(measured, goals, "all are compared with the baseline")
-    if any(count.starved for count in measured) and _is_alone(measured):
+    if any(count.is_unknown for count in measured) and _is_alone(measured):
         return _none_for_starved(measured, goals, "what is left has nothing to compare with")
     if goals.deadline_seconds is not None:
-        return recommend_by_deadline(measured, goals, goals.deadline_seconds)
-    if progress is not None and goals.budget_usd_per_run is None:
+        answer = recommend_by_deadline(measured, goals, goals.deadline_seconds)
+        return _unless_contended(answer, measured)
+    is_contended = any(count.is_bounded for count in measured)
+    if progress is not None and goals.budget_usd_per_run is None and not is_contended:
         answer = recommend_sequential(measured, goals, progress)
     else:
         answer = _by_efficiency(measured, goals)
-    return _unless_next_starved(answer, measured)
+    return _unless_contended(_unless_next_starved(answer, measured), measured)
 
 
 def pareto_front(rows: Sequence[SummaryRow]) -> tuple[int, ...]:
@@ -95,7 +100,8 @@ def pareto_front(rows: Sequence[SummaryRow]) -> tuple[int, ...]:
 def _by_efficiency(
     measured: Sequence[MeasuredCount], goals: RecommendationConfig
 ) -> Recommendation:
-    judged = _judge_efficiency(measured, goals)
+    judge = partial(_judge_efficiency, goals=goals)
+    judged, contended = judge_counts(measured, judge)
     answers = {each.nodes: each.answer for each in judged}
     eligible = [count for count in measured if answers[count.nodes] == "pass"]
     chosen = eligible[-1] if eligible else None
@@ -115,20 +121,24 @@ def _by_efficiency(
         rejected=rejected_of(judged, chosen, reasons),
         judged=tuple(judged),
         not_ruled_out=tuple(each.nodes for each in undecided),
+        between=(
+            tuple(sorted(largest_that_may_pass(measured, judge)))
+            if any(each.nodes in contended for each in undecided)
+            else ()
+        ),
         larger_may_pass=chosen is measured[-1],
         reason=_efficiency_reason(measured, judged, undecided, chosen, goals),
     )
 
 
-def _judge_efficiency(
-    measured: Sequence[MeasuredCount], goals: RecommendationConfig
-) -> list[JudgedCount]:
-    """Every count against every limit; at the baseline E is 1 and D does not apply."""
+def _judge_efficiency(measured: Sequence[MeasuredCount], goals: RecommendationConfig) -> JudgeOne:
+    """Judge a count against every limit; at the baseline E is 1 and D does not apply."""
     base = measured[0]
     by_nodes = {count.nodes: count for count in measured}
     times = [(rounded(count.seconds), count) for count in measured if count.counts]
-    return [
-        judged_count(
+
+    def judge(count: MeasuredCount) -> JudgedCount:
+        return judged_count(
             count.nodes,
             (
                 is_comparable(count),
@@ -138,8 +148,8 @@ def _judge_efficiency(
                 is_within_budget(count, goals),
             ),
         )
-        for count in measured
-    ]
+
+    return judge
 
 
 def _smaller_as_fast(
@@ -219,7 +229,7 @@ def _few_pairs_notes(measured: Sequence[MeasuredCount]) -> list[str]:
 
 
 def _is_alone(measured: Sequence[MeasuredCount]) -> bool:
-    return sum(not count.starved for count in measured) < 2
+    return sum(not count.is_unknown for count in measured) < 2
 
 
 def _none_for_starved(
@@ -236,7 +246,7 @@ def _none_for_starved(
         rejected=tuple(
             Choice(
                 nodes=count.nodes,
-                reason=STARVED if count.starved else "there is no sound count to compare with",
+                reason=STARVED if count.is_unknown else "there is no sound count to compare with",
             )
             for count in measured
         ),
@@ -256,9 +266,9 @@ def _unless_next_starved(
     undecided = {each.nodes for each in answer.judged if each.answer == "undecided"}
     larger = (count for count in measured if count.nodes > chosen)
     unknown = next(
-        (count for count in larger if count.starved or count.nodes not in undecided), None
+        (count for count in larger if count.is_unknown or count.nodes not in undecided), None
     )
-    if unknown is None or not unknown.starved:
+    if unknown is None or not unknown.is_unknown:
         return answer
     this = Choice(nodes=chosen, reason=f"{nodes_text(unknown.nodes)} may be better: not known")
     passes = [] if chosen == measured[0].nodes else [f"{nodes_text(chosen)} passed all limits"]
@@ -266,6 +276,7 @@ def _unless_next_starved(
         update=dict(
             chosen=None,
             runner_up=None,
+            between=(),
             rejected=tuple(sorted([this, *answer.rejected], key=lambda choice: choice.nodes)),
             reason=_why_none(
                 measured,
@@ -276,9 +287,46 @@ def _unless_next_starved(
     )
 
 
+def _unless_contended(answer: Recommendation, measured: Sequence[MeasuredCount]) -> Recommendation:
+    """No choice where contended times leave several: the sentence names them, and why."""
+    nodes = answer.between
+    if not nodes:
+        return answer
+    if answer.chosen is not None:
+        question = f"between {join_words(nodes)} nodes"
+    else:
+        of = nodes_text(nodes[0]) if len(nodes) == 1 else f"any of {join_words(nodes)} nodes"
+        question = f"whether {of} can be recommended"
+    open_ = [
+        f"at {nodes_text(each.nodes)}, {' and '.join(each.problems) or 'the cost may be the least'}"
+        for each in answer.judged
+        if each.nodes in nodes and (answer.chosen is None or each.nodes != answer.chosen.nodes)
+    ]
+    rejected = list(answer.rejected)
+    if answer.chosen is not None:
+        others = [each for each in nodes if each != answer.chosen.nodes]
+        may = nodes_text(others[0]) if len(others) == 1 else f"{join_words(others)} nodes"
+        this = Choice(nodes=answer.chosen.nodes, reason=f"{may} may be better: undecided")
+        rejected = sorted([this, *rejected], key=lambda choice: choice.nodes)
+    return answer.model_copy(
+        update=dict(
+            chosen=None,
+            runner_up=None,
+            larger_may_pass=False,
+            rejected=tuple(rejected),
+            reason=sentence(
+                f"Undecided {question}, since {contended_text(measured)}",
+                *open_,
+            ),
+        )
+    )
+
+
 def _why_none(measured: Sequence[MeasuredCount], why: str, *notes: str) -> str:
-    starved = join_words(count.nodes for count in measured if count.starved)
+    starved = join_words(count.nodes for count in measured if count.is_unknown)
     at = f"{starved} {'node' if starved == '1' else 'nodes'}"
     return sentence(
-        f"No recommendation, since the nodes were starved of CPU at {at}, and {why}", *notes
+        f"No recommendation, since nodes were contended at {at}, where one got less than"
+        f" {format_percent(LEAST_BOUNDED)} of the CPU it asked for, and {why}",
+        *notes,
     )

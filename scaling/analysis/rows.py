@@ -68,6 +68,14 @@ class SummaryRow(Part):
         description="Median final metric; null where a run gave none or another."
     )
     parity: Parity
+    least_time_share: float | None = Field(
+        default=None,
+        exclude_if=lambda share: share is None,
+        description=(
+            "Of a count flagged starved: with nothing else on the machine T(N) would have been"
+            " between this share of it and the whole; not there: not starved, or unknown."
+        ),
+    )
     flags: tuple[Flag, ...] = Field(
         description=(
             "superlinear: E > 1; retrograde: slower than some smaller node count; throughput_only:"

@@ -48,7 +48,7 @@ from scaling.analysis.sources import (
     seconds_per_sample,
     train_seconds_on,
 )
-from scaling.outcome.attainment import is_starved
+from scaling.outcome.attainment import is_disturbed, least_time_share, soundness
 from scaling.outcome.outcome import PHASE_CLOCKS, JobOutcome, TrainClock
 
 T = TypeVar("T")
@@ -233,20 +233,30 @@ def _group(
     for outcome in outcomes:
         by_nodes.setdefault(outcome.nodes, []).append(outcome)
     return [
-        _Group(nodes, _without_starved([_run(outcome, clock, metric_source) for outcome in at]))
+        _Group(nodes, _without_disturbed([_run(outcome, clock, metric_source) for outcome in at]))
         for nodes, at in sorted(by_nodes.items())
     ]
 
 
-def _without_starved(attempts: Sequence[Run]) -> list[Run]:
-    """Runs whose nodes were starved of CPU are used only where a node count has no other ones
-    (docs/method.md, "Attainment").
+def _without_disturbed(attempts: Sequence[Run]) -> list[Run]:
+    """Leave out contended runs where a node count has other ones; else of each repeat all but the
+    least contended (docs/method.md, "Attainment").
     """
-    if all(is_starved(attempt.outcome) for attempt in attempts if attempt.used):
-        return list(attempts)
+    disturbed = [each for each in attempts if each.used and is_disturbed(each.outcome)]
+    is_alone = len(disturbed) == sum(each.used for each in attempts)
+    best: dict[int, Run] = {}
+    for each in attempts:
+        other = best.get(each.outcome.repeat)
+        if each.used and (other is None or soundness(each.outcome) > soundness(other.outcome)):
+            best[each.outcome.repeat] = each
     return [
-        attempt._replace(used=attempt.used and not is_starved(attempt.outcome))
-        for attempt in attempts
+        each._replace(
+            used=is_alone and each is best[each.outcome.repeat],
+            trained=each is best[each.outcome.repeat],
+        )
+        if any(each is one for one in disturbed)
+        else each
+        for each in attempts
     ]
 
 
@@ -329,6 +339,9 @@ def _row(
         cost_spread=_cost_spread(runs),
         final_metric=group.metric,
         parity=verdict,
+        least_time_share=(
+            least_time_share(used) if any(is_disturbed(outcome) for outcome in used) else None
+        ),
         flags=(),
     )
 
@@ -340,7 +353,7 @@ def _flags(
     flags: list[Flag] = []
     if _is_world_unknown(group):
         flags.append("world_size_unconfirmed")
-    if any(is_starved(outcome) for outcome in group.used):
+    if any(is_disturbed(outcome) for outcome in group.used):
         flags.append("starved")
     if train.seconds is None or train.efficiency is None:
         return tuple(flags)

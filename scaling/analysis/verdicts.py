@@ -114,7 +114,7 @@ class JudgedCount(Part):
 
 def judged_count(nodes: int, verdicts: Iterable[Verdict | None]) -> JudgedCount:
     """All that was judged of a count; None among the verdicts: the limit does not apply. A count
-    whose nodes were starved of CPU has no time to hold against any limit.
+    whose nodes were contended has no time to hold against any limit.
     """
     known = tuple(verdict for verdict in verdicts if verdict is not None)
     known = tuple(verdict for verdict in known if verdict.reason == STARVED) or known
@@ -404,7 +404,7 @@ _UNLIKE_BASELINE = (
     "the final metric is not shown to be within the tolerance of the baseline's, so its time is not"
     " a time-to-train"
 )
-STARVED = "its nodes were starved of CPU, so its time is no measurement"
+STARVED = "its nodes were contended, so its time is no measurement"
 
 
 def just(shown: str, limit: str) -> str:

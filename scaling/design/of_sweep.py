@@ -12,7 +12,7 @@ from scaling.analysis.rows import SummaryRow
 from scaling.analysis.speedup import summarise_runs
 from scaling.design.probe import probe_progress
 from scaling.design.sequential import Limits, Point, Progress, follow
-from scaling.outcome.attainment import is_starved
+from scaling.outcome.attainment import is_disturbed
 from scaling.outcome.outcome import JobOutcome
 from scaling.planning.plan import pairs_repeats, repeats_share_seeds
 
@@ -47,7 +47,7 @@ def progress_of(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> Prog
             run.outcome.nodes,
             run.outcome.repeat,
             run.train_seconds if run.used else None,
-            is_starved(run.outcome),
+            is_disturbed(run.outcome),
         )
         for run in runs
     ]
@@ -126,7 +126,7 @@ def _asked_by_report(config: BenchmarkConfig, report: ScalingReport) -> Iterable
             point.nodes,
             point.repeat,
             point.clocks.train_seconds if point.used else None,
-            is_starved(point),
+            is_disturbed(point),
         )
         for point in report.points
     ]

@@ -23,6 +23,7 @@ from scaling.analysis.rows import SummaryRow
 from scaling.analysis.speedup import Run
 from scaling.design.sequential import Point, Progress
 from scaling.formats import counted, format_seconds, join_words, nodes_text
+from scaling.outcome.attainment import soundness
 from scaling.outcome.outcome import JobOutcome
 from scaling.outcome.projection import Projection
 from scaling.parts import Part
@@ -129,12 +130,14 @@ def find_checks(
     config: BenchmarkConfig | None, runs: Sequence[Run], progress: Progress | None
 ) -> tuple[Check | None, tuple[Check, ...]]:
     """(the completed whole run at the count that the design checks, those at other counts): the
-    answer may have moved since these were made. Of several at one count it is the latest.
+    answer may have moved since these were made. Of several at one count it is the
+    least contended one, else the latest.
     """
     if config is None or progress is None:
         return None, ()
     latest: dict[int, JobOutcome] = {}
-    for outcome in sorted((run.outcome for run in runs), key=lambda each: each.created_at or ""):
+    outcomes = (run.outcome for run in runs)
+    for outcome in sorted(outcomes, key=lambda each: (soundness(each), each.created_at or "")):
         if is_check(config, outcome.repeat) and outcome.completed:
             latest[outcome.nodes] = outcome
     asked = [nodes for nodes, repeat in progress.points if is_check(config, repeat)]

@@ -143,8 +143,7 @@ def follow(
 
     `not_comparable` counts have a time that is no time to train of the baseline's model: they are
     run once and not looked at. Of the points in `starved` the nodes did not get their CPU: they
-    have no time, and a count whose runs were all starved is run again while it has a repeat left.
-    A count without a time in its first run is left out too.
+    have no time. A count without a time in its first run is left out too.
     """
     design = _Design(
         times, sorted(counts), limits, max_repeats, frozenset(not_comparable), frozenset(starved)
@@ -231,7 +230,7 @@ class _Design:
         yield from self.ask(self.counts, lambda: "every node count is run once first")
         yield from self.replace_starved()
         if self._is_starved(self.counts[0]):
-            self.end = f"the nodes were starved of CPU in every run of {nodes_text(self.counts[0])}"
+            self.end = f"nodes were contended in every run of {nodes_text(self.counts[0])}"
             return
         timed = [nodes for nodes in self.counts if self.measured.logs[nodes]]
         comparable = timed[:1] + [each for each in timed[1:] if each not in self.not_comparable]
@@ -248,14 +247,15 @@ class _Design:
             self.end = f"no count larger than {nodes_text(timed[0])} is known to pass"
 
     def replace_starved(self) -> Iterator[_Step]:
-        """One run more of each count that was starved in all of its runs, while it has one left."""
+        """Take the next run of each count whose runs so far were contended, where there is one, as
+        in sweeps from before contended runs were repeated as such (scaling/planning/queue.py).
+        """
         while add := [
             nodes
             for nodes in self.counts
-            if self._is_starved(nodes) and self.planned[nodes] < self.max_repeats
+            if self._is_starved(nodes) and (nodes, self.planned[nodes] + 1) in self.times
         ]:
-            why = f"the nodes were starved of CPU; {_one_more(add)}"
-            yield from self.ask(add, partial(str, why))
+            yield from self.ask(add, str)
 
     def _is_starved(self, nodes: int) -> bool:
         return (nodes, self.planned[nodes]) in self.starved

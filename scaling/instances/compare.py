@@ -102,7 +102,10 @@ def _own_judgements(
 ) -> dict[int, tuple[Verdict, ...]]:
     """What the type's own recommendation says of each of its counts, where no goal decides."""
     own = recommend(rows, goals) if len(counts) > 1 and _has_no_goal(goals) else None
-    return {} if own is None else {each.nodes: each.verdicts for each in own.judged}
+    contended = {count.nodes for count in counts if count.starved}
+    if own is None:
+        return {}
+    return {each.nodes: each.verdicts for each in own.judged if each.nodes not in contended}
 
 
 def _unlike_main(config: BenchmarkConfig, rows_by_type: RowsByType, name: str) -> Verdict | None:

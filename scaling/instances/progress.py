@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from configs.catalogue import load_catalogue
 from configs.models import BenchmarkConfig
 from scaling.analysis.cost import price_of
+from scaling.analysis.recommend import recommend
 from scaling.analysis.rows import SummaryRow
 from scaling.analysis.speedup import Run, summarise_runs
 from scaling.design.of_sweep import progress_of
@@ -21,6 +22,7 @@ from scaling.formats import counted, join_words
 from scaling.instances.arms import Arm, arms_of, lost_to_memory, outcomes_by_type
 from scaling.instances.compare import choose_arms, judge_arms
 from scaling.instances.design import Passes, Sample, follow_passes
+from scaling.outcome.attainment import is_disturbed
 from scaling.outcome.outcome import JobOutcome
 from scaling.planning.plan import Key, pairs_repeats, repeats_share_seeds, type_of_job
 
@@ -92,6 +94,31 @@ def asked_keys(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> list[
 def keys_done(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> set[Key]:
     """The points with a completed run."""
     return {key for outcome in outcomes if outcome.completed and (key := key_of(config, outcome))}
+
+
+def keys_disturbed(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> dict[Key, int]:
+    """Return the points that completed in contended runs alone, with their latest attempt."""
+    sound = keys_done(config, [each for each in outcomes if not is_disturbed(each)])
+    found: dict[Key, int] = {}
+    for key in sorted(keys_done(config, outcomes) - sound):
+        found[key] = max(each.attempt for each in outcomes if key_of(config, each) == key)
+    return found
+
+
+def lacks_sound_runs(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> bool:
+    """Return True if contended runs keep the sweep from a recommendation, or of several instance
+    types one count of a type from being judged.
+    """
+    if not keys_disturbed(config, outcomes):
+        return False
+    if config.sweep.instance_types is not None:
+        return any(
+            "starved" in row.flags
+            for name, own in outcomes_by_type(config, outcomes).items()
+            for row in _summarise(config.of_type(name), own)[0]
+        )
+    answer = recommend(_summarise(config, outcomes)[0], config.report.recommendation)
+    return answer is None or answer.chosen is None
 
 
 def key_of(config: BenchmarkConfig, outcome: JobOutcome) -> Key | None:

@@ -160,6 +160,19 @@ class Allowance:
             " made; raise it and go on with --resume"
         )
 
+    def bound_problem(self, job_name: str) -> str | None:
+        """Return why a repeat of a contended run could pass what the cost bound holds for its
+        point, max_attempts full runs; None where it can't, or no price makes a bound.
+        """
+        if self.usd_per_hour.get(names.letter_of_job(job_name)) is None:
+            return None
+        point = _point_of(job_name)
+        spent = sum(each for name, each in self.node_seconds.items() if _point_of(name) == point)
+        most = self._most_node_seconds(job_name)
+        if spent + most <= self.config.sweep.max_attempts * most * (1 + _ROUNDING):
+            return None
+        return "the cost bound of the sweep has no room for another run of this point"
+
     def budget_problem(self, job_name: str) -> str | None:
         """Why sweep.budget_usd keeps this attempt from starting, or None."""
         budget = self.config.sweep.budget_usd
@@ -223,6 +236,12 @@ def _billed_seconds(config: BenchmarkConfig) -> int:
         + STOPPING_SECONDS
         + (config.training.keep_alive_seconds or 0)
     )
+
+
+def _point_of(job_name: str) -> tuple[str, tuple[int, ...] | None]:
+    """The instance type's letter, nodes and repeat of a sweep's job."""
+    parsed = names.parse_job_name(job_name)
+    return names.letter_of_job(job_name), None if parsed is None else parsed[:2]
 
 
 def _nodes_and_attempt(job_name: str) -> tuple[int, int]:

@@ -8,15 +8,22 @@ So every decision can be tested without Prefect and without a job.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from configs.models import BenchmarkConfig
 from scaling import names
 from scaling.instances.arms import Arm, lost_to_memory, types_given_up
-from scaling.instances.progress import SweepProgress, sweep_progress
+from scaling.instances.progress import (
+    SweepProgress,
+    keys_disturbed,
+    keys_done,
+    lacks_sound_runs,
+    sweep_progress,
+)
+from scaling.outcome.attainment import MOST_REPEATS
 from scaling.outcome.outcome import TERMINAL, JobOutcome
 from scaling.planning.budget import Allowance
 from scaling.planning.fail_fast import (
@@ -37,6 +44,8 @@ class Attempt:
     point: PlannedPoint
     number: int
     tries_left: int
+    is_repeat: bool = False
+    """Whether the point has a completed run, whose nodes were contended."""
 
     @property
     def identity(self) -> tuple[int, int, int]:
@@ -104,7 +113,8 @@ class SweepQueue:
         """Points with jobs of earlier runs that the design no longer asks for."""
         self.left_out: tuple[Key, ...] = ()
         """Points that waited until memory ruled them out."""
-        self._is_over = self._is_stopped = False
+        self._is_over = self._is_stopped = self._is_reopened = False
+        self._points = plan.points
         self._not_asked = list(plan.points)
         self._waiting: deque[Attempt] = deque()
         self._earlier: frozenset[str] = frozenset()
@@ -112,6 +122,7 @@ class SweepQueue:
         self._there: frozenset[str] = frozenset()
         self._others: frozenset[str] = frozenset()
         self._never_sent: set[str] = set()
+        self._repeats: Counter[Key] = Counter()
         self._quota_deadlines: dict[str, float] = {}
         self._ended: list[JobOutcome] = []
         self._allowance = Allowance(config, plan.usd_per_hour_by_letter, plan.spent_usd)
@@ -182,7 +193,7 @@ class SweepQueue:
         failing = types_given_up(self._config, self._ended)
         if (reason := failing.get(attempt.point.instance_type or "")) and self._is_new(attempt):
             self._never_sent.add(name)
-            return Refuse(attempt, name, f"not run: {reason}")
+            return self._refuse(attempt, name, f"not run: {reason}")
         return Submit(attempt, name, request, self._has_limit and name not in self._earlier)
 
     def confirm(self, order: Submit, claimed: frozenset[str]) -> Submit | Wait | Refuse:
@@ -202,10 +213,14 @@ class SweepQueue:
                 return Wait()
             retries = self._allowance.retry_problem(name)
             budget = self._allowance.budget_problem(name)
-            if reason := retries or budget:
+            if order.attempt.is_repeat:  # its point has a time: nothing is lost without another
+                bound = self._allowance.bound_problem(name)
+                if reason := retries or budget or bound:
+                    return self._refuse(order.attempt, name, reason)
+            elif reason := retries or budget:
                 self._never_sent.add(name)
                 self._is_over = self._is_over or retries is None
-                return Refuse(order.attempt, name, reason, is_over_budget=retries is None)
+                return self._refuse(order.attempt, name, reason, is_over_budget=retries is None)
             self._allowance.count(name)
         self.active[name] = order.attempt
         return order
@@ -231,7 +246,15 @@ class SweepQueue:
                 self._waiting.appendleft(order.attempt)
                 return Wait()
         self._never_sent.add(name)
-        return Refuse(order.attempt, name, reason)
+        return self._refuse(order.attempt, name, reason)
+
+    def _refuse(
+        self, attempt: Attempt, name: str, reason: str, is_over_budget: bool = False
+    ) -> Refuse:
+        """Refuse the attempt, and ask for no other repeat in place of one."""
+        if attempt.is_repeat:
+            self._repeats[attempt.point.key(self._config)] = MOST_REPEATS
+        return Refuse(attempt, name, reason, is_over_budget)
 
     def was_ended_before(self, order: Submit, status: str) -> bool:
         """Whether an earlier run of this sweep ended the job;
@@ -240,15 +263,23 @@ class SweepQueue:
         return status in TERMINAL and order.job_name in self._earlier
 
     def settle_earlier(self, description: Mapping[str, Any], outcome: JobOutcome) -> None:
-        """A job that an earlier run ended: a completed one is the result,
-        any other one gets a further attempt.
+        """A job that an earlier run ended: a completed one is the result, any other one gets a
+        further attempt. One that the earlier run has made already is settled next.
         """
         attempt = self.active.pop(outcome.job_name)
+        key = attempt.point.key(self._config)
+        is_done = key in keys_done(self._config, self.outcomes)
+        self._repeats[key] += is_done
         self._allowance.settle(description)
         self.outcomes.append(outcome)
         self.is_proven = self.is_proven or outcome.completed
-        if not outcome.completed and attempt.point.key(self._config) not in self.kept:
-            further = Attempt(attempt.point, attempt.number + 1, attempt.tries_left)
+        further = Attempt(attempt.point, attempt.number + 1, attempt.tries_left)
+        if key in self.kept:
+            pass
+        elif is_done or outcome.completed:
+            if not self._is_new(further) and self._name(further) in self._earlier:
+                self._waiting.appendleft(further)
+        else:
             (self._waiting.append if self._is_new(further) else self._waiting.appendleft)(further)
         self._leave_out_lost()
 
@@ -261,7 +292,7 @@ class SweepQueue:
         self.is_proven = self.is_proven or outcome.completed
         if outcome.failure_is_transient and attempt.tries_left and self.given_up is None:
             self._waiting.appendleft(
-                Attempt(attempt.point, attempt.number + 1, attempt.tries_left - 1)
+                replace(attempt, number=attempt.number + 1, tries_left=attempt.tries_left - 1)
             )
         self._leave_out_lost()
 
@@ -314,8 +345,9 @@ class SweepQueue:
 
     def _ask(self) -> None:
         """Let the points wait that the design asks for, once all of those before have ended:
-        of a full sweep all at once. None once the sweep was stopped or given up, or a limit of the
-        whole sweep has refused an attempt.
+        of a full sweep all at once. Contended points run again before any further one is asked
+        for. None once the sweep was stopped or given up, or a limit of the whole sweep has refused
+        an attempt.
         """
         if self._waiting or self.active:
             return
@@ -323,6 +355,8 @@ class SweepQueue:
             self._ask_design()
         if not self._waiting and not self._is_stopped:
             self._keep()
+        if not self._waiting and not self._is_over:
+            self._reopen()
 
     def _ask_design(self) -> None:
         self.progress = sweep_progress(self._config, self.outcomes)
@@ -330,9 +364,34 @@ class SweepQueue:
         now = [
             point for point in self._not_asked if asked is None or point.key(self._config) in asked
         ]
-        self._not_asked = [point for point in self._not_asked if point not in now]
         tries = self._config.sweep.max_attempts - 1
-        self._waiting = deque(sorted((Attempt(point, 1, tries) for point in now), key=self._is_new))
+        attempts = sorted((Attempt(point, 1, tries) for point in now), key=self._is_new)
+        if self._ended or any(map(self._is_new, attempts)):
+            self._repeat_contended()
+        if not self._waiting:
+            self._not_asked = [point for point in self._not_asked if point not in now]
+            self._waiting = deque(attempts)
+
+    def _repeat_contended(self) -> None:
+        """Let each point wait that completed in contended runs alone, MOST_REPEATS times."""
+        points = keys_disturbed(self._config, self.outcomes)
+        tries = self._config.sweep.max_attempts - 1
+        for point in self._points:
+            key = point.key(self._config)
+            if key in points and key not in self.kept and self._repeats[key] < MOST_REPEATS:
+                self._repeats[key] += 1
+                self._waiting.append(Attempt(point, points[key] + 1, tries, is_repeat=True))
+
+    def _reopen(self) -> None:
+        """Repeat the contended points of a sweep that an earlier run finished, once, where it has
+        no answer for want of them: a sweep that has one starts no job.
+        """
+        if self._ended or self._is_reopened:
+            return
+        self._is_reopened = True
+        if lacks_sound_runs(self._config, self.outcomes):
+            self._repeats.clear()
+            self._repeat_contended()
 
     def _keep(self) -> None:
         """What an earlier run has paid for stays in the report where the design asks for it no

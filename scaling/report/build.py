@@ -124,6 +124,7 @@ def analyse(
             policy=conditions.batch_policy,
             check=check,
             other_checks=other_checks,
+            sweep_id=sweep_id,
         ),
         platform=platform,
         policy=conditions.batch_policy,

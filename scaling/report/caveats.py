@@ -22,7 +22,7 @@ from scaling.outcome.attainment import (
     LEAST_ATTAINED,
     attained_share,
     format_attained,
-    is_starved,
+    is_disturbed,
     least_attained,
 )
 from scaling.outcome.outcome import OWN_CLOCKS
@@ -104,24 +104,24 @@ def _isolation(evidence: Evidence) -> Iterator[str]:
         )
 
 
-def _starved(evidence: Evidence) -> Iterator[str]:
+def _contended(evidence: Evidence) -> Iterator[str]:
     """What the nodes got of the CPU, where that was not enough (docs/method.md, "Attainment")."""
-    starved = [point for point in evidence.report.points if is_starved(point)]
-    if starved:
+    contended = [point for point in evidence.report.points if is_disturbed(point)]
+    if contended:
         least = {
-            point.nodes: least_attained(each for each in starved if each.nodes == point.nodes)
-            for point in starved
+            point.nodes: least_attained(each for each in contended if each.nodes == point.nodes)
+            for point in contended
         }
         got = join_words(
             f"{format_attained(share)} at {nodes_text(nodes)}" for nodes, share in least.items()
         )
-        left_out = sum(not point.used for point in starved)
+        left_out = sum(not point.used for point in contended)
         subject = f"{counted(left_out, 'job')} left out; times" if left_out else "Times"
         yield (
-            "Starved of CPU: this machine did other work beside the nodes, and the one that got"
-            f" least had {got} of the CPU it asked for, where {format_percent(LEAST_ATTAINED)} is"
-            f" the least that counts. {subject} there are too long, and no recommendation rests on"
-            " them. Repeat the sweep while nothing else runs."
+            "Contended: this machine did other work alongside the nodes, and the most affected one"
+            f" got {got} of the CPU it asked for (threshold {format_percent(LEAST_ATTAINED)})."
+            f" {subject} there are too long. A count without other runs is judged by both ends of"
+            " what it would have taken alone: that share of its time, and the whole of it."
         )
     unknown = [point.nodes for point in evidence.used if point.utilisation and _is_unproven(point)]
     if unknown:
@@ -468,7 +468,7 @@ _ASKED = {
 _CHECKS: tuple[Callable[[Evidence], Iterator[str]], ...] = (
     _platform,
     _isolation,
-    _starved,
+    _contended,
     _failures,
     _clock,
     _world,

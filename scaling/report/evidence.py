@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
-from scaling.outcome.attainment import is_starved
+from scaling.outcome.attainment import is_disturbed
 from scaling.report.model import Point, SampleCounts, ScalingReport
 
 
@@ -41,7 +41,7 @@ class Evidence:
             and not point.used
             and not point.spot
             and not point.launch_path_only
-            and not is_starved(point)
+            and not is_disturbed(point)
             and point.job_name not in checks
         ]
 

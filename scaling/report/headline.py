@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scaling.analysis.advice import DEADLINE_SCOPE, Recommendation
+from scaling.analysis.bounds import speedup_ends
 from scaling.analysis.counts import cost_change, faster_text, rounded
 from scaling.analysis.speedup import Baseline, SummaryRow
 from scaling.analysis.verdicts import not_ruled_out
@@ -45,15 +46,16 @@ def write_headline(
     policy: str | None = None,
     check: Check | None = None,
     other_checks: Sequence[Check] = (),
+    sweep_id: str | None = None,
 ) -> str:
     """The recommendation and its numbers, then how many of the `jobs` did not complete.
 
     `recommendation` is recommend()'s answer for the same rows, so it is None only for fewer than
     two measured counts and for times that are no program's own. A world size that no run confirmed
-    is said: the nodes of such a job may never have worked together. Nodes that were starved of CPU
-    are said, too: their times are no measurement. Under the batch policy fixed_per_replica the
-    speedup is called what it is, throughput scaling (docs/method.md, "Batch policy"). What is
-    projected from probes is called so, with the whole run that checks it.
+    is said: the nodes of such a job may never have worked together. Nodes that were contended are
+    said, too, and where the answer hangs on them, the command that settles it. Under the batch
+    policy fixed_per_replica the speedup is called what it is, throughput scaling (docs/method.md,
+    "Batch policy"). What is projected from probes is called so, with the whole run that checks it.
     """
     sentence = _result(
         kind, baseline, rows, jobs, recommendation, clock, _SCALING.get(policy or "", "")
@@ -67,16 +69,21 @@ def write_headline(
     failed = sum(row.n_failed for row in rows)
     if failed and baseline is not None:
         sentence += f"; {failed} of {counted(jobs, 'job')} did not complete"
-    starved = [row.nodes for row in rows if "starved" in row.flags]
+    contended = [row.nodes for row in rows if "starved" in row.flags]
     is_reason = (
         recommendation is not None
         and recommendation.chosen is None
-        and "starved" in recommendation.reason
+        and "contended" in recommendation.reason
     )
-    if starved and not is_reason:
+    if contended and not is_reason:
         sentence += (
-            "; starved: the nodes did not get the CPU they asked for at"
-            f" {join_words(map(nodes_text, starved))}"
+            "; contended: the nodes did not get the CPU they asked for at"
+            f" {join_words(map(nodes_text, contended))}"
+        )
+    if is_reason and sweep_id is not None:
+        sentence += (
+            f"; `nodesweep run CONFIG --resume {sweep_id}` repeats the contended runs, best while"
+            " nothing else runs on this machine"
         )
     if unconfirmed := [row.nodes for row in rows if "world_size_unconfirmed" in row.flags]:
         sentence += f"; world size not confirmed at {join_words(map(nodes_text, unconfirmed))}"
@@ -187,6 +194,10 @@ def _compare(
 
 
 def _interval(row: SummaryRow, base: SummaryRow) -> str:
+    ends = speedup_ends(row, base)
+    if ends is not None:
+        low, high = map(format_speedup, ends)
+        return f"{low}–{high}, since nodes were contended"
     interval = row.train.speedup_interval
     if interval is not None:
         level = format_percent(interval.level)

@@ -84,7 +84,7 @@ def render_terminal(report: ScalingReport, typed: Callable[[str], str] = str) ->
     bars = _bars(report)
     if len(bars) > 1:
         parts += [SpeedupBars(titled("Speedup of the ideal", report), bars), Text("")]
-    parts.append(Text(report.headline, style="bold"))
+    parts.append(Text(typed(report.headline), style="bold"))
     notes = [
         *report.caveats,
         *(f"{advice.text} ({advice.source})." for advice in find_guidance(report)),

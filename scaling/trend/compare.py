@@ -429,9 +429,9 @@ def _notes(a: ScalingReport, b: ScalingReport, rows: Sequence[ComparedRow]) -> t
         if unlike:
             at = join_words(map(nodes_text, unlike))
             notes.append(f"Throughput only at {at} in {name}: a time there is not a time-to-train.")
-        if starved := [row.nodes for row in report.summary if "starved" in row.flags]:
-            at = join_words(map(nodes_text, starved))
-            notes.append(f"Starved of CPU at {at} in {name}: a time there is no measurement.")
+        if contended := [row.nodes for row in report.summary if "starved" in row.flags]:
+            at = join_words(map(nodes_text, contended))
+            notes.append(f"Contended at {at} in {name}: a time there is no measurement.")
     if any(row.verdict == "regression" for row in rows):
         notes.append(
             "Two sweeps differ by what each has as a whole, too (its hosts, its hour), and runs of"

@@ -18,6 +18,7 @@ from prefect.runtime import flow_run
 from configs.models import SweepConfig
 from scaling import names
 from scaling.formats import format_usd, point_text
+from scaling.outcome.attainment import soundness
 from scaling.outcome.outcome import JobOutcome
 from scaling.planning.plan import SweepPlan
 from scaling.planning.time_left import JobToCome, TimeLeft, Took, time_left
@@ -197,8 +198,8 @@ class SweepBoard:
 def _rows(
     outcomes: Sequence[JobOutcome], smallest: int, config: SweepConfig
 ) -> list[dict[str, Any]]:
-    """Every attempt; the speedup is over the first completed run of the smallest node count, of
-    several instance types of its own.
+    """Every attempt; the speedup is over the first completed run of the smallest node count whose
+    nodes were not contended, or the least, of several instance types of its own.
 
     Where a time is projected, each row says whether its own is. The check of a probe sweep is a
     whole run, and has no speedup: what it would be compared with is projected.
@@ -208,7 +209,7 @@ def _rows(
         outcomes, key=lambda each: (letters[each.job_name], each.nodes, each.repeat, each.attempt)
     )
     baselines: dict[str, float] = {}
-    for each in ordered:
+    for each in sorted(ordered, key=soundness, reverse=True):
         if each.nodes == smallest and each.completed and each.clocks.train_seconds:
             baselines.setdefault(letters[each.job_name], each.clocks.train_seconds)
     rows = [_row(outcome, baselines.get(letters[outcome.job_name])) for outcome in ordered]

@@ -85,6 +85,12 @@ def test_a_design_that_would_be_refused_has_no_row_and_the_others_keep_theirs(
     assert re.search(r"^probe, 3 repeats ", text, re.MULTILINE)
 
 
+def test_emulated_nodes_are_said_to_repeat_contended_runs(make_config: Configs) -> None:
+    said = "a run whose nodes are contended is repeated, at most 2 times"
+    assert said in described(make_config(training={"instance_type": "ml.local.small"}))
+    assert said not in described(make_config(training={"instance_type": "ml.m5.xlarge"}))
+
+
 def test_where_one_design_is_left_there_is_nothing_to_choose(make_config: Configs) -> None:
     spot = {"spot": {"max_wait_seconds": 7200}, "checkpoints": {}}
     assert "Designs, if" not in described(make_config(training=spot))

@@ -168,7 +168,7 @@ def hollow_kind(row: SummaryRow) -> str | None:
     None for any other.
     """
     if "starved" in row.flags:
-        return "starved of CPU"
+        return "contended"
     return "throughput only" if "throughput_only" in row.flags else None
 
 

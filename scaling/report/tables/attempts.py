@@ -18,7 +18,7 @@ from scaling.formats import (
     format_usd,
     nodes_text,
 )
-from scaling.outcome.attainment import format_attained, is_starved, least_attained
+from scaling.outcome.attainment import format_attained, is_disturbed, least_attained
 from scaling.report.model import Point, ScalingReport
 from scaling.report.sources import point_source
 from scaling.report.table import Cell, Column, Group, TextTable, make_table, titled
@@ -187,7 +187,7 @@ def _attempt_status(report: ScalingReport, point: Point) -> str:
     left_out = point.status == "Completed" and not point.used and not is_check
     unknown = point.used and is_unconfirmed(point.world_size, point.planned)
     notes = {
-        "starved of CPU": is_starved(point),
+        "contended": is_disturbed(point),
         "left out": left_out,
         "check": is_check,
         "world size not confirmed": unknown,

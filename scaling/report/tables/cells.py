@@ -31,7 +31,7 @@ def hidden_node_counts(report: ScalingReport) -> int:
 
 def shown_rows(report: ScalingReport) -> Sequence[SummaryRow]:
     """All rows, or evenly spaced ones with the baseline,
-    the recommended and the last count among them.
+    the recommended and the last count among them, or those that the answer is between.
     """
     rows = report.summary
     if not hidden_node_counts(report):
@@ -39,8 +39,10 @@ def shown_rows(report: ScalingReport) -> Sequence[SummaryRow]:
     always = {rows[-1].nodes}
     if report.baseline is not None:
         always.add(report.baseline.nodes)
-    if report.recommendation is not None and report.recommendation.chosen is not None:
-        always.add(report.recommendation.chosen.nodes)
+    if report.recommendation is not None:
+        always.update(report.recommendation.between)
+        if report.recommendation.chosen is not None:
+            always.add(report.recommendation.chosen.nodes)
     others = [row.nodes for row in rows if row.nodes not in always]
     kept = always.union(thinned(others, MAX_NODE_COUNTS_SHOWN - len(always)))
     return [row for row in rows if row.nodes in kept]

@@ -36,7 +36,7 @@ _FLAG_WORDS = {
     "retrograde": "retrograde",
     "throughput_only": "throughput only",
     "world_size_unconfirmed": "world size not confirmed",
-    "starved": "starved of CPU",
+    "starved": "contended",
 }
 
 

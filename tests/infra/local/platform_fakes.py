@@ -18,6 +18,7 @@ from infra.local.interfaces import (
     JobSpec,
     LineSink,
     Node,
+    NodeAttainment,
     NodeExit,
     NodeUsage,
     RunResult,
@@ -48,6 +49,10 @@ def endless_program(
     stop.wait()
 
 
+def _attained(share: float) -> NodeAttainment:
+    return NodeAttainment(10.0, 2.0, share, 1.0, None, None)
+
+
 class FakeEngine:
     """Keeps the protocol of `infra.local.interfaces.Engine`; the program is chosen by
     hyperparameter "program", or of a Processing job by its variable PROGRAM.
@@ -60,6 +65,8 @@ class FakeEngine:
             "endless": endless_program,
             **(programs or {}),
         }
+        self.attains: Callable[[JobSpec], float | None] = lambda job: None
+        """Which share of the CPU that they ask for a job's nodes get; None: it can't be told."""
         self.most_jobs_at_once = 0
         self.machine_is_free = threading.Event()
         self.machine_is_free.set()
@@ -151,7 +158,16 @@ class FakeEngine:
             NodeExit(node.host, int(node.host in errors), time.time(), None, False)
             for node in nodes
         ]
-        return RunResult(exits, failed, errors.get(failed or ""), stop.is_set(), timed_out)
+        share = self.attains(job)
+        attained = {} if share is None else {node.host: _attained(share) for node in nodes}
+        return RunResult(
+            exits,
+            failed,
+            errors.get(failed or ""),
+            stop.is_set(),
+            timed_out,
+            attainment=attained,
+        )
 
     def kill_node(self, job: JobSpec, host: str) -> None:
         self._killed.add((job.job_name, host))

@@ -1,5 +1,5 @@
-"""Times of nodes that were starved of CPU: no recommendation rests on them (docs/method.md,
-"Attainment").
+"""Times of nodes that got less than 70 % of their CPU: no recommendation rests on them
+(docs/method.md, "Attainment").
 """
 
 from __future__ import annotations
@@ -15,6 +15,11 @@ from scaling.analysis.speedup import summarise_runs
 from scaling.outcome.outcome import Clocks, JobOutcome
 from tests.scaling.analysis.test_recommend import chosen, runner_up, why_not
 from tests.scaling.conftest import summarise
+
+UNKNOWN = (
+    "No recommendation, since nodes were contended at {}, where one got less than 70 % of the CPU"
+    " it asked for, and {}"
+)
 
 
 def advise_starved(
@@ -46,7 +51,7 @@ def advise_starved(
 def test_a_starved_count_is_never_chosen_nor_rules_out_another():
     answer = advise_starved({1: 100, 2: 50, 4: 45, 8: 40}, starved=[8])
     assert (chosen(answer), runner_up(answer)) == (2, 1)
-    assert why_not(answer, 8) == "its nodes were starved of CPU, so its time is no measurement"
+    assert why_not(answer, 8) == "its nodes were contended, so its time is no measurement"
     assert answer.not_ruled_out == (8,)
     assert "8 nodes are not ruled out: about 1 more run at 8 nodes would decide it" in answer.reason
     # 4 nodes would be no faster than 2, and D = .4: but the time of 2 is no measurement
@@ -59,9 +64,9 @@ def test_a_starved_count_is_never_chosen_nor_rules_out_another():
 @pytest.mark.parametrize(
     ("starved", "reason"),
     [
-        ([1], "at 1 node, and all are compared with the baseline."),
-        ([1, 8], "at 1 and 8 nodes, and all are compared with the baseline."),
-        ([2, 8], "at 2 and 8 nodes, and what is left has nothing to compare with."),
+        ([1], ("1 node", "all are compared with the baseline.")),
+        ([1, 8], ("1 and 8 nodes", "all are compared with the baseline.")),
+        ([2, 8], ("2 and 8 nodes", "what is left has nothing to compare with.")),
     ],
 )
 def test_no_recommendation_rests_on_a_starved_baseline_or_on_one_count_alone(
@@ -69,7 +74,7 @@ def test_no_recommendation_rests_on_a_starved_baseline_or_on_one_count_alone(
 ):
     answer = advise_starved({1: 100, 2: 50, 8: 12}, starved, **goals)
     assert (answer.chosen, answer.runner_up) == (None, None)
-    assert answer.reason == f"No recommendation, since the nodes were starved of CPU {reason}"
+    assert answer.reason == UNKNOWN.format(*reason)
     assert [choice.nodes for choice in answer.rejected] == [1, 2, 8]
 
 
@@ -77,9 +82,8 @@ def test_the_fewest_nodes_are_not_best_where_the_next_were_starved():
     """8 nodes alone say nothing of 2 and 4, which may well have passed."""
     answer = advise_starved({1: 100, 2: 60, 4: 40, 8: 25}, starved=[2, 4])
     assert (answer.chosen, answer.runner_up) == (None, None)
-    assert answer.reason == (
-        "No recommendation, since the nodes were starved of CPU at 2 and 4 nodes,"
-        " and whether more than 1 node pay is not known without them."
+    assert answer.reason == UNKNOWN.format(
+        "2 and 4 nodes", "whether more than 1 node pay is not known without them."
     )
     assert [choice.nodes for choice in answer.rejected] == [1, 2, 4, 8]
     assert why_not(answer, 1) == "2 nodes may be better: not known"
@@ -91,9 +95,9 @@ def test_the_fewest_nodes_are_not_best_where_the_next_were_starved():
 def test_a_count_is_not_best_where_the_next_were_starved():
     answer = advise_starved({1: 100, 2: 52, 4: 31, 8: 30}, starved=[4, 8])
     assert (answer.chosen, answer.runner_up) == (None, None)
-    assert answer.reason == (
-        "No recommendation, since the nodes were starved of CPU at 4 and 8 nodes,"
-        " and whether more than 2 nodes pay is not known without them; 2 nodes passed all limits."
+    assert answer.reason == UNKNOWN.format(
+        "4 and 8 nodes",
+        "whether more than 2 nodes pay is not known without them; 2 nodes passed all limits.",
     )
     assert [choice.nodes for choice in answer.rejected] == [1, 2, 4, 8]
     assert why_not(answer, 2) == "4 nodes may be better: not known"

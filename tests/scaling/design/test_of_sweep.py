@@ -71,11 +71,19 @@ def test_another_model_is_not_looked_at(sequential, runs):
     assert progress_of(sequential, outcomes).next_points == ((1, 2), (2, 2))
 
 
-def test_a_starved_run_is_made_again(sequential, runs, make_outcome):
-    starved, fine = {"attained_percent": 60.0}, {"attained_percent": 99.0}
-    first = runs(FIRST, n4={"utilisation": starved})
-    assert progress_of(sequential, first).next_points == ((4, 2),)
-    again = [*first, make_outcome(4, 21.0, 2, utilisation=fine)]
+def test_the_sound_attempt_of_a_contended_point_gives_its_time(sequential, runs, make_outcome):
+    contended, sound = {"attained_percent": 60.0}, {"attained_percent": 99.0}
+    first = runs(FIRST, n4={"utilisation": contended})
+    assert progress_of(sequential, first).next_points == ((1, 2), (2, 2))
+    again = [*first, make_outcome(4, 21.0, attempt=2, utilisation=sound)]
+    assert progress_of(sequential, again).next_points == ((1, 2), (2, 2), (4, 2))
+
+
+def test_the_repeat_that_made_up_for_a_contended_run_counts(sequential, runs, make_outcome):
+    """As sweeps have it from before a contended run was repeated as an attempt at its point."""
+    contended, sound = {"attained_percent": 60.0}, {"attained_percent": 99.0}
+    first = runs(FIRST, n4={"utilisation": contended})
+    again = [*first, make_outcome(4, 21.0, 2, utilisation=sound)]
     assert progress_of(sequential, again).next_points == ((1, 2), (2, 2))
     assert asked_points(sequential, again) == ALL
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from configs.catalogue import load_catalogue
 from scaling.analysis.cost import price_of
 from scaling.analysis.speedup import summarise_runs
 from scaling.instances.arms import Arm, outcomes_by_type
 from scaling.instances.compare import beaten_for_sure, choose_arms, front_of, judge_arms
+from scaling.instances.progress import lacks_sound_runs
 from tests.scaling.instances.conftest import CHEAP, FAST, SECONDS, UNPRICED, all_runs, run
 
 
@@ -75,6 +78,23 @@ def test_no_arm_in_time_says_what_the_fastest_lacks(types_config):
         "No type and node count is known to meet the deadline; at the fastest, 4 x ml.m5.4x"
     )
     assert "misses the deadline of 1 min 0 s by 6 min 30 s" in reason
+
+
+def test_a_contended_arm_is_not_chosen_nor_ruled_out_and_on_no_front(types_config):
+    config = types_config()
+    contended = {"attained_percent": 80.0}
+    outcomes = [
+        replace(each, utilisation=contended)
+        if (each.instance_type, each.nodes) == (CHEAP, 4)
+        else each
+        for each in all_runs()
+    ]
+    [(arm, _)] = chosen(config, outcomes)
+    assert arm == (CHEAP, 2)
+    answers = {each.arm: each.answer for each in judged(config, outcomes)}
+    assert answers[Arm(CHEAP, 4)] == "undecided"
+    assert front_of(judged(config, outcomes))[Arm(CHEAP, 4)] is False
+    assert lacks_sound_runs(config, outcomes) and not lacks_sound_runs(config, all_runs())
 
 
 def test_an_arm_that_may_pass_is_named(types_config):

@@ -259,7 +259,7 @@ def test_starved_nodes_are_said_once(make_outcome, make_report):
         return make_report(outcomes).headline
 
     assert headline(99.0, 99.0, 40.0).endswith(
-        "; starved: the nodes did not get the CPU they asked for at 4 nodes."
+        "; contended: the nodes did not get the CPU they asked for at 4 nodes."
     )
     none = headline(99.0, 40.0, 40.0)
-    assert none.startswith("No recommendation") and none.count("starved") == 1
+    assert none.startswith("No recommendation") and none.count("were contended") == 1

@@ -212,7 +212,7 @@ def test_points_of_starved_nodes_are_hollow_and_labelled(make_outcome, make_repo
     ]
     plots = svgs(make_report(outcomes))
     for kind in ("speedup", "efficiency"):
-        assert "starved of CPU" in texts(plots[kind])
+        assert "contended" in texts(plots[kind])
         assert COLOURS["hollow"] in plots[kind]
 
 

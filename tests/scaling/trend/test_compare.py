@@ -398,7 +398,7 @@ def test_a_starved_count_is_noted(sweep: Reports) -> None:
     a = sweep({1: STEADY, 2: STEADY})
     b = sweep({1: STEADY, 2: STEADY}, utilisation={"attained_percent": 60.0})
     assert (
-        "Starved of CPU at 1 node and 2 nodes in B: a time there is no measurement."
+        "Contended at 1 node and 2 nodes in B: a time there is no measurement."
         in compare(a, b).notes
     )
 

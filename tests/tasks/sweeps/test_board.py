@@ -117,6 +117,16 @@ def test_the_check_has_no_speedup_over_what_is_projected(calls: list[tuple[str, 
     assert [row["speedup"] for row in table] == [1.0, 2.0, None]
 
 
+def test_the_speedup_is_over_a_baseline_that_was_not_contended(
+    calls: list[tuple[str, Any]],
+) -> None:
+    contended = replace(
+        outcome(1), clocks=Clocks(train_seconds=100.0), utilisation={"attained_percent": 80.0}
+    )
+    board_of(2).show([contended, replace(outcome(1), attempt=2), outcome(2)])
+    assert [row["speedup"] for row in calls[-1][1]] == [0.8, 1.0, 2.0]
+
+
 def test_points_that_the_design_asks_for_no_more_are_no_more_than_all(
     calls: list[tuple[str, Any]],
 ) -> None:

@@ -1,0 +1,237 @@
+"""A contended count against a limit, by both ends of its time (docs/method.md, "Attainment").
+
+With nothing else on the machine, T would have been between `least_time_share` of it and the whole.
+Each limit of N compares T(N) with times of smaller counts. So N does worst with its own time whole
+and the smaller ones least, and best the other way round: what it passes at worst, or fails at best,
+it passes or fails for certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from scaling.analysis.clocks import ClockStatistics, RowClocks
+from scaling.analysis.counts import MeasuredCount, is_bounded, measured_counts
+from scaling.analysis.interval import Interval
+from scaling.analysis.rows import SummaryRow
+from scaling.analysis.verdicts import JudgedCount, Verdict, more_runs
+from scaling.formats import (
+    format_percent,
+    format_ratio,
+    format_seconds,
+    format_usd,
+    join_words,
+    nodes_text,
+)
+
+JudgeOne = Callable[[MeasuredCount], JudgedCount]
+Judge = Callable[[Sequence[MeasuredCount]], JudgeOne]
+"""Of all measured counts, what judges one of them against every limit."""
+
+
+_FINEST = 0.005
+"""Share of the baseline's time below which its ends are taken apart no further."""
+
+
+class JudgedCounts(NamedTuple):
+    """Each measured count against every limit, and the nodes of those that pass at one end of the
+    contended times and not at the other.
+    """
+
+    judged: list[JudgedCount]
+    contended: frozenset[int]
+
+
+def judge_counts(
+    measured: Sequence[MeasuredCount], judge: Judge, base_ends: tuple[float, float] | None = None
+) -> JudgedCounts:
+    """Judge each count by its time, or by both ends of the times where some are contended.
+
+    Args:
+        measured: All measured counts, the baseline first.
+        judge: What judges one of them by times that are certain.
+        base_ends: The least and the largest share of its time that the baseline is taken to need;
+            None: as for every count, its least_time_share and 1.
+    """
+    base = measured[0].nodes
+    shares = {
+        count.nodes: count.row.least_time_share or 1.0 for count in measured if count.is_bounded
+    }
+    at_most: dict[int, float] = {}
+    if base_ends is not None:
+        shares[base], at_most[base] = base_ends
+    judge_as_measured = judge(measured)
+    judged, contended = [], []
+    for count in measured:
+        smaller = {nodes: share for nodes, share in shares.items() if nodes < count.nodes}
+        if not smaller and count.nodes not in shares:
+            judged.append(judge_as_measured(count))
+            continue
+        own = {**at_most, count.nodes: shares.get(count.nodes, 1.0)}
+        worst = _judge_with(smaller, count, measured, judge)
+        best = _judge_with(own, count, measured, judge)
+        if worst.answer != best.answer:
+            contended.append(count.nodes)
+            judged.append(_undecided(count, worst, best, measured))
+        else:
+            judged.append(worst if worst.answer == "pass" else _at_best(best, worst))
+    return JudgedCounts(judged, frozenset(contended))
+
+
+def largest_that_may_pass(
+    measured: Sequence[MeasuredCount], judge: Judge, base_ends: tuple[float, float] | None = None
+) -> set[int]:
+    """Return the counts that are the largest to pass for some of what the times may have been.
+
+    The baseline's time is in every ratio, so that one count may pass only where a larger one does,
+    too. So where more than two are left, each half of what its time may have been is looked at.
+    """
+    share = (measured[0].row.least_time_share or 1.0) if measured[0].is_bounded else 1.0
+    low, high = base_ends or (share, 1.0)
+    judged, contended = judge_counts(measured, judge, (low, high))
+    passing = max((each.nodes for each in judged if each.answer == "pass"), default=0)
+    found = {passing, *(nodes for nodes in contended if nodes > passing)}
+    if len(found) > 2 and high - low > _FINEST:
+        middle = (low + high) / 2
+        found = largest_that_may_pass(measured, judge, (low, middle))
+        found |= largest_that_may_pass(measured, judge, (middle, high))
+    return found - {0}
+
+
+def speedup_ends(row: SummaryRow, base: SummaryRow) -> tuple[float, float] | None:
+    """Return the least and the largest S(N) that contended times leave; None where neither is
+    contended, or S is unknown.
+    """
+    speedup = row.train.speedup
+    shares = [each.least_time_share or 1.0 for each in (base, row)]
+    if speedup is None or row is base or shares == [1.0, 1.0]:
+        return None
+    return speedup * shares[0], speedup / shares[1]
+
+
+def _judge_with(
+    factors: Mapping[int, float],
+    count: MeasuredCount,
+    measured: Sequence[MeasuredCount],
+    judge: Judge,
+) -> JudgedCount:
+    """Judge the count as if the times at these nodes had been shorter by their factors, and those
+    of the other contended counts sound as they are.
+    """
+    base = measured[0].nodes
+    there = measured_counts([_scaled(each.row, factors, base) for each in measured])
+    return judge(there)(next(each for each in there if each.nodes == count.nodes))
+
+
+def _scaled(row: SummaryRow, factors: Mapping[int, float], base: int) -> SummaryRow:
+    own = factors.get(row.nodes, 1.0)
+    to_base = factors.get(base, 1.0) / own
+    to_half = factors.get(row.nodes // 2, 1.0) / own
+    clocks = {
+        name: _scaled_clock(getattr(row.clocks, name), own, to_base, to_half)
+        for name in RowClocks.model_fields
+    }
+    costs = {name: _times(usd, own) for name, usd in row.costs.model_dump().items()}
+    spread = row.cost_spread
+    flags = tuple(flag for flag in row.flags if flag != "starved" or not is_bounded(row))
+    return row.model_copy(
+        update={
+            "clocks": RowClocks(**clocks),
+            "costs": row.costs.model_copy(update=costs),
+            "cost_spread": spread.model_copy(
+                update={
+                    "interval": _scaled_interval(spread.interval, own),
+                    "next_run_usd": _times(spread.next_run_usd, own),
+                }
+            ),
+            "flags": flags,
+        }
+    )
+
+
+def _scaled_clock(
+    on: ClockStatistics, own: float, to_base: float, to_half: float
+) -> ClockStatistics:
+    changes = {
+        "seconds": _times(on.seconds, own),
+        "seconds_interval": _scaled_interval(on.seconds_interval, own),
+        "next_run_seconds": _times(on.next_run_seconds, own),
+        "speedup": _times(on.speedup, to_base),
+        "speedup_interval": _scaled_interval(on.speedup_interval, to_base),
+        "efficiency": _times(on.efficiency, to_base),
+        "efficiency_interval": _scaled_interval(on.efficiency_interval, to_base),
+        "doubling_ratio": _times(on.doubling_ratio, to_half),
+        "doubling_ratio_interval": _scaled_interval(on.doubling_ratio_interval, to_half),
+    }
+    return on.model_copy(update=changes)
+
+
+def _times(number: float | None, factor: float) -> float | None:
+    return None if number is None else number * factor
+
+
+def _scaled_interval(interval: Interval | None, factor: float) -> Interval | None:
+    return None if interval is None else interval.scaled(factor)
+
+
+def _at_best(best: JudgedCount, worst: JudgedCount) -> JudgedCount:
+    """Say of each limit that is missed whether that is so by the best value there may have been."""
+    measured = {each.criterion: each.value for each in worst.verdicts}
+    verdicts = tuple(
+        each
+        if each.reason is None or each.value == measured.get(each.criterion)
+        else each.model_copy(update={"reason": f"at best, {each.reason}"})
+        for each in best.verdicts
+    )
+    return best.model_copy(update={"verdicts": verdicts})
+
+
+def _undecided(
+    count: MeasuredCount,
+    worst: JudgedCount,
+    best: JudgedCount,
+    measured: Sequence[MeasuredCount],
+) -> JudgedCount:
+    """Say of each limit whose answer differs between what and what the value may be."""
+    at_best = {each.criterion: each for each in best.verdicts}
+    needed = tuple(
+        more_runs(each, each.row.n)
+        for each in measured
+        if each.is_bounded and each.nodes in (measured[0].nodes, count.nodes // 2, count.nodes)
+    )
+    verdicts = []
+    for low in worst.verdicts:
+        high = at_best.get(low.criterion, low)
+        if low.answer == high.answer:
+            verdicts.append(low)
+            continue
+        reason = _between(low, high)
+        verdicts.append(
+            low.model_copy(update={"answer": "undecided", "reason": reason, "more_runs": needed})
+        )
+    return JudgedCount(nodes=count.nodes, answer="undecided", verdicts=tuple(verdicts))
+
+
+def _between(worst: Verdict, best: Verdict) -> str:
+    write = {
+        "efficiency": format_percent,
+        "doubling_ratio": format_ratio,
+        "deadline": format_seconds,
+        "budget": format_usd,
+    }.get(worst.criterion)
+    if write is None:
+        return f"{worst.reason}, as far as contended times show"
+    low = worst.value if worst.interval is None else worst.interval.low
+    high = best.value if best.interval is None else best.interval.high
+    ends = f"{write(low)}–{write(high)}"
+    verb = "hold" if worst.criterion in ("deadline", "budget") else "reach"
+    name = {"deadline": "time", "budget": "run cost"}.get(worst.criterion, worst.criterion)
+    return f"{name.replace('_', ' ')} {ends} may {verb} {write(worst.limit)} or miss it"
+
+
+def contended_text(measured: Sequence[MeasuredCount]) -> str:
+    """Name the counts whose nodes were contended: nodes were contended at 1 and 4 nodes."""
+    at = [count.nodes for count in measured if count.is_bounded]
+    where = nodes_text(at[0]) if len(at) == 1 else f"{join_words(at)} nodes"
+    return f"nodes were contended at {where}"

@@ -1,0 +1,145 @@
+"""Times of nodes that got 70 % to 95 % of their CPU: both ends of each decide together
+(docs/method.md, "Attainment").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from configs.models import RecommendationConfig
+from scaling.analysis.advice import Recommendation
+from scaling.analysis.recommend import recommend
+from scaling.outcome.outcome import Clocks, JobOutcome
+from tests.scaling.conftest import summarise
+
+SHARES = st.sampled_from([0.7, 0.75, 0.8, 0.9, 0.94, 0.95, 1.0])
+TIMES = st.floats(5, 200).map(lambda seconds: round(seconds, 1))
+
+
+def run(
+    nodes: int, seconds: float, share: float = 1.0, repeat: int = 1, attempt: int = 1
+) -> JobOutcome:
+    return JobOutcome(
+        nodes=nodes,
+        repeat=repeat,
+        attempt=attempt,
+        job_name=f"n{nodes}-r{repeat}-a{attempt}",
+        status="Completed",
+        platform_kind="emulated",
+        clocks=Clocks(train_seconds=seconds, submit_to_end_seconds=seconds + 5),
+        train_clock="program",
+        utilisation={"attained_percent": 100 * share},
+    )
+
+
+def advise(
+    times: Mapping[int, float], shares: Mapping[int, float] | None = None, **goals: float
+) -> Recommendation:
+    outcomes = [run(n, seconds, (shares or {}).get(n, 1.0)) for n, seconds in times.items()]
+    answer = recommend(summarise(outcomes), RecommendationConfig(**goals))
+    assert answer is not None
+    return answer
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    true=st.lists(TIMES, min_size=2, max_size=4),
+    shares=st.lists(SHARES, min_size=4, max_size=4),
+    slowed=st.lists(st.floats(0, 1), min_size=4, max_size=4),
+    deadline=st.none() | st.floats(20, 120),
+)
+def test_what_is_recommended_or_named_holds_the_undisturbed_answer(
+    true: list[float], shares: list[float], slowed: list[float], deadline: float | None
+):
+    """Whatever a contended time would have been between its two ends."""
+    goals = {} if deadline is None else {"deadline_seconds": deadline}
+    counts = [2**index for index in range(len(true))]
+    undisturbed = advise(dict(zip(counts, true, strict=True)), **goals)
+    told = {n: share for n, share in zip(counts, shares, strict=False)}
+    measured = {
+        n: seconds / (1 if told[n] >= 0.95 else told[n] + (1 - told[n]) * part)
+        for n, seconds, part in zip(counts, true, slowed, strict=False)
+    }
+    answer = advise(measured, told, **goals)
+    right = undisturbed.chosen and undisturbed.chosen.nodes
+    if answer.chosen is not None:
+        assert answer.chosen.nodes == right
+    else:
+        assert right is None or right in answer.between
+    if all(share >= 0.95 for share in told.values()):
+        assert answer.between == ()
+
+
+def test_both_ends_agree():
+    """8 nodes fail even at 90 % of their time, 4 pass even with a baseline that was 6 % faster."""
+    answer = advise({1: 100, 2: 51, 4: 27, 8: 22}, {1: 0.94, 8: 0.9})
+    assert answer.chosen is not None
+    assert (answer.chosen.nodes, answer.between) == (4, ())
+    rejected = {choice.nodes: choice.reason for choice in answer.rejected}
+    assert rejected[8].startswith("at best, efficiency 63 % is below 75 %")
+
+
+def test_the_counts_between_which_contended_times_do_not_decide_are_named():
+    answer = advise({1: 100, 2: 52, 4: 36, 8: 30}, {4: 0.85})
+    assert (answer.chosen, answer.runner_up) == (None, None)
+    assert (answer.between, answer.not_ruled_out) == ((2, 4), (4,))
+    assert answer.reason == (
+        "Undecided between 2 and 4 nodes, since nodes were contended at 4 nodes; at 4 nodes,"
+        " efficiency 69 %–82 % may reach 75 % or miss it and doubling ratio 1.44–1.70 may reach"
+        " 1.50 or miss it."
+    )
+    assert [choice.nodes for choice in answer.rejected] == [1, 2, 4, 8]
+    [four] = answer.undecided
+    assert [(each.nodes, each.runs) for each in four.more_runs] == [(4, 1)]
+
+
+def test_a_contended_baseline_is_judged_by_its_ends():
+    answer = advise({1: 100, 2: 55, 4: 26}, {1: 0.8})
+    assert answer.chosen is not None and answer.chosen.nodes == 4
+    answer = advise({1: 100, 2: 62}, {1: 0.8})
+    assert answer.between == (1, 2)
+
+
+def test_below_70_percent_there_is_no_recommendation():
+    assert advise({1: 100, 2: 55, 4: 26}, {1: 0.7}).between == (1, 4)
+    answer = advise({1: 100, 2: 55, 4: 26}, {1: 0.69})
+    assert (answer.chosen, answer.between) == (None, ())
+    assert answer.reason.startswith("No recommendation")
+
+
+def test_a_count_that_nothing_is_known_of_above_those_in_question_leaves_no_answer():
+    answer = advise({1: 100, 2: 68, 4: 30}, {2: 0.9, 4: 0.5})
+    assert (answer.chosen, answer.between) == (None, ())
+    assert "contended at 4 nodes" in answer.reason
+
+
+def test_the_cheapest_within_a_deadline_may_be_either():
+    """In node-seconds: 110 of one node, 100 to 120 of two."""
+    answer = advise({1: 110, 2: 60}, {2: 0.8}, deadline_seconds=200)
+    assert answer.between == (1, 2)
+    assert "at 2 nodes, the cost may be the least" in answer.reason
+    answer = advise({1: 110, 2: 60}, {2: 0.94}, deadline_seconds=200)
+    assert answer.chosen is not None and answer.chosen.nodes == 1
+    assert advise({1: 110, 2: 60}, {2: 0.94}, deadline_seconds=63).between == (2,)
+
+
+@pytest.mark.parametrize(
+    ("shares", "seconds", "is_contended"),
+    [
+        ((0.8, 0.99), 40.0, False),
+        ((0.8, 0.9, 0.85), 40.0, True),
+        ((0.8, 0.8), 50.0, True),
+    ],
+)
+def test_the_least_contended_attempt_counts_for_its_point(shares, seconds, is_contended):
+    outcomes = [run(1, 100)] + [
+        run(2, 60 - 10 * attempt, share, attempt=attempt)
+        for attempt, share in enumerate(shares, start=1)
+    ]
+    row = summarise(outcomes)[1]
+    assert (row.n, row.train.seconds, "starved" in row.flags) == (1, seconds, is_contended)
+    assert row.least_time_share == (max(shares) if is_contended else None)
