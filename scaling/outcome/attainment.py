@@ -14,6 +14,10 @@ ATTAINED = "attained_percent"
 """In a run's utilisation: of the CPU it asked for,
 what the node got that got least. AWS has none.
 """
+CONNECTED = "connected_percent"
+"""In a run's utilisation: of the samples of its nodes, those in which the node's program had a
+connection to another node. Jobs of one node have none, nor has AWS.
+"""
 LEAST_ATTAINED = 0.95
 """Below this share a time is no measurement: 5 % can carry an efficiency over a limit it misses."""
 
