@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from scaling.outcome.plain_lines import without_colours
-from scaling.outcome.program_error import CONSEQUENCE, ProgramError, find_program_error
+from scaling.outcome.program_error import (
+    CHILD_FAILED,
+    CONSEQUENCE,
+    ERROR_LINE,
+    ProgramError,
+    find_program_error,
+)
 from scaling.outcome.program_log import ProgramLog, find_program_lines
 
 MAX_LINES = 20
@@ -121,6 +127,11 @@ def read_failure(reason: str | None, log: Sequence[str], failed: bool = True) ->
     error = find_program_error(
         [line.text for line in own], reason, found.failed_rank, found.exit_code, found.program
     )
+    if failed and error is None:
+        hosts = [host] if host in program else list(program)
+        launcher = [lines[at[each][index]] for each in hosts for index in program[each].launcher]
+        error, line = _launcher_error(launcher)
+        own += [] if line is None else [line]
     return FailureLog(
         host,
         _last(own or [line for line in lines if host in (None, line.host)]),
@@ -128,6 +139,14 @@ def read_failure(reason: str | None, log: Sequence[str], failed: bool = True) ->
         found.failed_rank,
         error if failed else None,
     )
+
+
+def _launcher_error(lines: Sequence[_Line]) -> tuple[ProgramError | None, _Line | None]:
+    """The error that a launcher itself met, and its line; none of a program's end."""
+    found = [
+        line for line in lines if ERROR_LINE.match(line.text) and CHILD_FAILED not in line.text
+    ]
+    return (find_program_error([found[-1].text]), found[-1]) if found else (None, None)
 
 
 def _parsed(line: str) -> _Line:
