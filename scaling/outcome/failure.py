@@ -130,8 +130,8 @@ def read_failure(reason: str | None, log: Sequence[str], failed: bool = True) ->
     if failed and error is None:
         hosts = [host] if host in program else list(program)
         launcher = [lines[at[each][index]] for each in hosts for index in program[each].launcher]
-        error, line = _launcher_error(launcher)
-        own += [] if line is None else [line]
+        error, said = _launcher_error(launcher)
+        own += [] if said is None else [said]
     return FailureLog(
         host,
         _last(own or [line for line in lines if host in (None, line.host)]),

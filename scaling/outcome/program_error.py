@@ -194,7 +194,7 @@ def find_program_error(
         if not CONSEQUENCE.search(texts[index]) and not _COLLECTIVE.search(texts[index])
     ]
     fatal = _fatal(texts)
-    if own and (fatal is None or own[-1] > fatal.index):
+    if own and (fatal is None or own[-1] > fatal.at):
         said = texts[own[-1]].strip()[:_SAID_CHARACTERS]
         return ProgramError(said=said, where=_where(texts, own[-1]), advice=_advice(said))
     if signal := (fatal.signal if fatal else _signal(reason, exit_code)):
@@ -224,7 +224,7 @@ def failure_cause(reason: str | None, error: ProgramError | None) -> str:
 class _Fatal(NamedTuple):
     """What Python's fault handler wrote: which signal, at which line of the user's own code."""
 
-    index: int
+    at: int
     signal: str
     where: str | None
 
