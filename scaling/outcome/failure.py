@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from scaling.outcome.fault_dump import find_dumps
 from scaling.outcome.plain_lines import without_colours
 from scaling.outcome.program_error import (
     CHILD_FAILED,
@@ -110,7 +111,7 @@ def read_failure(reason: str | None, log: Sequence[str], failed: bool = True) ->
     stay together. What the SageMaker toolkit and torchrun say around the program's own lines is
     left out (scaling/outcome/program_log.py).
     """
-    lines = [_parsed(line) for line in log]
+    lines = _with_whole_dumps([_parsed(line) for line in log])
     at: dict[str | None, list[int]] = {}  # node -> where its lines are in the log
     for index, line in enumerate(lines):
         at.setdefault(line.host, []).append(index)
@@ -139,6 +140,20 @@ def read_failure(reason: str | None, log: Sequence[str], failed: bool = True) ->
         found.failed_rank,
         error if failed else None,
     )
+
+
+def _with_whole_dumps(lines: list[_Line]) -> list[_Line]:
+    """The lines, those of the fault handler's dumps made whole; a dump stands where it began."""
+    at: dict[str | None, list[int]] = {}
+    for index, line in enumerate(lines):
+        at.setdefault(line.host, []).append(index)
+    whole: dict[int, list[_Line]] = {}
+    for host, own in at.items():
+        mark = "" if host is None else f"{host}: "
+        for dump in find_dumps([lines[index].text for index in own]):
+            whole |= {index: [] for index in own[dump.begin : dump.end]}
+            whole[own[dump.begin]] = [_Line(host, text, f"{mark}{text}") for text in dump.lines]
+    return [each for index, line in enumerate(lines) for each in whole.get(index, [line])]
 
 
 def _launcher_error(lines: Sequence[_Line]) -> tuple[ProgramError | None, _Line | None]:

@@ -92,6 +92,16 @@ _WHAT = re.compile(r"\s*what\(\):\s+(?P<what>.*\S)")
 _MODULE = re.compile(r"ModuleNotFoundError: No module named '(?P<name>[^']+)'")
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (
+        re.compile(r"operator torchvision::\w+ does not exist"),
+        (
+            "this torchvision was compiled for another torch than the image's: a release of"
+            " torchvision goes with one of torch (0.28 with 2.13), and beside a torch without CUDA"
+            " it must be the wheel of https://download.pytorch.org/whl/cpu. Where that can't be"
+            " reached, copy examples/lightning_cli/torchvision_on_cpu.py beside the script and"
+            " import it before torchvision"
+        ),
+    ),
+    (
         re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE),
         (
             "another process of the node listens on this port: give the launcher, or"

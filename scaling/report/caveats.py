@@ -27,6 +27,7 @@ from scaling.outcome.attainment import (
     least_attained,
 )
 from scaling.outcome.outcome import OWN_CLOCKS
+from scaling.report.cpu_use import find_low_use
 from scaling.report.evidence import Evidence
 from scaling.report.model import Point, SampleCounts
 from scaling.report.sources import PHASE_HOLDS, SOURCES, is_phase, start_up_text
@@ -468,8 +469,15 @@ _ASKED = {
     "per_replica_batch_size": "per-replica batch size",
     "learning_rate": "learning rate",
 }
+
+
+def _low_use(evidence: Evidence) -> Iterator[str]:
+    yield from find_low_use(evidence.used)
+
+
 _CHECKS: tuple[Callable[[Evidence], Iterator[str]], ...] = (
     _platform,
+    _low_use,
     _isolation,
     _starved,
     _failures,

@@ -240,3 +240,27 @@ def test_a_fault_without_a_frame_of_the_users_names_the_program() -> None:
     assert error is not None
     assert (error.said, error.where) == ("rank 1 was ended by SIGSEGV", "train.py")
     assert find_program_error(["Fatal Python error: init_fs_encoding"]) is None
+
+
+def test_a_crash_in_pieces_is_made_whole() -> None:
+    """As the toolkit passes the fault handler's words on, a line each."""
+    pieces = (CAPTURED / "abort_in_pieces.log").read_text().splitlines()
+    log = [f"algo-{1 + (index % 7 == 3)}: {line}" for index, line in enumerate(["step=1;"] * 4)]
+    log += [f"algo-1: {line}" for line in pieces]
+    failure = read_failure("AlgorithmError: ExecuteUserScriptError:\nExitCode -6", log)
+    assert failure.error is not None
+    assert failure.error.said == "a process was ended by SIGABRT"
+    assert failure.error.where == "abort.py, line 3"
+    assert [line.strip() for line in failure.lines[-5:]] == [
+        "algo-1: Fatal Python error: Aborted",
+        "algo-1: Current thread 0x00007f5b7460fb80 (most recent call first):",
+        'algo-1:   File "/opt/ml/code/abort.py", line 3 in inner',
+        'algo-1:   File "/opt/ml/code/abort.py", line 5 in main',
+        'algo-1:   File "/opt/ml/code/abort.py", line 7 in <module>',
+    ]
+
+
+def test_torchvision_of_another_torch_comes_with_the_cure() -> None:
+    error = find_program_error(["RuntimeError: operator torchvision::nms does not exist"])
+    assert error is not None and error.advice is not None
+    assert "https://download.pytorch.org/whl/cpu" in error.advice
