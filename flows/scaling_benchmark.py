@@ -341,12 +341,22 @@ def check_points(config: BenchmarkConfig, result: SweepResult) -> None:
     wanted = min(config.sweep.min_points or result.planned_points, result.planned_points)
     if done < wanted or result.given_up is not None:
         why = failure_lines(result.report)
-        error = PointsMissing(
-            (f"the sweep was given up: {result.given_up}; " if result.given_up else "")
-            + f"{result.missing_points} of the planned points have no completed run; the report"
-            f" says why. Try them again: nodesweep run CONFIG --resume {result.sweep_id}, or"
-            " retry the flow run" + "".join(f"\n{line}" for line in why)
+        missing = (
+            f"{result.missing_points} of the planned points have no completed run; the report says"
+            " why"
         )
+        if result.given_up is None:
+            words = (
+                f"{missing}. Try them again: nodesweep run CONFIG --resume {result.sweep_id}, or"
+                " retry the flow run"
+            )
+        else:
+            words = (
+                f"the sweep was given up: {result.given_up}; {missing}. Fix it and start a new"
+                " sweep, which runs all points: nodesweep run CONFIG. --resume would run what"
+                " failed as it was"
+            )
+        error = PointsMissing(words + "".join(f"\n{line}" for line in why))
         error.result = result
         raise error
 

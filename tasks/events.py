@@ -25,7 +25,7 @@ each count that was looked at |
 | count-answered | of a sequential sweep, once it is done with a count: `count`, `answer` |
 | job-submitted | |
 | job-state | `state`, `wait_until`: Unix seconds at which a job that has not begun to train is \
-given up |
+given up; `why`: what the platform says of its waiting, "" for nothing |
 | node-line | `host`, `kind` (scaling/outcome/line_kinds.py), `step` where the line tells of one |
 | point-ended | `status`, `train_seconds`, `is_projected`, `billable_seconds`, \
 `submit_to_end_seconds`, `steps`, `reason`, `lines`: the last that matter; of a probe that ended \

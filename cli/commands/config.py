@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import click
@@ -31,10 +32,18 @@ def init_own_script(script: Path | None, output: Path, force: bool) -> None:
     with a word on each field that matters.
     """
     from cli.commands.init_config import init_script
+    from configs.written.own_script import GIVEN_TO_NODES, is_python
 
     program = init_script(script, output, force)
-    then = f"nodesweep plan {output}, then nodesweep run {output}"
+    file = shlex.quote(str(output))
+    then = f"nodesweep plan {file}, then nodesweep run {file}"
     print_text(as_typed(f"{output} is written for {program}; next: {then}"))
+    if not is_python(program):
+        print_text(
+            f"{program.name} is started as it is, once on every node"
+            f" (training.distribution.kind: none). It finds {GIVEN_TO_NODES} in its environment,"
+            " and no rank; docs/shell-and-binaries.md has an example"
+        )
 
 
 @click.group("config", short_help="Make or check a config, or print what is shipped.")
@@ -88,7 +97,9 @@ def init(
     print_text(
         text.rstrip("\n")
         if output is None
-        else as_typed(f"{output} is written; next: nodesweep plan {output} --online")
+        else as_typed(
+            f"{output} is written; next: nodesweep plan {shlex.quote(str(output))} --online"
+        )
     )
 
 

@@ -4,8 +4,10 @@ and for a deployed stack. Runs no flow.
 
 from __future__ import annotations
 
+import os.path
 from pathlib import Path
 
+from cli.commands.code_folder import code_folder
 from cli.commands.stack import read_outputs, stack_client
 from configs.load import ConfigError, parse_config
 from configs.models import BenchmarkConfig
@@ -63,9 +65,9 @@ def init_script(script: Path | None, output: Path, force: bool = False) -> Path:
         if path.exists() and not force:
             raise ConfigError(f"{path} exists; choose another --output, or replace it with --force")
     template, folder = SCRIPT_TEMPLATE.read_text(encoding="utf-8"), output.resolve().parent
-    text = fill_script(
-        template, name_of(program), program.resolve(), SCRIPT_TEMPLATE.parent, folder
-    )
+    path = Path(os.path.abspath(program))
+    top = path.parent if script is None else code_folder(path, Path.cwd())
+    text = fill_script(template, name_of(program), path, top, SCRIPT_TEMPLATE.parent, folder)
     config = parse_config(parse_yaml(text), origin=f"the config made for {program}")
     if script is not None:
         _check_program(config.with_absolute_paths(folder))

@@ -124,6 +124,8 @@ class Screen:
             bottom.append(_decision(self._state.decision, console, options))
         if self._state.stages["preflight"].begun is None and self._state.note:
             bottom.append(Text(escape_control_characters(self._state.note), "dim"))
+        if waits := _why_jobs_wait(self._state):
+            bottom.append(Text(waits, "dim", no_wrap=True, overflow="ellipsis"))
         if self._state.points:
             bottom.append(_total(self._state, self._now, options.max_width))
         if self._interrupted:
@@ -142,6 +144,13 @@ class Screen:
             for line in words
         ]
         yield Group(*top, *said, *bottom)
+
+
+def _why_jobs_wait(state: RunState) -> str:
+    """Pending: another training job runs on this machine. "" where none waits or none says why."""
+    waiting = (each for each in state.points if each.runs and each.trains_since is None)
+    said = next(((each.state, each.why) for each in waiting if each.why), None)
+    return "" if said is None else escape_control_characters(": ".join(said))
 
 
 def _decision(text: str, console: Console, options: ConsoleOptions) -> Text:

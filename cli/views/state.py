@@ -50,6 +50,8 @@ class PointState:
     begun: float | None = None
     trains_since: float | None = None
     wait_until: float | None = None
+    why: str = ""
+    """What the platform says of a job that does not train yet."""
     step: int | None = None
     steps: int | None = None
     """Of the whole training, where the program says so, or a run of the same batch size did."""
@@ -199,6 +201,7 @@ class RunState:
         if point is not None:
             point.job, point.state, point.begun = event.job, "Starting", at
             point.trains_since = point.wait_until = point.step = None
+            point.why = ""
             point.train_seconds = point.job_seconds = point.whole_run_seconds = None
             point.is_projected = False
 
@@ -213,7 +216,7 @@ class RunState:
             return
         point.job, point.state = event.job, facts["state"]
         point.begun = point.begun or at
-        point.wait_until = facts.get("wait_until")
+        point.wait_until, point.why = facts.get("wait_until"), facts.get("why", "")
         if point.wait_until is None and point.trains_since is None:
             point.trains_since = at
 

@@ -36,7 +36,13 @@ from tasks.errors import DatasetMissing, ImageBuildFailed, PreflightRefused
 from tasks.events import about
 from tasks.image.bases import pin_base_images, pin_container, with_container
 from tasks.image.find import BuildContext, Image, build_arguments, find_image, read_context
-from tasks.image.packages import REQUIREMENTS_FILE, find_why_no_push, read_requirements, write_layer
+from tasks.image.packages import (
+    REQUIREMENTS_FILE,
+    cure_of_build,
+    find_why_no_push,
+    read_requirements,
+    write_layer,
+)
 from tasks.jobs.source import code_uri, upload_source
 
 logger = logging.getLogger("nodesweep.prepare")
@@ -327,7 +333,8 @@ def _with_packages(config: BenchmarkConfig, base_uri: str, packages: Requirement
                 return building.result()
         except ImageBuildFailed as error:
             raise ImageBuildFailed(
-                f"{packages.path} can't be installed on {base_uri}: {error}"
+                f"{packages.path} can't be installed on {base_uri}: {cure_of_build(str(error))}"
+                f"{error}"
             ) from error
 
 

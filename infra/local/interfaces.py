@@ -142,6 +142,10 @@ class NodeUsage:
     cpu_seconds: float  # since its start
     memory_bytes: int  # now; pages shared between its processes count once for each
     vcpus: float  # what its instance type has
+    is_connected: bool | None = None
+    """Whether its program has a connection to another node now; None: not known, or it is the only
+    node.
+    """
 
 
 LineSink = Callable[[str, str, int], None]

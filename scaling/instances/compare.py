@@ -16,6 +16,7 @@ from scaling.analysis.deadline import Deadline, deadline_clock, is_in_time
 from scaling.analysis.interval import Interval
 from scaling.analysis.parity import FinalMetric, judge_parity
 from scaling.analysis.recommend import recommend
+from scaling.analysis.repeated import REPEATED
 from scaling.analysis.rows import SummaryRow
 from scaling.analysis.verdicts import (
     Answer,
@@ -68,9 +69,11 @@ class JudgedArm:
         return f"{format_seconds(self.count.seconds)}, {cost}"
 
 
-def judge_arms(config: BenchmarkConfig, rows_by_type: RowsByType) -> list[JudgedArm]:
+def judge_arms(
+    config: BenchmarkConfig, rows_by_type: RowsByType, repeated: Collection[Arm] = ()
+) -> list[JudgedArm]:
     """Every arm with a time against deadline and budget; where neither is given, against the limits
-    of its own type's recommendation.
+    of its own type's recommendation. `repeated`: arms whose nodes each did all of the work.
     """
     goals = config.report.recommendation
     measured = {name: measured_counts(rows) for name, rows in rows_by_type.items()}
@@ -89,8 +92,21 @@ def judge_arms(config: BenchmarkConfig, rows_by_type: RowsByType) -> list[Judged
                 is_within_budget(count, goals),
             )
             arm = Arm(name, count.nodes)
-            judged.append(JudgedArm(arm, count, judged_count(count.nodes, (unlike, *verdicts))))
+            same = _repeated() if arm in repeated else None
+            all_verdicts = (unlike, same, *verdicts)
+            judged.append(JudgedArm(arm, count, judged_count(count.nodes, all_verdicts)))
     return judged
+
+
+def _repeated() -> Verdict:
+    return Verdict(
+        criterion="comparable",
+        answer="fail",
+        value=None,
+        limit=None,
+        interval=None,
+        reason=REPEATED,
+    )
 
 
 def _has_no_goal(goals: RecommendationConfig) -> bool:

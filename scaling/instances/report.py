@@ -12,6 +12,7 @@ from typing import Any
 
 from configs.models import BenchmarkConfig
 from scaling.analysis.cost import Price
+from scaling.analysis.repeated import find_repeated
 from scaling.analysis.rows import SummaryRow
 from scaling.formats import counted, format_seconds, format_usd, join_words
 from scaling.instances.arms import Arm, arms_of, lost_to_memory, outcomes_by_type, types_given_up
@@ -77,7 +78,14 @@ def _together(
     prices: Mapping[str, Price],
     reports: Reports,
 ) -> ScalingReport:
-    judged = judge_arms(config, {name: report.summary for name, report in reports.items()})
+    repeated = [
+        Arm(name, each.nodes)
+        for name, report in reports.items()
+        for each in find_repeated(report.summary, report.points)
+    ]
+    judged = judge_arms(
+        config, {name: report.summary for name, report in reports.items()}, repeated
+    )
     answers = choose_arms(config, judged)
     main = answers[0].instance_type or config.training.instance_type
     if main not in reports:

@@ -18,6 +18,10 @@ MOST_REPEATS = 2
 """Times that a planned run is run again because its nodes were contended."""
 LEAST_BOUNDED = 0.70
 """Below this share the undisturbed time is too uncertain to be judged by its bounds."""
+CONNECTED = "connected_percent"
+"""In a run's utilisation: of the samples of its nodes, those in which the node's program had a
+connection to another node. Jobs of one node have none, nor has AWS.
+"""
 LEAST_ATTAINED = 0.95
 """Below this share a time is no measurement: 5 % can carry an efficiency over a limit it misses."""
 

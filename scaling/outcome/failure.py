@@ -12,8 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from scaling.outcome.fault_dump import find_dumps
 from scaling.outcome.plain_lines import without_colours
-from scaling.outcome.program_error import CONSEQUENCE, ProgramError, find_program_error
+from scaling.outcome.program_error import (
+    CHILD_FAILED,
+    CONSEQUENCE,
+    ERROR_LINE,
+    ProgramError,
+    find_program_error,
+)
 from scaling.outcome.program_log import ProgramLog, find_program_lines
 
 MAX_LINES = 20
@@ -104,7 +111,7 @@ def read_failure(reason: str | None, log: Sequence[str], failed: bool = True) ->
     stay together. What the SageMaker toolkit and torchrun say around the program's own lines is
     left out (scaling/outcome/program_log.py).
     """
-    lines = [_parsed(line) for line in log]
+    lines = _with_whole_dumps([_parsed(line) for line in log])
     at: dict[str | None, list[int]] = {}  # node -> where its lines are in the log
     for index, line in enumerate(lines):
         at.setdefault(line.host, []).append(index)
@@ -121,6 +128,11 @@ def read_failure(reason: str | None, log: Sequence[str], failed: bool = True) ->
     error = find_program_error(
         [line.text for line in own], reason, found.failed_rank, found.exit_code, found.program
     )
+    if failed and error is None:
+        hosts = [host] if host in program else list(program)
+        launcher = [lines[at[each][index]] for each in hosts for index in program[each].launcher]
+        error, said = _launcher_error(launcher)
+        own += [] if said is None else [said]
     return FailureLog(
         host,
         _last(own or [line for line in lines if host in (None, line.host)]),
@@ -128,6 +140,28 @@ def read_failure(reason: str | None, log: Sequence[str], failed: bool = True) ->
         found.failed_rank,
         error if failed else None,
     )
+
+
+def _with_whole_dumps(lines: list[_Line]) -> list[_Line]:
+    """The lines, those of the fault handler's dumps made whole; a dump stands where it began."""
+    at: dict[str | None, list[int]] = {}
+    for index, line in enumerate(lines):
+        at.setdefault(line.host, []).append(index)
+    whole: dict[int, list[_Line]] = {}
+    for host, own in at.items():
+        mark = "" if host is None else f"{host}: "
+        for dump in find_dumps([lines[index].text for index in own]):
+            whole |= {index: [] for index in own[dump.begin : dump.end]}
+            whole[own[dump.begin]] = [_Line(host, text, f"{mark}{text}") for text in dump.lines]
+    return [each for index, line in enumerate(lines) for each in whole.get(index, [line])]
+
+
+def _launcher_error(lines: Sequence[_Line]) -> tuple[ProgramError | None, _Line | None]:
+    """The error that a launcher itself met, and its line; none of a program's end."""
+    found = [
+        line for line in lines if ERROR_LINE.match(line.text) and CHILD_FAILED not in line.text
+    ]
+    return (find_program_error([found[-1].text]), found[-1]) if found else (None, None)
 
 
 def _parsed(line: str) -> _Line:

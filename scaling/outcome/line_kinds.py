@@ -9,6 +9,8 @@ it is the program's. Only these are not:
   launcher's command that ends it; pip's words after "Installing dependencies", up to the toolkit's
   next line. Each is known by its form and its place, never by its place alone: the first line of
   another form ends the dump.
+  So are the words of torchrun's agents on a store that another agent has left with
+  (scaling/outcome/launcher_lines.py).
 - platform: what the platform on this machine says of a node's CPU quota ("[platform] boot took").
 - repeat: a line that another node, or another rank that is marked as such, has said already, word
   for word and as often. Nothing that follows a traceback's first line is taken for one.
@@ -23,6 +25,7 @@ from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from scaling.outcome.launcher_lines import is_of_race
 from scaling.outcome.plain_lines import plain_lines
 
 LineKind = Literal["program", "toolkit", "platform", "repeat"]
@@ -85,6 +88,7 @@ class _Node:
 
     within: Literal["", "dump", "command", "pip"] = ""
     traceback_lines: int = 0
+    is_in_race: bool = False
 
 
 @dataclass
@@ -97,7 +101,8 @@ class LineKinds:
     def sort(self, host: str, line: str) -> LineKind:
         """Whose line this is; `host` is the node that said it, algo-1."""
         node = self._nodes.setdefault(host, _Node())
-        if _is_toolkits(node, line):
+        node.is_in_race = is_of_race(line, node.is_in_race)
+        if node.is_in_race or _is_toolkits(node, line):
             return "toolkit"
         if _PLATFORM.match(line):
             return "platform"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pydantic import ConfigDict, Field
 
@@ -20,14 +21,17 @@ CONSEQUENCE = re.compile(
     r" to recv|read timeout"
     r"|recvvalue\w* failed|remote process exited|ncclRemoteError|ncclSystemError|timed out"
     r" waiting|pair closure|sigterm"
-    r"|Dist(?:Network|Store)Error|BrokenPipeError|Connection\w*Error|ChildFailedError",
+    r"|Dist(?:Network|Store)Error(?!.*(?:EADDRINUSE|address already in use))"
+    r"|BrokenPipeError|Connection\w*Error|ChildFailedError",
     re.IGNORECASE,
 )
 """What gloo, NCCL, torch's TCP store and torchrun say when the other end has gone."""
-_ERROR = re.compile(
+ERROR_LINE = re.compile(
     r"(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?::|$)|[^:]{1,80}: error:"
     r" |Error: "
 )
+CHILD_FAILED = "ChildFailedError"
+"""Of torchrun's own errors, the one that tells of its program's."""
 _FRAME = re.compile(r'\s*File "(?P<path>[^"]+)", line (?P<line>\d+)')
 _NOT_THE_USERS = (
     "site-packages/",
@@ -72,8 +76,39 @@ _SIGNAL_ADVICE = {
         " use fewer of them"
     ),
 }
+_FATAL = re.compile(r"Fatal Python error: (?P<how>[\w -]+)")
+_FATAL_SIGNALS = {
+    "Aborted": "SIGABRT",
+    "Segmentation fault": "SIGSEGV",
+    "Bus error": "SIGBUS",
+    "Illegal instruction": "SIGILL",
+    "Floating-point exception": "SIGFPE",
+    "Floating point exception": "SIGFPE",
+}
+"""What Python's fault handler calls them."""
+_CURRENT_THREAD = "Current thread "
+_WHAT = re.compile(r"\s*what\(\):\s+(?P<what>.*\S)")
+"""What C++ says of an exception that nobody caught."""
 _MODULE = re.compile(r"ModuleNotFoundError: No module named '(?P<name>[^']+)'")
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (
+        re.compile(r"operator torchvision::\w+ does not exist"),
+        (
+            "this torchvision was compiled for another torch than the image's: a release of"
+            " torchvision goes with one of torch (0.28 with 2.13), and beside a torch without CUDA"
+            " it must be the wheel of https://download.pytorch.org/whl/cpu. Where that can't be"
+            " reached, copy examples/lightning_cli/torchvision_on_cpu.py beside the script and"
+            " import it before torchvision"
+        ),
+    ),
+    (
+        re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE),
+        (
+            "another process of the node listens on this port: give the launcher, or"
+            " init_process_group, another one (--master-port); a launcher that a rank starts for"
+            " itself takes a free one with --standalone"
+        ),
+    ),
     (
         re.compile(r"(?:FileNotFoundError|NotADirectoryError)\b|No such file or directory"),
         (
@@ -117,7 +152,10 @@ class ProgramError(Part):
     model_config = ConfigDict(json_schema_serialization_defaults_required=True)
 
     said: str = Field(
-        description="The last error that the program itself wrote, or how its process was ended."
+        description=(
+            "The last error that the program itself wrote, or how its process was ended; where"
+            " neither is known, the error that its launcher met."
+        )
     )
     where: str | None = Field(
         default=None, description="File of the user's own code and the line in it; null: not known."
@@ -147,30 +185,34 @@ def find_program_error(
     """The error in the program's own lines (scaling/outcome/program_log.py),
     without their node's name.
 
-    The last one that is no consequence of another rank's end; else what the launcher says of the
-    rank (`exit_code`; a negative one is a signal's), or the last consequence. None where nothing
-    tells of an error. A rank that a signal ended says no line; of it the file is known that the
-    launcher started, `program`.
+    The last one that is no consequence of another rank's end, or the signal that Python's fault
+    handler caught after it, with the line of Python that the native code was called from. Else what
+    the launcher says of the rank (`exit_code`; a negative one is a signal's), or the last
+    consequence. None where nothing tells of an error. A rank that a signal ended says no line; of
+    it the file is known that the launcher started, `program`.
     """
     parts = [plain_lines(line)[-1] for line in lines]
     texts = [part.text for part in parts]
     errors = [
         index
         for index, part in enumerate(parts)
-        if _ERROR.match(part.text) and not part.is_below_error
+        if ERROR_LINE.match(part.text) and not part.is_below_error
     ]
     own = [
         index
         for index in errors
         if not CONSEQUENCE.search(texts[index]) and not _COLLECTIVE.search(texts[index])
     ]
-    if own:
+    fatal = _fatal(texts)
+    if own and (fatal is None or own[-1] > fatal.at):
         said = texts[own[-1]].strip()[:_SAID_CHARACTERS]
         return ProgramError(said=said, where=_where(texts, own[-1]), advice=_advice(said))
-    if signal := _signal(reason, exit_code):
+    if signal := (fatal.signal if fatal else _signal(reason, exit_code)):
         who = "a process" if rank is None else f"rank {rank}"
-        said = f"{who} was ended by {signal}"
-        return ProgramError(said=said, where=program, advice=_SIGNAL_ADVICE.get(signal))
+        what = [found["what"] for text in texts if (found := _WHAT.match(text))]
+        said = ": ".join([f"{who} was ended by {signal}", *what[-1:]])[:_SAID_CHARACTERS]
+        where = (fatal.where if fatal else None) or program
+        return ProgramError(said=said, where=where, advice=_SIGNAL_ADVICE.get(signal))
     waited = [index for index, text in enumerate(texts) if _COLLECTIVE.search(text)]
     if waited:
         said = texts[waited[-1]].strip()[:_SAID_CHARACTERS]
@@ -189,14 +231,51 @@ def failure_cause(reason: str | None, error: ProgramError | None) -> str:
     return _NUMBER.sub("#", _HOST.sub("", said)).strip()
 
 
+class _Fatal(NamedTuple):
+    """What Python's fault handler wrote: which signal, at which line of the user's own code."""
+
+    at: int
+    signal: str
+    where: str | None
+
+
+def _fatal(texts: Sequence[str]) -> _Fatal | None:
+    """The last one; of its threads the current one, whose frames begin with the innermost."""
+    for index in range(len(texts) - 1, -1, -1):
+        found = _FATAL.match(texts[index])
+        signal = _FATAL_SIGNALS.get(found["how"].strip()) if found else None
+        if signal is None:
+            continue
+        rest = iter(texts[index:])
+        for text in rest:
+            if text.startswith(_CURRENT_THREAD):
+                break
+        for text in rest:
+            frame = _FRAME.match(text)
+            if frame is None:
+                break
+            if _is_users(frame["path"]):
+                return _Fatal(index, signal, _place(frame))
+        return _Fatal(index, signal, None)
+    return None
+
+
+def _is_users(path: str) -> bool:
+    return not any(part in path for part in _NOT_THE_USERS)
+
+
+def _place(frame: re.Match[str]) -> str:
+    return f"{_CODE.sub('', frame['path'])}, line {frame['line']}"
+
+
 def _where(texts: Sequence[str], index: int) -> str | None:
     """The last frame of the user's own code above the error;
     of a parser's error, the program that it names.
     """
     for text in reversed(texts[:index]):
         frame = _FRAME.match(text)
-        if frame and not any(part in frame["path"] for part in _NOT_THE_USERS):
-            return f"{_CODE.sub('', frame['path'])}, line {frame['line']}"
+        if frame and _is_users(frame["path"]):
+            return _place(frame)
     parser = _PARSER.match(texts[index])
     return parser["program"] if parser and parser["program"].endswith(".py") else None
 

@@ -17,7 +17,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from scaling.outcome.launcher_lines import is_of_race
 from scaling.outcome.plain_lines import plain_lines, rank_of
+from scaling.outcome.program_error import CHILD_FAILED, ERROR_LINE
 
 _INVOKES = "Invoking user script"
 _COMMAND_FOLLOWS = "Invoking script with the following command:"
@@ -50,10 +52,12 @@ class ProgramLog:
     and the rank that torchrun says failed first.
 
     `exit_code` is that rank's; negative: the signal that ended it. `program` is the file that
-    torchrun started. None where there is no torchrun, or it says nothing.
+    torchrun started. None where there is no torchrun, or it says nothing. `launcher` has the lines
+    of torchrun's own traceback.
     """
 
     indices: tuple[int, ...]
+    launcher: tuple[int, ...] = ()
     failed_rank: int | None = None
     exit_code: int | None = None
     program: str | None = None
@@ -66,7 +70,7 @@ def find_program_lines(lines: Sequence[str]) -> ProgramLog:
     are kept.
     """
     ranks = [rank_of(line) for line in lines]
-    lines = [plain_lines(line)[-1].unmarked for line in lines]
+    whole, lines = lines, [plain_lines(line)[-1].unmarked for line in lines]
     frame = _torchrun_frame(lines)
     if frame and ranks[frame[0]] is not None:  # mpirun started torchrun: its ranks are others
         ranks = [None] * len(lines)
@@ -75,7 +79,7 @@ def find_program_lines(lines: Sequence[str]) -> ProgramLog:
     program = next(
         (found["program"] for line in said if (found := _SUMMARY_PROGRAM.fullmatch(line))), None
     )
-    left_out = {*frame, *_environment(lines), *_report(lines)}
+    left_out = {*frame, *_environment(lines), *_report(lines), *_race(whole)}
     indices = []
     for index, line in enumerate(lines):
         if (
@@ -87,7 +91,7 @@ def find_program_lines(lines: Sequence[str]) -> ProgramLog:
             continue
         if failed_rank is None or ranks[index] in (None, failed_rank):
             indices.append(index)
-    return ProgramLog(tuple(indices), failed_rank, exit_code, program)
+    return ProgramLog(tuple(indices), tuple(frame), failed_rank, exit_code, program)
 
 
 def host_of_rank(rank: int, nodes: int, processes_per_node: int) -> str | None:
@@ -102,8 +106,8 @@ def host_of_rank(rank: int, nodes: int, processes_per_node: int) -> str | None:
 
 
 def _torchrun_frame(lines: Sequence[str]) -> range:
-    """From torchrun's own traceback to the second double rule after it, which ends its summary;
-    empty without one.
+    """From torchrun's own traceback to the second double rule after it, which ends its summary of a
+    program's failure, or to the error that torchrun itself met; empty without a traceback.
 
     Its file is named within a few lines: below the runner of "python -m torch.distributed.run",
     where that started it.
@@ -115,8 +119,23 @@ def _torchrun_frame(lines: Sequence[str]) -> range:
             rules = [
                 later for later in range(index, len(lines)) if _RULE.fullmatch(lines[later].strip())
             ]
-            return range(index, rules[1] + 1 if len(rules) > 1 else len(lines))
+            if len(rules) > 1:
+                return range(index, rules[1] + 1)
+            error = next(
+                filter(lambda at: ERROR_LINE.match(lines[at]), range(index, len(lines))), -1
+            )
+            is_its_own = error >= 0 and CHILD_FAILED not in lines[error]
+            return range(index, error + 1 if is_its_own else len(lines))
     return range(0)
+
+
+def _race(lines: Sequence[str]) -> set[int]:
+    """The lines of agents that ended apart; `lines` are as they stand, with their marks."""
+    indices: set[int] = set()
+    for index, line in enumerate(lines):
+        if is_of_race(line, index - 1 in indices):
+            indices.add(index)
+    return indices
 
 
 def _environment(lines: Sequence[str]) -> set[int]:

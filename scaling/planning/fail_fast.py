@@ -3,9 +3,10 @@ flows/stages/sweep.py carries it out.
 
 Two rules spare the money of a sweep whose program does not run. (1) Code that never completed a
 point is tried at a small size: until one job has reached its first step or completed, jobs run one
-at a time, the smallest first. (2) Two failures of the program in a row with the same cause end the
-sweep. So do two jobs that completed and, for the same reason, gave no time to train though a part
-of it had been asked for: all others would cost as much and tell as little.
+at a time, the smallest first. (2) One failure that every job meets (an import, an argument, a line
+that is no Python) ends the sweep; so do two of the program in a row with the same cause, and two
+jobs that completed and, for the same reason, gave no time to train though a part of it had been
+asked for: all others would cost as much and tell as little.
 """
 
 from __future__ import annotations
@@ -28,6 +29,20 @@ from scaling.planning.request import ResolvedInputs
 _PROGRAMS_FAULT = ("AlgorithmError", "ClientError")
 # Of programs without metric definitions: step=12; or "step 12" or "Step: 12/300".
 _STEP = re.compile(r"\bstep\b\s*(?:[=:]\s*)?\d", re.IGNORECASE)
+
+
+_CERTAIN = re.compile(
+    r"(?:ModuleNotFoundError|ImportError|SyntaxError|IndentationError|TabError)\b"
+    r"|.{1,80}: can't open file "
+    r"|.{0,80}\berror: (?:the following arguments are required|unrecognized arguments"
+    r"|ambiguous option|argument [^:]{1,200}: (?:invalid|expected|ignored explicit|not allowed))"
+    r"|.{0,20}(?:No such option|Missing (?:option|argument|parameter)"
+    r"|Got unexpected extra argument)",
+    re.IGNORECASE,
+)
+"""What a program says that ends the same way on any number of nodes, by its code or its arguments
+alone.
+"""
 
 
 class Candidate(NamedTuple):
@@ -99,10 +114,11 @@ def reason_to_give_up(ended: Sequence[JobOutcome]) -> str | None:
     """Why a sweep goes no further, from the outcomes of this run in the order in
     which its jobs ended.
 
-    Only failures of the program and jobs without a time to train count, and any other completed job
-    begins the count anew; lack of capacity,
-    an internal error and a stop say nothing of the program and are passed over. A lack of memory is
-    the same cause only at the same batch size, since another node count may have the room.
+    One that is certain to come back is enough where no job completed. Else only failures of the
+    program and jobs without a time to train count, and any other completed job begins the count
+    anew; lack of capacity, an internal error and a stop say nothing of the program and are passed
+    over. A lack of memory is the same cause only at the same batch size, since another node count
+    may have the room.
     """
     failed: list[JobOutcome] = []
     for outcome in ended:
@@ -110,11 +126,13 @@ def reason_to_give_up(ended: Sequence[JobOutcome]) -> str | None:
             failed.append(outcome)
         elif outcome.completed:
             failed.clear()
+    error = failed[-1].program_error if failed else None
+    if error is not None and is_certain(failed[-1]) and not any(each.completed for each in ended):
+        return f"the program fails so on any number of nodes: {error.text}"
     if len(failed) < 2 or _cause(failed[-1]) != _cause(failed[-2]):
         return None
     if failed[-1].unprojected is not None:
         return f"two jobs in a row gave no time to train: {failed[-1].unprojected}"
-    error = failed[-1].program_error
     said = error.text if error else failed[-1].reason
     return f"the program failed twice in a row with the same cause: {said}"
 
@@ -138,6 +156,14 @@ def given_up_caveat(
 def is_programs_fault(outcome: JobOutcome) -> bool:
     """Whether the job failed for a reason that the next one will meet too."""
     return outcome.status == "Failed" and (outcome.reason or "").startswith(_PROGRAMS_FAULT)
+
+
+def is_certain(outcome: JobOutcome) -> bool:
+    """Whether every job of the same code and arguments fails so: at an import, at an argument, at a
+    line that is no Python.
+    """
+    error = outcome.program_error
+    return is_programs_fault(outcome) and error is not None and bool(_CERTAIN.match(error.said))
 
 
 def _cause(outcome: JobOutcome) -> tuple[str, int | None]:

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar, get_args
 from configs.models import BenchmarkConfig, ReportConfig
 from scaling.analysis.cost import Price, unknown_price
 from scaling.analysis.recommend import pareto_front, recommend
+from scaling.analysis.repeated import REPEATED, find_repeated, recommend_none_for_repeated
 from scaling.analysis.speedup import (
     Run,
     SummaryRow,
@@ -108,7 +109,9 @@ def analyse(
     baseline = baseline_of(rows)
     conditions = _conditions(platform, clock, outcomes, points, provenance, config)
     is_sequential = config is not None and config.sweep.design == "sequential"
-    recommendation = recommend(rows, rules.recommendation, progress if is_sequential else None)
+    recommendation = recommend_none_for_repeated(rows, points, rules.recommendation) or recommend(
+        rows, rules.recommendation, progress if is_sequential else None
+    )
     check, other_checks = find_checks(config, runs, progress)
     report = ScalingReport(
         sweep_id=sweep_id,
@@ -241,6 +244,9 @@ def _fits(rows: Sequence[SummaryRow], points: Sequence[Point], conditions: Condi
     if is_phase(clock):
         none = fit_laws([], None)
         return none.model_copy(update={"left_out": dict.fromkeys(none.left_out, _HOLDS_START_UP)})
+    if find_repeated(rows, points):
+        none = fit_laws([], None)
+        return none.model_copy(update={"left_out": dict.fromkeys(none.left_out, REPEATED)})
     times = [
         (row.nodes, row.train.seconds)
         for row in rows

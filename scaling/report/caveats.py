@@ -9,6 +9,7 @@ from statistics import median
 
 from scaling.analysis.intervals import MIN_REPEATS
 from scaling.analysis.odd_data import find_confounded, find_even_steps, find_odd, other_unit
+from scaling.analysis.repeated import find_repeated
 from scaling.analysis.speedup import is_unconfirmed
 from scaling.formats import (
     counted,
@@ -26,6 +27,7 @@ from scaling.outcome.attainment import (
     least_attained,
 )
 from scaling.outcome.outcome import OWN_CLOCKS
+from scaling.report.cpu_use import find_low_use
 from scaling.report.evidence import Evidence
 from scaling.report.model import Point, SampleCounts
 from scaling.report.sources import PHASE_HOLDS, SOURCES, is_phase, start_up_text
@@ -315,7 +317,9 @@ def _shape(evidence: Evidence) -> Iterator[str]:
             f"Superlinear at {at} by no more than the runs vary:"
             " the interval of the efficiency holds 100 %."
         )
-    if retrograde := [row.nodes for row in evidence.report.summary if "retrograde" in row.flags]:
+    repeated = {each.nodes for each in find_repeated(evidence.report.summary, evidence.used)}
+    slower = [row.nodes for row in evidence.report.summary if "retrograde" in row.flags]
+    if retrograde := [nodes for nodes in slower if nodes not in repeated]:
         yield (
             f"Retrograde at {_nodes(retrograde)}: slower than on fewer nodes. It usually means that"
             " exchanging gradients costs more than the smaller share of work saves,"
@@ -465,8 +469,15 @@ _ASKED = {
     "per_replica_batch_size": "per-replica batch size",
     "learning_rate": "learning rate",
 }
+
+
+def _low_use(evidence: Evidence) -> Iterator[str]:
+    yield from find_low_use(evidence.used)
+
+
 _CHECKS: tuple[Callable[[Evidence], Iterator[str]], ...] = (
     _platform,
+    _low_use,
     _isolation,
     _contended,
     _failures,

@@ -24,6 +24,11 @@ REQUIREMENTS_FILE = "requirements.txt"
 """The only one that the toolkit installs, at the top of the code."""
 _PLACE = "/opt/nodesweep/packages"
 _KEPT = "^torch(vision|audio)?=="
+_WANTS_TORCH = re.compile(
+    r"(?P<package>[\w.-]+) (?P<version>[\w.+!-]+) depends on torch(?:==|<|>|~=| )*(?P<torch>[\d.]+)"
+)
+_KEPT_TORCH = re.compile(r"\(constraint\) torch(?:<=[\w.+]+,)?==(?P<torch>[\w.+]+)")
+"""Both as pip tells of a conflict."""
 _INCLUDE = re.compile(r"(?:-[rc][\s=]*|--(?:requirement|constraint)[\s=]+)(?P<file>\S+)")
 _OPTION_WITH_PLACE = re.compile(
     r"(?:-[efi][\s=]*|--(?:editable|find-links|index-url|extra-index-url)[\s=]+)(?=\S)"
@@ -102,6 +107,22 @@ def _dockerfile(files: Mapping[str, str], settings: Mapping[str, str]) -> str:
         ),
     ]
     return "\n".join(lines) + "\n"
+
+
+def cure_of_build(said: str) -> str:
+    """What to do about a layer that can't be built, by what its installer said; "" for nothing
+    known. The image's torch stays, so that what wants another one has no place beside it.
+    """
+    found = _WANTS_TORCH.search(said)
+    kept = _KEPT_TORCH.search(said)
+    if found is None or kept is None:
+        return ""
+    package = found["package"]
+    return (
+        f"{package} {found['version']} goes with torch {found['torch']}, and the image's torch"
+        f" {kept['torch']} stays. Name {package} without a version, so that the release that fits"
+        f" is taken, or name that release. "
+    )
 
 
 def _included_files(folder: Path) -> tuple[dict[str, str], list[str]]:

@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from configs.models import PlatformConfig
-from scaling.outcome.attainment import ATTAINED
+from scaling.outcome.attainment import ATTAINED, CONNECTED
 from scaling.outcome.outcome import platform_kind
 from tasks.errors import best_effort
 from tasks.platform import aws_client
@@ -29,6 +29,7 @@ METRICS = {
 }
 EMULATED_METRICS = {
     ATTAINED: "CPUAttained",
+    CONNECTED: "NodesConnected",
     "quota_used_percent": "CPUQuotaUsed",
     "throttled_percent": "CPUThrottled",
     "run_queue_delay_percent": "CPURunQueueDelay",

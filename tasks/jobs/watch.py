@@ -267,11 +267,12 @@ class _Watcher:
         )
 
     def _about(self, job: _Job) -> dict[str, Any]:
-        """For a view: the state, and until when a job that does not train yet may wait."""
-        wait_until = None
+        """For a view: the state, and until when and why a job that does not train yet waits."""
+        wait_until, why = None, ""
         if job.description is not None and _trained_at(job.description) is None:
             wait_until = job.description["CreationTime"].timestamp() + self._limits.queue_seconds
-        return about("job-state", job=job.name, state=job.state, wait_until=wait_until)
+            why = job.message
+        return about("job-state", job=job.name, state=job.state, wait_until=wait_until, why=why)
 
     def follow_logs(self, all_of_them: bool) -> None:
         """Of the jobs that train, the longest unread first: that one always,

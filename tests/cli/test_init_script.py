@@ -87,7 +87,7 @@ def test_the_name_is_made_of_the_scripts(name: str, expected: str) -> None:
     assert name_of(Path(name)) == expected
 
 
-@pytest.mark.parametrize("name", ["run.sh", "train v2.py", "entraînement.py"])
+@pytest.mark.parametrize("name", ["train v2.py", "entraînement.py"])
 def test_every_command_refuses_a_script_that_no_job_could_start(folder: Path, name: str) -> None:
     assert nodesweep("init").exit_code == 0
     (folder / "code" / name).write_text("print(1)")
@@ -110,3 +110,87 @@ def test_a_setup_py_beside_the_script_is_refused_before_anything_runs(folder: Pa
     (folder / "setup.py").write_text("from setuptools import setup; setup()")
     made = nodesweep("init", "--script", "train.py")
     assert made.exit_code == 3 and "setup.py" in made.output
+
+
+@pytest.mark.parametrize("name", ["run.sh", "work"])
+def test_what_torchrun_cannot_start_is_started_as_it_is(folder: Path, name: str) -> None:
+    (folder / name).write_text("#!/bin/sh\necho 'world_size=1; train_seconds=1;'\n")
+    made = nodesweep("init", "--script", name)
+    assert made.exit_code == 0, made.output
+    assert f"{name} is started as it is, once on every node" in made.output
+    assert "MASTER_ADDR and MASTER_PORT" in made.output
+    config = load_config(Path("nodesweep.yaml"))
+    assert config.training.distribution.kind == "none"
+    assert config.training.entry_point == name
+    assert "SM_CURRENT_HOST" in Path("nodesweep.yaml").read_text()
+    assert nodesweep("plan", "nodesweep.yaml").exit_code == 0
+
+
+def test_torchrun_refuses_a_shell_script_and_names_the_kind_that_starts_it(folder: Path) -> None:
+    assert nodesweep("init").exit_code == 0
+    (folder / "code" / "run.sh").write_text("true")
+    path = folder / "nodesweep.yaml"
+    path.write_text(path.read_text().replace("entry_point: train.py", "entry_point: run.sh"))
+    refused = nodesweep("plan", "nodesweep.yaml")
+    assert refused.exit_code == 3
+    assert "training.entry_point: run.sh is no .py file" in refused.output
+    assert "by training.distribution: {kind: none}" in refused.output
+
+
+def test_suggested_commands_can_be_typed_where_the_name_has_blanks(folder: Path) -> None:
+    (folder / "train.py").write_text("print(1)")
+    made = nodesweep("init", "--script", "train.py", "--output", "my bench.yaml")
+    assert "next: nodesweep plan 'my bench.yaml', then nodesweep run 'my bench.yaml'" in made.output
+
+
+APP = {
+    "package": {
+        "app/__init__.py": "",
+        "app/train.py": "from app.model import Net",
+        "app/model.py": "Net = 1",
+    },
+    "by way of a module beside it": {
+        "app/train.py": "import helper",
+        "app/helper.py": "def late():\n    import library.net",
+        "library/net.py": "",
+    },
+    "module above": {"app/train.py": "import shared", "shared.py": ""},
+}
+ALONE = {
+    "its own modules": {"app/train.py": "import model\nfrom . import x", "app/model.py": ""},
+    "installed": {"app/train.py": "import torch, json"},
+    "its own before the one above": {
+        "app/train.py": "import model",
+        "app/model.py": "",
+        "model.py": "",
+    },
+    "no python": {"app/train.py": "import ("},
+}
+
+
+@pytest.mark.parametrize(
+    ("files", "top"),
+    [(files, ".") for files in APP.values()] + [(files, "app") for files in ALONE.values()],
+    ids=[*APP, *ALONE],
+)
+def test_what_a_script_imports_of_its_project_is_sent(
+    folder: Path, files: dict[str, str], top: str
+) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    assert nodesweep("init", "--script", "app/train.py").exit_code == 0
+    training = load_config(Path("nodesweep.yaml")).training
+    assert training.source_dir == str((folder / top).resolve())
+    assert training.entry_point == ("app/train.py" if top == "." else "train.py")
+
+
+def test_no_folder_above_the_one_that_init_was_called_in_is_sent(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "app").mkdir()
+    (folder / "app" / "train.py").write_text("import app.model")
+    (folder / "app" / "model.py").write_text("")
+    monkeypatch.chdir(folder / "app")
+    assert nodesweep("init", "--script", "train.py").exit_code == 0
+    assert load_config(Path("nodesweep.yaml")).training.entry_point == "train.py"

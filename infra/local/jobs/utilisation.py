@@ -39,11 +39,13 @@ def put_values(cloudwatch: Any, namespace: str, data: Sequence[dict[str, Any]]) 
 
 
 class NodeMetrics:
-    """Puts CPUUtilization and MemoryUtilization of every node (dimension Host, "<job>/<host>")
-    while it is entered.
+    """Puts CPUUtilization, MemoryUtilization and, of several nodes, NodesConnected of every node
+    (dimension Host, "<job>/<host>") while it is entered.
 
     CPUUtilization is the mean since the last sample in per cent of the node's vCPUs;
-    MemoryUtilization the processes' resident memory in per cent of this machine's.
+    MemoryUtilization the processes' resident memory in per cent of this machine's; NodesConnected
+    is 100 where the node's program had a connection to another node, else 0. The last is this
+    platform's own.
     """
 
     def __init__(
@@ -115,6 +117,8 @@ class NodeMetrics:
 
     def _data(self, host: str, usage: NodeUsage, now: float) -> list[dict[str, Any]]:
         values = {"MemoryUtilization": 100 * usage.memory_bytes / self._memory_bytes}
+        if usage.is_connected is not None:
+            values["NodesConnected"] = 100.0 * usage.is_connected
         if host in self._last:
             values["CPUUtilization"] = cpu_per_cent(*self._last[host], now, usage)
         self._last[host] = (now, usage)

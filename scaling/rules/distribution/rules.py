@@ -205,7 +205,8 @@ def python_program(facts: Facts) -> Iterator[str]:
     if not facts.training.entry_point.endswith(".py"):
         yield (
             f"training.entry_point: {facts.training.entry_point} is no .py file, and torchrun"
-            " starts nothing else; name a Python file"
+            " starts nothing else; name a Python file, or have it started as it is, once on every"
+            " node, by training.distribution: {kind: none} (docs/shell-and-binaries.md)"
         )
 
 

@@ -370,3 +370,18 @@ def test_programs_that_never_end_early_are_followed_by_no_check() -> None:
     left = left_of(state, BEGAN.timestamp() + 70)
     assert left is not None and left.high_seconds == pytest.approx(1.1 * 40 - 10)
     assert "1/2 points" in screen(state, 70, (80, 24))
+
+
+def test_a_job_that_waits_says_why_until_it_trains() -> None:
+    why = "Training job waiting for capacity: another training job runs on this machine"
+    state = state_of(begin())
+    state.show(event(20, "job-submitted", "job 1/4", nodes=1))
+    state.show(
+        event(21, "job-state", "x: Pending", nodes=1, state="Pending", wait_until=9e9, why=why)
+    )
+    assert f"Pending: {why}" in screen(state, 30.0, (120, 30))
+    assert max(map(len, screen(state, 30.0, (60, 20)).splitlines())) <= 60
+    state.show(
+        event(31, "job-state", "x: Training", nodes=1, state="Training", wait_until=None, why="")
+    )
+    assert why not in screen(state, 32.0, (120, 30))

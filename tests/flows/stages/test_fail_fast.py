@@ -60,7 +60,7 @@ def nodes_of_jobs(served: SimpleNamespace, sweep: str) -> list[int]:
     return [int(job["TrainingJobName"].removeprefix(f"{sweep}-n").split("-")[0]) for job in jobs]
 
 
-def test_program_that_can_not_run_costs_two_small_jobs(
+def test_program_that_can_not_run_costs_one_small_job(
     served: SimpleNamespace, pipeline_config: Configs
 ) -> None:
     served.engine.programs['"broken"'] = broken
@@ -75,19 +75,21 @@ def test_program_that_can_not_run_costs_two_small_jobs(
         },
     )
     result = measure(config)
-    assert nodes_of_jobs(served, result.sweep_id) == [1, 1]
+    assert nodes_of_jobs(served, result.sweep_id) == [1]
     assert (result.folder / "report.html").is_file() and result.missing_points == 6
     assert any(
-        "4 of 6 planned points were not run: the program failed twice" in text
+        "5 of 6 planned points were not run: the program fails so on any" in text
         for text in result.report.caveats
     )
     with pytest.raises(
         PointsMissing,
-        match=r"^the sweep was given up: the program failed twice in a row .*--epochs 3",
-    ):
+        match=r"^the sweep was given up: the program fails so on any number of nodes: .*--epochs 3",
+    ) as refused:
         check_points(config, result)
+    assert "Fix it and start a new sweep" in str(refused.value)
+    assert "--resume sweep" not in str(refused.value)
     again = measure(config, resume=True)
-    assert len(nodes_of_jobs(served, result.sweep_id)) == 4, (
+    assert len(nodes_of_jobs(served, result.sweep_id)) == 2, (
         "a resume tries anew, and gives up again"
     )
     assert again.given_up

@@ -193,3 +193,16 @@ def test_a_type_with_the_same_metric_and_a_count_that_fails_its_own_limits(types
     assert arms[Arm(CHEAP, 4)] == "fail" and arms[Arm(FAST, 4)] == "pass"
     [(arm, _)] = chosen(types_config(), runs)
     assert arm == (CHEAP, 2)
+
+
+def test_arms_whose_nodes_each_did_all_of_the_work_are_not_chosen(types_config):
+    config, outcomes = types_config({"deadline_seconds": 1500}), all_runs()
+    rows = {
+        name: summarise_runs(own, price_of(load_catalogue().get(name), "us-east-1"))[0]
+        for name, own in outcomes_by_type(config, outcomes).items()
+    }
+    arms = judge_arms(config, rows, repeated=[Arm(CHEAP, 4)])
+    [answer] = choose_arms(config, arms)
+    assert (answer.instance_type, answer.nodes) != (CHEAP, 4)
+    [repeated] = [each for each in arms if each.arm == Arm(CHEAP, 4)]
+    assert repeated.judged.problems == ["the work was repeated there, not divided"]

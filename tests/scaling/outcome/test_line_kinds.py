@@ -215,3 +215,16 @@ def test_ranks_below_one_launcher_say_the_same_line_once() -> None:
     said = [f"[1,mpirank:{rank},algo-{rank + 1}]<stdout>:loading" for rank in range(2)]
     said += [f"[default{rank}]:ready" for rank in range(2)]
     assert kinds(said) == ["program", "repeat", "program", "repeat"]
+
+
+def test_agents_that_end_apart_are_not_the_programs() -> None:
+    """torchrun's own words at the end of a job that completed, captured from torch 2.13."""
+    race = (CAPTURED / "shutdown_race.log").read_text().splitlines()
+    after = ["epoch 2 done", "frame #3: a program's own line"]
+    assert programs([*race, *after]) == [race[0], "done 1", *after]
+
+
+def test_a_ranks_own_words_on_a_lost_store_are_the_programs() -> None:
+    race = (CAPTURED / "shutdown_race.log").read_text().splitlines()
+    [lost] = [line for line in race if "TCPStore.cpp" in line]
+    assert programs([f"[rank1]:{lost}"]) == [f"[rank1]:{lost}"]

@@ -3,7 +3,8 @@
 captured_logs/ has the logs of such programs under sagemaker-training 5.1.4 and torch 2.13.0 (gloo,
 two ranks on one node), their environment dumps shortened: a module that is missing, a path that is
 not there, an argument that is not known, a rank that raised (label 17), that was killed, that
-wanted 4 PB, and one that skipped an all_reduce.
+wanted 4 PB, and one that skipped an all_reduce. In `address` a shell script's torchrun found its
+port taken; in `abort` a rank called os.abort() under PYTHONFAULTHANDLER=1.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ def failure_of(name: str) -> FailureLog:
         ("memory", "ranks.py, line 24", "RuntimeError: [enforce fail at alloc_cpu.cpp",
          "memory ran out", 1),
         ("kill", "ranks.py", "rank 1 was ended by SIGKILL", "smaller batch", 1),
+        ("address", None, "torch.distributed.DistNetworkError: The server socket has failed to",
+         "--master-port", None),
+        ("abort", "abort.py, line 3", "rank 0 was ended by SIGABRT", None, 0),
         ("skip", "ranks.py, line 9", "RuntimeError: [", "every rank must make the same calls", 0),
     ],
 )  # fmt: skip
@@ -175,3 +179,88 @@ def test_a_traceback_after_a_progress_bar_is_found() -> None:
     bar = "\rEpoch 1:  10%|█    | 1/10 [00:01<00:09]"
     error = find_program_error([f"{bar}KeyError: 'x'"])
     assert error is not None and error.said == "KeyError: 'x'"
+
+
+def test_a_launchers_own_failure_is_shown_below_the_programs_last_words() -> None:
+    failure = failure_of("address")
+    assert failure.lines[0] == "algo-1: preprocessing done"
+    assert "EADDRINUSE" in failure.lines[-1]
+    assert len(failure.lines) == 2
+
+
+def test_the_programs_own_error_goes_before_the_launchers() -> None:
+    log = [*(CAPTURED / "address.log").read_text().splitlines(), "ValueError: no such label"]
+    failure = read_failure(SHORTENED, [f"algo-1: {line}" for line in log])
+    assert failure.error is not None and failure.error.said == "ValueError: no such label"
+
+
+def test_a_launcher_that_tells_of_a_programs_end_is_no_reason() -> None:
+    log = (CAPTURED / "abort.log").read_text().replace("exitcode  : -6", "exitcode  : 1")
+    silent = [line for line in log.splitlines() if "Fatal Python error" not in line]
+    assert read_failure(SHORTENED, [f"algo-1: {line}" for line in silent]).error is None
+
+
+def test_the_node_whose_launcher_failed_is_the_one_that_failed_first() -> None:
+    log = (CAPTURED / "address.log").read_text().splitlines()
+    lines = [*(f"algo-2: {line}" for line in log), "algo-1: waiting for the others"]
+    failure = read_failure(SHORTENED, lines)
+    assert failure.host == "algo-2"
+    assert failure.error is not None and "EADDRINUSE" in failure.error.said
+
+
+ABORTED = """terminate called after throwing an instance of 'std::runtime_error'
+  what():  shape 3 does not fit 4
+Fatal Python error: Aborted
+
+Thread 0x00007f59e57cf000 (most recent call first):
+  File "/opt/ml/code/loader.py", line 7 in read
+
+Current thread 0x00007f59e57cfb80 (most recent call first):
+  File "/opt/venv/lib/python3.11/site-packages/torch/nn/linear.py", line 125 in forward
+  File "/opt/ml/code/train.py", line 31 in step
+  File "/opt/ml/code/train.py", line 40 in <module>
+"""
+
+
+def test_an_abort_of_native_code_comes_with_its_words_and_the_line_of_python() -> None:
+    lines = ABORTED.splitlines()
+    error = find_program_error(lines, "AlgorithmError: ExecuteUserScriptError:\nExitCode -6")
+    assert error is not None
+    assert error.said == "a process was ended by SIGABRT: shape 3 does not fit 4"
+    assert error.where == "train.py, line 31"
+    earlier = find_program_error(["ValueError: caught, and gone on", *lines])
+    assert earlier is not None and earlier.where == "train.py, line 31"
+    later = find_program_error([*lines, "ValueError: no such label"])
+    assert later is not None and later.said == "ValueError: no such label"
+
+
+def test_a_fault_without_a_frame_of_the_users_names_the_program() -> None:
+    lines = ["Fatal Python error: Segmentation fault", "", "Current thread 0x1 (most recent call:"]
+    error = find_program_error(lines, rank=1, program="train.py")
+    assert error is not None
+    assert (error.said, error.where) == ("rank 1 was ended by SIGSEGV", "train.py")
+    assert find_program_error(["Fatal Python error: init_fs_encoding"]) is None
+
+
+def test_a_crash_in_pieces_is_made_whole() -> None:
+    """As the toolkit passes the fault handler's words on, a line each."""
+    pieces = (CAPTURED / "abort_in_pieces.log").read_text().splitlines()
+    log = [f"algo-{1 + (index % 7 == 3)}: {line}" for index, line in enumerate(["step=1;"] * 4)]
+    log += [f"algo-1: {line}" for line in pieces]
+    failure = read_failure("AlgorithmError: ExecuteUserScriptError:\nExitCode -6", log)
+    assert failure.error is not None
+    assert failure.error.said == "a process was ended by SIGABRT"
+    assert failure.error.where == "abort.py, line 3"
+    assert [line.strip() for line in failure.lines[-5:]] == [
+        "algo-1: Fatal Python error: Aborted",
+        "algo-1: Current thread 0x00007f5b7460fb80 (most recent call first):",
+        'algo-1:   File "/opt/ml/code/abort.py", line 3 in inner',
+        'algo-1:   File "/opt/ml/code/abort.py", line 5 in main',
+        'algo-1:   File "/opt/ml/code/abort.py", line 7 in <module>',
+    ]
+
+
+def test_torchvision_of_another_torch_comes_with_the_cure() -> None:
+    error = find_program_error(["RuntimeError: operator torchvision::nms does not exist"])
+    assert error is not None and error.advice is not None
+    assert "https://download.pytorch.org/whl/cpu" in error.advice

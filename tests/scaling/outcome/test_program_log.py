@@ -8,6 +8,8 @@ beginning of most lines are lost. A backslash at the end of a line joins it with
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from scaling.outcome.failure import read_failure
 from scaling.outcome.program_log import find_program_lines
 
@@ -158,3 +160,10 @@ def test_metric_that_is_named_error_blames_no_node() -> None:
     ]
     assert read_failure("AlgorithmError: ", log).host == "algo-2"
     assert read_failure("AlgorithmError: ", log[:1]).host is None
+
+
+def test_agents_that_end_apart_say_nothing_of_the_program() -> None:
+    log = Path(__file__).parent / "captured_logs" / "shutdown_race.log"
+    race = log.read_text().splitlines()
+    lines = ["step=3;", *race]
+    assert [lines[index] for index in find_program_lines(lines).indices] == ["step=3;", "done 1"]

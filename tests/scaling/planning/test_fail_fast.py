@@ -16,7 +16,7 @@ from scaling.planning.fail_fast import (
 )
 from scaling.planning.request import ResolvedInputs
 
-USAGE = ProgramError(said="train.py: error: unrecognized arguments: --x 1", where="train.py")
+LABEL = ProgramError(said="ValueError: label 1 is outside 0..9", where="train.py, line 20")
 INPUTS = ResolvedInputs("sweep", "image@sha256:1", "s3://data", "s3://code/1")
 
 
@@ -113,10 +113,49 @@ def test_line_of_no_step(line: str) -> None:
     assert not is_step(f"algo-1: {line}", {})
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "ModuleNotFoundError: No module named 'timm'",
+        "ImportError: cannot import name 'Net' from 'app.model'",
+        "SyntaxError: invalid syntax",
+        "IndentationError: unexpected indent",
+        "train.py: error: the following arguments are required: --epochs",
+        "train.py: error: unrecognized arguments: --x 1",
+        "train.py: error: argument --epochs: invalid int value: '1.5'",
+        "Error: No such option: --lr",
+        "/opt/venv/bin/python: can't open file '/opt/ml/code/trian.py': [Errno 2] No such file",
+    ],
+)
+def test_one_failure_that_every_job_meets_ends_the_sweep(make_outcome, said: str) -> None:
+    certain = make_outcome(1, program_error=ProgramError(said=said))
+    assert reason_to_give_up([certain]) == f"the program fails so on any number of nodes: {said}"
+    other = make_outcome(1, program_error=LABEL)
+    assert reason_to_give_up([other, certain]) is not None
+    assert reason_to_give_up([make_outcome(1, 40.0), certain]) is None, "the code did run"
+    passing = make_outcome(1, reason="CapacityError: none", program_error=ProgramError(said=said))
+    assert reason_to_give_up([passing]) is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "RuntimeError: No module named x",
+        "FileNotFoundError: [Errno 2] No such file or directory: 'train.csv'",
+        "AssertionError: error: the batch does not divide by 4",
+        "rank 1 was ended by SIGKILL",
+    ],
+)
+def test_a_failure_that_another_node_count_may_not_meet_is_tried_there(
+    make_outcome, said: str
+) -> None:
+    assert reason_to_give_up([make_outcome(1, program_error=ProgramError(said=said))]) is None
+
+
 def test_two_failures_of_the_program_in_a_row_with_one_cause_end_the_sweep(make_outcome):
-    first = make_outcome(1, program_error=USAGE)
+    first = make_outcome(1, program_error=LABEL)
     second = make_outcome(
-        4, program_error=USAGE.model_copy(update={"said": USAGE.said.replace("1", "4")})
+        4, program_error=LABEL.model_copy(update={"said": LABEL.said.replace("1", "4")})
     )
     assert reason_to_give_up([first]) is None
     reason = reason_to_give_up([first, second])
@@ -162,7 +201,7 @@ def test_ends_that_say_nothing_of_the_program_neither_count_nor_part_two_that_do
     status, reason, make_outcome
 ):
     other = make_outcome(2, status=status, reason=reason)
-    failed = make_outcome(1, program_error=USAGE)
+    failed = make_outcome(1, program_error=LABEL)
     assert reason_to_give_up([other, other]) is None
     assert reason_to_give_up([failed, other, failed]) is not None
 
@@ -179,14 +218,14 @@ def test_lack_of_memory_is_one_cause_only_at_one_batch_size(make_outcome):
 
 def test_report_says_how_many_points_were_not_run_and_why(make_outcome, make_outcomes):
     failed = [
-        make_outcome(n, program_error=USAGE, created_at=f"2026-01-0{n}T00:00:00") for n in (1, 2)
+        make_outcome(n, program_error=LABEL, created_at=f"2026-01-0{n}T00:00:00") for n in (1, 2)
     ]
     planned = [(1, 1), (2, 1), (4, 1), (8, 1)]
     said = given_up_caveat(planned, failed[::-1])
     assert (
         said
         == "2 of 4 planned points were not run: the program failed twice in a row with the same"
-        f" cause: {USAGE.text}."
+        f" cause: {LABEL.text}."
     )
     assert given_up_caveat(planned[:2], failed) is None
     assert given_up_caveat(planned, make_outcomes({1: 40})) is None

@@ -10,7 +10,7 @@ from configs.models import BenchmarkConfig
 from scaling.rules.rule import Requirements
 from tasks.image.bases import dockerfile_bases
 from tasks.image.find import BuildContext, read_context
-from tasks.image.packages import read_requirements, write_layer
+from tasks.image.packages import cure_of_build, read_requirements, write_layer
 from tasks.preflight.storage import why_no_push
 
 Configs = Callable[..., BenchmarkConfig]
@@ -157,3 +157,18 @@ def test_a_layer_needs_a_repository(aws: Callable[[str], Any]) -> None:
     )
     ecr.create_repository(repositoryName="nodesweep")
     assert why_no_push(ecr, "nodesweep") is None
+
+
+def test_a_package_that_wants_another_torch_comes_with_the_cure() -> None:
+    said = (
+        "ERROR: Cannot install -r ./requirements.txt (line 1) because these package versions have"
+        " conflicting dependencies.\nThe conflict is caused by:\n"
+        "    torchvision 0.20.0 depends on torch==2.5.0\n"
+        "    The user requested (constraint) torch<=2.14.1,==2.13.0+cpu\n"
+    )
+    assert cure_of_build(said) == (
+        "torchvision 0.20.0 goes with torch 2.5.0, and the image's torch 2.13.0+cpu stays. Name"
+        " torchvision without a version, so that the release that fits is taken, or name that"
+        " release. "
+    )
+    assert cure_of_build("ERROR: No matching distribution found for timm==99") == ""

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from infra.local.engine.host.connections import connected_hosts
 from infra.local.engine.host.process_tree import cgroup_pids, descendants, list_processes
 from infra.local.interfaces import NodeUsage
 
@@ -28,15 +29,24 @@ def usage_by_host(
     processes = (
         list_processes() if any(cgroup_by_host.get(host) is None for host in pid_by_host) else []
     )
-    usages = {}
+    members: dict[str, set[int]] = {}
     for host, pid in pid_by_host.items():
         cgroup = cgroup_by_host.get(host)
-        members = (
+        members[host] = (
             cgroup_pids(cgroup) if cgroup is not None else {pid} | descendants(processes, [pid])
         )
-        cpu_seconds, memory_bytes = _of_processes(members)
+    connected = connected_hosts(members) if len(members) > 1 else None
+    usages = {}
+    for host, pids in members.items():
+        cpu_seconds, memory_bytes = _of_processes(pids)
+        cgroup = cgroup_by_host.get(host)
         counted = _counted_by(cgroup) if cgroup is not None else None
-        usages[host] = NodeUsage(cpu_seconds if counted is None else counted, memory_bytes, vcpus)
+        usages[host] = NodeUsage(
+            cpu_seconds if counted is None else counted,
+            memory_bytes,
+            vcpus,
+            None if connected is None else host in connected,
+        )
     return usages
 
 

@@ -22,6 +22,8 @@ from infra.local.interfaces import AccessKey, JobSpec, Node
 BARRIER_SWITCH = "SM_BOOT_BARRIER"  # in the image's ENV: its program waits at the boot barrier
 BARRIER_FOLDER = "SM_BOOT_BARRIER_DIR"
 
+_PYTHON = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
+"""The latter has a crash of native code show the line of Python that it was called from."""
 _LONGEST_START_BYTES = 4096
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -75,7 +77,7 @@ def node_environment(
     environment = node_environment_of(parent)
     environment |= {
         "LANG": environment.get("LANG", "C.UTF-8"),
-        "PYTHONUNBUFFERED": "1",
+        **_PYTHON,
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     environment["OMP_NUM_THREADS"] = str(omp_threads(vcpus))
@@ -99,7 +101,7 @@ def container_environment(
     and the platform's own, which wins.
     """
     environment = {
-        "PYTHONUNBUFFERED": "1",
+        **_PYTHON,
         "OMP_NUM_THREADS": str(omp_threads(vcpus)),
         **job.environment,
     }

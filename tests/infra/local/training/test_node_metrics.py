@@ -73,6 +73,30 @@ def test_nodes_have_metrics_while_they_train(
     wait_for_end(platform.sagemaker, "metered")
 
 
+def test_whether_nodes_were_connected_is_written_while_they_train(
+    platform: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(utilisation, "_FIRST_SAMPLE_SECONDS", 0.1)
+    usage = {
+        host: NodeUsage(1.0, 0, 0.5, is_connected)
+        for host, is_connected in (("algo-1", True), ("algo-2", False), ("algo-3", None))
+    }
+    monkeypatch.setattr(FakeEngine, "usage", lambda engine, job: usage)
+    platform.sagemaker.create_training_job(
+        **job_request("talking", "endless", ResourceConfig=resources(3))
+    )
+    wait_until(lambda: values(platform, "talking/algo-3", "MemoryUtilization"))
+    assert values(platform, "talking/algo-1", "NodesConnected") == [100.0]
+    assert values(platform, "talking/algo-2", "NodesConnected") == [0.0]
+    assert values(platform, "talking/algo-3", "NodesConnected") == []
+    platform.sagemaker.stop_training_job(TrainingJobName="talking")
+    description = wait_for_end(platform.sagemaker, "talking")
+    found = read_utilisation(
+        platform.cloudwatch, "talking", 3, *running_time(description), EMULATED_METRICS
+    )
+    assert found["connected_percent"] == 50.0
+
+
 def test_cpu_is_in_per_cent_of_the_nodes_vcpus() -> None:
     before = NodeUsage(cpu_seconds=10.0, memory_bytes=0, vcpus=0.2)
     assert cpu_per_cent(100.0, before, 105.0, NodeUsage(10.5, 0, 0.2)) == pytest.approx(50.0)

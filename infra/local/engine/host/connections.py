@@ -1,0 +1,91 @@
+"""Which nodes of a job have a TCP connection to another of its nodes, by their programs' sockets.
+
+Launchers are left out: torchrun's agents and MPI's daemons meet even where the programs that they
+start never do. A connection is one whose other end another node holds, so that what a program has
+open to the platform or to itself does not count.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path, PurePosixPath
+
+_ESTABLISHED = "01"
+_SOCKET = re.compile(r"socket:\[(\d+)\]")
+_MAPPED = "0000000000000000FFFF0000"
+"""Before an IPv4 address in an IPv6 socket's, as /proc/net/tcp6 has it."""
+_LAUNCHERS = frozenset(
+    {"torchrun", "mpirun", "mpiexec", "orterun", "prterun", "orted", "prted", "ssh", "sshd"}
+    | {"horovodrun", "accelerate", "deepspeed", "hydra_pmi_proxy", "hydra_bstrap_proxy"}
+)
+_LAUNCHER_MODULES = frozenset({"torch.distributed.run", "torch.distributed.launch"})
+_PROGRAM_WORDS = 4
+"""Of a command line: interpreter, its options and the script or module."""
+
+Ends = tuple[str, str]
+"""A connection as a socket sees it: its own address and port, and the peer's."""
+
+
+def connected_hosts(pids_by_host: Mapping[str, Collection[int]]) -> set[str] | None:
+    """The nodes with a connection to another node; None where a node's sockets can't be seen."""
+    ends_by_host = {}
+    connections: dict[str, dict[str, Ends]] = {}  # by network namespace
+    for host, pids in pids_by_host.items():
+        ends: set[Ends] = set()
+        for pid in pids:
+            try:
+                if _is_launcher(pid):
+                    continue
+                held = _sockets(pid)
+                namespace = os.readlink(f"/proc/{pid}/ns/net")
+                if namespace not in connections:
+                    connections[namespace] = _connections(pid)
+            except (FileNotFoundError, ProcessLookupError):  # has ended
+                continue
+            except OSError:
+                return None
+            ends |= {connections[namespace][inode] for inode in held & set(connections[namespace])}
+        ends_by_host[host] = ends
+    return {
+        host
+        for host, ends in ends_by_host.items()
+        for other, others in ends_by_host.items()
+        if other != host and any((peer, own) in others for own, peer in ends)
+    }
+
+
+def _is_launcher(pid: int) -> bool:
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    begin = words[:_PROGRAM_WORDS]
+    # sshd writes "sshd: root@notty" over its command line
+    names = {PurePosixPath(word).name.partition(":")[0] for word in begin}
+    return bool(names & _LAUNCHERS or _LAUNCHER_MODULES.intersection(begin))
+
+
+def _sockets(pid: int) -> set[str]:
+    found = set()
+    for entry in os.scandir(f"/proc/{pid}/fd"):
+        try:
+            link = _SOCKET.fullmatch(os.readlink(entry.path))
+        except FileNotFoundError:  # closed meanwhile
+            continue
+        if link:
+            found.add(link[1])
+    return found
+
+
+def _connections(pid: int) -> dict[str, Ends]:
+    """By inode, of the process's network namespace."""
+    found = {}
+    for table in ("tcp", "tcp6"):
+        path = Path(f"/proc/{pid}/net/{table}")
+        if not path.exists():  # a kernel without IPv6
+            continue
+        for line in path.read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == _ESTABLISHED:
+                own, peer = (end.removeprefix(_MAPPED) for end in fields[1:3])
+                found[fields[9]] = own, peer
+    return found

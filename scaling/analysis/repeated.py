@@ -1,0 +1,160 @@
+"""Work that was repeated on every node instead of divided among them (docs/recommendation.md,
+"Repeated work").
+
+Nodes whose programs never found each other each do all of it: T(N) is T(N0), and N nodes take N/N0
+times the CPU seconds. A job that doesn't scale for another reason can look the same, so a run that
+confirmed its world size is believed, and so are nodes that were seen connected. Where CPU seconds
+are unknown nothing is claimed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Protocol
+
+from configs.models import RecommendationConfig
+from scaling.analysis.advice import Choice, Recommendation, sentence
+from scaling.analysis.counts import measured_counts
+from scaling.analysis.deadline import deadline_clock
+from scaling.analysis.rows import SummaryRow
+from scaling.formats import format_percent, format_speedup, join_words, nodes_text
+from scaling.outcome.attainment import CONNECTED
+
+REPEATED = "the work was repeated there, not divided"
+_LEAST_TIME_SHARE = 0.9
+"""T(N) of T(N0): a program that divides even a fifth of its work over two nodes is below."""
+_CPU_MARGIN = 0.2
+"""How far the CPU seconds of N nodes may be from N/N0 times those of N0."""
+_QUOTA_USED, _CPU = "quota_used_percent", "cpu_percent"
+_REMEDY = (
+    "have each rank take its own share of the work (by RANK and WORLD_SIZE, or under the launcher"
+    " that the program is written for) and print world_size=N"
+)
+
+
+class Metered(Protocol):
+    """A point of a report."""
+
+    @property
+    def nodes(self) -> int: ...
+
+    @property
+    def used(self) -> bool: ...
+
+    @property
+    def utilisation(self) -> Mapping[str, float]: ...
+
+    @property
+    def phases(self) -> Mapping[str, float]: ...
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """A count at which every node did all of the work. `never_connected`: no look saw a connection
+    between its nodes; False: nobody looked.
+    """
+
+    nodes: int
+    time_share: float
+    cpu_ratio: float
+    never_connected: bool
+
+
+def find_repeated(rows: Sequence[SummaryRow], points: Sequence[Metered]) -> tuple[Repeated, ...]:
+    """The counts whose work was repeated, ascending; `points` has the runs of the rows."""
+    measured = measured_counts(rows)
+    found = []
+    for count in measured[1:]:
+        base = measured[0]
+        looks = [
+            point.utilisation[CONNECTED]
+            for point in points
+            if point.used and point.nodes == count.nodes and CONNECTED in point.utilisation
+        ]
+        ratio = _cpu_ratio(points, count.nodes, base.nodes, count.seconds / base.seconds)
+        if "world_size_unconfirmed" not in count.row.flags or any(looks) or ratio is None:
+            continue
+        expected = count.nodes / base.nodes
+        time_share = count.seconds / base.seconds
+        if time_share >= _LEAST_TIME_SHARE and abs(ratio / expected - 1) <= _CPU_MARGIN:
+            found.append(Repeated(count.nodes, time_share, ratio, never_connected=bool(looks)))
+    return tuple(found)
+
+
+def recommend_none_for_repeated(
+    rows: Sequence[SummaryRow], points: Sequence[Metered], goals: RecommendationConfig
+) -> Recommendation | None:
+    """No choice, where work was repeated: how many nodes pay says only a run that divides it.
+    None: nothing shows that it was.
+    """
+    repeated = find_repeated(rows, points)
+    if not repeated:
+        return None
+    measured = measured_counts(rows)
+    at = [each.nodes for each in repeated]
+    has_deadline = goals.deadline_seconds is not None
+    return Recommendation(
+        rule="deadline" if has_deadline else "efficiency",
+        deadline_clock=deadline_clock(measured) if has_deadline else None,
+        basis="point",
+        chosen=None,
+        runner_up=None,
+        rejected=tuple(
+            Choice(
+                nodes=count.nodes,
+                reason=REPEATED if count.nodes in at else "no divided work to compare with",
+            )
+            for count in measured
+        ),
+        reason=_reason(repeated, measured[0].nodes),
+    )
+
+
+def _reason(repeated: Sequence[Repeated], base_nodes: int) -> str:
+    is_seen = all(each.never_connected for each in repeated)
+    at = join_words(each.nodes for each in repeated)
+    times = join_words(format_percent(each.time_share) for each in repeated)
+    cpu = join_words(format_speedup(each.cpu_ratio) for each in repeated)
+    was = "was repeated" if is_seen else "seems to have been repeated"
+    why = f"took {times} of the time of {nodes_text(base_nodes)} and {cpu} its CPU seconds"
+    if is_seen:
+        why += ", their programs never connected to one another"
+    return sentence(
+        f"No recommendation, since the work {was}, not divided: {at} nodes {why}, and no run"
+        " confirmed its world size",
+        _REMEDY,
+    )
+
+
+def _cpu_ratio(
+    points: Sequence[Metered], nodes: int, base_nodes: int, time_ratio: float
+) -> float | None:
+    """CPU seconds of all nodes over those of the baseline's; None where not known of both.
+
+    The share of the quota while they measured, or else the mean use over the Training phase.
+    """
+    used, base_used = (_median_use(points, count, _QUOTA_USED) for count in (nodes, base_nodes))
+    if used is not None and base_used:
+        return used / base_used * time_ratio * nodes / base_nodes
+    busy, base_busy = (_median_use(points, count, _CPU) for count in (nodes, base_nodes))
+    if busy is None or not base_busy:
+        return None
+    return busy / base_busy * nodes / base_nodes
+
+
+def _median_use(points: Sequence[Metered], nodes: int, name: str) -> float | None:
+    """Of the used runs at a count: per cent of the quota, or CPU seconds of a node (x 100)."""
+    of_count = [point for point in points if point.used and point.nodes == nodes]
+    if name == _QUOTA_USED:
+        values = [point.utilisation.get(name) for point in of_count]
+    else:
+        values = [
+            point.utilisation[name] * point.phases["Training"]
+            if name in point.utilisation and "Training" in point.phases
+            else None
+            for point in of_count
+        ]
+    known = [value for value in values if value is not None]
+    return median(known) if known else None

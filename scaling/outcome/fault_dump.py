@@ -1,0 +1,53 @@
+"""What Python's fault handler writes of a crash of native code, in whole lines again.
+
+It writes in pieces of a word each, and the SageMaker toolkit makes a line of every piece that it
+reads: `File`, `"`, `/opt/ml/code/train.py`, `"`, `, line`, `3`, `in`, `step` (sagemaker-training
+5.1.4, seen on Python 3.11).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+BEGIN = "Fatal Python error:"
+_MOST_PIECES = 2000
+_PIECE = re.compile(
+    r"\s*(?:Aborted|Segmentation fault|Bus error|Illegal instruction|Floating[- ]point exception"
+    r"|(?:Current t|T)hread 0x.*|[0-9a-f]{8,16}|\[.*\]|\(most recent call first\):|<.*>"
+    r'|File\b.*|"|/.*|[\w./-]+|, line\b.*|Extension modules:.*|\.\.\.|)\s*'
+)
+_THREAD = re.compile(
+    r"\s*((?:Current t|T)hread 0x)\s*(\w+)\s*((?:\[[^\]]*\])?)\s*(\(most recent call first\):)"
+)
+_FRAME = re.compile(r'\s*File\s*"\s*([^"]+?)\s*"\s*,\s*line\s+(\d+)\s+in\s+(\S+)')
+
+
+class Dump(NamedTuple):
+    """A dump among a node's lines: from `begin` up to `end`, and its lines made whole."""
+
+    begin: int
+    end: int
+    lines: tuple[str, ...]
+
+
+def find_dumps(lines: Sequence[str]) -> Iterator[Dump]:
+    """The dumps in one node's log, without its node's name before each line."""
+    at = 0
+    while at < len(lines):
+        if not lines[at].startswith(BEGIN):
+            at += 1
+            continue
+        end = at + 1
+        while end < min(len(lines), at + _MOST_PIECES) and _PIECE.fullmatch(lines[end]):
+            end += 1
+        yield Dump(at, end, _whole(lines[at:end]))
+        at = end
+
+
+def _whole(pieces: Sequence[str]) -> tuple[str, ...]:
+    text = " ".join(piece.strip() for piece in pieces)
+    text = _THREAD.sub(r"\n\1\2 \3\4\n", text)
+    text = _FRAME.sub(r'\n  File "\1", line \2 in \3\n', text)
+    return tuple(line.rstrip() for line in text.splitlines() if line.strip())

@@ -1,0 +1,54 @@
+"""How much of their CPU the nodes used while they trained: the first hint of why a job does not
+scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from configs.catalogue import InstanceType, UnknownInstanceType, load_catalogue
+from scaling.formats import format_percent, join_words, nodes_text
+from scaling.report.model import Point
+
+LOW_USE = 0.5
+"""Below this share of its CPU a node waited for longer than it worked."""
+_QUOTA_USED, _CPU = "quota_used_percent", "cpu_percent"
+
+
+def find_low_use(used: Sequence[Point]) -> Iterator[str]:
+    """The share at each node count, where it is low at one of them; nothing where it is not known,
+    or where accelerators do the work.
+    """
+    shares: dict[int, list[float]] = {}
+    for point in used:
+        if (share := _share(point)) is not None:
+            shares.setdefault(point.nodes, []).append(share)
+    at = {nodes: median(values) for nodes, values in sorted(shares.items())}
+    if any(share < LOW_USE for share in at.values()):
+        told = join_words(f"{format_percent(at[nodes])} at {nodes_text(nodes)}" for nodes in at)
+        yield (
+            f"The nodes used {told} of their CPU while they were measured. For the rest they"
+            " waited: for data, for one another, for a lock or in a sleep. Look there first for"
+            " what limits the speed; more or faster processors change little of it."
+        )
+
+
+def _share(point: Point) -> float | None:
+    """Of a node's CPU, 0 to 1; of an emulated node of its quota. None: not known."""
+    quota = point.utilisation.get(_QUOTA_USED)
+    if quota is not None:
+        return quota / 100
+    cpu, instance = point.utilisation.get(_CPU), _instance(point.instance_type)
+    if cpu is None or instance is None or instance.accelerators:
+        return None
+    if instance.emulated:  # its platform gives per cent of the node, AWS 100 for each core
+        return cpu / 100
+    return None if instance.vcpus is None else cpu / (100 * instance.vcpus)
+
+
+def _instance(name: str | None) -> InstanceType | None:
+    try:
+        return None if name is None else load_catalogue().get(name)
+    except UnknownInstanceType:
+        return None

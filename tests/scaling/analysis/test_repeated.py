@@ -1,0 +1,116 @@
+"""Nodes that each did all of the work: no recommendation, and the headline says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from scaling.analysis.repeated import REPEATED, find_repeated
+from scaling.report import ScalingReport
+
+TRAINING_SECONDS = 30.0
+
+
+@pytest.fixture
+def report(make_report: Callable[..., Any], make_outcome: Callable[..., Any]) -> Callable[..., Any]:
+    """report({nodes: T}, cpu={nodes: per cent}, …): jobs whose world size nothing confirmed."""
+
+    def make(
+        times: Mapping[int, float],
+        cpu: Mapping[int, float] | None = None,
+        connected: float | None = 0.0,
+        name: str = "quota_used_percent",
+        confirmed: bool = False,
+        kind: str = "emulated",
+    ) -> ScalingReport:
+        outcomes = []
+        for nodes, seconds in times.items():
+            utilisation = {name: 95.0} if cpu is None else {name: cpu[nodes]}
+            if connected is not None and nodes > 1:
+                utilisation["connected_percent"] = connected
+            known = confirmed or nodes == 1
+            outcomes.append(
+                make_outcome(
+                    nodes,
+                    seconds,
+                    platform_kind=kind,
+                    train_clock="logged",
+                    world_size=nodes if known else None,
+                    planned={"world_size": nodes},
+                    phases={"Training": TRAINING_SECONDS},
+                    utilisation=utilisation,
+                )
+            )
+        return make_report(outcomes)
+
+    return make
+
+
+def test_nodes_that_never_talked_get_no_recommendation(
+    report: Callable[..., ScalingReport],
+) -> None:
+    found = report({1: 10.0, 2: 10.3, 4: 10.1})
+    assert found.recommendation is not None and found.recommendation.chosen is None
+    assert [choice.nodes for choice in found.recommendation.rejected] == [1, 2, 4]
+    assert found.headline == (
+        "On emulated nodes, no recommendation, since the work was repeated, not divided: 2 and 4"
+        " nodes took 103 % and 101 % of the time of 1 node and 2.1x and 4.0x its CPU seconds, their"
+        " programs never connected to one another, and no run confirmed its world size; have each"
+        " rank take its own share of the work (by RANK and WORLD_SIZE, or under the launcher that"
+        " the program is written for) and print world_size=N; world size not confirmed at 2 nodes"
+        " and 4 nodes."
+    )
+    assert not any("gradients" in caveat for caveat in found.caveats)
+    assert set(found.fits.left_out.values()) == {REPEATED}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"confirmed": True},
+        {"connected": 80.0},
+        {"cpu": {1: 95.0, 2: 47.0}},  # each did half, and waited
+        {"cpu": {1: 20.0, 2: 95.0}},  # busy waiting for each other
+        {"name": "memory_percent"},  # of the CPU nothing is known
+    ],
+    ids=["confirmed", "connected", "divided", "busy waiting", "unknown"],
+)
+def test_other_jobs_that_do_not_scale_stay_what_they_were(
+    report: Callable[..., ScalingReport], changes: dict[str, Any]
+) -> None:
+    found = report({1: 10.0, 2: 10.3}, **changes)
+    assert found.recommendation is not None and found.recommendation.chosen is not None
+    assert found.recommendation.chosen.nodes == 1
+    assert "repeated" not in found.headline
+
+
+def test_a_job_that_scales_is_no_repetition(report: Callable[..., ScalingReport]) -> None:
+    found = report({1: 10.0, 2: 5.2})
+    assert found.recommendation is not None and found.recommendation.chosen is not None
+    assert found.recommendation.chosen.nodes == 2
+
+
+def test_where_nobody_looked_at_connections_it_only_seems_so(
+    report: Callable[..., ScalingReport],
+) -> None:
+    """CloudWatch has the nodes' CPUUtilization and nothing of their connections."""
+    found = report({1: 10.0, 2: 10.0}, connected=None, name="cpu_percent", kind="aws")
+    assert found.recommendation is not None and found.recommendation.chosen is None
+    assert found.headline.startswith(
+        "No recommendation, since the work seems to have been repeated, not divided: 2 nodes took"
+        " 100 % of the time of 1 node and 2.0x its CPU seconds, and no run confirmed its world size"
+    )
+
+
+def test_only_the_counts_that_repeated_are_named(report: Callable[..., ScalingReport]) -> None:
+    found = report({1: 10.0, 2: 5.2, 4: 9.8})
+    assert [each.nodes for each in find_repeated(found.summary, found.points)] == [4]
+
+
+def test_cpu_seconds_are_those_of_the_training_phase(report: Callable[..., ScalingReport]) -> None:
+    found = report({1: 10.0, 2: 11.0}, name="cpu_percent")
+    [repeated] = find_repeated(found.summary, found.points)
+    assert repeated.cpu_ratio == pytest.approx(2.0)
+    assert repeated.time_share == pytest.approx(1.1)
