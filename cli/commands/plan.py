@@ -22,7 +22,7 @@ from scaling.design.costs import (
     sequential_cost,
 )
 from scaling.design.probe import is_check
-from scaling.formats import format_percent, join_words
+from scaling.formats import format_percent, join_words, nodes_text
 from scaling.planning.plan import POLICY_LABELS, PlannedPoint, SweepPlan
 from scaling.planning.request import ResolvedInputs, build_request
 from scaling.planning.validation import describe_engine
@@ -63,6 +63,7 @@ def describe_plan(checked: Checked) -> str:
             f"{_policy(training)}, at most {sweep.max_parallel_jobs} job(s) at once,"
             f" {training.max_runtime_seconds} s each"
         ),
+        *_amount(config),
         "",
         (
             f"{'job':>4}{heading} {'nodes':>6} {'repeat':>7} {'world':>6} {'global batch':>13}"
@@ -91,6 +92,15 @@ def describe_plan(checked: Checked) -> str:
     )
     lines += [f"hint: {hint}" for hint in checked.findings.hints]
     return "\n".join(lines)
+
+
+def _amount(config: BenchmarkConfig) -> list[str]:
+    """By what each job's steps are counted, where that is not the program's own."""
+    seconds = config.training.baseline_seconds
+    if seconds is None:
+        return []
+    place = nodes_text(min(config.sweep.node_counts))
+    return [f"as many steps each as the first job makes on {place} in about {seconds:g} s"]
 
 
 def _types(config: BenchmarkConfig, plan: SweepPlan) -> str:
