@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from cli.prefect_database import place_database
-
 
 def home_problem(settings: Any) -> OSError | None:
     """Why Prefect's home can't hold the server's database, None where it can or needn't."""
@@ -45,7 +43,6 @@ def serve(port: int) -> None:
             return
         if settings.api.url or home_problem(settings):
             return
-        place_database(settings)
     import uvicorn
     from prefect.server.api.server import create_app
 

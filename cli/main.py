@@ -269,6 +269,11 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
     print_text(json.dumps(found.requests, indent=2))
     if found.masked:
         print_notice(f"masked, and sent as they are: {', '.join(found.masked)}")
+    if benchmark.training.baseline_seconds is not None:
+        print_notice(
+            "Environment.NODESWEEP_RUN_STEPS: a run sends as many steps as its first job makes in"
+            f" about {benchmark.training.baseline_seconds:g} s, to every other job"
+        )
     for name, variable in found.variables.items():
         said = f"Environment.{name}: a run sends the value of its own variable {variable}"
         print_notice(said)

@@ -367,6 +367,12 @@ class BenchmarkConfig(Section):
                 " sweep.design: probe would have nothing to project from; leave it out, or set"
                 " sweep.design: full"
             )
+        if self.training.baseline_seconds is not None:
+            return (
+                f"training.baseline_seconds is {self.training.baseline_seconds:g}, by which a"
+                " whole run counts its steps, and sweep.design: probe ends jobs long before; leave"
+                " it out, or set sweep.design: full"
+            )
         if self.report.parity.target_metric is not None:
             return (
                 f"report.parity.target_metric is {self.report.parity.target_metric}, and"

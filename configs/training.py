@@ -136,6 +136,18 @@ class TrainingConfig(JobFeatures):
             "Learning rate and its rule, handed to the program; null: the program has its own."
         ),
     )
+    baseline_seconds: float | None = Field(
+        default=None,
+        ge=5,
+        le=86_400,
+        # Sweeps of a given amount of work keep their ids and their reports.
+        exclude_if=lambda seconds: seconds is None,
+        description=(
+            "About how long the first run at the smallest node count trains. It counts its steps by"
+            " the pace of its first ones, and every other job makes as many"
+            " (docs/config.md). Null: the program has its own number of steps."
+        ),
+    )
     seed: Annotated[int, NOT_COMPARED] = Field(
         default=1, ge=0, le=2**31 - 1, description="Base seed; repeat r trains with seed + r - 1."
     )
@@ -209,6 +221,18 @@ class TrainingConfig(JobFeatures):
                 f"learning_rate.rule: {self.learning_rate.rule} follows the global batch, and"
                 " training.batch is not given; set training.batch, or use rule: none"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _sized_runs_are_whole(self) -> Self:
+        """A run that begins again in the middle would count its steps anew."""
+        for name in ("spot", "checkpoints"):
+            if self.baseline_seconds is not None and getattr(self, name) is not None:
+                raise ValueError(
+                    f"baseline_seconds is {self.baseline_seconds:g}, and with {name} a run may"
+                    f" begin again in the middle; leave out {name}, or give the program its number"
+                    " of steps as a hyperparameter instead of baseline_seconds"
+                )
         return self
 
     @field_validator("environment")

@@ -126,6 +126,12 @@ def _refuse_queue(config: BenchmarkConfig, plan: SweepPlan) -> None:
             f"sweep.design: {config.sweep.design} decides on each job by those before, and --detach"
             " starts all at once; set sweep.design: full, or run without --detach"
         )
+    if config.training.baseline_seconds is not None:
+        raise PreflightRefused(
+            f"training.baseline_seconds: is {config.training.baseline_seconds:g}, so that the first"
+            " job tells the others how many steps to make, and --detach starts all at once; give"
+            " the program its number of steps instead, or run without --detach"
+        )
     jobs, at_once = len(plan.points), config.sweep.max_parallel_jobs
     if jobs <= at_once:
         return

@@ -115,6 +115,7 @@ def write_config(site: SimpleNamespace, name: str, **changes: Any) -> Path:
     raw["training"]["batch"] = BATCH
     for section, values in changes.items():
         raw[section] = {**raw[section], **values}
+    raw["training"]["baseline_seconds"] = None
     if "training" not in changes:
         raw["training"]["hyperparameters"].update(QUICK)
     path = site.folder / f"{name}.yaml"

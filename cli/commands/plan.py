@@ -23,7 +23,7 @@ from scaling.design.costs import (
     sequential_cost,
 )
 from scaling.design.probe import is_check
-from scaling.formats import format_percent, join_words
+from scaling.formats import format_percent, join_words, nodes_text
 from scaling.outcome.attainment import MOST_REPEATS
 from scaling.planning.plan import POLICY_LABELS, PlannedPoint, SweepPlan
 from scaling.planning.request import ResolvedInputs, build_request
@@ -66,6 +66,7 @@ def describe_plan(checked: Checked) -> str:
             f" {training.max_runtime_seconds} s each"
         ),
         *_repeated(config),
+        *_amount(config),
         "",
         (
             f"{'job':>4}{heading} {'nodes':>6} {'repeat':>7} {'world':>6} {'global batch':>13}"
@@ -102,6 +103,15 @@ def _repeated(config: BenchmarkConfig) -> list[str]:
     if not any(catalogue.get(name).emulated for name in config.instance_types):
         return []
     return [f"a run whose nodes are contended is repeated, at most {MOST_REPEATS} times"]
+
+
+def _amount(config: BenchmarkConfig) -> list[str]:
+    """By what each job's steps are counted, where that is not the program's own."""
+    seconds = config.training.baseline_seconds
+    if seconds is None:
+        return []
+    place = nodes_text(min(config.sweep.node_counts))
+    return [f"as many steps each as the first job makes on {place} in about {seconds:g} s"]
 
 
 def _types(config: BenchmarkConfig, plan: SweepPlan) -> str:

@@ -43,6 +43,10 @@ ENOUGH_STEPS, ENOUGH_SECONDS = 100, 60.0
 # What a probe is asked for by: the share of the mean step that it may be off by, and where it ends
 # at the latest.
 PROBE_PRECISION, PROBE_MAX_STEPS = "NODESWEEP_PROBE_PRECISION", "NODESWEEP_PROBE_MAX_STEPS"
+# How much a run does where the sweep says so (training.baseline_seconds): so many steps, or as many
+# as take so many seconds by the pace of the first ones.
+RUN_STEPS, RUN_SECONDS = "NODESWEEP_RUN_STEPS", "NODESWEEP_RUN_SECONDS"
+_LEAST_PACED_STEPS, _LEAST_PACED_SHARE, _PACE_LOOKS_GROW_BY = 3, 0.15, 1.5
 _LEAST_STEADY_STEPS, _BATCHES, _LOOKS_GROW_BY = 20, 10, 1.25
 _T_OF_BATCHES = 2.262  # Student's t, 95 % both-sided, of ten batches
 _GROUP_LIBRARIES = ("horovod", "mpi4py", "smdistributed", "torch_xla", "jax", "tensorflow")
@@ -122,6 +126,43 @@ class Probe:
         }
 
 
+class Amount:
+    """How many `steps` a run makes where the sweep says so; None until its first ones have shown
+    how many take the seconds that were asked for. Asked after every step, it looks after a few of
+    them, which are the same in every process.
+    """
+
+    def __init__(self, steps=None, seconds=None):
+        self.steps, self._seconds = steps, seconds
+        self._look_at = _LEAST_PACED_STEPS
+
+    @classmethod
+    def from_environment(cls, environment=os.environ):
+        """What the sweep asks for; None where the program has its own number of steps."""
+        steps, seconds = environment.get(RUN_STEPS), environment.get(RUN_SECONDS)
+        if not steps and not seconds:
+            return None
+        return cls(int(steps) if steps else None, float(seconds) if seconds else None)
+
+    def ends(self, steps, step_seconds, agree):
+        """Whether the run ends after that many steps. `step_seconds` gives the times of all,
+        `agree` makes rank 0's answer that of every process.
+        """
+        if self.steps is None and steps >= self._look_at:
+            self._look_at = math.ceil(steps * _PACE_LOOKS_GROW_BY)
+            self.steps = int(agree(self._paced(step_seconds()))) or None
+        return self.steps is not None and steps >= self.steps
+
+    def _paced(self, seconds):
+        """How many steps take as long as asked for; 0 where too few were made to tell. The first
+        holds what is made but once.
+        """
+        first, others = seconds[0], seconds[1:]
+        if sum(others) < _LEAST_PACED_SHARE * self._seconds:
+            return 0
+        return max(len(seconds), 1 + round((self._seconds - first) / mean(others)))
+
+
 class Clock:
     """One run of the training. `clock` below is the one to use."""
 
@@ -137,6 +178,7 @@ class Clock:
         self._reset()
         self._planned_steps = steps
         self._probe = Probe.from_environment() if steps else None
+        self._amount = Amount.from_environment()
         return self
 
     def __enter__(self):
@@ -154,7 +196,8 @@ class Clock:
 
     def step(self, samples=None):
         """An optimiser step has ended, on so many samples of this process (None: not counted).
-        True, in every process, where a probe has what it needs: leave the loop.
+        True, in every process, where a probe has what it needs, or the run has made the steps that
+        the sweep asks for: leave the loop.
         """
         now = time.perf_counter()
         self._step_seconds.append(now - self._last_step)
@@ -166,17 +209,19 @@ class Clock:
         if self._group is None:
             self._look()
         made = len(self._step_seconds)
+        if self._amount is not None:
+            return self._amount.ends(made, lambda: self._step_seconds, self._agree)
         if self._probe is None or made >= self._planned_steps:
             return False
         return self._probe.ends(made, lambda: self._step_seconds[WARM_UP_STEPS:], self._agree)
 
-    def _agree(self, is_known):
+    def _agree(self, answer):
         """Rank 0's answer; False where it can't be told to the others, who end at max_steps with
         it.
         """
         if self._group is None:
-            return is_known and self._alone() == 1
-        answer = _broadcast(is_known) if self._group[0] > 1 else is_known
+            return answer if self._alone() == 1 else False
+        answer = _broadcast(answer) if self._group[0] > 1 else answer
         self._last_step = time.perf_counter()
         return answer
 
@@ -191,7 +236,7 @@ class Clock:
     def _reset(self):
         self._start_unix_seconds = self._started = self._last_step = 0.0
         self._step_seconds, self._samples, self._is_counted = [], 0, True
-        self._metric = self._group = self._planned_steps = self._probe = None
+        self._metric = self._group = self._planned_steps = self._probe = self._amount = None
 
     def _look(self):
         """Ask for the process group while it is there:
@@ -321,17 +366,17 @@ def _group():
     return None
 
 
-def _broadcast(is_known):
+def _broadcast(value):
     """Rank 0's answer, on every rank, by the library whose group is up."""
     torch = sys.modules.get("torch.distributed")
     if torch is not None and torch.is_available() and torch.is_initialized():
-        answer = [is_known]
+        answer = [value]
         torch.broadcast_object_list(answer, src=0)
         return answer[0]
     horovod = sys.modules.get("horovod.torch") or sys.modules.get("horovod.tensorflow")
     if horovod is not None and horovod.is_initialized():
-        return horovod.broadcast_object(is_known, root_rank=0)
-    return sys.modules["mpi4py.MPI"].COMM_WORLD.bcast(is_known, root=0)
+        return horovod.broadcast_object(value, root_rank=0)
+    return sys.modules["mpi4py.MPI"].COMM_WORLD.bcast(value, root=0)
 
 
 def _rank_by_launcher():

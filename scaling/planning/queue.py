@@ -15,6 +15,7 @@ from typing import Any
 
 from configs.models import BenchmarkConfig
 from scaling import names
+from scaling.formats import nodes_text
 from scaling.instances.arms import Arm, lost_to_memory, types_given_up
 from scaling.instances.progress import (
     SweepProgress,
@@ -25,6 +26,7 @@ from scaling.instances.progress import (
 )
 from scaling.outcome.attainment import MOST_REPEATS
 from scaling.outcome.outcome import TERMINAL, JobOutcome
+from scaling.planning.amount import is_sized, sized_steps, sizing_key
 from scaling.planning.budget import Allowance
 from scaling.planning.fail_fast import (
     Candidate,
@@ -188,8 +190,11 @@ class SweepQueue:
             return Wait()
         attempt = self._waiting[index]
         del self._waiting[index]
-        request = build_request(self._config, attempt.point, self._inputs, attempt.number)
+        request = self._request(attempt)
         name = request["TrainingJobName"]
+        if not is_sized(self._config, self.outcomes) and self._is_told_its_steps(attempt):
+            self._never_sent.add(name)
+            return Refuse(attempt, name, self._unsized_reason())
         failing = types_given_up(self._config, self._ended)
         if (reason := failing.get(attempt.point.instance_type or "")) and self._is_new(attempt):
             self._never_sent.add(name)
@@ -361,6 +366,11 @@ class SweepQueue:
     def _ask_design(self) -> None:
         self.progress = sweep_progress(self._config, self.outcomes)
         asked = None if self.progress is None else set(self.progress.next_keys)
+        sizing = sizing_key(self._config)
+        if sizing is not None and any(
+            point.key(self._config) == sizing for point in self._not_asked
+        ):
+            asked = {sizing}  # alone: what the others do follows from it
         now = [
             point for point in self._not_asked if asked is None or point.key(self._config) in asked
         ]
@@ -410,8 +420,22 @@ class SweepQueue:
         self._waiting = deque(kept)
 
     def _name(self, attempt: Attempt) -> str:
-        request = build_request(self._config, attempt.point, self._inputs, attempt.number)
-        return str(request["TrainingJobName"])
+        return str(self._request(attempt)["TrainingJobName"])
+
+    def _request(self, attempt: Attempt) -> dict[str, Any]:
+        steps = sized_steps(self._config, self.outcomes)
+        return build_request(self._config, attempt.point, self._inputs, attempt.number, steps)
+
+    def _is_told_its_steps(self, attempt: Attempt) -> bool:
+        return attempt.point.key(self._config) != sizing_key(self._config)
+
+    def _unsized_reason(self) -> str:
+        count = nodes_text(min(self._config.sweep.node_counts))
+        return (
+            "not run: training.baseline_seconds has the first run on"
+            f" {count} count the steps that every job makes, and it did not complete; --resume"
+            " tries it again"
+        )
 
     def _count_others(self, claimed: frozenset[str]) -> None:
         """Jobs that another run of this sweep has claimed since this one began:

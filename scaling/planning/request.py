@@ -14,6 +14,7 @@ from configs.models import BenchmarkConfig
 from configs.training import TrainingConfig
 from scaling import names
 from scaling.outcome.projection import ASKED_BY, MOST_STEPS
+from scaling.planning.amount import amount_variables
 from scaling.planning.plan import PlannedPoint, fill_placeholders, letter_of
 from scaling.rules.distribution import distribution_hyperparameters
 from scaling.rules.distribution.option import Value
@@ -39,12 +40,18 @@ class ResolvedInputs:
 
 
 def build_request(
-    config: BenchmarkConfig, point: PlannedPoint, inputs: ResolvedInputs, attempt: int = 1
+    config: BenchmarkConfig,
+    point: PlannedPoint,
+    inputs: ResolvedInputs,
+    attempt: int = 1,
+    steps: int | None = None,
 ) -> dict[str, Any]:
-    """The whole CreateTrainingJob request of one attempt at one point.
+    """The whole CreateTrainingJob request of one attempt at one point, which is told to make so
+    many `steps` where a sweep has found how many (scaling/planning/amount.py).
     Raises ValueError where a limit is passed.
     """
     letter = letter_of(config, point.instance_type)
+    amount = amount_variables(config, point, steps)
     config = config.of_type(point.instance_type)
     training, platform = config.training, config.platform
     jobs_uri = (
@@ -83,7 +90,7 @@ def build_request(
         environment["SAGEMAKER_PROGRAM"] = training.entry_point
     if training.tensorboard:
         environment.setdefault("TENSORBOARD_DIR", TENSORBOARD_PATH)
-    environment |= _probe_variables(config, point)
+    environment |= _probe_variables(config, point) | amount
     if environment:
         request["Environment"] = environment
     if training.checkpoints is not None:

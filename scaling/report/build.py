@@ -36,6 +36,7 @@ from scaling.fits.extrapolation import EXTRAPOLATION_FACTOR
 from scaling.fits.fit import fit_laws
 from scaling.fits.models import Fits
 from scaling.outcome.outcome import JobOutcome, PlatformKind, TrainClock
+from scaling.planning.amount import amount_notes
 from scaling.planning.fail_fast import given_up_caveat
 from scaling.planning.plan import POLICY_LABELS, SweepPlan, pairs_repeats, repeats_share_seeds
 from scaling.planning.validation import validation_usd
@@ -156,6 +157,7 @@ def analyse(
         *spared(config, progress, {(each.nodes, each.repeat) for each in outcomes}),
         *unprojected_notes(outcomes),
         *unasked_notes(config, outcomes),
+        *amount_notes(config, outcomes),
         *projected_notes(config, rows, check, progress, other_checks),
         *find_caveats(Evidence(report, planned, rules.parity.tolerance)),
         *_installed_at_start(provenance),

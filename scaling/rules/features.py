@@ -103,6 +103,23 @@ def shipped_program_reads_files(facts: Facts) -> list[str]:
 
 
 @refuses
+def shipped_program_has_one_amount(facts: Facts) -> Iterator[str]:
+    """It makes the steps that a sized sweep tells it, whatever these say."""
+    training = facts.training
+    for name, value in training.hyperparameters.items():
+        if (
+            facts.ships_program
+            and training.baseline_seconds is not None
+            and name.replace("_", "-") in ("epochs", "max-steps")
+        ):
+            yield (
+                f"training.hyperparameters: {name} ({value}) says how much the program does, and so"
+                f" does training.baseline_seconds ({training.baseline_seconds:g}); leave out one of"
+                " them (--set training.baseline_seconds=null)"
+            )
+
+
+@refuses
 def shipped_program_splits_no_model(facts: Facts) -> list[str]:
     """It shards states under SMP v2; it calls no tensor or context parallelism,
     and nothing of SMP v1.

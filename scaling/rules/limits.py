@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 from configs.section import MAY_BE_SECRET, marked_values
 from configs.training import variables_of
 from scaling.outcome.projection import ASKED_BY, MOST_STEPS
+from scaling.planning.amount import RUN_SECONDS, RUN_STEPS
 from scaling.rules.rule import Facts, advises, refuses
 from scaling.secrets import secrets_in
 
@@ -55,6 +56,18 @@ def probes_are_asked_by_the_sweep(facts: Facts) -> Iterator[str]:
                 f"training.environment: {name} has every job end itself early, and the sweep sets"
                 " it for those that are to; leave it out, and set sweep.design: probe where parts"
                 " of runs are to be measured"
+            )
+
+
+@refuses
+def amounts_are_asked_by_the_sweep(facts: Facts) -> Iterator[str]:
+    """A job that counts its own steps would do another work than the others."""
+    for name in (RUN_SECONDS, RUN_STEPS):
+        if name in facts.training.environment:
+            yield (
+                f"training.environment: {name} tells every job how much to do, and the sweep sets"
+                " it; leave it out, and set training.baseline_seconds where a run is to take so"
+                " long"
             )
 
 

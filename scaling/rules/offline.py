@@ -138,25 +138,38 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
     ),
     Rule(
         "shipped program",
-        (features.shipped_program_reads_files, features.shipped_program_splits_no_model),
+        (
+            features.shipped_program_reads_files,
+            features.shipped_program_has_one_amount,
+            features.shipped_program_splits_no_model,
+        ),
         refuses=(
-            "no table to learn from, or Pipe mode;"
+            "no table to learn from, or Pipe mode; `epochs` or `max-steps` beside"
+            " `training.baseline_seconds`;"
             " `smp_v1`, or a tensor, context or expert degree above 1"
         ),
         remedy=(
-            "a dataset of format parquet or csv, `input_mode: FastFile`; or a program of your "
-            "own by `training.source_dir`"
+            "a dataset of format parquet or csv, `input_mode: FastFile`; one of the two amounts; or"
+            " a program of your own by `training.source_dir`"
         ),
     ),
     Rule(
         "environment",
-        (limits.environment_fits, limits.probes_are_asked_by_the_sweep),
+        (
+            limits.environment_fits,
+            limits.probes_are_asked_by_the_sweep,
+            limits.amounts_are_asked_by_the_sweep,
+        ),
         refuses=(
             "a name that is none, or a name or value of more than 512 characters;"
             " `NODESWEEP_PROBE_PRECISION` or `NODESWEEP_PROBE_MAX_STEPS`, which would end every job"
-            " early"
+            " early; `NODESWEEP_RUN_SECONDS` or `NODESWEEP_RUN_STEPS`, which tell every job how"
+            " much to do"
         ),
-        remedy="put a long value into a file beside the program; set `sweep.design: probe`",
+        remedy=(
+            "put a long value into a file beside the program; set `sweep.design: probe`, or"
+            " `training.baseline_seconds`"
+        ),
     ),
     Rule(
         "metric definitions",

@@ -27,8 +27,8 @@ print(json.dumps(sorted(sys.modules)))
 HEAVY = {"prefect", "great_expectations", "sagemaker", "pandas", "pyarrow", "matplotlib", "httpx"}
 HEAVY |= {"sqlalchemy", "fastapi", "moto", "pydantic_settings"}
 LATER = {"pydantic", "yaml", "numpy", "scipy", "boto3", "botocore", "rich", "jinja2"}
-KEPT = Cell("plan", 1.0, 0.8, (0.7, 0.8, 0.9))
-MISSED = Cell("cached re-run", 8.0, 8.1, (8.1,))
+KEPT = Cell("plan", 15.0, 14.9, 0.298, (0.29, 0.298, 0.3))
+MISSED = Cell("cached re-run", 60.0, 60.1, 1.202, (1.202,))
 
 
 def imported(*arguments: str) -> set[str]:
@@ -70,8 +70,9 @@ def test_session_starts_prefects_server_before_anything_heavy_is_imported() -> N
 
 
 def test_table_has_medians_beside_limits_and_says_which_are_missed() -> None:
-    kept, missed = table([KEPT, MISSED]).splitlines()[1:]
-    assert kept.split() == ["plan", "0.80", "1.0", "0.70", "0.80", "0.90"]
+    empty, _, kept, missed = table(0.02, [KEPT, MISSED]).splitlines()
+    assert empty == "python -c pass: 0.020 s"
+    assert kept.split() == ["plan", "14.9", "15", "0.30", "0.29", "0.30", "0.30"]
     assert missed.split()[-1] == "MISSED"
 
 
@@ -81,9 +82,9 @@ def test_exit_code_and_result(
 ) -> None:
     asked: list[int] = []
 
-    def measure(runs: int) -> list[Cell]:
+    def measure(runs: int) -> tuple[float, list[Cell]]:
         asked.append(runs)
-        return cells
+        return 0.02, cells
 
     monkeypatch.setattr(startup, "measure", measure)
     output = tmp_path / "startup.json"
@@ -92,6 +93,7 @@ def test_exit_code_and_result(
     written = json.loads(output.read_text())
     assert [cell["what"] for cell in written["cells"]] == [cell.what for cell in cells]
     assert written["runs"] == 3 and written["cores"] and written["versions"]["prefect"]
+    assert written["empty_seconds"] == 0.02
 
 
 WAITS = """
@@ -118,4 +120,4 @@ def test_a_command_that_fails_is_no_measurement(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="No such command"):
         startup.Folder(tmp_path).seconds("no-such-command")
     assert 0 < startup.Folder(tmp_path).seconds("--version") < 60
-    assert LIMITS["--help"] == 0.1
+    assert (LIMITS["plan"], LIMITS["cached re-run"]) == (15.0, 60.0)

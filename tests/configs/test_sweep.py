@@ -49,6 +49,10 @@ def test_a_written_config_reads_back(make_config, sweep):
             "training.spot is set.*design: probe",
         ),
         (
+            {"sweep": PROBE, "training": {"baseline_seconds": 40}},
+            "training.baseline_seconds is 40, by which a whole run counts its steps",
+        ),
+        (
             {"sweep": PROBE, "report": {"parity": {"target_metric": 0.9}}},
             "report.parity.target_metric is 0.9",
         ),
@@ -93,3 +97,18 @@ def test_when_a_probe_ends_is_part_of_what_is_measured(make_config):
 
 def test_other_designs_have_nothing_of_it(make_config):
     assert "probe" not in make_config(sweep=SEQUENTIAL).model_dump(mode="json")["sweep"]
+
+
+@pytest.mark.parametrize(
+    "section",
+    [{"spot": {"max_wait_seconds": 7200}}, {"checkpoints": {"local_path": "/opt/ml/checkpoints"}}],
+)
+def test_run_that_may_begin_again_can_not_count_its_steps(make_config, section):
+    with pytest.raises(ConfigError, match=f"with {next(iter(section))} a run may begin again"):
+        make_config(training={"baseline_seconds": 40, **section})
+
+
+def test_sweeps_of_a_given_amount_keep_their_ids(make_config):
+    assert "baseline_seconds" not in make_config().model_dump(mode="json")["training"]
+    sized = make_config(training={"baseline_seconds": 40})
+    assert names.config_digest(sized) != names.config_digest(make_config())

@@ -15,7 +15,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from lightning_fabric.utilities.warnings import PossibleUserWarning
-from nodesweep_clock import Probe
+from nodesweep_clock import Amount, Probe
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.loggers import TensorBoardLogger
 from pytorch_lightning.strategies import Strategy
@@ -99,15 +99,19 @@ def run(arguments: TrainingArguments) -> None:
     keeps, resume_from = find_last_checkpoint(
         arguments.checkpoint_dir, cluster, prepared / "resume"
     )
+    amount = Amount.from_environment()
     measurement = Measurement(
         batch,
         arguments.max_steps,
         Probe.from_environment(arguments.warmup_exclude_steps),
         lambda epoch_steps, taken: steady_steps(arguments, epoch_steps, taken).first_step,
+        amount,
     )
     callbacks: list[pl.Callback] = [measurement]
     if keeps:
         callbacks.append(_resume_checkpoints(arguments, batch, measurement, cluster, prepared))
+    if amount is not None:  # its steps end the run
+        arguments = replace(arguments, epochs=-1, max_steps=None)
     trainer = _build_trainer(
         arguments, cluster, batch, precision, strategy, callbacks, resumes=resume_from is not None
     )

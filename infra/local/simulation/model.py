@@ -8,7 +8,8 @@ Per step, on N nodes with a global batch of B samples and S samples in the whole
                     + 2 * (N - 1) * latency_seconds                               (ring; 0 at N = 1)
     step(N) = (compute(N) + all-reduce(N)) * exp(noise_sigma * z)
                     where z is standard normal, from (seed, job name)
-    train_seconds = steps * step(N),   steps = max-steps of the job, or floor(S / B), at least 1
+    train_seconds = steps * step(N),   steps = max-steps of the job, or floor(S / B), at least 1;
+                    or what NODESWEEP_RUN_STEPS or NODESWEEP_RUN_SECONDS in its Environment ask for
 
 A job that is asked to end itself once its step time is known (NODESWEEP_PROBE_PRECISION in its
 Environment) makes no more steps than it takes to tell: all steps of a job take the same time.
@@ -38,6 +39,7 @@ of the model for this job.
 
 
 PROBE_PRECISION, PROBE_MAX_STEPS = "NODESWEEP_PROBE_PRECISION", "NODESWEEP_PROBE_MAX_STEPS"
+RUN_STEPS, RUN_SECONDS = "NODESWEEP_RUN_STEPS", "NODESWEEP_RUN_SECONDS"
 PROBE_STEPS = 30
 """Ten to warm up and twenty to look at, as infra/image/nodesweep_clock.py has them."""
 
@@ -179,12 +181,18 @@ def plan_workload(
     world_size = nodes * processes
     if total is None:
         total = replica * accumulate * world_size if replica else model.global_batch_size
-    steps = _whole(given.get("max-steps")) or max(1, model.samples // total)
+    noise = random.Random(f"{model.seed}:{job_name}").gauss(0, 1)
+    seconds = step_seconds(model, nodes, total) * math.exp(model.noise_sigma * noise)
+    steps = (
+        _whole(environment.get(RUN_STEPS))
+        or _steps_of_seconds(environment.get(RUN_SECONDS), seconds)
+        or _whole(given.get("max-steps"))
+        or max(1, model.samples // total)
+    )
     made = steps
     if PROBE_PRECISION in environment:
         most = _whole(environment.get(PROBE_MAX_STEPS)) or PROBE_STEPS
         made = min(steps, most, PROBE_STEPS)
-    noise = random.Random(f"{model.seed}:{job_name}").gauss(0, 1)
     return Workload(
         nodes=nodes,
         processes_per_node=processes,
@@ -195,7 +203,7 @@ def plan_workload(
         whole_run_steps=steps if made < steps else None,
         epochs=_whole(given.get("epochs")) or 1,
         samples=model.samples,
-        step_seconds=step_seconds(model, nodes, total) * math.exp(model.noise_sigma * noise),
+        step_seconds=seconds,
     )
 
 
@@ -210,6 +218,11 @@ def step_seconds(model: PerformanceModel, nodes: int, global_batch_size: int) ->
     )
     transfer = 2 * (nodes - 1) / nodes * model.gradient_bytes / model.bandwidth_bytes_per_second
     return compute + transfer + 2 * (nodes - 1) * model.latency_seconds
+
+
+def _steps_of_seconds(text: str | None, one_step_seconds: float) -> int | None:
+    """How many steps take as long as a job is asked to."""
+    return max(1, round(float(text) / one_step_seconds)) if text else None
 
 
 def _whole(text: str | None) -> int | None:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 import pytorch_lightning as pl
-from nodesweep_clock import Probe
+from nodesweep_clock import Amount, Probe
 
 from training.data.batching import BatchPlan
 from training.data.module import TableData
@@ -34,12 +34,14 @@ class Measurement(pl.Callback):
         max_steps: int | None,
         probe: Probe | None = None,
         first_steady: Callable[[int, Sequence[float]], int] = lambda steps_per_epoch, seconds: 0,
+        amount: Amount | None = None,
     ) -> None:
         """`probe` may end the run early; `first_steady` says where the steady steps begin, by the
-        steps of an epoch and the times of those that were made.
+        steps of an epoch and the times of those that were made; `amount` says how many there are,
+        in place of epochs and `max_steps`.
         """
         self._batch, self._max_steps = batch, max_steps
-        self.probe, self._first_steady = probe, first_steady
+        self.probe, self._first_steady, self._amount = probe, first_steady, amount
         self._steps_before = 0
         self._clock, self._stopwatch = clock_for_device(), Stopwatch()
         self.timer = StepTimer(self._clock)
@@ -108,7 +110,11 @@ class Measurement(pl.Callback):
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         data = table_data(trainer)
         epoch_limit = data.epoch_plan.steps * (trainer.max_epochs or 1)
-        self.planned_steps = min(epoch_limit, self._max_steps or epoch_limit)
+        self.planned_steps = (
+            min(epoch_limit, self._max_steps or epoch_limit)
+            if self._amount is None
+            else self._amount.steps
+        )
         if self.resumed_at_step is not None:
             self._check_work_is_left()
             # Lightning counts anew; an evaluation every so many batches goes by this total.
@@ -136,7 +142,7 @@ class Measurement(pl.Callback):
             return
         self.timer.step_ended(table_data(trainer).training_loader.waited_seconds)
         self.steps += 1
-        if self.steps == self.planned_steps or self._probe_ends(trainer):
+        if self.steps == self.planned_steps or self._is_told_to_end(trainer):
             trainer.should_stop = (
                 True  # makes Lightning evaluate after the last step, whatever the cadence
             )
@@ -144,26 +150,31 @@ class Measurement(pl.Callback):
             self._next_progress = time.perf_counter() + PROGRESS_EVERY_SECONDS
             self._report_progress(trainer, module)
 
-    def _probe_ends(self, trainer: pl.Trainer) -> bool:
-        """Whether a probe knows enough after this step: the same answer on every rank. Looking is
-        no part of the training.
+    def _is_told_to_end(self, trainer: pl.Trainer) -> bool:
+        """Whether a probe knows enough after this step, or the run has made the steps that the
+        sweep asks for: the same answer on every rank. Looking is no part of the training.
         """
-        if self.probe is None:
+        made = self.steps - self._steps_before
+        if self._amount is not None:
+            answer = self._amount.ends(made, self._look, _as_rank_0_says)
+        elif self.probe is not None:
+            answer = self.probe.ends(made, lambda: self._steady(trainer), _as_rank_0_says)
+        else:
             return False
-        answer = self.probe.ends(
-            self.steps - self._steps_before, lambda: self._look(trainer), _as_rank_0_says
-        )
         if self._is_looking:
             self._is_looking = False
             self.timer.restart(table_data(trainer).training_loader.waited_seconds)
             self._stopwatch.start()
         return answer
 
-    def _look(self, trainer: pl.Trainer) -> Sequence[float]:
+    def _look(self) -> Sequence[float]:
         self._clock.catch_up()
         self._stopwatch.stop()
         self._is_looking = True
-        seconds = self.timer.read().step_seconds
+        return self.timer.read().step_seconds
+
+    def _steady(self, trainer: pl.Trainer) -> Sequence[float]:
+        seconds = self._look()
         return seconds[self._first_steady(table_data(trainer).epoch_plan.steps, seconds) :]
 
     def on_validation_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -212,8 +223,8 @@ class Measurement(pl.Callback):
             trainer.logger.log_metrics(values, self.steps)
 
 
-def _as_rank_0_says(answer: bool) -> bool:
-    return bool(gather_numbers([answer])[0][0])
+def _as_rank_0_says(answer: float) -> int:
+    return int(gather_numbers([answer])[0][0])
 
 
 def table_data(trainer: pl.Trainer) -> TableData:

@@ -38,3 +38,18 @@ def test_two_nodes_end_together_and_say_what_they_left_out(
     left = (598 - steps) * probe["step_seconds"]
     expected = metrics["train_seconds"] + left + 2 * checkpoints["seconds"][0]
     assert projection.train_seconds == pytest.approx(expected)
+
+
+def test_two_nodes_make_as_many_steps_as_take_the_seconds_that_the_sweep_asks_for(
+    trainings: Trainings,
+) -> None:
+    """Beyond the one epoch that the program would make by itself."""
+    epoch = ("--passes-per-epoch", "2", "--global-batch-size", "192", "--warmup-exclude-steps", "2")
+    succeed(*two_nodes(trainings, *epoch, NODESWEEP_RUN_SECONDS="5"))
+    sized = trainings.metrics("127.0.9.1")
+    assert sized["steps"] > 14 and sized["epochs"] > 1
+    assert "probe" not in sized
+    succeed(*two_nodes(trainings, *epoch, NODESWEEP_RUN_STEPS="31"))
+    told = trainings.metrics("127.0.9.1")
+    assert (told["steps"], len(told["step_seconds"])) == (31, 31)
+    assert told["validations"][-1]["step"] == 31

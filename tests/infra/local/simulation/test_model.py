@@ -172,3 +172,11 @@ def test_a_probe_makes_no_more_steps_than_it_takes_to_tell() -> None:
     assert probe.step_seconds == whole.step_seconds
     few = plan_workload(MODEL, "a", 1, {"max-steps": "20"}, asked)
     assert (few.steps, few.whole_run_steps) == (20, None)
+
+
+def test_amount_of_a_sized_sweep_goes_before_the_models() -> None:
+    whole = plan_workload(MODEL, "a", 1, {"max-steps": "50"})
+    told = plan_workload(MODEL, "a", 1, {"max-steps": "50"}, {"NODESWEEP_RUN_STEPS": "7"})
+    sized = plan_workload(MODEL, "a", 1, {}, {"NODESWEEP_RUN_SECONDS": "44"})
+    assert (whole.steps, told.steps, sized.steps) == (50, 7, 4)  # of 10 s each
+    assert told.whole_run_steps is None is sized.whole_run_steps

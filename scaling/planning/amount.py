@@ -1,0 +1,86 @@
+"""A workload sized in seconds (training.baseline_seconds): the first run at the smallest count
+counts its steps by the pace of its first ones, and every other job is told to make as many.
+
+No job is made for it, and nothing is stored: the number of steps follows from the outcomes, so that
+a resumed sweep tells its jobs the same. The program's side: infra/image/nodesweep_clock.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from configs.models import BenchmarkConfig
+from scaling.formats import counted, format_seconds, nodes_text
+from scaling.outcome.outcome import JobOutcome
+from scaling.planning.plan import Key, PlannedPoint
+
+RUN_SECONDS = "NODESWEEP_RUN_SECONDS"
+"""In the container's environment of the run that counts its steps."""
+RUN_STEPS = "NODESWEEP_RUN_STEPS"
+"""In that of every other one."""
+
+
+def sizing_key(config: BenchmarkConfig) -> Key | None:
+    """The point whose run counts the steps; None where the program has its own number of them."""
+    if config.training.baseline_seconds is None:
+        return None
+    return Key(config.training.instance_type, min(config.sweep.node_counts), 1)
+
+
+def is_sized(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> bool:
+    """Whether it is known how many steps each job makes, or that the program has its own number."""
+    return sizing_key(config) is None or _sizing(config, outcomes) is not None
+
+
+def sized_steps(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> int | None:
+    """How many steps each job makes; None before the run that counts them has completed, and where
+    its program told none: then it has its own number of them.
+    """
+    run = _sizing(config, outcomes)
+    steps = None if run is None else run.metric_number("steps")
+    return round(steps) if steps is not None and steps >= 1 else None
+
+
+def amount_variables(
+    config: BenchmarkConfig, point: PlannedPoint, steps: int | None
+) -> dict[str, str]:
+    """What tells a job's program how much to do; `steps`: as of sized_steps()."""
+    if config.training.baseline_seconds is None:
+        return {}
+    if steps is not None:
+        return {RUN_STEPS: str(steps)}
+    if point.key(config) == sizing_key(config):
+        return {RUN_SECONDS: f"{config.training.baseline_seconds:g}"}
+    return {}
+
+
+def amount_notes(config: BenchmarkConfig | None, outcomes: Sequence[JobOutcome]) -> Iterator[str]:
+    """Caveats: how much each job did, and by what."""
+    run = None if config is None else _sizing(config, outcomes)
+    if config is None or run is None:
+        return
+    asked = f"training.baseline_seconds is {config.training.baseline_seconds:g}"
+    steps, place = sized_steps(config, outcomes), nodes_text(run.nodes)
+    if steps is None:
+        yield (
+            f"Not sized: {asked}, and the program's run on {place} told no number of steps, so that"
+            " every job did as much as the program does by itself (docs/own-code.md)."
+        )
+        return
+    seconds = run.metric_number("train_seconds")
+    took = "" if seconds is None else f"; it took {format_seconds(seconds)}"
+    yield f"Sized: {asked}, so that {place} chose {counted(steps, 'step')} for every job{took}."
+
+
+def _sizing(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> JobOutcome | None:
+    """The first completed run of the point that counts the steps."""
+    key = sizing_key(config)
+    runs = [
+        outcome
+        for outcome in outcomes
+        if key is not None
+        and outcome.completed
+        and (outcome.nodes, outcome.repeat) == (key.nodes, key.repeat)
+        and outcome.instance_type in (None, key.instance_type)
+    ]
+    return min(runs, key=lambda outcome: outcome.attempt, default=None)

@@ -1,0 +1,51 @@
+"""training.baseline_seconds through the whole flow: the first run counts the steps, the others make
+as many, and the report says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from configs.models import BenchmarkConfig
+from flows.scaling_benchmark import scaling_benchmark
+from tests.flows.simulated_sweep import COMPLETED, SMALL, ledger, measure
+
+pytestmark = pytest.mark.usefixtures("prefect")
+SIZED = {**SMALL, "baseline_seconds": 60}
+MODEL = {"noise_sigma": 0.0, "serial_share": 0.0, "gradient_bytes": 0, "latency_seconds": 0}
+
+
+def test_every_job_makes_the_steps_that_one_node_makes_in_the_seconds(
+    simulated: Callable[..., Any], sweep_config: Callable[..., BenchmarkConfig]
+) -> None:
+    """A step of 1,024 of a million samples of 600 s takes 0.6144 s: 98 of them 60.2 s."""
+    with simulated(model=MODEL) as served:
+        config = sweep_config(served, training=SIZED, sweep={"max_parallel_jobs": 3})
+        result = scaling_benchmark(config)
+        written = json.loads((result.folder / "report.json").read_text())
+        assert ledger(served) == COMPLETED
+        again = scaling_benchmark(config, sweep_id=result.sweep_id)
+        assert ledger(served) == COMPLETED, "a resume finds all of them"
+    seconds = {each["nodes"]: each["clocks"]["train_seconds"] for each in written["points"]}
+    assert seconds == pytest.approx({1: 60.2, 2: 30.1, 4: 15.05}, rel=0.01)
+    [said] = [caveat for caveat in written["caveats"] if caveat.startswith("Sized: ")]
+    assert "so that 1 node chose 98 steps for every job; it took 1 min 0 s." in said
+    assert said in again.report.caveats
+
+
+def test_sweep_whose_first_run_failed_starts_no_other_and_goes_on_by_resume(
+    simulated: Callable[..., Any], sweep_config: Callable[..., BenchmarkConfig]
+) -> None:
+    fault = {"fault": "internal_error", "after_seconds": 1, "jobs": "*-n1-r1-a1-*"}
+    with simulated(fault, model=MODEL) as served:
+        config = sweep_config(served, training=SIZED, sweep={"max_attempts": 1})
+        first = measure(config)
+        assert ledger(served) == [(1, 1, "Failed")]
+        assert first.missing_points == 3
+        resumed = scaling_benchmark(config, sweep_id=first.sweep_id)
+        assert [status for *_, status in ledger(served)] == ["Failed", *["Completed"] * 3]
+    assert resumed.missing_points == 0

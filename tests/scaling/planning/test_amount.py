@@ -1,0 +1,139 @@
+"""A workload sized in seconds: the first run counts the steps, and every other job is told them,
+in whichever run of the sweep it starts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from configs.catalogue import load_catalogue
+from scaling.planning.amount import RUN_SECONDS, RUN_STEPS, amount_notes
+from scaling.planning.plan import plan_sweep, plan_types
+from scaling.planning.queue import Done, Refuse, SweepQueue, Wait
+from tests.scaling.conftest import outcome
+from tests.scaling.planning.test_queue import INPUTS, NO_CAPACITY, THE_PROGRAMS, described, submit
+
+
+def sized(make_config, **sweep):
+    sweep = {
+        "node_counts": [1, 2, 4],
+        "repeats": 1,
+        "smoke": "never",
+        "max_parallel_jobs": 3,
+    } | sweep
+    return make_config(sweep=sweep, training={"baseline_seconds": 40})
+
+
+def queue_of(config):
+    plan = plan_sweep(config, load_catalogue().get(config.training.instance_type))
+    return SweepQueue(config, plan, INPUTS)
+
+
+def ended(order, reason=None, **metrics):
+    point = order.attempt.point
+    made = outcome(
+        point.nodes,
+        None if reason else 40.0,
+        point.repeat,
+        attempt=order.attempt.number,
+        job_name=order.job_name,
+        reason=reason,
+    )
+    return replace(made, metrics=metrics or None)
+
+
+def settle(queue, order, reason=None, **metrics):
+    status = "Failed" if reason else "Completed"
+    queue.settle(described(order, status), ended(order, reason, **metrics))
+
+
+def amount(order):
+    told = order.request.get("Environment", {})
+    return {name: value for name, value in told.items() if name in (RUN_SECONDS, RUN_STEPS)}
+
+
+@pytest.mark.parametrize("order", ["ascending", "descending", "shuffled"])
+def test_first_run_counts_the_steps_and_all_others_are_told_them(make_config, order):
+    queue = queue_of(sized(make_config, order=order, repeats=2))
+    first = submit(queue)
+    assert (first.attempt.identity, amount(first)) == ((1, 1, 1), {RUN_SECONDS: "40"})
+    assert isinstance(queue.next(), Wait), "nothing beside it, though three jobs may run at once"
+    settle(queue, first, steps=12)
+    others = [submit(queue) for _ in range(3)]
+    for order in others:
+        settle(queue, order, steps=12)
+    others += [submit(queue) for _ in range(2)]
+    assert [amount(other) for other in others] == [{RUN_STEPS: "12"}] * 5
+
+
+def test_resumed_sweep_adopts_the_first_run_and_tells_the_same_steps(make_config):
+    before = queue_of(sized(make_config))
+    first = submit(before)
+    settle(before, first, steps=12)
+    second = submit(before)
+    after = queue_of(sized(make_config))
+    after.count_earlier([first.job_name, second.job_name], [])
+    adopted = submit(after)
+    assert adopted.job_name == first.job_name
+    after.settle_earlier(described(adopted), ended(adopted, steps=12))
+    assert submit(after).job_name == second.job_name
+
+
+def test_run_that_is_tried_again_counts_the_steps(make_config):
+    queue = queue_of(sized(make_config, max_attempts=2))
+    settle(queue, submit(queue), NO_CAPACITY)
+    again = submit(queue)
+    assert (again.attempt.identity, amount(again)) == ((1, 1, 2), {RUN_SECONDS: "40"})
+    settle(queue, again, steps=7)
+    assert amount(submit(queue)) == {RUN_STEPS: "7"}
+
+
+def test_nothing_runs_where_the_steps_can_not_be_known(make_config):
+    queue = queue_of(sized(make_config, max_attempts=1))
+    settle(queue, submit(queue), THE_PROGRAMS)
+    refused = [queue.next(), queue.next()]
+    assert all(isinstance(each, Refuse) for each in refused)
+    assert "baseline_seconds has the first run on 1 node count the steps" in refused[0].reason
+    assert queue.next() == Done()
+
+
+def test_program_that_tells_no_steps_has_its_own_amount_everywhere(make_config):
+    config = sized(make_config)
+    queue = queue_of(config)
+    settle(queue, submit(queue))
+    assert amount(submit(queue)) == {}
+    [note] = amount_notes(config, queue.outcomes)
+    assert note.startswith("Not sized: training.baseline_seconds is 40, and the program's run on 1")
+
+
+def test_report_says_how_many_steps_and_why(make_config):
+    config = sized(make_config)
+    queue = queue_of(config)
+    settle(queue, submit(queue), steps=12, train_seconds=41.25)
+    [note] = amount_notes(config, queue.outcomes)
+    assert note == (
+        "Sized: training.baseline_seconds is 40, so that 1 node chose 12 steps for every job; it"
+        " took 41.2 s."
+    )
+    assert list(amount_notes(make_config(), queue.outcomes)) == []
+
+
+def test_types_are_sized_on_the_main_one(make_config):
+    main, other = "ml.local.small", "ml.local.large"
+    config = make_config(
+        sweep={
+            "node_counts": [1, 2],
+            "repeats": 1,
+            "smoke": "never",
+            "instance_types": [other, main],
+        },
+        training={"baseline_seconds": 40, "instance_type": main},
+    )
+    plan = plan_types(config, [load_catalogue().get(each) for each in (other, main)])
+    queue = SweepQueue(config, plan, INPUTS)
+    first = submit(queue)
+    assert first.attempt.point.instance_type == main and amount(first) == {RUN_SECONDS: "40"}
+    queue.settle(described(first), replace(ended(first, steps=9), instance_type=main))
+    assert amount(submit(queue)) == {RUN_STEPS: "9"}
