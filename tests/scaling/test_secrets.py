@@ -144,6 +144,13 @@ def test_a_known_secret_is_hidden_however_it_is_printed(form: str) -> None:
     assert "ub4dor" not in str(hide_secrets({"a": [form]}))
 
 
+def test_a_known_secret_in_hexadecimal_or_cut_in_two_is_not_hidden() -> None:
+    """As docs/security.md warns."""
+    remember_secrets([VALUE])
+    for text in (VALUE.encode().hex(), f"{VALUE[:9]} {VALUE[9:]}"):
+        assert hide_in_text(text) == text
+
+
 def test_each_line_of_a_known_secret_is_hidden() -> None:
     remember_secrets(["first-line-of-it\nsecond-line-of-it"])
     shown = LogHider().hide(["first-line-of-it", "x second-line-of-it"])
