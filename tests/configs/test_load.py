@@ -438,15 +438,13 @@ def test_what_whoever_describes_a_job_sees_is_shown_in_a_configs_json(
 def test_settings_of_the_network_libraries_are_shown_so_that_sweeps_can_be_compared(
     raw_config: dict[str, Any],
 ) -> None:
-    raw_config["training"]["environment"] = {
-        "NCCL_ALGO": "Ring",
-        "FI_PROVIDER": "efa",
-        "NCCL": "s3cr3t",
-    }
+    prefixes = ("NCCL", "FI", "OMP", "TORCH", "CUDA", "GLOO", "RDMAV")
+    settings = {f"{prefix}_X": "efa" for prefix in prefixes}
+    raw_config["training"]["environment"] = {**settings, "NCCL": "s3cr3t", "X_NCCL_X": "s3cr3t"}
     shown = parse_config(raw_config, origin="c.yaml").model_dump(mode="json")["training"][
         "environment"
     ]
-    assert shown == {"NCCL_ALGO": "Ring", "FI_PROVIDER": "efa", "NCCL": "(hidden)"}
+    assert shown == {**settings, "NCCL": "(hidden)", "X_NCCL_X": "(hidden)"}
 
 
 @pytest.mark.parametrize(

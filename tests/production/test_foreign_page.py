@@ -9,6 +9,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
+from websockets.typing import Subprotocol
 
 from infra.worker.ports import listens
 from tests.processes.listening import listening_addresses
@@ -49,6 +52,36 @@ def test_the_worker_serves_no_page(world: World) -> None:
         assert listening_addresses(port) == {"0100007F"}, "127.0.0.1"
         with pytest.raises(httpx.TransportError):  # no answer to a browser
             httpx.get(f"http://127.0.0.1:{port}/", timeout=60, trust_env=False)
+
+
+WEBSOCKETS = (
+    "/events/in",
+    "/events/out",
+    "/logs/out",
+    "/task_runs/subscriptions/scheduled",
+    "/work_pools/nodesweep/workers/connect",
+)
+
+
+@pytest.mark.parametrize("path", WEBSOCKETS)
+def test_a_websocket_is_closed_at_a_wrong_token_of_whatever_characters(
+    world: World, path: str
+) -> None:
+    log = world.machine.folder / "server.log"
+    before = log.read_text().count("Traceback")
+    url = world.machine.api_url.replace("http://", "ws://") + path
+    reasons = set()
+    for token in ("nodesweep:wrong", "nodesweep:Gänse", ["nodesweep"], 5):
+        with connect(url, subprotocols=[Subprotocol("prefect")], open_timeout=60) as opened:
+            opened.send(json.dumps({"type": "auth", "token": token}, ensure_ascii=False))
+            with pytest.raises(ConnectionClosed) as closed:
+                opened.recv(timeout=60)
+            assert closed.value.rcvd is not None
+            reasons.add(closed.value.rcvd.code)
+    assert reasons == {1008}
+    with pytest.raises(InvalidStatus, match="403"), connect(url, open_timeout=60):
+        pass  # not without the protocol that asks for a token
+    assert log.read_text().count("Traceback") == before
 
 
 def flows(world: World) -> set[str]:

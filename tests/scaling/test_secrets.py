@@ -172,7 +172,9 @@ def test_the_secrets_of_a_config_are_those_under_secret_names_and_random_ones_of
                 "HF_TOKEN": "${HF_TOKEN}",
                 "WANDB_KEY": "wandb-words",
                 "ENTITY": "team",
-                "SESSION": "a1b2c3d4e5f6g7",
+                "SESSION": "a1b2c3d4e5f6",
+                "ELEVEN": "z1b2c3d4e5f",
+                "LETTERS": "zbcdefghijklmno",
                 "DATA_1": "/opt/ml/input/data1",
                 "NCCL_TOPOLOGY": "a1b2c3d4e5f6g7h8",
             },
@@ -189,7 +191,7 @@ def test_the_secrets_of_a_config_are_those_under_secret_names_and_random_ones_of
     )
     assert secrets_of(make_config()) == []
     assert sorted(secrets_of(config)) == [
-        "a1b2c3d4e5f6g7", "of-spark", "of-the-index", "plain-words", "wandb-words",
+        "a1b2c3d4e5f6", "of-spark", "of-the-index", "plain-words", "wandb-words",
     ]  # fmt: skip
 
 
