@@ -80,6 +80,8 @@ class Node:
     opt_ml: (
         Path  # model, output, output/data, input/config, input/data/<channel>, code, checkpoints
     )
+    file_systems: tuple[tuple[str, Path], ...] = ()
+    """(channel, folder of this machine that it is a link to)."""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ show it.
 from __future__ import annotations
 
 import base64
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -38,6 +39,8 @@ SECRETS = (DATABASE_PASSWORD, SERVER_AUTH, CLIENT_AUTH)
 LEASE_STORAGE = "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE"
 LEASES_IN_FILES = "prefect.server.concurrency.lease_storage.filesystem"
 _ADDRESSES = ("PREFECT_UI_API_URL", "PREFECT_API_URL")
+_AUTHORIZATION = b"authorization"
+_POLICY_VIOLATION = 1008  # by which Prefect closes a websocket whose token is wrong (RFC 6455)
 _PAGE_HEADERS = {
     b"x-frame-options": b"DENY",
     b"content-security-policy": b"frame-ancestors 'none'; base-uri 'self'; form-action 'self'",
@@ -160,14 +163,18 @@ def guarded_application(hosts: list[str]) -> Any:
 
 
 class Guard:
-    """Refuses a password that is no ASCII, which Prefect's server would compare and fail at, and
-    adds to every answer what a browser needs to keep the page out of others' frames.
+    """Refuses a password or token that Prefect's server would compare and fail at, since it is no
+    ASCII text, and adds to every answer what a browser needs to keep the page out of others'
+    frames.
     """
 
     def __init__(self, application: Any) -> None:
         self._application = application
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "websocket":
+            await self._application(scope, _first_message_checked(receive, send), send)
+            return
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
@@ -179,7 +186,7 @@ class Guard:
                 message = {**message, "headers": [*message["headers"], *added]}
             await send(message)
 
-        if _is_comparable(dict(scope["headers"]).get(b"authorization", b"")):
+        if all(_is_comparable(value) for name, value in scope["headers"] if name == _AUTHORIZATION):
             await self._application(scope, receive, send_guarded)
             return
         body = b'{"exception_message": "Unauthorized: the password holds no other than ASCII"}'
@@ -196,3 +203,35 @@ def _is_comparable(header: bytes) -> bool:
         return base64.b64decode(header.partition(b" ")[2]).isascii()
     except ValueError:
         return True
+
+
+def _first_message_checked(receive: Any, send: Any) -> Any:
+    """Receive for one websocket, whose first message brings the token (Prefect's protocol). One
+    that can't be compared closes it as a wrong token does.
+    """
+    is_first = True
+
+    async def receive_checked() -> Any:
+        nonlocal is_first
+        message = await receive()
+        if message["type"] != "websocket.receive" or not is_first:
+            return message
+        is_first = False
+        if _brings_token(message.get("text")):
+            return message
+        await send(
+            {"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": "Invalid token"}
+        )
+        return {"type": "websocket.disconnect", "code": _POLICY_VIOLATION}
+
+    return receive_checked
+
+
+def _brings_token(text: str | None) -> bool:
+    """Return True if Prefect's server can read a token in a message, right or wrong."""
+    try:
+        brought = json.loads(text or "")
+    except (ValueError, RecursionError):
+        return False
+    token = brought.get("token") if isinstance(brought, dict) else 0
+    return token is None or (isinstance(token, str) and token.isascii())

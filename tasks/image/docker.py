@@ -30,6 +30,18 @@ _ENGINES = ("docker", "podman")
 _ANSWER_SECONDS = 30
 _PLATFORM = "linux/amd64"  # of every instance type that trains
 _PUSHED_DIGEST = re.compile(r"\bdigest: (sha256:[0-9a-f]{64})\b")
+_READ_BY_ENGINES = re.compile(
+    r"PATH|HOME|USER|LOGNAME|SHELL|TERM|COLUMNS|LINES|NO_COLOR|CLICOLOR.*|LANG|LC_.*|TZ|TMPDIR"
+    r"|(HTTPS?|FTP|ALL|NO)_PROXY|SSL_CERT_(FILE|DIR)|SSH_(AUTH_SOCK|ASKPASS)|GNUPGHOME|KUBECONFIG"
+    r"|(MOBY|DOCKER|BUILDX?|BUILDKIT|EXPERIMENTAL_BUILDKIT|OTEL|SOURCE_DATE)_.*"
+    r"|_?(PODMAN|BUILDAH|CONTAINERS?|REGISTRY|REGISTRIES|STORAGE|NETAVARK)_.*"
+    r"|LISTEN_.*|NOTIFY_SOCKET|DBUS_.*|XDG_.*|LD_.*|MALLOC_.*"
+    r"|GO(DEBUG|GC|MEMLIMIT|MAXPROCS|TRACEBACK)|BASH_ENV|ENV|IFS",
+    re.IGNORECASE,
+)
+"""Variables that Docker, podman, helpers of both, Go's runtime and the linker read. Names of AWS
+are none of them: credential helpers are off.
+"""
 _LOOPBACK = ("127.", "localhost", "[::1]")
 
 
@@ -72,18 +84,17 @@ class DockerBuilder:
         folder = scratch / "context"
         _stage(context, folder)
         self._log_in(name, context.bases, engine, process)
-        arguments = [
-            f"--build-arg={key}={value}"
-            for key, value in sorted(arguments_to_send(context).items())
-        ]
+        hidden, shown = split_arguments(arguments_to_send(context), process.environment)
+        arguments = sorted([*hidden, *(f"{key}={value}" for key, value in shown.items())])
         process.run(
             "build",
             [
                 *_command(engine, "build", name),
                 *(f"--file={folder / 'Dockerfile'}", f"--tag={name}", f"--platform={_PLATFORM}"),
-                *arguments,
+                *(f"--build-arg={argument}" for argument in arguments),
                 str(folder),
             ],
+            variables=hidden,
         )
         digest_file = scratch / "digest"
         to_file = [f"--digestfile={digest_file}"] if _is_podman(engine) else []
@@ -110,6 +121,21 @@ class DockerBuilder:
                 registry,
             ]
             process.run(f"login to {registry}", command, secret=password)
+
+
+def split_arguments(
+    arguments: Mapping[str, str], environment: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Split build arguments into those that the engine takes from its environment, which no other
+    user sees, and those that have to be on its command line: a variable of that name would change
+    the engine itself.
+    """
+    shown = {
+        name: value
+        for name, value in arguments.items()
+        if _READ_BY_ENGINES.fullmatch(name) and environment.get(name) != value
+    }
+    return {name: value for name, value in arguments.items() if name not in shown}, shown
 
 
 def find_engine() -> str:

@@ -37,13 +37,19 @@ class BuildProcess:
         self, what: str, environment: Mapping[str, str], clock: Clock, deadline: float
     ) -> None:
         self._what = what
-        self._environment = environment
+        self.environment = environment
         self._clock = clock
         self._deadline = deadline
 
-    def run(self, step: str, command: Sequence[str], secret: str | None = None) -> list[str]:
+    def run(
+        self,
+        step: str,
+        command: Sequence[str],
+        secret: str | None = None,
+        variables: Mapping[str, str] | None = None,
+    ) -> list[str]:
         """Run a command to its end; returns its output's lines. `secret` is what it reads, and
-        nothing shows it.
+        nothing shows it. `variables` are added to the environment for this command.
 
         Raises ImageBuildFailed with the step, the instruction it was at and its last lines, where
         it fails or is still running at the deadline; then, and when the run is cancelled, the
@@ -53,7 +59,10 @@ class BuildProcess:
         lines: list[str] = []
         logger.info("%s: %s", self._what, step)
         started = said = self._clock.monotonic()
-        with _started(command, self._environment, secret) as (process, arrived):
+        with _started(command, {**self.environment, **(variables or {})}, secret) as (
+            process,
+            arrived,
+        ):
             while process.poll() is None:
                 now = self._clock.monotonic()
                 if now - said >= _SAY_SECONDS:

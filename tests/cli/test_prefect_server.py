@@ -24,6 +24,7 @@ from cli import prefect_server
 from cli.prefect_server import connect_prefect
 from tasks.errors import RunFailed
 from tests.infra.local.platform_client import wait_until
+from tests.processes.listening import listening_addresses
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAM = """
@@ -74,6 +75,13 @@ def test_server_serves_the_command_and_ends_with_it_however_it_ends(tmp_path: Pa
                 assert answer.status == 200
             with pytest.raises(urllib.error.HTTPError, match="401"):
                 urllib.request.urlopen(f"{url.rstrip('/')}/admin/version", timeout=10)
+            assert listening_addresses(int(url.split(":")[2].split("/")[0])) == {"0100007F"}
+            server = Path(f"/proc/{pid}")
+            variables = dict(
+                each.partition(b"=")[::2] for each in (server / "environ").read_bytes().split(b"\0")
+            )
+            password = variables[b"PREFECT_SERVER_API_AUTH_STRING"]
+            assert len(password) >= 32 and password not in (server / "cmdline").read_bytes()
             assert os.getpgid(int(pid)) != os.getpgid(command.pid), (
                 "Ctrl-C on the terminal is not for the server"
             )

@@ -200,6 +200,18 @@ def test_another_endpoint_is_refused(url: str) -> None:
     )
 
 
+def test_a_list_that_is_not_set_limits_nothing() -> None:
+    settings = {
+        "report.directory": OUTSIDE,
+        "platform.endpoint_url": "http://10.0.0.1:1",
+        "training.environment": {"A": "${PREFECT_API_AUTH_STRING}"},
+    }
+    config = config_of_preset("search_mlp_p3", settings)
+    refuse_what_is_not_allowed(config, {})
+    for name in LISTS:
+        assert name in refusal(config, {name: ""})
+
+
 @pytest.mark.parametrize(
     "url",
     [

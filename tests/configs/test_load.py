@@ -417,18 +417,34 @@ def test_json_and_text_of_a_config_have_no_value_that_may_be_a_secret(
     assert config_digest(other) != config_digest(config), "another value is another benchmark"
 
 
+def test_what_whoever_describes_a_job_sees_is_shown_in_a_configs_json(
+    raw_config: dict[str, Any],
+) -> None:
+    raw_config["name"] = "sh0wn"
+    shown = {
+        "hyperparameters": {"api_key": "sh0wn"},
+        "tags": {"owner": "sh0wn"},
+        "metric_definitions": {"sh0wn": "x=([0-9]+)"},
+        "extra_channels": {"sh0wn": {"type": "S3", "uri": "s3://bucket/a"}},
+    }
+    raw_config["training"] |= shown
+    dumped = parse_config(raw_config, origin="c.yaml").model_dump(mode="json")
+    assert dumped["name"] == "sh0wn"
+    assert {name: str(dumped["training"][name]).count("sh0wn") for name in shown} == dict.fromkeys(
+        shown, 1
+    )
+
+
 def test_settings_of_the_network_libraries_are_shown_so_that_sweeps_can_be_compared(
     raw_config: dict[str, Any],
 ) -> None:
-    raw_config["training"]["environment"] = {
-        "NCCL_ALGO": "Ring",
-        "FI_PROVIDER": "efa",
-        "NCCL": "s3cr3t",
-    }
+    prefixes = ("NCCL", "FI", "OMP", "TORCH", "CUDA", "GLOO", "RDMAV")
+    settings = {f"{prefix}_X": "efa" for prefix in prefixes}
+    raw_config["training"]["environment"] = {**settings, "NCCL": "s3cr3t", "X_NCCL_X": "s3cr3t"}
     shown = parse_config(raw_config, origin="c.yaml").model_dump(mode="json")["training"][
         "environment"
     ]
-    assert shown == {"NCCL_ALGO": "Ring", "FI_PROVIDER": "efa", "NCCL": "(hidden)"}
+    assert shown == {**settings, "NCCL": "(hidden)", "X_NCCL_X": "(hidden)"}
 
 
 @pytest.mark.parametrize(

@@ -55,8 +55,11 @@ def test_ecr_points_to_a_registry_that_answers(platform):
     assert re.fullmatch(r"127\.0\.0\.1:\d+", registry(platform))
     data = platform.ecr.get_authorization_token()["authorizationData"][0]
     assert data["proxyEndpoint"] == f"http://{registry(platform)}"
-    with urllib.request.urlopen(f"{data['proxyEndpoint']}/v2/") as answer:
-        assert answer.status == 200
+    url = f"{data['proxyEndpoint']}/v2/"
+    wrong_login = urllib.request.Request(url, headers={"Authorization": "Basic d3Jvbmc6b25l"})
+    for request in (url, wrong_login):  # it is any user's
+        with urllib.request.urlopen(request) as answer:
+            assert answer.status == 200
 
 
 def test_pushed_digest_is_ecrs_and_the_registrys(platform, context):

@@ -9,8 +9,12 @@ from pathlib import Path
 
 import httpx
 import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
+from websockets.typing import Subprotocol
 
 from infra.worker.ports import listens
+from tests.processes.listening import listening_addresses
 from tests.production.world import World
 
 pytestmark = pytest.mark.slow
@@ -24,17 +28,6 @@ def stranger(world: World) -> httpx.Client:
     return httpx.Client(
         base_url=world.machine.api_url.removesuffix("/api"), timeout=60, trust_env=False
     )
-
-
-def listening_addresses(port: int) -> set[str]:
-    """Local addresses of the TCP sockets that listen on the port, as the kernel writes them."""
-    rows = [
-        line.split()[1:4]
-        for table in ("tcp", "tcp6")
-        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
-    ]
-    local = [address.split(":") for address, _, state in rows if state == "0A"]
-    return {address for address, number in local if int(number, 16) == port}
 
 
 def test_nothing_listens_to_other_machines(world: World) -> None:
@@ -61,6 +54,36 @@ def test_the_worker_serves_no_page(world: World) -> None:
             httpx.get(f"http://127.0.0.1:{port}/", timeout=60, trust_env=False)
 
 
+WEBSOCKETS = (
+    "/events/in",
+    "/events/out",
+    "/logs/out",
+    "/task_runs/subscriptions/scheduled",
+    "/work_pools/nodesweep/workers/connect",
+)
+
+
+@pytest.mark.parametrize("path", WEBSOCKETS)
+def test_a_websocket_is_closed_at_a_wrong_token_of_whatever_characters(
+    world: World, path: str
+) -> None:
+    log = world.machine.folder / "server.log"
+    before = log.read_text().count("Traceback")
+    url = world.machine.api_url.replace("http://", "ws://") + path
+    reasons = set()
+    for token in ("nodesweep:wrong", "nodesweep:Gänse", ["nodesweep"], 5):
+        with connect(url, subprotocols=[Subprotocol("prefect")], open_timeout=60) as opened:
+            opened.send(json.dumps({"type": "auth", "token": token}, ensure_ascii=False))
+            with pytest.raises(ConnectionClosed) as closed:
+                opened.recv(timeout=60)
+            assert closed.value.rcvd is not None
+            reasons.add(closed.value.rcvd.code)
+    assert reasons == {1008}
+    with pytest.raises(InvalidStatus, match="403"), connect(url, open_timeout=60):
+        pass  # not without the protocol that asks for a token
+    assert log.read_text().count("Traceback") == before
+
+
 def flows(world: World) -> set[str]:
     return {flow["name"] for flow in world.call("POST", "/flows/filter", limit=200)}
 
@@ -72,6 +95,18 @@ def test_a_page_cannot_make_a_flow(world: World, stranger: httpx.Client, kind: s
     answer = stranger.post("/api/flows/", content=json.dumps(FLOW), headers=headers)
     assert answer.status_code == 401, answer.text
     assert "planted" not in flows(world)
+
+
+def test_a_browser_is_not_asked_for_a_password_that_it_would_send_by_itself(
+    stranger: httpx.Client,
+) -> None:
+    answer = stranger.get("/api/admin/version")
+    assert answer.status_code == 401 and "www-authenticate" not in answer.headers
+
+
+def test_what_is_told_without_a_password_is_that_the_server_runs(stranger: httpx.Client) -> None:
+    assert stranger.get("/api/health").json() is True
+    assert stranger.post("/api/health").status_code == 401
 
 
 def test_a_page_may_not_send_a_password(world: World, stranger: httpx.Client) -> None:

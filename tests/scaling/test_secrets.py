@@ -144,6 +144,13 @@ def test_a_known_secret_is_hidden_however_it_is_printed(form: str) -> None:
     assert "ub4dor" not in str(hide_secrets({"a": [form]}))
 
 
+def test_a_known_secret_in_hexadecimal_or_cut_in_two_is_not_hidden() -> None:
+    """As docs/security.md warns."""
+    remember_secrets([VALUE])
+    for text in (VALUE.encode().hex(), f"{VALUE[:9]} {VALUE[9:]}"):
+        assert hide_in_text(text) == text
+
+
 def test_each_line_of_a_known_secret_is_hidden() -> None:
     remember_secrets(["first-line-of-it\nsecond-line-of-it"])
     shown = LogHider().hide(["first-line-of-it", "x second-line-of-it"])
@@ -165,7 +172,9 @@ def test_the_secrets_of_a_config_are_those_under_secret_names_and_random_ones_of
                 "HF_TOKEN": "${HF_TOKEN}",
                 "WANDB_KEY": "wandb-words",
                 "ENTITY": "team",
-                "SESSION": "a1b2c3d4e5f6g7",
+                "SESSION": "a1b2c3d4e5f6",
+                "ELEVEN": "z1b2c3d4e5f",
+                "LETTERS": "zbcdefghijklmno",
                 "DATA_1": "/opt/ml/input/data1",
                 "NCCL_TOPOLOGY": "a1b2c3d4e5f6g7h8",
             },
@@ -182,7 +191,7 @@ def test_the_secrets_of_a_config_are_those_under_secret_names_and_random_ones_of
     )
     assert secrets_of(make_config()) == []
     assert sorted(secrets_of(config)) == [
-        "a1b2c3d4e5f6g7", "of-spark", "of-the-index", "plain-words", "wandb-words",
+        "a1b2c3d4e5f6", "of-spark", "of-the-index", "plain-words", "wandb-words",
     ]  # fmt: skip
 
 

@@ -25,12 +25,16 @@ class Words:
 
 
 @contextmanager
-def hostile_server(answer: Callable[[str], Words]) -> Iterator[str]:
-    """Inside, every request to the yielded endpoint is answered `answer(path)`."""
+def hostile_server(answer: Callable[[str], Words], seen: list[str] | None = None) -> Iterator[str]:
+    """Inside, every request to the yielded endpoint is answered `answer(path)`; `seen` gets the
+    requests, whole.
+    """
+    requests: list[str] = [] if seen is None else seen
 
     class Handler(BaseHTTPRequestHandler):
         def handle_any(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            requests.append(f"{self.requestline}\n{self.headers}{body!r}")
             words = answer(self.path)
             self.send_response(words.status)
             length = len(words.body) if words.announced_bytes is None else words.announced_bytes

@@ -133,6 +133,7 @@ def test_what_is_no_file_is_not_sent(tmp_path: Path) -> None:
         ("keys/id_ed25519", "", True),
         ("id_rsa.pub", "", False),
         (".env", "", True),
+        *((name, "", True) for name in (".netrc", ".pgpass", ".aws", ".ssh", ".gnupg")),
         (".git", "gitdir: ../x", True),
         ("Service-Account-prod.json", "", True),
         ("service_account.json", "", True),
@@ -140,6 +141,7 @@ def test_what_is_no_file_is_not_sent(tmp_path: Path) -> None:
         ("ca.pem", "-----BEGIN CERTIFICATE-----", False),
         ("server.pem", "-----BEGIN CERTIFICATE-----\n-----BEGIN RSA PRIVATE KEY-----", True),
         ("answers.key", "42", False),
+        ("tls.key", "-----BEGIN PRIVATE KEY-----", True),
         ("environment.env.py", "", False),
     ],
 )

@@ -210,6 +210,34 @@ def test_proof_of_the_platform_elsewhere_is_no_proof_here(endpoint: str, tmp_pat
         local_session(relay, None, tmp_path)
 
 
+def test_who_takes_the_port_of_a_platform_that_died_sees_signed_requests_and_no_key(
+    local: PlatformConfig, tmp_path: Path
+) -> None:
+    key = access_keys(tmp_path).user
+    seen: list[str] = []
+    is_dead = False
+
+    def answer(path: str) -> Words:
+        return Words(200, b"{}") if is_dead else Words(200, status_of(tmp_path, endpoint, path))
+
+    with hostile_server(answer, seen) as endpoint:
+        client = aws_client("logs", local.model_copy(update={"endpoint_url": endpoint}))
+        is_dead = True
+        with pytest.raises(ForeignAnswer):
+            client.describe_log_groups()
+    assert f"Credential={key.id}" in seen[-1], "a request of the run"
+    assert not any(key.secret in request for request in seen)
+
+
+def test_aws_itself_is_called_with_the_credentials_that_boto3_finds(
+    platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of-the-user")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    aws = platform.model_copy(update={"endpoint_url": None, "credentials": "chain"})
+    assert aws_client("sns", aws)._request_signer._credentials.access_key == "of-the-user"
+
+
 def test_localhost_is_called_where_the_platform_listens(local: PlatformConfig) -> None:
     """Another program may hold that name's IPv6 address."""
     access_keys(Path(local.state_directory))

@@ -38,6 +38,7 @@ from infra.local.api.protocol import (
     read_body,
     use_known_region,
 )
+from infra.local.api.s3_bodies import use_modelled_xml
 from infra.local.api.s3_queries import check_bucket_name, check_numbers, check_xml
 from infra.local.faults.injector import FaultInjector
 from infra.local.server.contract import STATUS_PATH
@@ -157,7 +158,7 @@ class Front:
     ) -> Iterable[bytes]:
         """moto's answer, which is given once what it has changed is kept.
         Raises NotKept where it can't be, and ApiError for a body that its checksum is not of, for
-        XML that is none and for numbers that are none.
+        XML that is none or of another shape and for numbers that are none.
         """
         scope = credential_scope(environ)
         if unmodelled_s3_operation(environ, scope):
@@ -180,6 +181,7 @@ class Front:
         if scope is not None and scope.service == "s3":
             check_signed_hash(environ, read_body(environ))
         check_xml(environ, read_body(environ))
+        use_modelled_xml(environ)
         try:
             # moto looks and writes in two steps: of two that ask for a key that is not there,
             # one must be refused.

@@ -6,7 +6,7 @@ in the form of its own.
   groups by logGroupIdentifier; logs:GetQueryResults of a query that is not there;
 - sagemaker's tags of resources that are not there, and an experiment that is not;
 - s3's parts of a multipart upload that is not there, and its end; the head of the version "null",
-  which is the object of a bucket without versions;
+  which is the object of a bucket without versions; an object's empty set of tags;
 - the tagging API's changes, of which one that fails leaves the others' done.
 """
 
@@ -26,7 +26,7 @@ from moto.logs.exceptions import InvalidParameterException, ResourceNotFoundExce
 from moto.logs.responses import LogsResponse
 from moto.resourcegroupstaggingapi.responses import ResourceGroupsTaggingAPIResponse
 from moto.s3.exceptions import NoSuchUpload
-from moto.s3.models import S3Backend
+from moto.s3.models import FakeKey, S3Backend
 from moto.s3.responses import S3Response
 from moto.sagemaker.exceptions import ResourceNotFound, ValidationError
 from moto.sagemaker.responses import SageMakerResponse
@@ -243,6 +243,19 @@ def _of_the_null_version(head_object: Callable[..., Any]) -> Callable[..., Any]:
     return headed
 
 
+def _with_no_tags(put_object_tagging: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """PutObjectTagging with a TagSet that is empty, which takes an object's tags away."""
+
+    def tagged(self: Any) -> Any:
+        place = self.bucket_name, self.parse_key_name(), self._get_param("versionId")
+        if b"<Tag>" in self.body or not isinstance(self.backend.get_object(*place), FakeKey):
+            return put_object_tagging(self)
+        self.backend.delete_object_tagging(*place)
+        return 200, {}, ""
+
+    return tagged
+
+
 def _tag_resources(self: Any) -> ActionResult:
     def change(arn: str) -> Any:
         return self.backend.tag_resources([arn], self._get_param("Tags"))
@@ -315,6 +328,7 @@ ADDITIONS = (
             ),
         )
     ),
+    Addition("s3", "PutObjectTagging", S3Response, _with_no_tags(S3Response.put_object_tagging)),
     Addition("s3", "HeadObject", S3Response, _of_the_null_version(S3Response.head_object)),
     *(
         Addition("sagemaker", name, SageMakerResponse, _of_a_known_resource(answer))

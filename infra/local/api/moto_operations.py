@@ -68,12 +68,15 @@ def _unmodelled_s3() -> frozenset[tuple[str, bool, str]]:
     model, done = service_model("s3"), operations_of_moto("s3")
     signs: dict[bool, set[tuple[str, bool, str]]] = {True: set(), False: set()}
     for name in model.operation_names:
-        if sign := _s3_sign(model.operation_model(name)):
+        if sign := s3_sign(model.operation_model(name)):
             signs[name in done].add(sign)
     return frozenset(signs[False] - signs[True])
 
 
-def _s3_sign(operation: OperationModel) -> tuple[str, bool, str] | None:
+def s3_sign(operation: OperationModel) -> tuple[str, bool, str] | None:
+    """(HTTP method, whether of an object, query key) by which a request names an operation of S3;
+    None for one that is named by its path alone.
+    """
     path, _, query = operation.http["requestUri"].partition("?")
     name = query.partition("&")[0].partition("=")[0]
     if not name or name == _SIGNS_FOR_NOTHING:

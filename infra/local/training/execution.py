@@ -60,7 +60,7 @@ class TrainingExecution(JobExecution[TrainingJob]):
         sync = FolderSync(self._s3, synced_folders(self._job.request), nodes)
         sync.restore()
         channels = self._job.request.get("InputDataConfig", [])
-        mount_channels(channels, nodes, self._services.file_systems)
+        nodes = mount_channels(channels, nodes, self._services.file_systems)
         fill_channels(self._s3, channels, nodes, self._stop)
         if self._stop.is_set():
             raise DownloadInterrupted

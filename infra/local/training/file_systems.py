@@ -5,6 +5,7 @@ named when the platform starts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -20,22 +21,25 @@ def source_of(channel: Mapping[str, Any]) -> Mapping[str, str] | None:
 
 def mount_channels(
     channels: Sequence[Mapping[str, Any]], nodes: Sequence[Node], file_systems: Mapping[str, Path]
-) -> None:
-    """Make input/data/<channel> of every node a link to the folder; its programs may write there,
-    whatever the mode.
+) -> list[Node]:
+    """Make input/data/<channel> of every node a link to the folder, and return the nodes that know
+    of it; their programs may write there, whatever the mode.
 
     A file system's root is the folder given for its id, so that DirectoryPath /fsx/data is fsx/data
     in it. Raises DataDownloadError for an unknown id and a path that is not there.
     """
+    mounted: list[tuple[str, Path]] = []
     for channel in channels:
         source = source_of(channel)
         if source is None:
             continue
         folder = _folder(source, file_systems)
+        mounted.append((channel["ChannelName"], folder))
         for node in nodes:
             place = node.opt_ml / "input" / "data" / channel["ChannelName"]
             place.rmdir()
             place.symlink_to(folder)
+    return [replace(node, file_systems=tuple(mounted)) for node in nodes]
 
 
 def _folder(source: Mapping[str, str], file_systems: Mapping[str, Path]) -> Path:

@@ -5,9 +5,11 @@ into a link.
 from __future__ import annotations
 
 import os
+import stat
 import tarfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +65,10 @@ def traps(node: Node, host_file: Path) -> list[Path]:
         (folder / "circle").symlink_to("circle")
         (folder / "longer").symlink_to("longer2")
         (folder / "longer2").symlink_to("longer")
+        (folder / "same-folder").symlink_to(".")
         os.mkfifo(folder / "pipe")
+        with suppress(PermissionError):  # needs CAP_MKNOD
+            os.mknod(folder / "device", stat.S_IFCHR | 0o666, os.makedev(1, 3))
         (folder / "honest").write_text("trained")
     return folders
 

@@ -133,6 +133,69 @@ def test_a_password_that_prefect_can_not_compare_is_a_wrong_one(
     assert asyncio.run(_asked([header]))[0] == status
 
 
+def test_prefect_reads_the_first_of_two_passwords_and_neither_may_fail_it() -> None:
+    headers = [
+        (b"authorization", b"Basic " + base64.b64encode(password))
+        for password in ("nodesweep:Gänse".encode(), b"nodesweep:secret")
+    ]
+    assert asyncio.run(_asked(headers))[0] == 401
+    assert asyncio.run(_asked(headers[::-1]))[0] == 401
+
+
+async def _opened(first: dict[str, Any]) -> tuple[list[Any], list[Any]]:
+    """What an application reads of a websocket whose first message this is, and what is sent."""
+    read, sent = [], []
+    messages = iter([{"type": "websocket.connect"}, first, {"type": "websocket.receive"}])
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        read.extend([await receive(), await receive()])
+        if read[-1]["type"] != "websocket.disconnect":
+            read.append(await receive())
+
+    async def receive() -> Any:
+        return next(messages)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await Guard(application)({"type": "websocket", "headers": []}, receive, send)
+    return read, sent
+
+
+NO_TOKENS = {
+    "no ASCII": '{"type": "auth", "token": "nodesweep:Gänse"}',
+    "escaped": '{"type": "auth", "token": "nodesweep:G\\u00e4nse"}',
+    "surrogate": '{"type": "auth", "token": "\\ud800"}',
+    "number": '{"type": "auth", "token": 1}',
+    "list": '{"type": "auth", "token": ["nodesweep:secret"]}',
+    "bool": '{"type": "auth", "token": true}',
+    "no object": '["auth"]',
+    "no JSON": "auth",
+    "nested": "[" * 100_000,
+    "empty": "",
+    "bytes": None,
+}
+
+
+@pytest.mark.parametrize("name", NO_TOKENS)
+def test_a_token_that_prefect_can_not_compare_closes_a_websocket_as_a_wrong_one(name: str) -> None:
+    text = NO_TOKENS[name]
+    first = {"type": "websocket.receive", "text": text, "bytes": None if text else b"auth"}
+    read, sent = asyncio.run(_opened(first))
+    assert read[1:] == [{"type": "websocket.disconnect", "code": 1008}]
+    assert sent == [{"type": "websocket.close", "code": 1008, "reason": "Invalid token"}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"type": "auth", "token": "nodesweep:secret"}', '{"type": "auth"}', '{"type": "other"}'],
+)
+def test_any_other_first_message_of_a_websocket_is_prefects_to_judge(text: str) -> None:
+    first = {"type": "websocket.receive", "text": text}
+    read, sent = asyncio.run(_opened(first))
+    assert read[1:] == [first, {"type": "websocket.receive"}] and sent == []
+
+
 @pytest.mark.parametrize("header", [b"", b"Basic", b"Basic %%%", b"Bearer abc"])
 def test_what_is_no_password_is_prefects_to_refuse(header: bytes) -> None:
     assert asyncio.run(_asked([(b"authorization", header)]))[0] == 200

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -317,6 +318,25 @@ def test_a_password_of_another_user_starts_nothing(tmp_path: Path) -> None:
     os.chown(machine.auth_file, 12345, 12345)
     with pytest.raises(MachineError, match=r"it is user 12345's.*make up"):
         up(machine)
+
+
+def test_what_make_up_makes_opens_to_its_owner_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(tmp_path / "machine", port=1)
+
+    def stop(*_: object) -> None:
+        raise MachineError("enough")
+
+    monkeypatch.setattr("infra.worker.machine._refuse_taken_port", stop)
+    old = os.umask(0)
+    try:
+        with pytest.raises(MachineError, match="enough"):
+            up(machine)
+    finally:
+        os.umask(old)
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (machine.folder, machine.auth_file)]
+    assert modes == [0o700, 0o600] and Machine(tmp_path).port == 4200
 
 
 def test_a_password_that_is_no_ascii_starts_nothing(tmp_path: Path) -> None:

@@ -150,11 +150,72 @@ def test_image_is_built_pushed_and_used_by_the_digest_in_ecr(
     argv = engine.calls("build")[0]["argv"]
     assert f"--tag={name}" in argv and "--platform=linux/amd64" in argv
     assert [word for word in argv if word.startswith("--build-arg")] == [
-        "--build-arg=A=1",
-        "--build-arg=B=two",
+        "--build-arg=A",
+        "--build-arg=B",
     ]
     assert f"--file={argv[-1]}/Dockerfile" in argv
     assert engine.calls("push")[0]["argv"] == ["push", name]
+
+
+READ_BY_THE_ENGINE = {
+    "PATH": "/nowhere",
+    "DOCKER_HOST": "tcp://192.0.2.1:1",
+    "DOCKER_CONFIG": "/nowhere",
+    "REGISTRY_AUTH_FILE": "/nowhere",
+    "BUILDKIT_HOST": "tcp://192.0.2.1:1",
+    "CONTAINER_HOST": "tcp://192.0.2.1:1",
+    "HTTP_PROXY": "http://192.0.2.1:1",
+    "https_proxy": "http://192.0.2.1:1",
+    "LD_PRELOAD": "/nowhere.so",
+    "HOME": "/nowhere",
+    "XDG_RUNTIME_DIR": "/nowhere",
+    "GODEBUG": "netdns=go",
+}
+SECRETS = {
+    "HF_TOKEN": "a token",
+    "AWS_SECRET_ACCESS_KEY": "a key",
+    "SSH_PRIVATE_KEY": "first\nsecond line",
+    "NPM_CONFIG": "",
+}
+
+
+def test_no_other_user_reads_a_build_argument_in_the_list_of_processes(
+    engine: Engine,
+    aws: Callable[[str], Any],
+    platform: PlatformConfig,
+    config: ImageConfig,
+    repository: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As the kernel shows the process of every step to everybody. A variable that would change the
+    engine is not put into its environment, but for one that it has already.
+    """
+    monkeypatch.setenv("NO_PROXY", "password-of-the-proxy")
+    monkeypatch.setenv("HF_TOKEN", "another one")
+    own = {name: os.environ.get(name) for name in READ_BY_THE_ENGINE}
+    arguments = {**SECRETS, **READ_BY_THE_ENGINE, "NO_PROXY": "password-of-the-proxy"}
+    config = config.model_copy(update={"build_args": arguments})
+    push(aws("ecr"), read_context(config).tag)
+    engine.behave("""
+seen = pathlib.Path(f"/proc/{os.getpid()}/cmdline").read_text().split(chr(0))
+(folder / f"{action}.json").write_text(json.dumps([seen, dict(os.environ)]))
+""")
+    build(platform, config, repository)
+    for step in ("login", "push"):
+        words, environment = json.loads((engine.folder / f"{step}.json").read_text())
+        assert not any(word.startswith("--build-arg") for word in words)
+        assert environment["HF_TOKEN"] == "another one" and "SSH_PRIVATE_KEY" not in environment
+    words, environment = json.loads((engine.folder / "build.json").read_text())
+    sent = [word.removeprefix("--build-arg=") for word in words if word.startswith("--build-arg")]
+    by_value = {name: value for name, is_shown, value in (w.partition("=") for w in sent)}
+    assert {name: by_value[name] or environment[name] for name in by_value} == arguments
+    assert {name for name, value in by_value.items() if value} == set(READ_BY_THE_ENGINE)
+    assert all(environment[name] == value for name, value in SECRETS.items())
+    private = {"DOCKER_CONFIG", "REGISTRY_AUTH_FILE"}
+    assert {n: environment.get(n) for n in own if n not in private} == {
+        name: value for name, value in own.items() if name not in private
+    }
+    assert not private & {name for name in private if environment[name] == "/nowhere"}
 
 
 def test_engine_sees_the_files_of_the_tag_with_modes_of_their_own(

@@ -222,6 +222,10 @@ class ContainerEngine(ExclusiveEngine):
             path for path in node.opt_ml.iterdir() if path.is_dir() and path.name != "code"
         )
         options += [f"--volume={folder}:/opt/ml/{folder.name}" for folder in folders]
+        for channel, folder in node.file_systems:
+            (node.opt_ml / "input" / "data" / channel).unlink()  # a link leads nowhere in there
+            (node.opt_ml / "input" / "data" / channel).mkdir()
+            options += [f"--volume={folder}:/opt/ml/input/data/{channel}"]
         options += [f"--volume={barrier_folder(node)}:{NODE_FOLDER}"]
         name = f"{self._network(job)}-{node.host}"
         return ContainerPlan(

@@ -29,7 +29,7 @@ from moto.sts.models import sts_backends
 
 from infra.local.api.access import access_keys
 from infra.local.state.files import UnsafeFile
-from tasks.local_status import KeyUnreadable, read_key
+from tasks.local_status import STATUS_PATH, KeyUnreadable, read_key
 from tests.infra.local.platform_client import client, job_request
 
 
@@ -329,6 +329,18 @@ def test_a_call_signed_for_another_service_is_not_taken(platform: SimpleNamespac
     with pytest.raises((ClientError, ResponseParserError)):
         sagemaker.create_training_job(**job_request("signed-for-s3"))
     assert platform.sagemaker.list_training_jobs()["TrainingJobSummaries"] == []
+
+
+def test_the_status_that_anybody_may_ask_for_tells_nothing_of_the_contents(
+    platform: SimpleNamespace,
+) -> None:
+    platform.s3.create_bucket(Bucket="known-to-none")
+    status, text = send(platform.endpoint + STATUS_PATH, {})
+    keys = access_keys(platform.state_dir)
+    assert status == 200 and json.loads(text)["running"] is True
+    hidden = ("known-to-none", keys.user.id, keys.user.secret, keys.node.secret)
+    assert not any(secret in text for secret in hidden)
+    assert send(platform.endpoint + STATUS_PATH, {}, b"{}", "POST") == (status, text)
 
 
 def test_a_jobs_key_reaches_s3_logs_and_metrics(platform: SimpleNamespace) -> None:

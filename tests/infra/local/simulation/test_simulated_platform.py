@@ -357,6 +357,13 @@ def test_what_only_real_nodes_lack_is_taken(
     assert simulate(platform, name, **changes)["TrainingJobStatus"] == "Completed"
 
 
+def test_no_command_of_a_job_is_run(platform: SimpleNamespace, tmp_path: Path) -> None:
+    command = {"ContainerEntrypoint": ["touch", str(tmp_path / "was-run")]}
+    algorithm = {"AlgorithmSpecification": {**IMAGE["AlgorithmSpecification"], **command}}
+    assert simulate(platform, "no-command", **algorithm)["TrainingJobStatus"] == "Completed"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_lies_elsewhere_is_not_said_to_be_missing(platform: SimpleNamespace) -> None:
     """Roles, networks, file systems and others' images are known by name only; what was made here
     is known.

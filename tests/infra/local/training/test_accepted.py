@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -57,6 +58,22 @@ def test_environment_reaches_the_nodes(platform: SimpleNamespace) -> None:
     platform.engine.programs["look"] = look
     run_job(platform, "environment", "look", Environment={"A": "1"})
     assert seen == [{"A": "1"}]
+
+
+def test_what_a_job_is_given_is_in_the_record_and_for_whoever_may_describe_it(
+    platform: SimpleNamespace,
+) -> None:
+    platform.engine.programs["given"] = lambda job, node, say, stop: None
+    run_job(platform, "given", "given", Environment={"HF_TOKEN": "Pl4nted-token"})
+    described = platform.sagemaker.describe_training_job(TrainingJobName="given")
+    assert described["Environment"] == {"HF_TOKEN": "Pl4nted-token"}
+    folder = Path(platform.state_dir)
+    holders = {
+        path.relative_to(folder).parts[0]
+        for path in folder.rglob("*")
+        if path.is_file() and b"Pl4nted-token" in path.read_bytes()
+    }
+    assert holders == {"training_jobs"}
 
 
 @pytest.mark.parametrize("local_path", [None, "/opt/ml/output/tb"])

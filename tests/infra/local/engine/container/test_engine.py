@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +21,7 @@ from infra.local.engine.errors import EngineError
 from infra.local.engine.host.port_lock import SharedSlot, training_slot
 from infra.local.engine.host.room import Room
 from infra.local.interfaces import ProcessingFiles
+from infra.local.training.file_systems import mount_channels
 
 
 class RecordingCli:
@@ -151,6 +154,30 @@ def test_nodes_find_their_own_files_at_opt_ml(engine, job):
     assert mounted == {
         f"/opt/ml/{name}" for name in ("checkpoints", "input", "model", "output")
     } | {"/run/nodesweep"}
+
+
+def sources(plan):
+    mounts = [option for option in plan.options if re.match(r"--?(v|mount|device)", option)]
+    return {Path(mount.partition("=")[2].partition(":")[0]) for mount in mounts}
+
+
+def test_a_node_has_no_folder_of_the_machine_but_its_jobs_and_its_file_systems(
+    engine, job, tmp_path
+):
+    nodes, plan = options(engine, job)
+    own = nodes[0].opt_ml.parent
+    assert sources(plan) and all(one.is_relative_to(own) for one in sources(plan))
+    (nodes[0].opt_ml / "input" / "data" / "corpus").mkdir(parents=True)
+    channel = {"ChannelName": "corpus", "DataSource": {"FileSystemDataSource": {
+        "FileSystemId": "fs-0123456789abcdef0", "DirectoryPath": "/corpus"}}}  # fmt: skip
+    shared = tmp_path / "shared"
+    (shared / "corpus").mkdir(parents=True)
+    [node, *_] = mount_channels([channel], nodes, {"fs-0123456789abcdef0": shared})
+    seen = engine._plan(job, node, nodes, ImageConfig((), {}), 1)
+    assert f"--volume={shared / 'corpus'}:/opt/ml/input/data/corpus" in seen.options
+    assert sources(seen) - sources(plan) == {shared / "corpus"}
+    place = node.opt_ml / "input" / "data" / "corpus"
+    assert place.is_dir() and not place.is_symlink()
 
 
 def test_network_that_is_too_small_is_refused():

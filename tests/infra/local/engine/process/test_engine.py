@@ -75,6 +75,15 @@ def test_node_environment_is_the_jobs_and_not_the_servers(bench, monkeypatch):
     assert seen["PATH"].startswith(f"{bench.image}/venv/bin:")
 
 
+def test_a_process_node_may_read_what_the_platforms_user_may(bench, tmp_path):
+    """No boundary, as docs/security.md says."""
+    (tmp_path / "aws-credentials").write_text("of the platform")
+    (tmp_path / "aws-credentials").chmod(0o600)
+    bench.program(f"print(os.getuid(), open({str(tmp_path / 'aws-credentials')!r}).read())")
+    bench.run()
+    assert bench.said("algo-1") == [f"{os.getuid()} of the platform"]
+
+
 @pytest.mark.parametrize(
     ("given", "upper", "lower"),
     [

@@ -1,0 +1,16 @@
+"""Who may reach a port, as the kernel knows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def listening_addresses(port: int) -> set[str]:
+    """Local addresses of the TCP sockets that listen on the port, as the kernel writes them."""
+    rows = [
+        line.split()[1:4]
+        for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+    ]
+    local = [address.split(":") for address, _, state in rows if state == "0A"]
+    return {address for address, number in local if int(number, 16) == port}
