@@ -19,9 +19,9 @@ from scaling.formats import (
     nodes_text,
 )
 from scaling.outcome.attainment import (
-    LEAST_ATTAINED,
     attained_share,
     format_attained,
+    format_least_attained,
     is_starved,
     least_attained,
 )
@@ -119,7 +119,7 @@ def _starved(evidence: Evidence) -> Iterator[str]:
         subject = f"{counted(left_out, 'job')} left out; times" if left_out else "Times"
         yield (
             "Starved of CPU: this machine did other work beside the nodes, and the one that got"
-            f" least had {got} of the CPU it asked for, where {format_percent(LEAST_ATTAINED)} is"
+            f" least had {got} of the CPU it asked for, where {format_least_attained()} is"
             f" the least that counts. {subject} there are too long, and no recommendation rests on"
             " them. Repeat the sweep while nothing else runs."
         )
