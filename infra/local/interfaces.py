@@ -133,6 +133,8 @@ class RunResult:
     timed_out: bool = False  # MaxRuntimeInSeconds passed
     attainment: Mapping[str, NodeAttainment] = field(default_factory=dict)
     """By host; empty where nodes had no quota, or never came to measure."""
+    attainment_within: Callable[[float, float], Mapping[str, NodeAttainment]] | None = None
+    """That of the part between two moments (Unix seconds), as far as it was looked at."""
 
 
 @dataclass(frozen=True)

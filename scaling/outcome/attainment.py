@@ -22,8 +22,22 @@ CONNECTED = "connected_percent"
 """In a run's utilisation: of the samples of its nodes, those in which the node's program had a
 connection to another node. Jobs of one node have none, nor has AWS.
 """
-LEAST_ATTAINED = 0.95
-"""Below this share a time is no measurement: 5 % can carry an efficiency over a limit it misses."""
+MOST_EFFICIENCY_ERROR = 0.05
+"""How far a run's lack of CPU may carry an efficiency from the true one. More carries it over a
+limit that it misses.
+"""
+LEAST_ATTAINED = 1 / (1 + MOST_EFFICIENCY_ERROR)
+"""Below this share, 95.2 %, the efficiency may be off by more than MOST_EFFICIENCY_ERROR.
+
+Nodes that attained the share a would have taken no less than a·T in place of T. So with the E of
+full shares
+
+    measured E = E · a(N) / a(1)
+
+So E is too low by at most E · (1 - a(N)), and too high by at most E · (1 / a(1) - 1); where both
+lack CPU, one makes up for the other. The second is the larger one, and largest at E = 1. It is as
+large as the error allowed at a = 1 / (1 + error).
+"""
 
 
 class Metered(Protocol):
@@ -72,7 +86,17 @@ def least_attained(runs: Iterable[Metered]) -> float | None:
 
 
 def format_attained(share: float | None) -> str:
-    """A share in whole per cents, rounded down: 94.6 % misses LEAST_ATTAINED and must not read as
-    95 %.
+    """A share in per cent, rounded down to whole ones; to a decimal where those do not tell it from
+    LEAST_ATTAINED: 95.1 % misses that.
     """
-    return format_percent(None if share is None else math.floor(round(share * 100, 6)) / 100)
+    if share is None:
+        return format_percent(None)
+    tenths = math.floor(round(share * 1000, 6))
+    if tenths // 10 == math.floor(LEAST_ATTAINED * 100):
+        return f"{tenths / 10:.1f} %"
+    return format_percent(tenths // 10 / 100)
+
+
+def format_least_attained() -> str:
+    """LEAST_ATTAINED, rounded up to a decimal: that much is enough."""
+    return f"{math.ceil(LEAST_ATTAINED * 1000) / 10:.1f} %"

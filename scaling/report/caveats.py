@@ -20,9 +20,9 @@ from scaling.formats import (
     nodes_text,
 )
 from scaling.outcome.attainment import (
-    LEAST_ATTAINED,
     attained_share,
     format_attained,
+    format_least_attained,
     is_disturbed,
     least_attained,
 )
@@ -121,7 +121,7 @@ def _contended(evidence: Evidence) -> Iterator[str]:
         subject = f"{counted(left_out, 'job')} left out; times" if left_out else "Times"
         yield (
             "Contended: this machine did other work alongside the nodes, and the most affected one"
-            f" got {got} of the CPU it asked for (threshold {format_percent(LEAST_ATTAINED)})."
+            f" got {got} of the CPU it asked for (threshold {format_least_attained()})."
             f" {subject} there are too long. A count without other runs is judged by both ends of"
             " what it would have taken alone: that share of its time, and the whole of it."
         )

@@ -18,7 +18,7 @@ from typing import ClassVar, Generic
 from infra.local.api.in_process import ClientFactory
 from infra.local.faults.injector import JobFaults
 from infra.local.faults.training_watch import TimesStruck, TrainingWatch
-from infra.local.interfaces import Engine, ImageStore, Node, RunResult
+from infra.local.interfaces import Engine, ImageStore, Node, NodeAttainment, RunResult
 from infra.local.jobs.downloads import DownloadInterrupted
 from infra.local.jobs.endings import (
     ClientFault,
@@ -196,12 +196,15 @@ class JobExecution(ABC, Generic[J]):
             began = time.monotonic()
             result = self._engine.run(spec, nodes, take, watch.halt, max(0.0, left_seconds))
             self._ran_seconds += time.monotonic() - began
-            metrics.put_attainment(result.attainment)
+            metrics.put_attainment(self._attainment(nodes, result))
         if kept := self._services.kept_metrics:
             # now is within the time that the job says it has trained
             means, now = metrics.means(), self._clock()
             kept.keep(self._job.region, self.group, self._job.name, means, now)
         return result
+
+    def _attainment(self, nodes: Sequence[Node], result: RunResult) -> Mapping[str, NodeAttainment]:
+        return result.attainment
 
     # -- changes of the record ---------------------------------------------------------------------
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from infra.local.faults.injector import JobFaults
 from infra.local.faults.training_watch import TrainingWatch
-from infra.local.interfaces import Node, RunResult
+from infra.local.interfaces import Node, NodeAttainment, RunResult
 from infra.local.jobs.artifacts import ArtifactUploadError, upload_model, upload_output
 from infra.local.jobs.downloads import DownloadInterrupted
 from infra.local.jobs.endings import Ending
@@ -27,6 +27,7 @@ from infra.local.training.checkpoints import synced_folders
 from infra.local.training.file_systems import mount_channels
 from infra.local.training.metrics import NAMESPACE, MetricMatcher, PublishedMetrics
 from infra.local.training.record import Retries, TrainingJob
+from infra.local.training.window import TrainWindow
 
 WAITING_FOR_MACHINE = "Training job waiting for capacity: another training job runs on this machine"
 
@@ -51,6 +52,7 @@ class TrainingExecution(JobExecution[TrainingJob]):
         self._published = PublishedMetrics(self._cloudwatch, job.name)
         self._has_series = bool(algorithm.get("EnableSageMakerMetricsTimeSeries"))
         self._metrics = MetricMatcher(algorithm.get("MetricDefinitions", []), self._keep_value)
+        self._window = TrainWindow()
         self._retries = Retries(job.retry_attempts)
         if job.reused_pool_of:
             self._start_seconds = 0.0
@@ -86,7 +88,8 @@ class TrainingExecution(JobExecution[TrainingJob]):
             left_seconds = min(
                 self._runtime_left_seconds(), self._job.wait_deadline - self._clock()
             )
-            result = self._run_nodes(nodes, watch, left_seconds, self._metrics.feed)
+            self._window = TrainWindow()
+            result = self._run_nodes(nodes, watch, left_seconds, self._feed)
         final = self._metrics.final()
         self._change(lambda job: setattr(job, "final_metrics", final))
         return result
@@ -96,8 +99,20 @@ class TrainingExecution(JobExecution[TrainingJob]):
         and for SageMaker Metrics where the job asks for the series.
         """
         self._published.add(metric, value, unix_milliseconds)
+        self._window.note(metric, value, unix_milliseconds / 1000)
         if self._has_series:
             self._services.series.add(self._job.arn, metric, Point(unix_milliseconds / 1000, value))
+
+    def _feed(self, line: str, unix_milliseconds: int) -> None:
+        self._window.feed(line, unix_milliseconds / 1000)
+        self._metrics.feed(line, unix_milliseconds)
+
+    def _attainment(self, nodes: Sequence[Node], result: RunResult) -> Mapping[str, NodeAttainment]:
+        """Of the time that is reported, where the program tells it."""
+        within = self._window.of([node.opt_ml / "output" / "data" for node in nodes])
+        if within is None or result.attainment_within is None:
+            return result.attainment
+        return result.attainment_within(*within)
 
     def _runtime_left_seconds(self) -> float:
         """MaxRuntimeInSeconds is for all segments together."""

@@ -19,6 +19,8 @@ from infra.local.interfaces import NodeAttainment, NodeUsage
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _IDLE, _IOWAIT = 3, 4
 """Places among the numbers of a `cpu` line of /proc/stat."""
+_MOST_READINGS = 1024
+"""That are kept of a job; beyond that every second one is let go."""
 
 
 @dataclass(frozen=True)
@@ -169,30 +171,48 @@ class AttainmentMeter:
         self._stops = stops
         self._ballast_seconds = ballast_seconds
         self._waits = {host: ThreadWaits(proc) for host in cpu_by_host}
-        self._begin: Reading | None = None
-        self._end: Reading | None = None
+        self._readings: list[Reading] = []
 
     def begin(self) -> None:
         """From now on it counts."""
-        self._begin = self._end = self._read()
+        self._readings = [self._read()]
 
     def look(self) -> None:
         """Up to now it counts, unless a process has ended meanwhile
         and taken its CPU time with it.
         """
         now = self._read()
-        known = self._end.nodes if self._end is not None else {}
+        known = self._readings[-1].nodes if self._readings else {}
         if all(
             host in now.nodes and now.nodes[host].cpu_seconds >= known[host].cpu_seconds
             for host in known
         ):
-            self._end = now
+            self._readings.append(now)
+        if len(self._readings) > _MOST_READINGS:
+            self._readings = [*self._readings[:-1:2], self._readings[-1]]
 
-    def attainments(self) -> dict[str, NodeAttainment]:
-        """From begin() to the last look; empty before."""
-        if self._begin is None or self._end is None:
+    def attainments(
+        self, from_seconds: float = -math.inf, to_seconds: float = math.inf
+    ) -> dict[str, NodeAttainment]:
+        """From begin() to the last look, or between those of the looks that are nearest to two
+        moments of the clock; empty before.
+        """
+        if not self._readings:
             return {}
-        return attainments(self._begin, self._end, self._vcpus, self._cpu_by_host)
+        first, last = (
+            min(
+                range(len(self._readings)), key=lambda i: abs(self._readings[i].at_seconds - moment)
+            )
+            for moment in (
+                max(from_seconds, self._readings[0].at_seconds),
+                min(to_seconds, self._readings[-1].at_seconds),
+            )
+        )
+        if first >= last:  # between two looks
+            first, last = max(0, first - 1), min(first + 1, len(self._readings) - 1)
+        return attainments(
+            self._readings[first], self._readings[last], self._vcpus, self._cpu_by_host
+        )
 
     def _read(self) -> Reading:
         nodes = {

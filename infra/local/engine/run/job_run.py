@@ -118,6 +118,7 @@ class JobRun:
     _started_at: float = field(default_factory=time.monotonic)
     _supervisor_lost: bool = False
     _meter: AttainmentMeter | None = None  # while the nodes measure
+    _ended_meter: AttainmentMeter | None = None  # and when they have
     _ballast: Ballast | None = None  # likewise
     _looked_at: float = 0.0
     _attainment: Mapping[str, NodeAttainment] = field(default_factory=dict)
@@ -129,7 +130,9 @@ class JobRun:
         finally:
             self._keep_attainment()
         result = self._lost_result() if self._supervisor_lost else self._result()
-        return replace(result, attainment=self._attainment)
+        return replace(
+            result, attainment=self._attainment, attainment_within=self._attainment_within
+        )
 
     def _drive(self) -> None:
         while len(self._exits) < len(self.nodes) and not self._supervisor_lost:
@@ -271,10 +274,18 @@ class JobRun:
         for host, attained in self._attainment.items():
             self._say(host, attainment_note(attained))
 
+    def _attainment_within(
+        self, from_unix_seconds: float, to_unix_seconds: float
+    ) -> Mapping[str, NodeAttainment]:
+        if self._ended_meter is None:
+            return {}
+        zero = time.time() - time.monotonic()
+        return self._ended_meter.attainments(from_unix_seconds - zero, to_unix_seconds - zero)
+
     def _keep_attainment(self) -> None:
         if self._meter is not None:
             self._attainment = self._meter.attainments()
-            self._meter = None
+            self._ended_meter, self._meter = self._meter, None
         if self._ballast is not None:
             self._ballast.stop()
             self._ballast = None

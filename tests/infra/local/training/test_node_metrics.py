@@ -137,6 +137,31 @@ def test_what_the_nodes_attained_is_written_when_the_job_has_run(
     assert found["attained_percent"] == 50.0
 
 
+def test_what_the_nodes_attained_is_that_of_the_time_that_the_program_reports(
+    platform: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Starting the program under the quota is no part of it."""
+    whole = {"algo-1": NodeAttainment(100.0, 20.0, 6.0, 12.0, 80.0, 0.25)}
+    of_training = {"algo-1": NodeAttainment(10.0, 2.0, 1.9, 2.0, 0.5, 0.25)}
+    asked: list[tuple[float, float]] = []
+    run = FakeEngine.run
+
+    def within(*window: float) -> dict[str, NodeAttainment]:
+        asked.append(window)
+        return of_training
+
+    def trained(engine: FakeEngine, job, nodes, on_line, *others):
+        on_line("algo-1", "rank=0; train_seconds=10.0;", 1_010_000)
+        result = run(engine, job, nodes, on_line, *others)
+        return replace(result, attainment=whole, attainment_within=within)
+
+    monkeypatch.setattr(FakeEngine, "run", trained)
+    platform.sagemaker.create_training_job(**job_request("window"))
+    wait_for_end(platform.sagemaker, "window")
+    assert asked == [(1000.0, 1010.0)]
+    assert values(platform, "window/algo-1", "CPUAttained") == [95.0]
+
+
 def test_machine_memory(tmp_path: Path) -> None:
     path = tmp_path / "meminfo"
     path.write_text("MemFree: 1 kB\nMemTotal:       16384 kB\n")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from infra.local.engine.host import attainment
 from infra.local.engine.host.attainment import (
     AttainmentMeter,
     NodeReading,
@@ -286,6 +288,43 @@ def test_a_look_after_the_end_of_a_process_does_not_count(
     machine.usage = {"algo-1": NodeUsage(1.0, 0, 0.2)} if later else {}
     machine.meter.look()
     assert machine.meter.attainments()["algo-1"].cpu_seconds == 2.0
+
+
+@pytest.mark.parametrize(
+    ("window", "cpu_seconds", "seconds"),
+    [
+        ((12.4, 17.0), 1.0, 4.0),  # the looks at 12 and 16 s
+        ((13.0, 13.5), 0.25, 2.0),  # between two looks: those around it
+        ((16.2, math.inf), 0.25, 4.0),
+        ((3.0, 5.0), 0.0, 2.0),  # before it was looked at: the first two looks
+    ],
+)
+def test_a_part_of_the_time_is_that_between_the_nearest_looks(
+    tmp_path: Path, window: tuple[float, float], cpu_seconds: float, seconds: float
+) -> None:
+    """A script that loads libraries, trains and rests."""
+    machine = Machine(tmp_path)
+    machine.count(10.0, 2.0, 0.0, 0.0)
+    machine.meter.begin()
+    for at, cpu in ((12.0, 2.0), (14.0, 2.25), (16.0, 3.0), (18.0, 3.25), (20.0, 3.25)):
+        machine.count(at, cpu, 0.0, 0.0)
+        machine.meter.look()
+    found = machine.meter.attainments(*window)["algo-1"]
+    assert (found.cpu_seconds, found.seconds) == (cpu_seconds, seconds)
+
+
+def test_of_very_many_looks_every_second_one_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attainment, "_MOST_READINGS", 4)
+    machine = Machine(tmp_path)
+    machine.meter.begin()
+    for at in range(1, 20):
+        machine.count(float(at), at / 10, 0.0, 0.0)
+        machine.meter.look()
+        found = machine.meter.attainments()["algo-1"]
+        assert (found.seconds, found.cpu_seconds) == (at, at / 10)
+    assert len(machine.meter._readings) <= 4
 
 
 def test_a_node_without_a_group_is_its_threads_and_its_stops(tmp_path: Path) -> None:

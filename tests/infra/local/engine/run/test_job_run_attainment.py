@@ -109,6 +109,27 @@ def test_nodes_that_wait_at_no_barrier_count_from_their_start_to_the_first_ones_
     }
 
 
+def test_that_of_a_part_of_the_time_can_be_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script that loads libraries at once and then trains."""
+    monkeypatch.setattr("infra.local.engine.run.job_run._LOOK_SECONDS", 0.0)
+    made = Run(tmp_path, waits=False)
+    now = time.monotonic()
+    made.run._measure(now)
+    assert made.run._meter is not None
+    for after_seconds, cpu_seconds in ((100, 9.0), (200, 9.5)):
+        monkeypatch.setattr(made.run._meter, "_clock", lambda at=now + after_seconds: at)
+        made.supervised.cpu_seconds = dict.fromkeys(HOSTS, cpu_seconds)
+        made.run._measure(now + after_seconds)
+    made.supervised.end()
+    result = made.run.until_all_ended()
+    assert result.attainment_within is not None
+    assert result.attainment["algo-1"].cpu_seconds == 8.5
+    loaded = time.time() - time.monotonic() + now + 100
+    assert result.attainment_within(loaded, loaded + 100)["algo-1"].cpu_seconds == 0.5
+
+
 def test_without_a_quota_nothing_was_promised(tmp_path: Path) -> None:
     made = Run(tmp_path, waits=True)
     made.run.quota = None

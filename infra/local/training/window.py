@@ -1,0 +1,95 @@
+"""From when to when a job trained, as its program says: what its nodes attained is asked of that
+time, which is the one that is reported, and not of loading libraries before it
+(docs/method.md, "Attainment").
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import stat
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+_METRICS_FILE = "metrics.json"
+_MOST_FILE_BYTES = 2**20
+_MOST_LINE_CHARACTERS = 10_000
+# As the report reads them (docs/own-code.md, "Lines in the log").
+_FIELD = re.compile(
+    r"(?:^|[\s;,])(train_seconds|run_start_unix_seconds|step)=([-+]?[0-9.]+(?:[eE][-+]?\d+)?)"
+    r"(?=[;,\s]|$)"
+)
+
+
+class TrainWindow:
+    """Of one run of a job: `feed` it the log's lines, then ask `of`. Safe to feed from several
+    threads.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._first_step_at = math.inf
+        self._started_at = math.inf
+        self._longest: tuple[float, float] | None = None  # train_seconds, told at
+
+    def feed(self, line: str, at_unix_seconds: float) -> None:
+        """A line of a node's log and when it was written."""
+        for name, value in _FIELD.findall(line[:_MOST_LINE_CHARACTERS]):
+            if (number := _number(value)) is not None:
+                self.note(name, number, at_unix_seconds)
+
+    def note(self, name: str, value: float, at_unix_seconds: float) -> None:
+        """What a line, or a metric definition, gave under a name."""
+        with self._lock:
+            if name == "train_seconds" and value > 0:
+                self._longest = max(self._longest or (0.0, 0.0), (value, at_unix_seconds))
+            elif name == "run_start_unix_seconds":
+                self._started_at = min(self._started_at, value)
+            elif name == "step":
+                self._first_step_at = min(self._first_step_at, at_unix_seconds)
+
+    def of(self, output_folders: Iterable[Path]) -> tuple[float, float] | None:
+        """From when to when (Unix seconds, the end infinite where it is the nodes'): of the
+        metrics.json in the nodes' output, else of the log; None where neither tells it.
+        """
+        told = [window for folder in output_folders if (window := _of_file(folder / _METRICS_FILE))]
+        if told:
+            return min(told)
+        with self._lock:
+            if self._longest is not None:
+                seconds, ended_at = self._longest
+                return ended_at - seconds, ended_at
+            start = self._started_at if self._started_at < math.inf else self._first_step_at
+            return (start, math.inf) if start < math.inf else None
+
+
+def _of_file(path: Path) -> tuple[float, float] | None:
+    """Without a start the file was written when the training ended."""
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_FILE_BYTES:
+            return None  # a pipe would never end
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(content, dict):
+        return None
+    seconds = _number(content.get("train_seconds"))
+    if seconds is None or seconds <= 0:
+        return None
+    start = _number(content.get("run_start_unix_seconds"))
+    if start is None:
+        return status.st_mtime - seconds, status.st_mtime
+    stop = _number(content.get("run_stop_unix_seconds"))
+    return start, max(start + seconds, stop or 0.0)
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
