@@ -19,6 +19,7 @@ from infra.local.server.contract import ServerConfig
 from infra.local.server.serving import running
 from tests.containers.container_bench import (
     BASE_IMAGE,
+    FILE_SYSTEM,
     IMAGE_CONTEXT,
     REPOSITORY,
     build_image,
@@ -73,13 +74,14 @@ def platform(
     into its registry.
     """
     state_dir = tmp_path_factory.mktemp("containers")
-    config = ServerConfig(0, state_dir, engine="container")
+    shared = tmp_path_factory.mktemp("file-system")
+    config = ServerConfig(0, state_dir, engine="container", file_systems={FILE_SYSTEM: shared})
     with running(config) as endpoint:
         clients = {service: client(endpoint, service) for service in SERVICES}
         clients["s3"].create_bucket(Bucket="results")
         clients["s3"].create_bucket(Bucket="source")
         clients["ecr"].create_repository(repositoryName=REPOSITORY, imageTagMutability="IMMUTABLE")
-        yield SimpleNamespace(endpoint=endpoint, state_dir=state_dir, **clients)
+        yield SimpleNamespace(endpoint=endpoint, state_dir=state_dir, shared=shared, **clients)
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ from infra.local.engine.run.node_files import state_id
 from tests.infra.local.platform_client import job_request, wait_until
 
 BASE_IMAGE = "localhost/nodesweep-base:bookworm"
+FILE_SYSTEM = "fs-0123456789abcdef0"
 REPOSITORY = "nodesweep"
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE_CONTEXT = ROOT / "infra" / "image"

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.containers.container_bench import (
+    BASE_IMAGE,
+    FILE_SYSTEM,
     archive_names,
     assert_completed,
     facts,
@@ -104,3 +106,32 @@ def test_node_that_needs_more_memory_than_it_has_is_ended(platform, tiny_image):
 def test_image_that_is_not_there_fails_the_job(platform, tiny_image):
     job = run_job(platform, "missing", tiny_image.partition("@")[0] + ":never-built", "look")
     assert job["FailureReason"].startswith("ClientError: Cannot find the requested image")
+
+
+def test_a_file_systems_folder_is_there_to_read_and_write_and_no_other_of_it(platform):
+    (platform.shared / "corpus").mkdir()
+    (platform.shared / "corpus" / "a").write_text("of the machine")
+    (platform.shared / "beside").touch()
+    command = "cd /opt/ml/input/data/corpus && cat a && ls -A . .. && echo from the node >b"
+    source = {
+        "FileSystemId": FILE_SYSTEM,
+        "FileSystemType": "EFS",
+        "FileSystemAccessMode": "rw",
+        "DirectoryPath": "/corpus",
+    }
+    job = run_job(
+        platform,
+        "file-system",
+        BASE_IMAGE,
+        "",
+        AlgorithmSpecification={
+            "TrainingInputMode": "File",
+            "ContainerEntrypoint": ["sh", "-c", command],
+        },
+        InputDataConfig=[{"ChannelName": "corpus", "DataSource": {"FileSystemDataSource": source}}],
+        VpcConfig={"Subnets": ["subnet-1"], "SecurityGroupIds": ["sg-1"]},
+    )
+    assert_completed(platform, job)
+    said = log_of(platform, "file-system", "algo-1")
+    assert said[0].startswith("of the machine") and "beside" not in " ".join(said)
+    assert (platform.shared / "corpus" / "b").read_text() == "from the node\n"
