@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import dropwhile, islice, takewhile
 from typing import NamedTuple
 
 from pydantic import ConfigDict, Field
@@ -246,17 +247,10 @@ def _fatal(texts: Sequence[str]) -> _Fatal | None:
         signal = _FATAL_SIGNALS.get(found["how"].strip()) if found else None
         if signal is None:
             continue
-        rest = iter(texts[index:])
-        for text in rest:
-            if text.startswith(_CURRENT_THREAD):
-                break
-        for text in rest:
-            frame = _FRAME.match(text)
-            if frame is None:
-                break
-            if _is_users(frame["path"]):
-                return _Fatal(index, signal, _place(frame))
-        return _Fatal(index, signal, None)
+        current = dropwhile(lambda text: not text.startswith(_CURRENT_THREAD), texts[index:])
+        frames = takewhile(bool, map(_FRAME.match, islice(current, 1, None)))
+        own = (_place(frame) for frame in frames if frame and _is_users(frame["path"]))
+        return _Fatal(index, signal, next(own, None))
     return None
 
 

@@ -80,6 +80,7 @@ def test_the_image_says_how_the_toolkit_starts_it() -> None:
         "SAGEMAKER_SUBMIT_DIRECTORY": "/opt/nodesweep/code",
         "SAGEMAKER_TRAINING_MODULE": "nodesweep_start:main",
         "PYTHONPATH": "/opt/nodesweep/start",
+        "PYTHONFAULTHANDLER": "1",
         "SM_BOOT_BARRIER": "1",
     }
 

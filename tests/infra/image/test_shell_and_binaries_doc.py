@@ -29,7 +29,7 @@ def program(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     if shutil.which("g++") is None:
         pytest.skip("no g++ here")
     source, path = tmp_path / "work.cpp", tmp_path / "work"
-    source.write_text(example("cpp").replace("40000000", "400000"))
+    source.write_text(example("cpp").replace("200000000", "400000"))
     [command] = re.findall(r"    (g\+\+ .*)\n", PAGE.read_text())
     subprocess.run(command.split(), cwd=tmp_path, check=True)
     return path
