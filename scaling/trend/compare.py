@@ -34,7 +34,8 @@ MOST_RUNS_OF_THE_EXACT_TEST = 50
 _NOT_COMPARED = frozenset(marked_fields(TrainingConfig, NOT_COMPARED))
 _OF_A_ROW = ("world_size", "global_batch_size", "per_replica_batch_size")
 # Known from used runs alone: a sweep in which none completed does not differ in them.
-_OF_USED_RUNS = frozenset({"launcher", "start", "train_clock", "device"})
+_SIZE = "training.baseline_seconds"
+_OF_USED_RUNS = frozenset({"launcher", "start", "train_clock", "device", _SIZE})
 _MORE_CONDITIONS = ("isolation", "device", "code", "dataset.distribution", "training")
 
 
@@ -234,7 +235,23 @@ def measured_under(report: ScalingReport) -> dict[str, str | None]:
             source.split("/")[-2] if isinstance(source, str) and source.count("/") > 1 else None
         ),
         **_configured(report.config),
+        **_sized(report),
     }
+
+
+def _sized(report: ScalingReport) -> dict[str, str | None]:
+    """How much each run of a workload sized in seconds did: as long runs may be other work."""
+    training = (report.config or {}).get("training")
+    seconds = training.get("baseline_seconds") if isinstance(training, Mapping) else None
+    used = sorted((point for point in report.points if point.used), key=lambda each: each.nodes)
+    if seconds is None:
+        return {}
+    if not used:
+        return {_SIZE: None}
+    done = used[0].samples.processed if used[0].samples is not None else None
+    amount = "an unknown number of" if done is None else f"{done}"
+    at = nodes_text(used[0].nodes)
+    return {_SIZE: f"{seconds:g} ({amount} samples at {at})"}
 
 
 def find_differences(a: ScalingReport, b: ScalingReport) -> tuple[ConditionDifference, ...]:

@@ -481,6 +481,8 @@ def test_requests_prints_what_is_sent_and_names_what_is_masked_and_filled_in() -
     assert "s3cr3t" not in done.output
     assert done.stderr.splitlines() == [
         "masked, and sent as they are: Environment.HF_TOKEN",
+        "Environment.NODESWEEP_RUN_STEPS: a run sends as many steps as its first job makes in about"
+        " 40 s, to every other job",
         "Environment.WANDB_API_KEY: a run sends the value of its own variable MY_KEY",
     ]
 

@@ -448,3 +448,25 @@ def test_note_of_few_runs_says_the_level_that_was_measured(sweep: Reports) -> No
 def test_count_of_one_sweep_alone_is_named(sweep: Reports) -> None:
     text = terminal(compare(sweep({1: STEADY}), sweep({1: STEADY, 2: STEADY})))
     assert "Only in B, not compared: 2 nodes." in text
+
+
+def test_runs_that_are_as_long_may_be_other_work(
+    sweep: Reports, make_config: Callable[..., Any]
+) -> None:
+    """Sized in seconds: the machine was half as fast, and each run did half as much."""
+    sized = {"config": make_config(training={"baseline_seconds": 40})}
+
+    def made(processed: int | None) -> ScalingReport:
+        metrics = None if processed is None else {"samples": {"processed": processed}}
+        return sweep({1: STEADY, 2: STEADY}, sized, metrics=metrics)
+
+    assert compare(made(1000), made(1000)).differences == ()
+    with pytest.raises(
+        IncomparableError,
+        match=r"baseline_seconds: A 40 \(1000 samples at 1 node\), B 40 \(500 samples at 1 node\)",
+    ):
+        compare(made(1000), made(500))
+    with pytest.raises(IncomparableError, match=r"B 40 \(an unknown number of samples"):
+        compare(made(1000), made(None))
+    nothing = sweep({1: None}, sized)
+    assert compare(made(1000), nothing).lost == (1,)
