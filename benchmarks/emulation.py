@@ -136,6 +136,7 @@ class Measured:
     wall_seconds: float
     attained: float | None
     quota_used: float | None
+    cpu_speed: float | None
 
 
 @dataclass(frozen=True)
@@ -463,6 +464,7 @@ def _measured(
         wall_seconds=max(each["wall_seconds"] for each in said),
         attained=min(shares, default=None),
         quota_used=min((each.cpu_seconds / each.quota_seconds for each in attained), default=None),
+        cpu_speed=next((each.cpu_speed for each in attained), None),
     )
 
 

@@ -111,6 +111,8 @@ class NodeAttainment:
     run_queue_delay_seconds: float | None
     # of the quota's periods, those that it used up; None: not counted
     throttled_share: float | None
+    # bytes of BLAKE2b that a CPU second of the job's CPUs was worth; None: not known
+    cpu_speed: float | None = None
 
     @property
     def share(self) -> float | None:

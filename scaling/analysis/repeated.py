@@ -21,13 +21,14 @@ from scaling.analysis.deadline import deadline_clock
 from scaling.analysis.rows import SummaryRow
 from scaling.formats import format_percent, format_speedup, join_words, nodes_text
 from scaling.outcome.attainment import CONNECTED
+from scaling.outcome.cpu_speed import QUOTA_USED
 
 REPEATED = "the work was repeated there, not divided"
 _LEAST_TIME_SHARE = 0.9
 """T(N) of T(N0): a program that divides even a fifth of its work over two nodes is below."""
 _CPU_MARGIN = 0.2
 """How far the CPU seconds of N nodes may be from N/N0 times those of N0."""
-_QUOTA_USED, _CPU = "quota_used_percent", "cpu_percent"
+_CPU = "cpu_percent"
 _REMEDY = (
     "have each rank take its own share of the work (by RANK and WORLD_SIZE, or under the launcher"
     " that the program is written for) and print world_size=N"
@@ -135,7 +136,7 @@ def _cpu_ratio(
 
     The share of the quota while they measured, or else the mean use over the Training phase.
     """
-    used, base_used = (_median_use(points, count, _QUOTA_USED) for count in (nodes, base_nodes))
+    used, base_used = (_median_use(points, count, QUOTA_USED) for count in (nodes, base_nodes))
     if used is not None and base_used:
         return used / base_used * time_ratio * nodes / base_nodes
     busy, base_busy = (_median_use(points, count, _CPU) for count in (nodes, base_nodes))
@@ -147,7 +148,7 @@ def _cpu_ratio(
 def _median_use(points: Sequence[Metered], nodes: int, name: str) -> float | None:
     """Of the used runs at a count: per cent of the quota, or CPU seconds of a node (x 100)."""
     of_count = [point for point in points if point.used and point.nodes == nodes]
-    if name == _QUOTA_USED:
+    if name == QUOTA_USED:
         values = [point.utilisation.get(name) for point in of_count]
     else:
         values = [

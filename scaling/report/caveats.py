@@ -26,6 +26,7 @@ from scaling.outcome.attainment import (
     is_disturbed,
     least_attained,
 )
+from scaling.outcome.cpu_speed import at_one_speed, cpu_speed
 from scaling.outcome.outcome import OWN_CLOCKS
 from scaling.report.cpu_use import find_low_use
 from scaling.report.evidence import Evidence
@@ -39,6 +40,7 @@ DUTY_CYCLE = "duty cycle"
 DATA_WAIT_LIMIT = 0.20
 FILLER_LIMIT = 0.01
 WORK_LIMIT = 0.01
+SPEED_LIMIT = 0.03
 # From this many runs on an interval of S covers what it says (docs/statistics.md).
 CALIBRATED_FROM_REPEATS = 5
 PRICE_AGE_LIMIT_DAYS = 365
@@ -131,6 +133,19 @@ def _contended(evidence: Evidence) -> Iterator[str]:
             f"Not known at {_nodes(unknown)}: whether the nodes got the CPU that their quota"
             " promised. The kernel does not count it here, or the run was too short for it."
         )
+
+
+def _speed(evidence: Evidence) -> Iterator[str]:
+    """That ratios are not those of the times beside them (docs/method.md, "What a CPU second is
+    worth").
+    """
+    speeds = [speed for point in evidence.used if (speed := cpu_speed(point)) is not None]
+    if at_one_speed(evidence.used) is None or max(speeds) < (1 + SPEED_LIMIT) * min(speeds):
+        return
+    yield (
+        f"This machine's CPUs were {format_percent(max(speeds) / min(speeds) - 1)} faster in some"
+        " runs than in others. T is as measured; S, E, D and e are of the times at one speed."
+    )
 
 
 def _is_unproven(point: Point) -> bool:
@@ -480,6 +495,7 @@ _CHECKS: tuple[Callable[[Evidence], Iterator[str]], ...] = (
     _low_use,
     _isolation,
     _contended,
+    _speed,
     _failures,
     _clock,
     _world,

@@ -9,11 +9,12 @@ from statistics import median
 
 from configs.catalogue import InstanceType, UnknownInstanceType, load_catalogue
 from scaling.formats import format_percent, join_words, nodes_text
+from scaling.outcome.cpu_speed import QUOTA_USED
 from scaling.report.model import Point
 
 LOW_USE = 0.5
 """Below this share of its CPU a node waited for longer than it worked."""
-_QUOTA_USED, _CPU = "quota_used_percent", "cpu_percent"
+_CPU = "cpu_percent"
 
 
 def find_low_use(used: Sequence[Point]) -> Iterator[str]:
@@ -36,7 +37,7 @@ def find_low_use(used: Sequence[Point]) -> Iterator[str]:
 
 def _share(point: Point) -> float | None:
     """Of a node's CPU, 0 to 1; of an emulated node of its quota. None: not known."""
-    quota = point.utilisation.get(_QUOTA_USED)
+    quota = point.utilisation.get(QUOTA_USED)
     if quota is not None:
         return quota / 100
     cpu, instance = point.utilisation.get(_CPU), _instance(point.instance_type)

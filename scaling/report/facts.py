@@ -5,6 +5,7 @@ what the sweep cost.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from statistics import median
 from typing import Any
 
 from scaling.analysis.advice import Basis, Rule
@@ -16,6 +17,7 @@ from scaling.formats import (
     format_usd,
     nodes_text,
 )
+from scaling.outcome.cpu_speed import at_one_speed, cpu_speed, format_cpu_speed
 from scaling.outcome.outcome import TrainClock
 from scaling.report.model import ScalingReport
 from scaling.report.sources import PHASE_HOLDS
@@ -41,6 +43,23 @@ _CLOCK_TEXTS: Mapping[TrainClock, str] = {
     "measured": "measured: as given",
     "throughput": "throughput: seconds per sample of a given rate",
 }
+
+
+def _cpu_speed(report: ScalingReport) -> Iterator[str]:
+    """How fast the machine was, and whether the ratios allow for it (docs/method.md, "What a CPU
+    second is worth").
+    """
+    used = [point for point in report.points if point.used]
+    speeds = [speed for point in used if (speed := cpu_speed(point)) is not None]
+    if not speeds:
+        return
+    text = f"{format_cpu_speed(median(speeds))} of BLAKE2b in a CPU second"
+    if len(speeds) > 1:
+        text += f" ({format_cpu_speed(min(speeds))} to {format_cpu_speed(max(speeds))})"
+    if at_one_speed(used) is None:
+        yield f"{text}; not known of every run, so that S, E, D and e are of the times as measured"
+    else:
+        yield f"{text}; S, E, D and e are of the times at its median, T is as measured"
 
 
 def sweep_facts(report: ScalingReport) -> list[tuple[str, str]]:
@@ -75,6 +94,7 @@ def sweep_facts(report: ScalingReport) -> list[tuple[str, str]]:
         facts.append(("train clock", _CLOCK_TEXTS[report.train_clock]))
     if report.platform.isolation is not None:
         facts.append(("isolation", report.platform.isolation))
+    facts += [("CPU speed", text) for text in _cpu_speed(report)]
     return [*facts, ("price", price_text(report.price))]
 
 

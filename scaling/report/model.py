@@ -237,8 +237,9 @@ class Point(Part):
             " they measured: attained_percent, what the node that got least used of the CPU it"
             " asked for; quota_used_percent, CPU time of quota x time; throttled_percent, periods"
             " that used up the quota; run_queue_delay_percent, time ready to run with quota left,"
-            " over all threads. Of several emulated nodes also connected_percent, samples of a node"
-            " in which its program had a connection to another node."
+            " over all threads; cpu_speed_percent, of 1 GB of BLAKE2b hashed in a CPU second. Of"
+            " several emulated nodes also connected_percent, samples of a node in which its program"
+            " had a connection to another node."
         )
     )
     projection: Projection | None = Field(

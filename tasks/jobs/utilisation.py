@@ -15,6 +15,7 @@ from typing import Any
 
 from configs.models import PlatformConfig
 from scaling.outcome.attainment import ATTAINED, CONNECTED
+from scaling.outcome.cpu_speed import CPU_SPEED, QUOTA_USED
 from scaling.outcome.outcome import platform_kind
 from tasks.errors import best_effort
 from tasks.platform import aws_client
@@ -30,9 +31,10 @@ METRICS = {
 EMULATED_METRICS = {
     ATTAINED: "CPUAttained",
     CONNECTED: "NodesConnected",
-    "quota_used_percent": "CPUQuotaUsed",
+    QUOTA_USED: "CPUQuotaUsed",
     "throttled_percent": "CPUThrottled",
     "run_queue_delay_percent": "CPURunQueueDelay",
+    CPU_SPEED: "CPUSpeed",
 }
 """What only emulated nodes have, and AWS is not asked for (docs/method.md, "Attainment")."""
 PERIOD_SECONDS = 60

@@ -24,6 +24,7 @@ SAMPLE_SECONDS = 5.0
 A sample of 8 nodes takes about 4 ms of CPU time.
 """
 _FIRST_SAMPLE_SECONDS = 0.5
+_FULL_CPU_SPEED = 1e9
 _MAX_DATA_PER_CALL = 1000
 """How many values one call of PutMetricData may have."""
 
@@ -149,7 +150,7 @@ def cpu_per_cent(then: float, before: NodeUsage, now: float, usage: NodeUsage) -
 def attained_per_cent(attained: NodeAttainment) -> dict[str, float]:
     """By metric: CPUAttained of what the node asked for, CPUQuotaUsed of its quota x time,
     CPUThrottled of the quota's periods, CPURunQueueDelay of the time (over 100 where several
-    threads waited at once).
+    threads waited at once), CPUSpeed of 1 GB of BLAKE2b per CPU second.
     """
     shares = {
         "CPUAttained": attained.share,
@@ -162,6 +163,7 @@ def attained_per_cent(attained: NodeAttainment) -> dict[str, float]:
             if attained.run_queue_delay_seconds is None
             else attained.run_queue_delay_seconds / attained.seconds
         ),
+        "CPUSpeed": None if attained.cpu_speed is None else attained.cpu_speed / _FULL_CPU_SPEED,
     }
     return {name: 100 * share for name, share in shares.items() if share is not None}
 

@@ -19,6 +19,7 @@ from scaling.formats import (
     nodes_text,
 )
 from scaling.outcome.attainment import format_attained, is_disturbed, least_attained
+from scaling.outcome.cpu_speed import cpu_speed, format_cpu_speed
 from scaling.report.model import Point, ScalingReport
 from scaling.report.sources import point_source
 from scaling.report.table import Cell, Column, Group, TextTable, make_table, titled
@@ -161,6 +162,11 @@ def _attempt_columns(
             "attained",
             "of the CPU asked for, the least",
             lambda point: format_attained(least_attained([point])),
+        ),
+        column(
+            "CPU speed",
+            "BLAKE2b that a CPU second was worth",
+            lambda point: format_cpu_speed(cpu_speed(point)),
         ),
         Column(
             "job", "training job, or line of the table; below it, its raw result", job, is_text=True

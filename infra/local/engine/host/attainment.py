@@ -13,12 +13,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from infra.local.engine.host.ballast import Ran
 from infra.local.engine.host.cgroups import enclosing_groups
 from infra.local.interfaces import NodeAttainment, NodeUsage
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _IDLE, _IOWAIT = 3, 4
 """Places among the numbers of a `cpu` line of /proc/stat."""
+_LEAST_BALLAST_SECONDS = 1.0
+"""In less the speed of a CPU varies by more than it does from run to run."""
 _MOST_READINGS = 1024
 """That are kept of a job; beyond that every second one is let go."""
 
@@ -44,6 +47,8 @@ class Reading:
     nodes: Mapping[str, NodeReading]
     idle_seconds: Mapping[int, float] = field(default_factory=dict)
     """By CPU, the time that nobody wanted it: nothing ran on it, or ballast did."""
+    ballast: Mapping[int, Ran] = field(default_factory=dict)
+    """By CPU, what ran there because nobody wanted it."""
     held_back_seconds: float = 0.0
     """How long the quotas of the groups around this platform let nothing of it run."""
 
@@ -60,6 +65,7 @@ def attainments(
         for host in end.nodes
         if host in begin.nodes
     }
+    speed = cpu_speed(begin, end, cpu_by_host.values())
     found = {}
     for host, cpu_seconds in used.items():
         first, last = begin.nodes[host], end.nodes[host]
@@ -79,8 +85,21 @@ def attainments(
             ),
             run_queue_delay_seconds=delay_seconds,
             throttled_share=throttled_share,
+            cpu_speed=speed,
         )
     return found
+
+
+def cpu_speed(begin: Reading, end: Reading, cpus: Iterable[int]) -> float | None:
+    """How fast these CPUs were between the readings: bytes that the ballast hashed in a second of
+    its CPU time; None where it came to too little.
+    """
+    seconds = hashed_bytes = 0.0
+    for cpu in set(cpus):
+        first, last = begin.ballast.get(cpu, Ran()), end.ballast.get(cpu, Ran())
+        seconds += last.cpu_seconds - first.cpu_seconds
+        hashed_bytes += last.hashed_bytes - first.hashed_bytes
+    return hashed_bytes / seconds if seconds >= _LEAST_BALLAST_SECONDS else None
 
 
 def asked_seconds(
@@ -152,13 +171,13 @@ class AttainmentMeter:
         vcpus: float,
         thread_ids: Callable[[str], Iterable[int]] = lambda host: (),
         stops: Callable[[str], tuple[int, int] | None] = lambda host: None,
-        ballast_seconds: Callable[[], Mapping[int, float]] = dict,
+        ballast: Callable[[], Mapping[int, Ran]] = dict,
         proc: Path = Path("/proc"),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`thread_ids` and `stops` (periods, those it was stopped in) are of a node
-        that has no control group. `ballast_seconds`, by CPU, what ran there only because nothing
-        else wanted to.
+        that has no control group. `ballast`, by CPU, what ran there only because nothing else
+        wanted to.
         """
         self._usage = usage
         self._group_by_host = group_by_host
@@ -169,7 +188,7 @@ class AttainmentMeter:
         self._around = enclosing_groups()
         self._thread_ids = thread_ids
         self._stops = stops
-        self._ballast_seconds = ballast_seconds
+        self._ballast = ballast
         self._waits = {host: ThreadWaits(proc) for host in cpu_by_host}
         self._readings: list[Reading] = []
 
@@ -222,12 +241,12 @@ class AttainmentMeter:
         }
         held_back = sum(cpu_statistics(group)["throttled_seconds"] for group in self._around)
         cpus = len(os.sched_getaffinity(0))
-        ballast = self._ballast_seconds()
+        ballast = self._ballast()
         idle = {
-            cpu: seconds + ballast.get(cpu, 0.0)
+            cpu: seconds + ballast.get(cpu, Ran()).cpu_seconds
             for cpu, seconds in idle_seconds(_read(self._proc / "stat")).items()
         }
-        return Reading(self._clock(), nodes, idle, held_back / cpus)
+        return Reading(self._clock(), nodes, idle, ballast, held_back / cpus)
 
     def _read_node(self, cpu_seconds: float, host: str) -> NodeReading:
         group = self._group_by_host.get(host)

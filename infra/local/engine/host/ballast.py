@@ -5,40 +5,70 @@ clock and what shares its core with it have changed. So a node alone on a quiet 
 work in a second of CPU time than one of eight, and the speedup was too good by that. With a
 process of the kernel's idle class on each CPU, which runs when nothing else wants to, a second is
 worth the same at every node count (docs/method.md, "Attainment"; `benchmarks/emulation.py`).
+
+What these processes do is counted, and tells how fast the CPUs were meanwhile (docs/method.md,
+"What a CPU second is worth").
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import struct
 import subprocess
 import sys
 import threading
 from collections.abc import Iterable
-from pathlib import Path
+from typing import NamedTuple
 
 from infra.local.tether import tethered
 
-_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-_UTIME = 11
-"""Its place in /proc/PID/stat behind the program's name; stime is next."""
+_RECORD = struct.Struct("dd")
+"""CPU seconds that a process has run, bytes that it has hashed."""
 _PROGRAM = """
-import os, sys
+import os, struct, sys, time
+from hashlib import blake2b
 os.sched_setaffinity(0, {int(sys.argv[1])})
 os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 try:
     open("/proc/self/autogroup", "w").write("19")
 except OSError:
     "The kernel groups processes by sessions only where it was built to."
+block, hashed = bytes(65536), 0
 while True:
-    pass
+    os.pwrite(1, struct.pack("dd", time.process_time(), hashed), 0)
+    for _ in range(32):
+        blake2b(block).digest()
+    hashed += 32 * len(block)
 """
 _END_SECONDS = 10.0
 
 
+class Ran(NamedTuple):
+    """What ballast has done on a CPU."""
+
+    cpu_seconds: float = 0.0
+    hashed_bytes: float = 0.0
+
+    def plus(self, other: Ran) -> Ran:
+        """Both together."""
+        return Ran(self.cpu_seconds + other.cpu_seconds, self.hashed_bytes + other.hashed_bytes)
+
+
+class _Process(NamedTuple):
+    cpu: int
+    started: subprocess.Popen[bytes]
+    record: int  # the file descriptor
+
+    def ran(self) -> Ran:
+        """What it has done so far; nothing where it has not begun."""
+        content = os.pread(self.record, _RECORD.size, 0)
+        return Ran(*_RECORD.unpack(content)) if len(content) == _RECORD.size else Ran()
+
+
 _lock = threading.Lock()
-_running: dict[subprocess.Popen[bytes], int] = {}
-_ended_seconds: dict[int, float] = {}
+_running: list[_Process] = []
+_ended: dict[int, Ran] = {}
 
 
 class Ballast:
@@ -46,51 +76,48 @@ class Ballast:
 
     def __init__(self, cpus: Iterable[int]) -> None:
         self._cpus = sorted(set(cpus))
-        self._process_by_cpu: dict[int, subprocess.Popen[bytes]] = {}
+        self._processes: list[_Process] = []
 
     def start(self) -> None:
         """Fill the CPUs. Raises OSError where no process can be started."""
         for cpu in self._cpus:
-            process = subprocess.Popen(
-                tethered(sys.executable, "-I", "-S", "-c", _PROGRAM, str(cpu)),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,  # by sessions the kernel may share the CPU out
-            )
-            self._process_by_cpu[cpu] = process
+            record = os.memfd_create("ballast")
+            try:
+                started = subprocess.Popen(
+                    tethered(sys.executable, "-I", "-S", "-c", _PROGRAM, str(cpu)),
+                    stdin=subprocess.DEVNULL,
+                    stdout=record,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,  # by sessions the kernel may share the CPU out
+                )
+            except OSError:
+                os.close(record)
+                raise
+            process = _Process(cpu, started, record)
+            self._processes.append(process)
             with _lock:
-                _running[process] = cpu
+                _running.append(process)
 
     def stop(self) -> None:
         """End them. May be called at any time, and again."""
-        for cpu, process in self._process_by_cpu.items():
-            with _lock:
-                _ended_seconds[cpu] = _ended_seconds.get(cpu, 0.0) + _cpu_seconds(process)
-                del _running[process]
-            process.kill()
-        for process in self._process_by_cpu.values():
+        for process in self._processes:
+            process.started.kill()
+        for process in self._processes:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_END_SECONDS)
-        self._process_by_cpu.clear()
+                process.started.wait(_END_SECONDS)
+            with _lock:
+                _ended[process.cpu] = _ended.get(process.cpu, Ran()).plus(process.ran())
+                _running.remove(process)
+            os.close(process.record)
+        self._processes.clear()
 
 
-def ballast_seconds() -> dict[int, float]:
-    """By CPU, what the ballast of all jobs of this process has run since that began: where jobs
+def ballast_ran() -> dict[int, Ran]:
+    """By CPU, what the ballast of all jobs of this process has done since that began: where jobs
     run at once, each has its own.
     """
     with _lock:
-        found = dict(_ended_seconds)
-        for process, cpu in _running.items():
-            found[cpu] = found.get(cpu, 0.0) + _cpu_seconds(process)
+        found = dict(_ended)
+        for process in _running:
+            found[process.cpu] = found.get(process.cpu, Ran()).plus(process.ran())
     return found
-
-
-def _cpu_seconds(process: subprocess.Popen[bytes]) -> float:
-    """0 for one that has ended."""
-    try:
-        text = Path(f"/proc/{process.pid}/stat").read_text(errors="replace")
-    except OSError:
-        return 0.0
-    user, system = text.rpartition(")")[2].split()[_UTIME : _UTIME + 2]
-    return (int(user) + int(system)) / _TICKS_PER_SECOND

@@ -21,7 +21,7 @@ from typing import Literal
 
 from infra.local.engine.errors import SupervisorError
 from infra.local.engine.host.attainment import AttainmentMeter
-from infra.local.engine.host.ballast import Ballast, ballast_seconds
+from infra.local.engine.host.ballast import Ballast, ballast_ran
 from infra.local.engine.host.cgroups import CpuQuotas
 from infra.local.engine.run.failure import failure_reason, is_connection_loss, is_failed, root_cause
 from infra.local.engine.run.node_files import failure_text
@@ -253,7 +253,7 @@ class JobRun:
             quota.vcpus,
             thread_ids=supervised.thread_ids,
             stops=supervised.stops,
-            ballast_seconds=ballast_seconds,
+            ballast=ballast_ran,
         )
         with self._tolerated():
             self._ballast.start()

@@ -137,6 +137,11 @@ def test_what_the_nodes_attained_is_written_when_the_job_has_run(
     assert found["attained_percent"] == 50.0
 
 
+def test_how_fast_the_cpus_were_is_in_per_cent_of_a_gigabyte() -> None:
+    attained = NodeAttainment(100.0, 20.0, 6.0, None, None, None, cpu_speed=7.4e8)
+    assert attained_per_cent(attained) == {"CPUQuotaUsed": 30.0, "CPUSpeed": pytest.approx(74.0)}
+
+
 def test_what_the_nodes_attained_is_that_of_the_time_that_the_program_reports(
     platform: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ from infra.local.engine.host.attainment import (
     cpu_statistics,
     idle_seconds,
 )
+from infra.local.engine.host.ballast import Ran
 from infra.local.interfaces import NodeUsage
 
 SECONDS = st.floats(min_value=0, max_value=1e6)
@@ -169,7 +170,7 @@ def test_ballast_is_nobody_that_a_node_waits_for(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.meter.begin()
     machine.count(10.0, 1.8, 5.0, busy=10.0)
-    machine.ballast = {0: 8.2}
+    machine.ballast = {0: Ran(8.2, 8.2e8)}
     machine.meter.look()
     assert machine.meter.attainments()["algo-1"].share == pytest.approx(1.0)
 
@@ -227,13 +228,13 @@ class Machine:
         self.group.mkdir(parents=True)
         self.now = 0.0
         self.usage: dict[str, NodeUsage] = {}
-        self.ballast: dict[int, float] = {}
+        self.ballast: dict[int, Ran] = {}
         self.meter = AttainmentMeter(
             lambda: self.usage,
             {"algo-1": self.group},
             {"algo-1": 0},
             0.2,
-            ballast_seconds=lambda: self.ballast,
+            ballast=lambda: self.ballast,
             proc=folder,
             clock=lambda: self.now,
         )
@@ -311,6 +312,22 @@ def test_a_part_of_the_time_is_that_between_the_nearest_looks(
         machine.meter.look()
     found = machine.meter.attainments(*window)["algo-1"]
     assert (found.cpu_seconds, found.seconds) == (cpu_seconds, seconds)
+
+
+@pytest.mark.parametrize(("cpu_seconds", "speed"), [(4.0, 5e8), (0.9, None)])
+def test_the_speed_of_the_cpus_is_what_the_ballast_did_in_its_cpu_time(
+    tmp_path: Path, cpu_seconds: float, speed: float | None
+) -> None:
+    """In too little of it there is too much chance."""
+    machine = Machine(tmp_path)
+    machine.ballast = {0: Ran(100.0, 9e10), 1: Ran(3.0, 1e9)}
+    machine.meter.begin()
+    machine.count(10.0, 2.0, 0.0, 10.0)
+    machine.ballast = {0: Ran(100.0 + cpu_seconds, 9e10 + cpu_seconds * 5e8), 1: Ran(9.0, 1e10)}
+    machine.meter.look()
+    assert machine.meter.attainments()["algo-1"].cpu_speed == (
+        None if speed is None else pytest.approx(speed)
+    )
 
 
 def test_of_very_many_looks_every_second_one_is_kept(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from infra.local.engine.host import ballast
-from infra.local.engine.host.ballast import Ballast, ballast_seconds
+from infra.local.engine.host.ballast import Ballast, Ran, ballast_ran
 from tests.infra.local.platform_client import wait_until
 
 CPU = min(os.sched_getaffinity(0))
@@ -24,25 +24,30 @@ def filled() -> Iterator[Ballast]:
 
 
 def pids() -> list[int]:
-    return [process.pid for process in ballast._running]
+    return [process.started.pid for process in ballast._running]
 
 
 def test_one_process_of_the_idle_class_stays_on_each_cpu(filled: Ballast) -> None:
     [pid] = pids()
     wait_until(lambda: os.sched_getscheduler(pid) == os.SCHED_IDLE)
     assert os.sched_getaffinity(pid) == {CPU}
-    before = ballast_seconds()[CPU]
-    wait_until(lambda: ballast_seconds()[CPU] > before)
+    before = ballast_ran().get(CPU, Ran())
+    wait_until(
+        lambda: (
+            ballast_ran()[CPU].cpu_seconds > before.cpu_seconds
+            and ballast_ran()[CPU].hashed_bytes > before.hashed_bytes
+        )
+    )
 
 
 def test_it_ends_and_what_it_has_run_stays_counted(filled: Ballast) -> None:
     [pid] = pids()
-    wait_until(lambda: ballast_seconds()[CPU] > 0)
-    ran = ballast_seconds()[CPU]
+    wait_until(lambda: ballast_ran()[CPU].hashed_bytes > 0)
+    ran = ballast_ran()[CPU]
     filled.stop()
     filled.stop()
     assert not os.path.exists(f"/proc/{pid}")
-    assert ballast_seconds()[CPU] >= ran
+    assert ballast_ran()[CPU] >= ran
 
 
 def test_those_of_two_jobs_are_counted_together(filled: Ballast) -> None:
@@ -50,9 +55,9 @@ def test_those_of_two_jobs_are_counted_together(filled: Ballast) -> None:
     second.start()
     try:
         assert len(pids()) == 2
-        began, before = time.monotonic(), ballast_seconds()[CPU]
+        began, before = time.monotonic(), ballast_ran()[CPU].cpu_seconds
         time.sleep(0.5)
-        assert ballast_seconds()[CPU] - before <= time.monotonic() - began + 0.05
+        assert ballast_ran()[CPU].cpu_seconds - before <= time.monotonic() - began + 0.05
     finally:
         second.stop()
     assert len(pids()) == 1
