@@ -80,11 +80,10 @@ def answer_of(report: Mapping[str, Any]) -> tuple[int, ...]:
     advice = report["recommendation"]
     if advice is None:
         return ()
-    if advice["chosen"] is not None and not advice["not_ruled_out"]:
+    if advice["chosen"] is not None:
         return (advice["chosen"]["nodes"],)
-    chosen = () if advice["chosen"] is None else (advice["chosen"]["nodes"],)
-    named = sorted({*chosen, *advice["not_ruled_out"]})
-    return tuple(named) if len(named) <= 2 else ()
+    between = tuple(advice.get("between", ()))
+    return between if len(between) == 2 else ()
 
 
 def described(condition: str, report: Mapping[str, Any], wall_seconds: float) -> FirstRun:
@@ -208,7 +207,7 @@ def first_run(condition: str, place: Place) -> FirstRun:
         wall_seconds = time.perf_counter() - began
     if done.returncode != 0:
         raise RuntimeError(f"{condition}: exit code {done.returncode}\n{done.stderr[-4000:]}")
-    (path,) = (folder / "reports").glob("*/report.json")
+    (path,) = (folder / "reports").glob("local-*/report.json")
     return described(condition, json.loads(path.read_text(encoding="utf-8")), wall_seconds)
 
 
