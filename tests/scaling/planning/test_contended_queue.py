@@ -75,7 +75,7 @@ FIRST = [(1, 1, 1), (2, 1, 1), (4, 1, 1)]
         ([0.8, 0.9], [(2, 1, 2), (2, 1, 3)]),
         ([0.8] * 9, [(2, 1, 2), (2, 1, 3)]),
         ([None], []),
-        ([0.95], []),
+        ([0.96], []),
     ],
 )
 def test_a_contended_run_is_repeated_after_the_others_up_to_twice(make_config, shares, again):

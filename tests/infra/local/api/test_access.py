@@ -341,6 +341,7 @@ def test_the_status_that_anybody_may_ask_for_tells_nothing_of_the_contents(
     hidden = ("known-to-none", keys.user.id, keys.user.secret, keys.node.secret)
     assert not any(secret in text for secret in hidden)
     assert send(platform.endpoint + STATUS_PATH, {}, b"{}", "POST") == (status, text)
+    platform.s3.delete_bucket(Bucket="known-to-none")
 
 
 def test_a_jobs_key_reaches_s3_logs_and_metrics(platform: SimpleNamespace) -> None:
