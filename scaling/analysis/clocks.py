@@ -66,21 +66,6 @@ class ClockStatistics(Part):
         )
     )
 
-    def with_ratios_of(self, other: ClockStatistics) -> ClockStatistics:
-        """These times with the ratios of others."""
-        return self.model_copy(update={name: getattr(other, name) for name in _RATIOS})
-
-
-_RATIOS = (
-    "speedup",
-    "speedup_interval",
-    "efficiency",
-    "efficiency_interval",
-    "doubling_ratio",
-    "doubling_ratio_interval",
-    "karp_flatt",
-)
-
 
 class RowClocks(Part):
     """One node count on each of the four clocks."""

@@ -49,7 +49,6 @@ from scaling.analysis.sources import (
     train_seconds_on,
 )
 from scaling.outcome.attainment import is_disturbed, least_time_share, soundness
-from scaling.outcome.cpu_speed import at_one_speed
 from scaling.outcome.outcome import PHASE_CLOCKS, JobOutcome, TrainClock
 
 T = TypeVar("T")
@@ -292,30 +291,8 @@ def _row_clocks(
         )
         for name, read in readers.items()
     }
-    if (times := _times_at_one_speed(groups)) is not None:
-        ratios = clock_statistics(times, bases["train"], paired)
-        on["train"] = {
-            nodes: statistics_at.with_ratios_of(ratios[nodes])
-            for nodes, statistics_at in on["train"].items()
-        }
     return {
         group.nodes: RowClocks(**{name: on[name][group.nodes] for name in readers})
-        for group in groups
-    }
-
-
-def _times_at_one_speed(groups: Sequence[_Group]) -> dict[int, list[RepeatTime]] | None:
-    """The train times as on CPUs of one speed; None where that of a used run is not known."""
-    factors = at_one_speed([outcome for group in groups for outcome in group.used])
-    if factors is None:
-        return None
-    of_each = iter(factors)
-    return {
-        group.nodes: [
-            (run.outcome.repeat, run.train_seconds * next(of_each))
-            for run in group.attempts
-            if run.used and run.train_seconds is not None
-        ]
         for group in groups
     }
 

@@ -26,7 +26,7 @@ from scaling.outcome.attainment import (
     is_disturbed,
     least_attained,
 )
-from scaling.outcome.cpu_speed import at_one_speed, cpu_speed
+from scaling.outcome.cpu_speed import cpu_speed
 from scaling.outcome.outcome import OWN_CLOCKS
 from scaling.report.cpu_use import find_low_use
 from scaling.report.evidence import Evidence
@@ -136,15 +136,16 @@ def _contended(evidence: Evidence) -> Iterator[str]:
 
 
 def _speed(evidence: Evidence) -> Iterator[str]:
-    """That ratios are not those of the times beside them (docs/method.md, "What a CPU second is
+    """That a difference of times may be the machine's (docs/method.md, "What a CPU second is
     worth").
     """
     speeds = [speed for point in evidence.used if (speed := cpu_speed(point)) is not None]
-    if at_one_speed(evidence.used) is None or max(speeds) < (1 + SPEED_LIMIT) * min(speeds):
+    if not speeds or max(speeds) < (1 + SPEED_LIMIT) * min(speeds):
         return
     yield (
         f"This machine's CPUs were {format_percent(max(speeds) / min(speeds) - 1)} faster in some"
-        " runs than in others. T is as measured; S, E, D and e are of the times at one speed."
+        " runs than in others (column CPU speed). Times and ratios are as measured, so an"
+        " efficiency may be off by as much; more repeats, in shuffled order, even it out."
     )
 
 

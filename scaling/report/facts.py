@@ -17,7 +17,7 @@ from scaling.formats import (
     format_usd,
     nodes_text,
 )
-from scaling.outcome.cpu_speed import at_one_speed, cpu_speed, format_cpu_speed
+from scaling.outcome.cpu_speed import cpu_speed, format_cpu_speed
 from scaling.outcome.outcome import TrainClock
 from scaling.report.model import ScalingReport
 from scaling.report.sources import PHASE_HOLDS
@@ -46,9 +46,7 @@ _CLOCK_TEXTS: Mapping[TrainClock, str] = {
 
 
 def _cpu_speed(report: ScalingReport) -> Iterator[str]:
-    """How fast the machine was, and whether the ratios allow for it (docs/method.md, "What a CPU
-    second is worth").
-    """
+    """How fast the machine was (docs/method.md, "What a CPU second is worth")."""
     used = [point for point in report.points if point.used]
     speeds = [speed for point in used if (speed := cpu_speed(point)) is not None]
     if not speeds:
@@ -56,10 +54,7 @@ def _cpu_speed(report: ScalingReport) -> Iterator[str]:
     text = f"{format_cpu_speed(median(speeds))} of BLAKE2b in a CPU second"
     if len(speeds) > 1:
         text += f" ({format_cpu_speed(min(speeds))} to {format_cpu_speed(max(speeds))})"
-    if at_one_speed(used) is None:
-        yield f"{text}; not known of every run, so that S, E, D and e are of the times as measured"
-    else:
-        yield f"{text}; S, E, D and e are of the times at its median, T is as measured"
+    yield text
 
 
 def sweep_facts(report: ScalingReport) -> list[tuple[str, str]]:

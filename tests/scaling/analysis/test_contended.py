@@ -1,5 +1,5 @@
-"""Times of nodes that got 70 % of their CPU or more, and not enough: both ends of each decide together
-(docs/method.md, "Attainment").
+"""Times of nodes that got 70 % of their CPU or more, and not enough: both ends of each decide
+together (docs/method.md, "Attainment").
 """
 
 from __future__ import annotations
