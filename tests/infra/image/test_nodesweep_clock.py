@@ -293,14 +293,16 @@ def test_it_is_one_file_without_dependencies(tmp_path: Path) -> None:
     (tmp_path / "nodesweep_clock.py").write_text((IMAGE / "nodesweep_clock.py").read_text())
     (tmp_path / "own.py").write_text(
         "import time\nfrom nodesweep_clock import clock\ntime.sleep(0.5)\n"
+        "began = time.perf_counter()\n"
         "with clock():\n    time.sleep(0.2)\n    clock.metric('loss', 0.1, goal='minimize')\n"
+        "open('own', 'w').write(str(time.perf_counter() - began))\n"
     )
     environment = {"SM_OUTPUT_DATA_DIR": str(tmp_path), "PATH": os.environ["PATH"]}
     subprocess.run(
-        [sys.executable, "-S", "own.py"], cwd=tmp_path, env=environment, check=True, timeout=30
+        [sys.executable, "-S", "own.py"], cwd=tmp_path, env=environment, check=True, timeout=60
     )
     metrics = json.loads((tmp_path / "metrics.json").read_text())
-    assert 0.2 <= metrics["train_seconds"] < 0.4
+    assert 0.2 <= metrics["train_seconds"] <= float((tmp_path / "own").read_text())
 
 
 GLOO_AT_WORK = """
@@ -310,7 +312,7 @@ from nodesweep_clock import clock
 def collective():
     ctypes.CDLL(None).prctl(15, b"pt_gloo_runloop", 0, 0, 0)  # PR_SET_NAME
     started.set()
-    hashlib.pbkdf2_hmac("sha256", b"", b"", 1_000_000)  # holds no lock of Python
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 200_000)  # holds no lock of Python
     os.write(1, b"let go of its tensors")
 
 with clock():
