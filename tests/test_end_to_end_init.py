@@ -61,6 +61,7 @@ def platform(
     it.
 
     And to use larger nodes than init writes: a fifth of a processor takes a minute to import torch.
+    What other tests contend is not repeated.
     """
     state = tmp_path_factory.mktemp("platform")
     (state / "venvs").symlink_to(REPOSITORY / ".nodesweep" / "tests" / "venvs")
@@ -74,7 +75,11 @@ def platform(
         changes = [f"platform.{name}={value}" for name, value in fields.items()]
         yield [
             word
-            for change in (*changes, "training.instance_type=ml.local.medium")
+            for change in (
+                *changes,
+                "training.instance_type=ml.local.medium",
+                "sweep.max_retries=0",
+            )
             for word in ("--set", change)
         ]
     finally:
