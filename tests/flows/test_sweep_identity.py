@@ -68,6 +68,8 @@ def test_runs_that_begin_in_the_same_second_are_sweeps_of_their_own(
                 env={
                     **os.environ,
                     "PREFECT_API_URL": str(PREFECT_API_URL.value()),
+                    # so many at once meet SQLite's refusals more often than five tries hold
+                    "PREFECT_CLIENT_MAX_RETRIES": "8",
                     "PYTHONPATH": str(REPOSITORY),
                 },
                 stdin=subprocess.PIPE,
@@ -84,7 +86,7 @@ def test_runs_that_begin_in_the_same_second_are_sweeps_of_their_own(
                 assert run.stdin is not None
                 run.stdin.write("go\n")
                 run.stdin.flush()
-            said = [run.communicate(timeout=240) for run in runs]
+            said = [run.communicate(timeout=600) for run in runs]
         finally:
             for run in runs:
                 run.kill()
