@@ -17,9 +17,9 @@ STAGES = [
     "make lint types",
     "as_user make test namespaces",
     "make engines",
-    "make coverage several measured",
+    "make coverage slow",
     "base_image.sh",
-    "make --jobs=2 --output-sync=target production containers",
+    "make containers",
 ]
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0, reason="only root may run a command as somebody else"

@@ -359,6 +359,15 @@ def test_a_cut_table_without_a_result_has_its_ends(make_outcome, make_report):
     assert (len(counts), counts[0], counts[-1]) == (MAX_NODE_COUNTS_SHOWN, "1", "130")
 
 
+def test_a_cut_table_without_an_answer_has_its_ends(make_outcomes, make_report):
+    starved = {"attained_percent": 50.0}
+    times = {nodes: 1e4 / nodes for nodes in range(1, 131)}
+    report = make_report(make_outcomes(times, utilisation=starved))
+    assert report.recommendation.chosen is None
+    counts = column(main_table(report), "N")
+    assert (len(counts), counts[0], counts[-1]) == (MAX_NODE_COUNTS_SHOWN, "1", "130")
+
+
 def test_why_there_is_no_baseline_is_told(make_outcomes, make_outcome, make_report):
     on_spot = make_outcomes({1: 40}, spot=True)
     assert summary_caption(make_report([*on_spot, make_outcome(2)])).startswith(

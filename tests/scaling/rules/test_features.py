@@ -42,6 +42,19 @@ def test_a_model_split_in_a_way_that_the_shipped_program_has_not(distribution, s
     assert check_config(training={**training, "distribution": whole}, image=SHIPPED).problems == ()
 
 
+def test_the_shipped_program_has_one_amount_of_work(check_config):
+    training = {"baseline_seconds": 40, "hyperparameters": {"max_steps": 9, "seed": 1}}
+    start = "training.hyperparameters: max_steps (9) says how much the program"
+
+    def refused(**changes):
+        problems = check_config(training=training, **changes).problems
+        return [problem for problem in problems if problem.startswith(start)]
+
+    (problem,) = refused(image=SHIPPED)
+    assert "training.baseline_seconds (40)" in problem
+    assert refused() == []  # another program
+
+
 def test_spot_with_a_wait_shorter_than_the_run(check_config):
     (problem,) = check_config(
         training={"spot": {"max_wait_seconds": 3599}, "checkpoints": {}}

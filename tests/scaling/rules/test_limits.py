@@ -6,6 +6,7 @@ import botocore.session
 import pytest
 
 from scaling.outcome.projection import ASKED_BY, MOST_STEPS
+from scaling.planning.amount import RUN_SECONDS, RUN_STEPS
 from scaling.rules import limits, offline, plan
 from tests.scaling.rules.facts import facts_of
 
@@ -168,6 +169,12 @@ def test_what_ends_every_job_early_is_the_sweeps_to_set(name, design, check_conf
     sweep = {"design": design, "node_counts": [1, 2]}
     (problem,) = check_config(sweep=sweep, training={"environment": {name: "30"}}).problems
     assert problem.startswith(f"training.environment: {name} has every job end itself early")
+
+
+@pytest.mark.parametrize("name", [RUN_SECONDS, RUN_STEPS])
+def test_how_much_each_job_does_is_the_sweeps_to_set(name, check_config):
+    (problem,) = check_config(training={"environment": {name: "30"}}).problems
+    assert problem.startswith(f"training.environment: {name} tells every job how much to do")
 
 
 def test_a_build_argument_that_looks_like_a_secret_is_named(make_config):
