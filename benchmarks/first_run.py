@@ -1,5 +1,5 @@
-"""Whether `nodesweep run configs/local.yaml`, a newcomer's first command, gives an answer on this
-machine, and the same one each time.
+"""Run `nodesweep run configs/local.yaml`, a newcomer's first command, many times: does it give an
+answer on this machine, and the same one each time?
 
     .venv/bin/python -m benchmarks.first_run [--runs 8] [--state-directory FOLDER] [--user NAME]
         [--conditions quiet one_neighbour two_neighbours half_speed ordinary_user]
@@ -111,7 +111,7 @@ def described(condition: str, report: Mapping[str, Any], wall_seconds: float) ->
 
 
 def broken_promises(runs: Sequence[FirstRun]) -> list[str]:
-    """What the runs do not keep; an answer of two counts agrees where it holds the quiet one."""
+    """Return the broken promises; an answer of two counts agrees where it holds the quiet one."""
     quiet = Counter(run.answer for run in runs if run.condition == "quiet" and run.answer)
     answered = sum(bool(run.answer) for run in runs)
     broken = []

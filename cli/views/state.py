@@ -51,7 +51,7 @@ class PointState:
     trains_since: float | None = None
     wait_until: float | None = None
     why: str = ""
-    """What the platform says of a job that does not train yet."""
+    """The platform's message for a job that does not train yet."""
     step: int | None = None
     steps: int | None = None
     """Of the whole training, where the program says so, or a run of the same batch size did."""

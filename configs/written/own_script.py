@@ -11,7 +11,7 @@ from configs.written.from_stack import sections_of, value_of, with_value
 EXAMPLE = "../infra/image/examples/plain_ddp.py"
 """The script that the template measures, seen from the template."""
 GIVEN_TO_NODES = "SM_HOSTS, SM_CURRENT_HOST, SM_NUM_GPUS, MASTER_ADDR and MASTER_PORT"
-"""What a program without a launcher finds of the other nodes, under SageMaker's PyTorch toolkit."""
+"""Variables that tell a program without a launcher of the other nodes, by the PyTorch toolkit."""
 _NAME_CHARACTERS = 20
 _DISTRIBUTION = re.compile(r"(?m)^  distribution: .*$")
 _PLAIN = "\n".join(
@@ -35,7 +35,7 @@ def name_of(script: Path) -> str:
 
 
 def is_python(script: Path) -> bool:
-    """Whether torchrun can start it; anything else is started as it is."""
+    """Return whether torchrun can start it; anything else is started as it is."""
     return script.suffix == ".py"
 
 

@@ -149,7 +149,7 @@ class NodeUsage:
     memory_bytes: int  # now; pages shared between its processes count once for each
     vcpus: float  # what its instance type has
     is_connected: bool | None = None
-    """Whether its program has a connection to another node now; None: not known, or it is the only
+    """True if its program has a connection to another node now; None: not known, or it is the only
     node.
     """
 

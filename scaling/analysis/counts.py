@@ -49,12 +49,12 @@ class MeasuredCount:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether both ends of its time may be judged, since its nodes were contended."""
+        """True if both ends of its time may be judged, since its nodes were contended."""
         return is_bounded(self.row)
 
     @property
     def is_unknown(self) -> bool:
-        """Whether its nodes were contended so much that nothing is known of its time."""
+        """True if its nodes were contended so much that nothing is known of its time."""
         return self.starved and not self.is_bounded
 
     @property
@@ -64,7 +64,7 @@ class MeasuredCount:
 
 
 def is_bounded(row: SummaryRow) -> bool:
-    """Whether the row's time is contended, and known between two ends that may be judged."""
+    """Return whether the row's time is contended, and known between two ends that may be judged."""
     share = row.least_time_share
     return "starved" in row.flags and share is not None and share >= LEAST_BOUNDED
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from configs.models import RecommendationConfig
 from scaling.analysis.advice import (
     DEADLINE_SCOPE,
+    Choice,
     DeadlineClock,
     Recommendation,
     basis_of,
@@ -105,6 +106,25 @@ def recommend_by_deadline(
     )
 
 
+def recommend_none(
+    measured: Sequence[MeasuredCount],
+    goals: RecommendationConfig,
+    why_not: Callable[[MeasuredCount], str],
+    reason: str,
+) -> Recommendation:
+    """Choose no count, under whichever rule was asked for; `why_not` says of each why."""
+    has_deadline = goals.deadline_seconds is not None
+    return Recommendation(
+        rule="deadline" if has_deadline else "efficiency",
+        deadline_clock=deadline_clock(measured) if has_deadline else None,
+        basis="point",
+        chosen=None,
+        runner_up=None,
+        rejected=tuple(Choice(nodes=count.nodes, reason=why_not(count)) for count in measured),
+        reason=reason,
+    )
+
+
 def deadline_clock(measured: Sequence[MeasuredCount]) -> DeadlineClock:
     """What a person waits, where every used run knows it, else the train time:
     the two are never mixed.
@@ -144,7 +164,7 @@ def _spent(count: MeasuredCount, priced: bool) -> float:
 
 
 def _least_spent(count: MeasuredCount, priced: bool) -> float:
-    """What it would have spent at the least with nothing else on the machine."""
+    """Return the least that it would have spent with nothing else on the machine."""
     return _spent(count, priced) * (count.row.least_time_share or 1.0)
 
 

@@ -27,7 +27,7 @@ from scaling.analysis.advice import (
 )
 from scaling.analysis.bounds import JudgeOne, contended_text, judge_counts, largest_that_may_pass
 from scaling.analysis.counts import MeasuredCount, measured_counts, rounded
-from scaling.analysis.deadline import deadline_clock, recommend_by_deadline
+from scaling.analysis.deadline import recommend_by_deadline, recommend_none
 from scaling.analysis.intervals import MIN_REPEATS
 from scaling.analysis.speedup import SummaryRow
 from scaling.analysis.verdicts import (
@@ -236,21 +236,11 @@ def _none_for_starved(
     measured: Sequence[MeasuredCount], goals: RecommendationConfig, why: str
 ) -> Recommendation:
     """No choice, for the reason that `why` says in words."""
-    deadline = goals.deadline_seconds is not None
-    return Recommendation(
-        rule="deadline" if deadline else "efficiency",
-        deadline_clock=deadline_clock(measured) if deadline else None,
-        basis="point",
-        chosen=None,
-        runner_up=None,
-        rejected=tuple(
-            Choice(
-                nodes=count.nodes,
-                reason=STARVED if count.is_unknown else "there is no sound count to compare with",
-            )
-            for count in measured
-        ),
-        reason=_why_none(measured, why),
+    return recommend_none(
+        measured,
+        goals,
+        lambda count: STARVED if count.is_unknown else "there is no sound count to compare with",
+        _why_none(measured, why),
     )
 
 

@@ -15,9 +15,9 @@ from statistics import median
 from typing import Protocol
 
 from configs.models import RecommendationConfig
-from scaling.analysis.advice import Choice, Recommendation, sentence
+from scaling.analysis.advice import Recommendation, sentence
 from scaling.analysis.counts import measured_counts
-from scaling.analysis.deadline import deadline_clock
+from scaling.analysis.deadline import recommend_none
 from scaling.analysis.rows import SummaryRow
 from scaling.formats import format_percent, format_speedup, join_words, nodes_text
 from scaling.outcome.attainment import CONNECTED
@@ -95,21 +95,11 @@ def recommend_none_for_repeated(
         return None
     measured = measured_counts(rows)
     at = [each.nodes for each in repeated]
-    has_deadline = goals.deadline_seconds is not None
-    return Recommendation(
-        rule="deadline" if has_deadline else "efficiency",
-        deadline_clock=deadline_clock(measured) if has_deadline else None,
-        basis="point",
-        chosen=None,
-        runner_up=None,
-        rejected=tuple(
-            Choice(
-                nodes=count.nodes,
-                reason=REPEATED if count.nodes in at else "no divided work to compare with",
-            )
-            for count in measured
-        ),
-        reason=_reason(repeated, measured[0].nodes),
+    return recommend_none(
+        measured,
+        goals,
+        lambda count: REPEATED if count.nodes in at else "no divided work to compare with",
+        _reason(repeated, measured[0].nodes),
     )
 
 

@@ -1,4 +1,4 @@
-"""What Python's fault handler writes of a crash of native code, in whole lines again.
+"""The report of Python's fault handler on a crash of native code, in whole lines again.
 
 It writes in pieces of a word each, and the SageMaker toolkit makes a line of every piece that it
 reads: `File`, `"`, `/opt/ml/code/train.py`, `"`, `, line`, `3`, `in`, `step` (sagemaker-training

@@ -1,5 +1,5 @@
-"""What torchrun's agents say where one of them ended before another had taken its leave: a race at
-the end of a job that completed, and a consequence in one that failed.
+"""Lines that torchrun's agents write where one of them ended before another had taken its leave: a
+race at the end of a job that completed, and a consequence in one that failed.
 
 Forms: torch 2.13 (TCPStore.cpp, dynamic_rendezvous.py). A rank's own lines of the same form begin
 with its mark, "[rank1]:", from torch 2.3 on, so they are not taken for an agent's.
@@ -20,7 +20,7 @@ _STACK = re.compile(r"Exception raised from \w+ at |frame #\d+: |<omitting pytho
 
 
 def is_of_race(line: str, follows_race: bool) -> bool:
-    """Whether a line is of the race; `follows_race`: the line before it was."""
+    """Return whether a line is of the race; `follows_race`: the line before it was."""
     return bool(
         _STORE_LOST.match(line)
         or _RENDEZVOUS_LOST.match(line)

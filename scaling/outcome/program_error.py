@@ -86,10 +86,10 @@ _FATAL_SIGNALS = {
     "Floating-point exception": "SIGFPE",
     "Floating point exception": "SIGFPE",
 }
-"""What Python's fault handler calls them."""
+"""Their names in the report of Python's fault handler."""
 _CURRENT_THREAD = "Current thread "
 _WHAT = re.compile(r"\s*what\(\):\s+(?P<what>.*\S)")
-"""What C++ says of an exception that nobody caught."""
+"""C++'s message for an exception that nobody caught."""
 _MODULE = re.compile(r"ModuleNotFoundError: No module named '(?P<name>[^']+)'")
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (
@@ -233,7 +233,7 @@ def failure_cause(reason: str | None, error: ProgramError | None) -> str:
 
 
 class _Fatal(NamedTuple):
-    """What Python's fault handler wrote: which signal, at which line of the user's own code."""
+    """Return the signal that Python's fault handler wrote, at which line of the user's own code."""
 
     at: int
     signal: str

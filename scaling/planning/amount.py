@@ -28,7 +28,7 @@ def sizing_key(config: BenchmarkConfig) -> Key | None:
 
 
 def is_sized(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> bool:
-    """Whether it is known how many steps each job makes, or that the program has its own number."""
+    """Return whether each job's steps are known, or are the program's own to choose."""
     return sizing_key(config) is None or _sizing(config, outcomes) is not None
 
 
@@ -44,7 +44,7 @@ def sized_steps(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> int 
 def amount_variables(
     config: BenchmarkConfig, point: PlannedPoint, steps: int | None
 ) -> dict[str, str]:
-    """What tells a job's program how much to do; `steps`: as of sized_steps()."""
+    """Return variables that tell a job's program how much to do; `steps`: as of sized_steps()."""
     if config.training.baseline_seconds is None:
         return {}
     if steps is not None:

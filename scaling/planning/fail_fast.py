@@ -40,8 +40,8 @@ _CERTAIN = re.compile(
     r"|Got unexpected extra argument)",
     re.IGNORECASE,
 )
-"""What a program says that ends the same way on any number of nodes, by its code or its arguments
-alone.
+"""The words of a program that ends the same way on any number of nodes, by its code or its
+arguments alone.
 """
 
 
@@ -159,8 +159,8 @@ def is_programs_fault(outcome: JobOutcome) -> bool:
 
 
 def is_certain(outcome: JobOutcome) -> bool:
-    """Whether every job of the same code and arguments fails so: at an import, at an argument, at a
-    line that is no Python.
+    """Return whether every job of the same code and arguments fails so: at an import, at an
+    argument, at a line that is no Python.
     """
     error = outcome.program_error
     return is_programs_fault(outcome) and error is not None and bool(_CERTAIN.match(error.said))

@@ -47,7 +47,7 @@ class Attempt:
     number: int
     tries_left: int
     is_repeat: bool = False
-    """Whether the point has a completed run, whose nodes were contended."""
+    """Return whether the point has a completed run whose nodes were contended."""
 
     @property
     def identity(self) -> tuple[int, int, int]:

@@ -110,7 +110,7 @@ def _dockerfile(files: Mapping[str, str], settings: Mapping[str, str]) -> str:
 
 
 def cure_of_build(said: str) -> str:
-    """What to do about a layer that can't be built, by what its installer said; "" for nothing
+    """Return what to do about a layer that can't be built, by its installer's words; "" for nothing
     known. The image's torch stays, so that what wants another one has no place beside it.
     """
     found = _WANTS_TORCH.search(said)

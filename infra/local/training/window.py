@@ -42,7 +42,7 @@ class TrainWindow:
                 self.note(name, number, at_unix_seconds)
 
     def note(self, name: str, value: float, at_unix_seconds: float) -> None:
-        """What a line, or a metric definition, gave under a name."""
+        """Take in a value that a line, or a metric definition, gave under a name."""
         with self._lock:
             if name == "train_seconds" and value > 0:
                 self._longest = max(self._longest or (0.0, 0.0), (value, at_unix_seconds))

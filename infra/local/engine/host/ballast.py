@@ -45,7 +45,7 @@ _END_SECONDS = 10.0
 
 
 class Ran(NamedTuple):
-    """What ballast has done on a CPU."""
+    """CPU time and work of the ballast on a CPU."""
 
     cpu_seconds: float = 0.0
     hashed_bytes: float = 0.0
@@ -61,7 +61,7 @@ class _Process(NamedTuple):
     record: int  # the file descriptor
 
     def ran(self) -> Ran:
-        """What it has done so far; nothing where it has not begun."""
+        """Return its CPU time and work so far; nothing where it has not begun."""
         content = os.pread(self.record, _RECORD.size, 0)
         return Ran(*_RECORD.unpack(content)) if len(content) == _RECORD.size else Ran()
 
