@@ -115,7 +115,6 @@ def write_config(site: SimpleNamespace, name: str, **changes: Any) -> Path:
     raw["training"]["batch"] = BATCH
     for section, values in changes.items():
         raw[section] = {**raw[section], **values}
-    raw["training"]["baseline_seconds"] = None
     raw["sweep"].setdefault("max_retries", 0)  # what other tests contend is not repeated
     if "training" not in changes:
         raw["training"]["hyperparameters"].update(QUICK)

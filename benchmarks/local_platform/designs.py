@@ -79,7 +79,6 @@ def settings_of(design: str, options: argparse.Namespace) -> dict[str, Any]:
     """What the config of a design has instead of configs/local.yaml's."""
     amount = {
         "training.batch.size": options.batch,
-        "training.baseline_seconds": "null",
         "training.hyperparameters.epochs": options.epochs,
         "training.max_runtime_seconds": 3600,
         "sweep.order": "shuffled",

@@ -113,7 +113,6 @@ class World:
             "name": benchmark,
             "image.uri": IMAGE,
             "image.context": None,
-            "training.baseline_seconds": None,  # else the second job waits for the first's steps
             "sweep.node_counts": [1, 2],
             "sweep.max_parallel_jobs": 2,
             "sweep.smoke": "never",
