@@ -30,6 +30,8 @@ def fail(text, code=1):
     (ml / "output/failure").write_text(text)
     sys.exit(code)
 """
+HANG_SECONDS = 300.0
+"""What only a hang reaches, on a machine however slow."""
 TIMES = RunTimes(
     failure_grace_seconds=1.0,
     misleading_failure_grace_seconds=3.0,
@@ -64,8 +66,18 @@ class Bench:
     def program(self, source: str) -> None:
         write_train(self.image, source)
 
+    def wait(self, **seconds: float) -> None:
+        """Have the engine wait for so long (fields of RunTimes): where a test needs what a program
+        does meanwhile, HANG_SECONDS.
+        """
+        self.engine._times = replace(self.engine._times, **seconds)
+
     def run(
-        self, nodes: int = 1, seconds: float = 20, on_line: Callable[..., None] | None = None, **job
+        self,
+        nodes: int = 1,
+        seconds: float = HANG_SECONDS,
+        on_line: Callable[..., None] | None = None,
+        **job,
     ) -> RunResult:
         spec = replace(self.job, instance_count=nodes, **job)
         self.nodes: list[Node] = list(self.engine.prepare(spec))

@@ -21,7 +21,7 @@ from infra.local.engine.host.process_tree import Membership, list_processes, sig
 from infra.local.engine.process.engine import ProcessEngine
 from infra.local.engine.run.node_environment import node_environment
 from infra.local.interfaces import AccessKey, Node
-from tests.infra.local.engine.engine_bench import once
+from tests.infra.local.engine.engine_bench import HANG_SECONDS, once
 
 KEY = AccessKey("LOCALNODE0", "of-the-node")
 WAIT_FOR_EVER = "print('up'); time.sleep(600)"
@@ -132,6 +132,7 @@ def test_connection_loss_that_is_first_is_not_taken_for_the_cause(bench):
         time.sleep(1.5)
         fail("ValueError: the true cause")
     """)
+    bench.wait(misleading_failure_grace_seconds=HANG_SECONDS)
     result = bench.run(nodes=2)
     assert result.failed_host == "algo-2"
     assert "the true cause" in result.failure_reason
@@ -171,6 +172,7 @@ def test_stop_lets_the_program_save(bench):
         "signal.signal(signal.SIGTERM, save); print('up', flush=True); time.sleep(600)"
     )
     bench.program(f"sys.exit(subprocess.run([sys.executable, '-c', {child!r}]).returncode)")
+    bench.wait(stop_term_seconds=HANG_SECONDS)
     result = bench.run(nodes=2, on_line=bench.stop_on("up"))
     assert (result.stopped, result.failed_host) == (True, None)
     assert any("saved" in bench.said(node.host) for node in bench.nodes)
