@@ -59,7 +59,7 @@ def _start(world: World, name: str) -> str:
 def _be_away(world: World, seconds: float) -> None:
     server, killed_at = world.process("server"), time.monotonic()
     send(server, signal.SIGKILL)
-    wait_for("the server's end", lambda: not is_alive(server), 60)
+    wait_for("the server's end", lambda: not is_alive(server))
     _sleep_until(killed_at + seconds)
     up(world.machine)
     print(f"the server was away for {time.monotonic() - killed_at:.0f} s, its start included")

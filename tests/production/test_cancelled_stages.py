@@ -164,7 +164,7 @@ def test_cancel_is_heard_after_the_server_was_away(world: World) -> None:
                 wait_at(world, gate, runs[stage], f"d-{stage}")
             server = world.process("server")
             send(server, signal.SIGKILL)
-            wait_for("the server's end", lambda: not is_alive(server), 60)
+            wait_for("the server's end", lambda: not is_alive(server))
             time.sleep(OUTAGE_SECONDS)
             up(world.machine)
             for run in runs.values():

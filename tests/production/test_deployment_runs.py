@@ -49,8 +49,8 @@ def test_schedule_fires(world: World) -> None:
     ]
     (made,) = world.call("POST", f"/deployments/{deployment}/schedules", list_body=body)
     try:
-        run = wait_for("a run of the schedule", lambda: first_run(world, deployment), 120)
-        wait_for("its start", lambda: world.state(run) == "Running", 120)
+        run = wait_for("a run of the schedule", lambda: first_run(world, deployment))
+        wait_for("its start", lambda: world.state(run) == "Running")
     finally:
         world.call("DELETE", f"/deployments/{deployment}/schedules/{made['id']}")
     assert world.call("GET", f"/flow_runs/{run}")["auto_scheduled"] is True

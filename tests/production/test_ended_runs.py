@@ -67,7 +67,7 @@ def _begin(world: World, story: Story) -> dict[str, subprocess.Popen[str]]:
         )
     terminals = {name: _terminal(world, name) for name in INTERRUPTED}
     for name in (*ENDED_BY, *SUSPENDED, *INTERRUPTED):
-        world.running_jobs(name, 2, 180)
+        world.running_jobs(name, 2)
     return terminals
 
 
@@ -100,7 +100,7 @@ def _end(world: World, story: Story, terminals: dict[str, subprocess.Popen[str]]
     for name in SUSPENDED:
         process = world.flow_process(story.runs[name])
         world.suspend(story.runs[name])
-        wait_for(f"the end of {name}", lambda process=process: not is_alive(process), 60)
+        wait_for(f"the end of {name}", lambda process=process: not is_alive(process))
         story.state[name] = world.state(story.runs[name])
         story.ended[name] = world.ledger(name)
         story.words[name] = world.log_of(story.runs[name])
@@ -126,7 +126,7 @@ def _take_over(world: World, story: Story) -> None:
     (sweep,) = world.ledger("leave").sweeps
     early = world.start("collect-sweep/collect", sweep_id=sweep, settings=world.settings("leave"))
     story.state["collected early"] = world.end_of(early)
-    wait_for("the word that jobs still run", lambda: "2 jobs of leave-" in world.log_of(early), 10)
+    wait_for("the word that jobs still run", lambda: "2 jobs of leave-" in world.log_of(early))
     for name in SUSPENDED:
         world.call("POST", f"/flow_runs/{story.runs[name]}/resume")
     for name in (*RETRIED, *SUSPENDED):

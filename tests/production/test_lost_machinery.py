@@ -56,7 +56,7 @@ def test_worker_that_is_told_to_end_leaves_the_jobs(world: World, held_jobs: Rel
         time.sleep(0.1)
     for pid in alive:  # now and then one of them does not end by itself
         send(pid, signal.SIGKILL)
-    wait_for("the end of worker and flow", lambda: not is_alive(worker) and not is_alive(flow), 10)
+    wait_for("the end of worker and flow", lambda: not is_alive(worker) and not is_alive(flow))
     assert world.state(run) == "Running"
     assert world.ledger("rollout").points == BOTH_RUN
     up(world.machine)
@@ -71,7 +71,7 @@ def test_run_goes_on_when_its_worker_is_killed(world: World, held_jobs: Release)
     run = start_sweep(world, "workerless")
     worker, flow = world.process("worker"), world.flow_process(run)
     send(worker, signal.SIGKILL)
-    wait_for("the worker's end", lambda: not is_alive(worker), 10)
+    wait_for("the worker's end", lambda: not is_alive(worker))
     assert is_alive(flow)
     assert world.ledger("workerless").points == BOTH_RUN
     up(world.machine)
@@ -84,7 +84,7 @@ def test_run_outlives_a_restart_of_the_server(world: World, held_jobs: Release) 
     run = start_sweep(world, "restart")
     server, flow = world.process("server"), world.flow_process(run)
     send(server, signal.SIGKILL)
-    wait_for("the server's end", lambda: not is_alive(server), 10)
+    wait_for("the server's end", lambda: not is_alive(server))
     assert is_alive(flow)
     up(world.machine)
     assert world.ledger("restart").points == BOTH_RUN

@@ -49,7 +49,7 @@ def test_run_outlives_two_renewals_after_a_restart_and_gives_its_slots_back(
     assert world.end_of(run) == "Completed"
     assert world.ledger("renewed").points == BOTH_COMPLETED
     for limit in (NODES, limit_of(world, "scaling-benchmark/local")):
-        wait_for(f"the slots of {limit}", lambda limit=limit: slots_taken(world, limit) == 0, 30)
+        wait_for(f"the slots of {limit}", lambda limit=limit: slots_taken(world, limit) == 0)
 
 
 @pytest.mark.clock("outlives")
