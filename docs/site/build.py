@@ -24,6 +24,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 SETTINGS = Path(__file__).with_name("zensical.toml")
 PAGES = {
     "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security-policy.md",
+    "infra/local/CHANGELOG.md": "platform-changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "examples/README.md": "examples.md",
     "infra/image/README.md": "image.md",
