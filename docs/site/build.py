@@ -17,8 +17,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from configs.models import BenchmarkConfig
+from docs.site.history_tables import history_tables
 from docs.site.schema_tables import schema_tables
 from scaling.report.schema import report_schema
+from scaling.trend.history import COLUMNS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SETTINGS = Path(__file__).with_name("zensical.toml")
@@ -118,6 +120,7 @@ def with_references(text: str) -> str:
 
 _REFERENCES: dict[str, Callable[[], str]] = {
     "cli": lambda: _CLI,
+    "history": lambda: history_tables(COLUMNS),
     "config": lambda: schema_tables(BenchmarkConfig.model_json_schema(), with_defaults=True),
     "report": lambda: schema_tables(report_schema(), with_defaults=False),
 }

@@ -240,8 +240,8 @@ def own_program_ends_itself(facts: Facts) -> Iterator[str]:
         return
     yield (
         "sweep.design: probe: a job ends early only where its program asks the clock after each"
-        " step, and costs as much as a whole one where it does not; docs/probe.md, 'Your own"
-        " code', has the three lines"
+        " step, and costs as much as a whole one where it does not; docs/probe.md, 'Your"
+        " training script', has the three lines"
     )
     if facts.files.says_planned_steps is False:
         yield (

@@ -56,7 +56,7 @@ def test_a_program_compiles(text: str) -> None:
     compile(text, "a guide", "exec")
 
 
-def test_the_starter_is_the_examples() -> None:
+def test_the_wrapper_script_is_the_examples() -> None:
     (shown,) = (text for text in blocks("python") if text.startswith("# start.py, the entry point"))
     code = (IMAGE / "examples" / "start.py").read_text().split('"""')[-1].strip()
     assert shown.split("\n", 1)[1].strip() == code
@@ -90,9 +90,9 @@ def test_a_dockerfile_parses_and_says_what_the_toolkit_starts(text: str) -> None
     assert [copy.target for copy in recipe.copies][-1] == "/opt/ml/code/plain_ddp.py"
 
 
-def test_a_starter_gives_what_hyperparameters_can_not_say(tmp_path: Path) -> None:
-    (starter,) = (text for text in blocks("python") if "runpy" in text)
-    (tmp_path / "start.py").write_text(starter)
+def test_a_wrapper_script_gives_what_hyperparameters_cannot_express(tmp_path: Path) -> None:
+    (wrapper,) = (text for text in blocks("python") if "runpy" in text)
+    (tmp_path / "start.py").write_text(wrapper)
     (tmp_path / "train.py").write_text(
         "import argparse\n"
         "parser = argparse.ArgumentParser()\n"
@@ -134,7 +134,7 @@ def test_hyperparameters_reach_a_program_as_the_table_says(image_python: str) ->
     )
     expected = ["--epochs 8", "-b 8", "--optim.name adam", "--amp True", "--name "]
     assert done.stdout.splitlines() == expected
-    table = GUIDES["own-code.md"].split("A starter is")[0]
+    table = GUIDES["own-code.md"].split("A wrapper script is")[0]
     for said in (*expected, "epochs: 8", "b: 8", "optim.name: adam", "amp: true", 'name: ""'):
         assert f"`{said.strip()}`" in table
 

@@ -1,6 +1,4 @@
-"""docs/measured-tables.md: its tables are read, its scripts run, what it says about columns is
-so.
-"""
+"""docs/measured-tables.md and examples/measured_times: the tables are read, the scripts run."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ from scaling.measured.table import MeasuredTableError, read_measured
 from scaling.report.tables.summary import row_status
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "measured-tables.md").read_text()
-TORCHRUN = "### torchrun"
-SLURM = "### Slurm"
-RAY = "### Ray"
+SCRIPTS = Path(__file__).parents[3] / "examples" / "measured_times"
 
 
 def blocks(language: str, after: str = "") -> list[str]:
@@ -112,7 +108,7 @@ def test_the_torchrun_script_writes_a_table(tmp_path):
         "torchrun",
         '[[ $host == first && "$*" != *n2-r2* ]] && echo train_seconds 12.5; echo done',
     )
-    table = run(tmp_path, ["bash", "-euc", blocks("bash", TORCHRUN)[0]], repeats="2", counts="1 2")
+    table = run(tmp_path, ["bash", str(SCRIPTS / "torchrun.sh")], repeats="2", counts="1 2")
     assert table == (
         "nodes,repeat,train_seconds,status\n"
         "1,1,12.5,Completed\n2,1,12.5,Completed\n1,2,12.5,Completed\n2,2,,Failed\n"
@@ -140,7 +136,7 @@ def test_the_slurm_script_writes_a_table(tmp_path):
     ]
     lines = "\n".join(rows)
     command(tmp_path, "sacct", f"[[ $1 == --jobs=701,702,703,704 ]] && cat <<'EOF'\n{lines}\nEOF")
-    table = run(tmp_path, ["bash", "-euc", blocks("bash", SLURM)[0]], counts="1 2", repeats="1 2")
+    table = run(tmp_path, ["bash", str(SCRIPTS / "slurm.sh")], counts="1 2", repeats="1 2")
     assert table.splitlines() == [
         "nodes,train_seconds,billable_seconds,status",
         "1,5940,5961,Completed",
@@ -180,9 +176,7 @@ def test_the_ray_script_writes_a_table(tmp_path):
     for name, body in packages.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(body)
-    table = run(
-        tmp_path, [sys.executable, "-c", blocks("python", RAY)[0]], PYTHONPATH=str(tmp_path)
-    )
+    table = run(tmp_path, [sys.executable, str(SCRIPTS / "ray_train.py")], PYTHONPATH=str(tmp_path))
     outcomes = read_measured(table)
     assert [(o.nodes, o.world_size) for o in outcomes[:4]] == [(1, 8), (2, 16), (4, 32), (8, 64)]
     assert len(outcomes) == 12

@@ -278,18 +278,7 @@ def test_one_sweep_is_no_plot(sweep: Reports) -> None:
     assert history_plot("bench", read_history(tables(sweep(SWEEPS[0], TIMES))), "svg") is None
 
 
-def test_guides_create_table_has_the_files_columns() -> None:
-    statement = GUIDE[GUIDE.index("CREATE EXTERNAL TABLE") : GUIDE.index("PARTITIONED BY")]
-    described = re.findall(r"^\s+`(\w+)` (\w+)", statement, re.MULTILINE)
-    assert described == [(column.name, column.sql) for column in COLUMNS]
-
-
-def test_guides_column_table_is_the_schema() -> None:
-    described = re.findall(r"^\| `(\w+)` \| (\w+) \| (yes|no) \| (.*) \|$", GUIDE, re.MULTILINE)
-    assert described == [
-        (column.name, column.sql, "yes" if column.nullable else "no", column.meaning)
-        for column in COLUMNS
-    ]
+def test_a_columns_sql_type_is_that_of_the_file() -> None:
     types = {pa.string(): "string", pa.int32(): "int", pa.float64(): "double",
              pa.bool_(): "boolean",
              pa.timestamp("ms", tz="UTC"): "timestamp"}  # fmt: skip
