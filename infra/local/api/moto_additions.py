@@ -99,7 +99,8 @@ def _documents(backend: Any, arn: str) -> list[dict[str, Any]]:
         *owner.policies.values(),
         *(version.document for version in managed if version.is_default),
     ]
-    return [json.loads(text) for text in texts]
+    # moto keeps the inline policies of a CloudFormation stack as they were in its template
+    return [text if isinstance(text, dict) else json.loads(text) for text in texts]
 
 
 def _filtering_by_prefix(filter_log_events: Callable[[Any], str]) -> Callable[[Any], str]:

@@ -63,7 +63,7 @@ def test_commands_lead_to_a_report_and_back_to_nothing(tmp_path: Path) -> None:
         done = subprocess.run(
             ["bash", str(script)], cwd=folder, env=environment(home, platform), capture_output=True,
             text=True,
-            timeout=280, check=False,
+            timeout=1800, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         assert "first.yaml is valid" in done.stdout

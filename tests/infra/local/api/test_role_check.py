@@ -41,6 +41,26 @@ def test_role_is_there_from_the_start_and_trusts_sagemaker(iam: Any) -> None:
     }
 
 
+def test_role_of_a_stack_by_the_policies_of_its_template(
+    platform: SimpleNamespace, iam: Any
+) -> None:
+    statement = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}
+    properties = {
+        "RoleName": "of-a-stack",
+        "AssumeRolePolicyDocument": {"Version": "2012-10-17", "Statement": []},
+        "Policies": [{"PolicyName": "in", "PolicyDocument": {"Statement": [statement]}}],
+    }
+    role = {"Type": "AWS::IAM::Role", "Properties": properties}
+    client(platform.endpoint, "cloudformation").create_stack(
+        StackName="roles", TemplateBody=json.dumps({"Resources": {"Role": role}})
+    )
+    arn = iam.get_role(RoleName="of-a-stack")["Role"]["Arn"]
+    assert decisions(iam, arn, ["s3:GetObject", "s3:PutObject"]) == {
+        "s3:GetObject": "allowed",
+        "s3:PutObject": "implicitDeny",
+    }
+
+
 def test_own_role_by_its_policies(iam: Any) -> None:
     iam.create_role(RoleName="narrow", AssumeRolePolicyDocument="{}")
     inline = [{"Effect": "Allow", "Action": ["s3:Get*"], "Resource": "arn:aws:s3:::data/*"}]
