@@ -13,11 +13,11 @@ it starts where no API is configured.
   begins, in a folder that has neither a platform nor Prefect's database yet. Each time in a new
   folder, and ended by Ctrl-C then.
 - run to preflight: the same in a folder that has both.
-- cached re-run: `nodesweep run --resume SWEEP_ID` of a finished sweep, to the end of the process.
+- cached re-run: `nodesweep run --resume SWEEP_ID --as-started` of a finished sweep, to the end of
+  the process. It shows the report that lies there, and starts neither platform nor Prefect.
 
 The sweep that is resumed was made on the simulated engine, so the benchmark takes two minutes and
-needs no training image. Then its state folder is given to the process engine, which has no such
-image, so it is resumed `--as-started`. Its objects and jobs are read as any sweep's.
+needs no training image.
 
 The exit code is 1 where a multiple is above its limit.
 """
@@ -116,9 +116,11 @@ class Folder:
         _check(done.returncode, done.stderr.decode())
         return ended - began
 
-    def first_run(self) -> float:
-        """Seconds to the preflight of a run, which is then ended; the folder is new."""
-        return self._run(is_ended_early=True)[0]
+    def run_to_preflight(self) -> float:
+        """Seconds to the preflight of a run, which is then ended."""
+        preflight = self._run(is_ended_early=True)[0]
+        assert preflight is not None
+        return preflight
 
     def make_sweep(self) -> None:
         """Run a sweep on the simulated engine to its end."""
@@ -131,12 +133,14 @@ class Folder:
             self._platform("stop", *place)
             (self._state / ENGINE_FILE).unlink()  # the next start may use another engine
 
-    def resume(self) -> tuple[float, float]:
-        """(seconds to the preflight, seconds to the end) of a run that finds everything done."""
-        [sweep] = [path.name for path in (self._root / "reports").glob("local-*")]
-        return self._run("--resume", sweep, "--as-started")
+    def resume(self) -> float:
+        """Seconds to the end of a run that finds everything done."""
+        reports = (self._root / "reports").glob("local-*/report.json")
+        [sweep] = [path.parent.name for path in reports]
+        return self._run("--resume", sweep, "--as-started")[1]
 
-    def _run(self, *arguments: str, is_ended_early: bool = False) -> tuple[float, float]:
+    def _run(self, *arguments: str, is_ended_early: bool = False) -> tuple[float | None, float]:
+        """(seconds to the preflight, None where there was none; seconds to the end)."""
         began, preflight = time.perf_counter(), None
         lines = []
         with subprocess.Popen(
@@ -158,7 +162,6 @@ class Folder:
         ended = time.perf_counter() - began
         if not (is_ended_early and process.returncode == _INTERRUPTED):
             _check(process.returncode, "".join(lines))
-        assert preflight is not None, lines
         return preflight, ended
 
     def _platform(self, *arguments: str) -> None:
@@ -185,12 +188,11 @@ def measure(runs: int) -> tuple[float, list[Cell]]:
         seconds: dict[str, list[float]] = {
             "--help": _times(runs, lambda: folder.seconds("--help"), empty),
             "plan": _times(runs, lambda: folder.seconds("plan", "local"), empty),
-            "first run to preflight": [each.first_run() for each in new],
+            "first run to preflight": [each.run_to_preflight() for each in new],
         }
         folder.make_sweep()
-        resumed = _times(runs, folder.resume, empty)
-        seconds["run to preflight"] = [preflight for preflight, _ in resumed]
-        seconds["cached re-run"] = [end for _, end in resumed]
+        seconds["cached re-run"] = _times(runs, folder.resume, empty)
+        seconds["run to preflight"] = _times(runs, folder.run_to_preflight, empty)
     one = median(empty)
     return round(one, 4), [
         Cell(

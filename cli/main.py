@@ -145,6 +145,8 @@ def run(
 
         directory = Path(benchmark.report.directory)
         resume = sweep_to_resume(resume, directory, lambda id_: sweep_matches(id_, benchmark))
+        if as_started and shown_as_finished(benchmark, resume):
+            return
     from cli.session import flow_session, run_flow
 
     modules = ("flows.scaling_benchmark",)
@@ -160,6 +162,22 @@ def run(
             result = error.result
     show(result.report, result.folder)
     check_points(benchmark, result)
+
+
+def shown_as_finished(benchmark: BenchmarkConfig, sweep: str) -> bool:
+    """Show the report of a sweep that has nothing left to run; False where it may have."""
+    from cli.commands.cached import finished_report
+
+    report = finished_report(benchmark, sweep)
+    if report is None:
+        return False
+    from tasks.sweeps.folder import point_latest
+
+    directory = Path(benchmark.report.directory)
+    say("sweep-finished", f"sweep {sweep}: every point has a completed run; this is its report")
+    point_latest(directory, sweep)
+    show(report, directory / sweep)
+    return True
 
 
 def run_detached(benchmark: BenchmarkConfig, look: Look) -> None:
@@ -237,10 +255,12 @@ def plan(config: Path, overrides: tuple[str, ...], online: bool) -> None:
     starts nothing, and asks the account only with --online.
     """
     from cli.commands.plan import describe_plan, plan_of
-    from flows.stages.preflight import check_account, refuse
+    from flows.stages.offline import refuse
 
     checked = plan_of(read_config_to_run(config, overrides))
     if online and not checked.findings.problems:
+        from flows.stages.preflight import check_account
+
         checked = check_account(checked)
     print_text(describe_plan(checked))
     for notice in checked.findings.notices:
@@ -260,7 +280,7 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
     stderr.
     """
     from cli.commands.plan import plan_of, requests_of
-    from flows.stages.preflight import refuse
+    from flows.stages.offline import refuse
 
     benchmark = read_config_to_run(config, overrides)
     checked = plan_of(benchmark)

@@ -27,7 +27,7 @@ from flows.stages.form import (
 )
 from flows.stages.outcomes import collect_outcome
 from scaling import names
-from scaling.analysis.cost import price_of
+from scaling.analysis.price import price_of
 from scaling.instances.report import analyse_sweep
 from scaling.outcome.outcome import TERMINAL, JobOutcome
 from scaling.planning.fail_fast import code_digest

@@ -29,7 +29,7 @@ from benchmarks.dated_result import store_result
 from benchmarks.designs import CURVES
 from configs.load import parse_config
 from configs.models import BenchmarkConfig
-from scaling.analysis.cost import Price
+from scaling.analysis.price import Price
 from scaling.analysis.speedup import summarise_runs
 from scaling.instances.arms import Arm
 from scaling.instances.compare import choose_arms, judge_arms

@@ -109,7 +109,7 @@ def init(
 @guarded
 def validate(config: Path, overrides: tuple[str, ...]) -> None:
     """Check a config and its files; reports everything that is wrong."""
-    from flows.stages.preflight import check_offline, refuse
+    from flows.stages.offline import check_offline, refuse
 
     benchmark = read_config_to_run(config, overrides)
     refuse(check_offline(benchmark))

@@ -80,6 +80,6 @@ def init_script(script: Path | None, output: Path, force: bool = False) -> Path:
 
 def _check_program(config: BenchmarkConfig) -> None:
     """Raise PreflightRefused for a program that no job could start."""
-    from flows.stages.preflight import check_offline, refuse
+    from flows.stages.offline import check_offline, refuse
 
     refuse(check_offline(config))

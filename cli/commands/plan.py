@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from configs.catalogue import load_catalogue
 from configs.models import BenchmarkConfig
 from configs.training import TrainingConfig, variables_of
-from flows.stages.preflight import Checked, check_offline, check_requests
+from flows.stages.offline import Checked, check_offline, check_requests
 from scaling import names
 from scaling.design.costs import (
     NOISE,
@@ -22,7 +22,7 @@ from scaling.design.costs import (
     probe_cost,
     sequential_cost,
 )
-from scaling.design.probe import is_check
+from scaling.design.kinds import is_check
 from scaling.formats import format_percent, join_words, nodes_text
 from scaling.outcome.attainment import MOST_REPEATS
 from scaling.planning.plan import POLICY_LABELS, PlannedPoint, SweepPlan
@@ -33,7 +33,7 @@ from scaling.secrets import hide_in_request
 from tasks.dataset.files import channel_folders, check_keys, scan_directory
 from tasks.dataset.remote.objects import split_uri
 from tasks.image.find import read_context
-from tasks.jobs.request import shape_problems
+from tasks.jobs.shape import shape_problems
 from tasks.jobs.source import code_uri
 
 _SAME_SPEED = [

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from configs.catalogue import UnknownInstanceType, load_catalogue
 from configs.models import ParityConfig, ReportConfig
 from scaling import names
-from scaling.analysis.cost import Price, price_of, unknown_price
+from scaling.analysis.price import Price, price_of, unknown_price
 from scaling.measured.columns import BadCell, text
 from scaling.measured.table import MeasuredTableError, read_measured
 from scaling.measured.text import HEAD_BYTES, MAX_TABLE_BYTES, refuse_other_files

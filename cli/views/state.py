@@ -15,7 +15,7 @@ from scaling import names
 from tasks.events import STAGES, Event, Stage
 
 if TYPE_CHECKING:
-    from scaling.design.probe import JobKind
+    from scaling.design.kinds import JobKind
 
 RECENT_LINES = 100
 LEAVES_JOBS = "Ctrl-C again ends at once and leaves the jobs"

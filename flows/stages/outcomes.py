@@ -12,7 +12,7 @@ from typing import Any
 
 from configs.models import BenchmarkConfig
 from scaling import names
-from scaling.design.probe import kind_of_job
+from scaling.design.kinds import kind_of_job
 from scaling.outcome.attainment import attained_share, format_attained, is_disturbed
 from scaling.outcome.logged import missing_metrics, needs_log, read_logged, uses_definitions
 from scaling.outcome.outcome import JobOutcome, platform_kind, read_outcome, warm_pool_facts

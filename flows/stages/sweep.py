@@ -25,7 +25,7 @@ from flows.stages.outcomes import (
     with_warm_pool,
 )
 from scaling import names
-from scaling.design.probe import kind_of_job
+from scaling.design.kinds import kind_of_job
 from scaling.design.sequential import CountAnswer
 from scaling.formats import counted, join_words, point_text
 from scaling.instances.design import FIRST_LOOK

@@ -19,7 +19,7 @@ from configs.models import BenchmarkConfig
 from flows.stages.building import ended_with_this, start_build
 from flows.stages.ending import is_cancel
 from scaling import names
-from scaling.analysis.cost import Price, node_cost_usd, price_of
+from scaling.analysis.price import Price, node_cost_usd, price_of
 from scaling.outcome.logged import LogLine
 from scaling.outcome.outcome import TERMINAL, may_pass
 from scaling.outcome.spark_log import last_own_lines

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
-from scipy.special import stdtr
 
 from configs.models import ParityConfig
 from scaling.formats import format_value
@@ -192,6 +191,8 @@ def _p_not_worse(
     # Welch-Satterthwaite, by shares of the variance:
     # squares of tiny or huge deviations would be 0 or overflow.
     shares = [(each / error) ** 2 for each in errors]
+    from scipy.special import stdtr  # slow to import
+
     freedom = 1 / sum(share**2 / (count - 1) for share, count in zip(shares, counts, strict=True))
     return float(stdtr(freedom, (worse_by - tolerance) / error))
 

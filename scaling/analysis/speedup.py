@@ -32,13 +32,13 @@ from scaling.analysis.clocks import (
 )
 from scaling.analysis.cost import (
     CostSpread,
-    Price,
     RunCosts,
     cost_spread,
     run_costs,
     seconds_to_target,
 )
 from scaling.analysis.parity import FinalMetric, Parity, judge_parity, target_for
+from scaling.analysis.price import Price
 from scaling.analysis.rows import Baseline, Flag, SummaryRow
 from scaling.analysis.sources import (
     STEP_SECONDS,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from configs.catalogue import load_catalogue
 from configs.models import BenchmarkConfig
-from scaling.analysis.cost import Price, price_of
+from scaling.analysis.price import Price, price_of
 from scaling.analysis.rows import SummaryRow
 from scaling.analysis.speedup import summarise_runs
 from scaling.design.probe import probe_progress

@@ -11,25 +11,23 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from statistics import fmean, stdev
-from typing import Literal
 
 from pydantic import Field
-from scipy.special import stdtrit
 
 from configs.models import BenchmarkConfig
 from scaling.analysis.intervals import MIN_REPEATS
 from scaling.analysis.recommend import recommend
 from scaling.analysis.rows import SummaryRow
 from scaling.analysis.speedup import Run
+from scaling.design.kinds import check_repeat, is_check, kind_of_job
 from scaling.design.sequential import Point, Progress
 from scaling.formats import counted, format_seconds, join_words, nodes_text
 from scaling.outcome.attainment import soundness
 from scaling.outcome.outcome import JobOutcome
 from scaling.outcome.projection import Projection
 from scaling.parts import Part
+from scaling.student import t_quantile
 
-JobKind = Literal["run", "probe", "check"]
-"""A whole run; of a probe sweep a part of one, or the whole one that checks the answer."""
 _ROUNDING = 1e-9  # relative: sums of the same steps differ by so much
 
 
@@ -67,23 +65,6 @@ class Check(Part):
             f" {format_seconds(self.projected_seconds)}{error} projected"
             f"{where[self.is_within_error]}"
         )
-
-
-def check_repeat(config: BenchmarkConfig) -> int:
-    """The repeat that the check is planned as: one more than there are probes of a count."""
-    return config.sweep.repeats + 1
-
-
-def is_check(config: BenchmarkConfig, repeat: int) -> bool:
-    """Whether a job of this repeat is the sweep's check."""
-    return config.sweep.design == "probe" and repeat == check_repeat(config)
-
-
-def kind_of_job(config: BenchmarkConfig, repeat: int) -> JobKind:
-    """What a job of this repeat is."""
-    if config.sweep.design != "probe":
-        return "run"
-    return "check" if is_check(config, repeat) else "probe"
 
 
 def probe_progress(
@@ -185,7 +166,7 @@ def _error(projections: Sequence[Projection]) -> float | None:
         return max(known)
     # the 95 % prediction interval of the next run
     times = [each.train_seconds for each in projections]
-    between = float(stdtrit(n - 1, 0.975)) * stdev(times) * math.sqrt(1 + 1 / n)
+    between = t_quantile(n - 1, 0.975) * stdev(times) * math.sqrt(1 + 1 / n)
     return max(*known, between)
 
 

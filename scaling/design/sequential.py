@@ -19,10 +19,8 @@ from itertools import chain
 from statistics import fmean
 from typing import Any, Literal
 
-import numpy as np
-from scipy.special import stdtrit
-
 from scaling.formats import format_percent, format_ratio, join_words, nodes_text
+from scaling.student import t_quantile
 
 ERROR = 0.05
 """The largest share of sweeps in which any pass, fail or "on the limit" may be wrong."""
@@ -290,6 +288,8 @@ class _Measured:
     def __init__(self, counts: Sequence[int]) -> None:
         self.place = {nodes: place for place, nodes in enumerate(counts)}
         self.logs: dict[int, list[float]] = {nodes: [] for nodes in counts}
+        import numpy as np
+
         self.means, self.runs = np.zeros(len(counts)), np.zeros(len(counts))
         self.freedom = 0
         self._squares: dict[int, list[float]] = {}
@@ -320,6 +320,8 @@ class _Comparisons:
     def __init__(
         self, target: int, smaller: Sequence[int], limits: Limits, place_of: Mapping[int, int]
     ) -> None:
+        import numpy as np
+
         base = smaller[0]
         least = limits.min_efficiency * target / base
         self.target, self._base, self._half = target, base, target / 2
@@ -383,10 +385,12 @@ def judge(group: _Comparisons, measured: _Measured, error: float, number: int) -
     (an intersection-union test: Berger, *Technometrics* 24(4), 1982, pp. 295-300); it fails by any
     of them, so there they share it (Bonferroni).
     """
+    import numpy as np
+
     freedom = measured.freedom
     spread = max(LEAST_SPREAD, math.sqrt(measured.squares / freedom))
-    below = float(stdtrit(freedom, 1 - error))
-    above = float(stdtrit(freedom, 1 - error / len(group.than)))
+    below = t_quantile(freedom, 1 - error)
+    above = t_quantile(freedom, 1 - error / len(group.than))
     than, target = group.places, measured.place[group.target]
     values = measured.means[than] - measured.means[target]
     reaches = spread * np.sqrt(1 / measured.runs[than] + 1 / measured.runs[target])

@@ -15,12 +15,11 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import NamedTuple
 
-from scipy.special import stdtrit
-
 from configs.models import RecommendationConfig
 from scaling.design.sequential import LEAST_SPREAD
 from scaling.formats import format_seconds, format_usd
 from scaling.instances.arms import Arm
+from scaling.student import t_quantile
 
 ERROR = 0.05
 """The largest share of sweeps in which an arm that belongs on the front may be dropped."""
@@ -139,8 +138,7 @@ class _Bounds:
         self._reach = (
             math.inf
             if freedom < 1
-            else float(stdtrit(freedom, 1 - error))
-            * max(LEAST_SPREAD, math.sqrt(squares / freedom))
+            else t_quantile(freedom, 1 - error) * max(LEAST_SPREAD, math.sqrt(squares / freedom))
         )
 
     def is_less(self, arm: Arm, other: Arm) -> bool:

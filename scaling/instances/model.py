@@ -9,8 +9,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from scaling.analysis.cost import Price
 from scaling.analysis.interval import Interval
+from scaling.analysis.price import Price
 from scaling.analysis.verdicts import Answer
 from scaling.parts import Part
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 from configs.catalogue import load_catalogue
 from configs.models import BenchmarkConfig
-from scaling.analysis.cost import price_of
+from scaling.analysis.price import price_of
 from scaling.analysis.recommend import recommend
 from scaling.analysis.rows import SummaryRow
 from scaling.analysis.speedup import Run, summarise_runs
+from scaling.design.kinds import check_repeat
 from scaling.design.of_sweep import progress_of
-from scaling.design.probe import check_repeat
 from scaling.design.sequential import CountAnswer, Progress
 from scaling.formats import counted, join_words
 from scaling.instances.arms import Arm, arms_of, lost_to_memory, outcomes_by_type

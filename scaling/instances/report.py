@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from configs.models import BenchmarkConfig
-from scaling.analysis.cost import Price
+from scaling.analysis.price import Price
 from scaling.analysis.repeated import find_repeated
 from scaling.analysis.rows import SummaryRow
 from scaling.formats import counted, format_seconds, format_usd, join_words

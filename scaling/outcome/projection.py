@@ -14,10 +14,10 @@ from statistics import fmean, stdev
 from typing import Any, Literal
 
 from pydantic import Field
-from scipy.special import stdtrit
 
 from scaling.outcome.given import dig, finite, positive, whole
 from scaling.parts import Part
+from scaling.student import t_quantile
 
 ASKED_BY = "NODESWEEP_PROBE_PRECISION"
 """The variable of the container that has a program end itself early; infra/image/nodesweep_clock.py
@@ -249,7 +249,7 @@ def half_width(seconds: Sequence[float]) -> float:
     n = len(seconds)
     if n == 1:
         return ASSUMED_ERROR * seconds[0]
-    return float(stdtrit(n - 1, 0.975)) * stdev(seconds) / math.sqrt(n)
+    return t_quantile(n - 1, 0.975) * stdev(seconds) / math.sqrt(n)
 
 
 def _by_batches(steady_seconds: Sequence[float]) -> float | None:

@@ -13,8 +13,7 @@ from typing import Any
 from configs.catalogue import InstanceType
 from configs.models import BenchmarkConfig
 from scaling import names
-from scaling.analysis.cost import price_of
-from scaling.outcome.outcome import TERMINAL
+from scaling.analysis.price import price_of
 
 STOPPING_SECONDS = 120
 """Between SIGTERM and SIGKILL of a job past its max runtime
@@ -213,6 +212,8 @@ def billed_node_seconds(description: Mapping[str, Any]) -> float | None:
     its start has none of them and costs nothing. A warm pool counts its whole period until its
     retained time is final.
     """
+    from scaling.outcome.outcome import TERMINAL  # slow to import, and nothing of a plan
+
     if description["TrainingJobStatus"] not in TERMINAL:
         return None
     billed = description.get("BillableTimeInSeconds")

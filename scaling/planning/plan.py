@@ -15,7 +15,7 @@ from configs.catalogue import InstanceType
 from configs.models import BenchmarkConfig
 from configs.training import BatchConfig, LearningRateConfig, Scalar, TrainingConfig
 from scaling import names
-from scaling.analysis.cost import Price, price_of
+from scaling.analysis.price import Price, price_of
 from scaling.planning.budget import cost_bound, cost_bound_of_types
 from scaling.planning.validation import with_validation
 from scaling.rules import distribution

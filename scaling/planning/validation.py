@@ -14,8 +14,7 @@ from configs.dataset import DatasetConfig
 from configs.models import BenchmarkConfig, ImageConfig
 from configs.validation import SPARK_CONTEXT, SPARK_FROM_BYTES, ValidationConfig
 from scaling import names
-from scaling.analysis.cost import Price, node_cost_usd
-from scaling.outcome.outcome import TERMINAL
+from scaling.analysis.price import Price, node_cost_usd
 from scaling.planning.budget import STOPPING_SECONDS
 
 ENTRYPOINT = ("smspark-submit", "/opt/nodesweep/validate_dataset.py")
@@ -248,6 +247,8 @@ def billed_seconds(description: Mapping[str, Any]) -> float | None:
     """How long each instance of a Processing job that ended was billed; None where it runs, or its
     times are missing. One that ended before its instances started was billed nothing.
     """
+    from scaling.outcome.outcome import TERMINAL  # slow to import, and nothing of a plan
+
     if description["ProcessingJobStatus"] not in TERMINAL:
         return None
     started, ended = description.get("ProcessingStartTime"), description.get("ProcessingEndTime")

@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any, Literal, TypeVar, get_args
 
 from configs.models import BenchmarkConfig, ReportConfig
-from scaling.analysis.cost import Price, unknown_price
+from scaling.analysis.price import Price, unknown_price
 from scaling.analysis.recommend import pareto_front, recommend
 from scaling.analysis.repeated import REPEATED, find_repeated, recommend_none_for_repeated
 from scaling.analysis.speedup import (

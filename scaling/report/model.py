@@ -11,10 +11,12 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from scaling.analysis.advice import Recommendation
-from scaling.analysis.cost import Price, RunCosts
+from scaling.analysis.cost import RunCosts
 from scaling.analysis.parity import FinalMetric
+from scaling.analysis.price import Price
 from scaling.analysis.speedup import Baseline, SummaryRow
-from scaling.design.probe import Check, JobKind
+from scaling.design.kinds import JobKind
+from scaling.design.probe import Check
 from scaling.fits.models import Fits
 from scaling.instances.model import InstanceComparison
 from scaling.outcome.outcome import Clocks, PlatformKind, TrainClock

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import ClientError
 
 from tasks.dataset.hashing import Mark
@@ -149,6 +148,8 @@ def _changed(file: DataFile) -> UploadFailed:
 def _send_parts(
     s3: Any, bucket: str, key: str, file: DataFile, passed: Callable[[int], None]
 ) -> None:
+    from boto3.s3.transfer import TransferConfig  # slow to import
+
     extra = {"Metadata": {"sha256": file.sha256}, "ChecksumAlgorithm": "SHA256"}
     transfer = TransferConfig(
         multipart_threshold=PART_BYTES,

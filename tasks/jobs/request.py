@@ -24,13 +24,11 @@ from functools import lru_cache
 from typing import Any
 
 import boto3
-import botocore.session
-from botocore.validate import ParamValidator
 from pydantic import ValidationError, validate_call
 
-from tasks.api_models import with_shared_models
 from tasks.errors import JobRefused
 from tasks.imports import import_module
+from tasks.jobs.shape import shape_problems
 
 MODULE = "sagemaker.core.resources"
 
@@ -41,15 +39,6 @@ def create(sagemaker: Any, request: Mapping[str, Any]) -> None:
     """
     if problems := _create(request, sagemaker.create_training_job):
         raise JobRefused(f"{request.get('TrainingJobName')} is not sent: " + "; ".join(problems))
-
-
-def shape_problems(request: Mapping[str, Any]) -> tuple[str, ...]:
-    """What is wrong with a request by botocore's model, without sagemaker-core.
-
-    A line may show a value. None of these is a secret: those are strings, as they have to be.
-    """
-    report = ParamValidator().validate(dict(request), _service_shape())
-    return tuple(report.generate_report().splitlines()) if report.has_errors() else ()
 
 
 def request_problems(request: Mapping[str, Any]) -> tuple[str, ...]:
@@ -65,12 +54,6 @@ def request_problems(request: Mapping[str, Any]) -> tuple[str, ...]:
         found.extend(shape_problems(sent))
 
     return _create(request, check) or tuple(found)
-
-
-@lru_cache(maxsize=1)
-def _service_shape() -> Any:
-    model = with_shared_models(botocore.session.Session()).get_service_model("sagemaker")
-    return model.operation_model("CreateTrainingJob").input_shape
 
 
 def _create(request: Mapping[str, Any], send: Callable[..., Any]) -> tuple[str, ...]:

@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
-from botocore.parsers import ResponseParserError
 
 from configs.models import BenchmarkConfig
 from scaling.rules.rule import Facts, Findings, Rule, together
-from tasks.answers import where_to_look
 from tasks.errors import CallTimedOut, ForeignAnswer, PlatformSilent, error_code, is_transient
 
 NO_PERMISSION = frozenset(
@@ -83,6 +81,11 @@ class AccountRule(Rule[Answered[Answer]]):
 
 def find(rule: AccountRule[Any], question: Question) -> Findings:
     """What one rule finds. Raises what boto3 does where there are no valid credentials."""
+    # slow to import, and nothing is asked for a plan
+    from botocore.parsers import ResponseParserError
+
+    from tasks.answers import where_to_look
+
     try:
         asked = Answered(question.facts, rule.ask(question))
         return together(judge(asked) for judge in rule.judges)
@@ -110,6 +113,8 @@ def why_unanswered(error: BaseException, action: str) -> str | None:
     """Why a call has no answer that could be judged; None where there are no valid credentials,
     which stop any run.
     """
+    from botocore.parsers import ResponseParserError  # slow to import
+
     code = error_code(error)
     if code in NO_PERMISSION:
         return f"these credentials may not call {action}"

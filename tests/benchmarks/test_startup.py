@@ -54,8 +54,14 @@ def test_help_imports_nothing_that_takes_time(arguments: tuple[str, ...]) -> Non
 
 def test_plan_imports_no_prefect_and_nothing_of_the_stages_that_come_later() -> None:
     found = imported("plan", "local")
-    assert {"botocore", "pydantic"} <= found
-    assert found & HEAVY == set()
+    assert {"numpy", "pydantic"} <= found
+    assert found & (HEAVY | {"scipy", "boto3", "urllib3", "rich", "jinja2"}) == set()
+
+
+@pytest.mark.parametrize("arguments", [("requests", "local"), ("config", "validate", "local")])
+def test_what_sends_nothing_imports_neither_boto3_nor_scipy(arguments: tuple[str, ...]) -> None:
+    found = imported(*arguments)
+    assert found & (HEAVY | {"numpy", "scipy", "boto3", "urllib3", "rich", "jinja2"}) == set()
 
 
 def test_session_starts_prefects_server_before_anything_heavy_is_imported() -> None:
@@ -113,7 +119,7 @@ def test_first_run_is_ended_once_its_preflight_begins(
 ) -> None:
     waits = staticmethod(lambda arguments: [sys.executable, "-c", WAITS])
     monkeypatch.setattr(startup.Folder, "_nodesweep", waits)
-    assert 0.3 < startup.Folder(tmp_path / "new").first_run() < 30
+    assert 0.3 < startup.Folder(tmp_path / "new").run_to_preflight() < 30
 
 
 def test_a_command_that_fails_is_no_measurement(tmp_path: Path) -> None:

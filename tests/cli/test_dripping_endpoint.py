@@ -11,6 +11,7 @@ import yaml
 from botocore.config import Config
 
 import tasks.answers
+import tasks.clients
 import tasks.platform
 from tasks.platform import aws_client
 from tests.cli.test_main import LOCAL, REPOSITORY, nodesweep
@@ -27,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     for name in ("_CLIENT_CONFIG", "_QUICK_CONFIG"):
-        monkeypatch.setattr(tasks.platform, name, SOON)
+        monkeypatch.setattr(tasks.clients, name, SOON)
     monkeypatch.setattr(tasks.platform, "SHORT_PAUSES_SECONDS", (0.02, 0.04, 0.08))
     monkeypatch.setattr(tasks.platform, "OUTAGE_PAUSES_SECONDS", (0.02,) * 14)
     monkeypatch.setattr(tasks.answers, "GIVE_UP_SECONDS", GIVE_UP_SECONDS)

@@ -12,7 +12,7 @@ import pytest
 from cli.commands.plan import describe_plan
 from configs.catalogue import load_catalogue
 from configs.models import BenchmarkConfig
-from flows.stages.preflight import Checked
+from flows.stages.offline import Checked
 from scaling.planning.plan import plan_types
 
 Configs = Callable[..., BenchmarkConfig]

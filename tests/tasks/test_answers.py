@@ -11,6 +11,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, ReadTimeoutError
 
 import tasks.answers
+import tasks.clients
 import tasks.platform
 from cli.guard import explain
 from configs.models import PlatformConfig
@@ -48,7 +49,7 @@ def one_try_each(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     once = Config(retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=20)
-    monkeypatch.setattr(tasks.platform, "_CLIENT_CONFIG", once)
+    monkeypatch.setattr(tasks.clients, "_CLIENT_CONFIG", once)
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +217,7 @@ def test_platform_that_never_answers_is_given_up(
     gives up.
     """
     once = Config(retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=0.1)
-    monkeypatch.setattr(tasks.platform, "_CLIENT_CONFIG", once)
+    monkeypatch.setattr(tasks.clients, "_CLIENT_CONFIG", once)
     now = Time()
     outcomes: list[type[BaseException]] = []
     with dripping_server(DRIPS["silent"]) as endpoint:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scaling.analysis.cost import Price
+from scaling.analysis.price import Price
 from scaling.analysis.speedup import SummaryRow
 from scaling.formats import UNKNOWN, format_count, format_seconds, format_usd, format_value
 from scaling.report.model import ScalingReport

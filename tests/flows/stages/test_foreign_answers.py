@@ -15,6 +15,7 @@ import pytest
 from botocore.config import Config
 
 import tasks.answers
+import tasks.clients
 import tasks.platform
 from benchmarks.chaos.plan import CallFault
 from benchmarks.chaos.proxy import Proxy
@@ -40,7 +41,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     def install(times: float) -> None:
         once = Config(retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=1)
         for name in ("_CLIENT_CONFIG", "_QUICK_CONFIG"):
-            monkeypatch.setattr(tasks.platform, name, getattr(tasks.platform, name).merge(once))
+            monkeypatch.setattr(tasks.clients, name, getattr(tasks.clients, name).merge(once))
         pauses = tuple(seconds / times for seconds in tasks.platform.OUTAGE_PAUSES_SECONDS)
         monkeypatch.setattr(tasks.platform, "OUTAGE_PAUSES_SECONDS", pauses)
         for task in (*PATIENT_TASKS, ensure_bucket):

@@ -16,6 +16,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError
 from prefect.utilities.math import lower_clamp_multiple
 
+import tasks.clients
 import tasks.platform
 from benchmarks.chaos.plan import UNDISTURBED, Moment
 from benchmarks.chaos.proxy import Proxy
@@ -53,10 +54,10 @@ def compress(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """compress(times): every pause of the patient tasks is so many times shorter."""
 
     def install(times: float) -> None:
-        once = tasks.platform._CLIENT_CONFIG.merge(
+        once = tasks.clients._CLIENT_CONFIG.merge(
             Config(retries={"mode": "standard", "total_max_attempts": 1})
         )
-        monkeypatch.setattr(tasks.platform, "_CLIENT_CONFIG", once)
+        monkeypatch.setattr(tasks.clients, "_CLIENT_CONFIG", once)
         pauses = tuple(seconds / times for seconds in tasks.platform.OUTAGE_PAUSES_SECONDS)
         monkeypatch.setattr(tasks.platform, "OUTAGE_PAUSES_SECONDS", pauses)
         for task in PATIENT_TASKS:

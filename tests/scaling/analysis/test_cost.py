@@ -7,14 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from configs.catalogue import load_catalogue
-from scaling.analysis.cost import (
-    Price,
-    node_cost_usd,
-    price_of,
-    run_costs,
-    seconds_to_target,
-    unknown_price,
-)
+from scaling.analysis.cost import run_costs, seconds_to_target
+from scaling.analysis.price import Price, node_cost_usd, price_of, unknown_price
 from scaling.outcome.outcome import Clocks, JobOutcome
 from tests.scaling.conftest import summarise
 

@@ -18,8 +18,8 @@ from scaling.analysis import deadline as deadline_module
 from scaling.analysis import recommend as recommend_module
 from scaling.analysis import verdicts as verdicts_module
 from scaling.analysis.advice import Recommendation
-from scaling.analysis.cost import Price
 from scaling.analysis.counts import cost_change
+from scaling.analysis.price import Price
 from scaling.analysis.recommend import pareto_front, recommend
 from scaling.analysis.speedup import SummaryRow
 from scaling.outcome.outcome import Clocks, JobOutcome

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from configs.models import ParityConfig
 from scaling.analysis.clocks import karp_flatt
-from scaling.analysis.cost import Price
+from scaling.analysis.price import Price
 from scaling.analysis.speedup import (
     MixedOutcomesError,
     SummaryRow,

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 import pytest
 
 from scaling.analysis.speedup import summarise_runs
+from scaling.design.kinds import is_check, kind_of_job
 from scaling.design.of_sweep import asked_points, is_complete, points_done, progress_of
-from scaling.design.probe import find_checks, is_check, kind_of_job
+from scaling.design.probe import find_checks
 from scaling.report import analyse
 from tests.scaling.conftest import PROBED_SECONDS
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from scaling.analysis.cost import Price
+from scaling.analysis.price import Price
 from scaling.outcome.projection import ProjectedPart
 from scaling.report.points_csv import render_csv
 from scaling.report.render import render_html, render_markdown

@@ -10,7 +10,7 @@ import pytest
 
 from configs.catalogue import load_catalogue
 from configs.models import BenchmarkConfig
-from scaling.analysis.cost import price_of
+from scaling.analysis.price import price_of
 from scaling.instances.report import analyse_sweep
 from scaling.names import type_letter
 from scaling.outcome.outcome import Clocks, JobOutcome

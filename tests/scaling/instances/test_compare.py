@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from configs.catalogue import load_catalogue
-from scaling.analysis.cost import price_of
+from scaling.analysis.price import price_of
 from scaling.analysis.speedup import summarise_runs
 from scaling.instances.arms import Arm, outcomes_by_type
 from scaling.instances.compare import beaten_for_sure, choose_arms, front_of, judge_arms

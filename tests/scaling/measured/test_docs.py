@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scaling.analysis.cost import Price
+from scaling.analysis.price import Price
 from scaling.measured.columns import COLUMNS
 from scaling.measured.table import MeasuredTableError, read_measured
 from scaling.report.tables.summary import row_status

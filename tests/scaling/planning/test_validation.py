@@ -12,7 +12,7 @@ from configs.catalogue import load_catalogue
 from configs.load import ConfigError
 from configs.validation import SPARK_FROM_BYTES
 from scaling import names
-from scaling.analysis.cost import Price, unknown_price
+from scaling.analysis.price import Price, unknown_price
 from scaling.planning import validation
 from scaling.planning.budget import Allowance, cost_bound
 from scaling.planning.plan import plan_sweep

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from configs.catalogue import load_catalogue
-from scaling.analysis.cost import Price
+from scaling.analysis.price import Price
 from scaling.outcome.logged import CutNumber, UnmatchedMetric
 from scaling.outcome.outcome import Clocks
 from scaling.planning.plan import plan_sweep

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from configs.load import load_config
-from scaling.analysis.cost import Price
+from scaling.analysis.price import Price
 from scaling.measured.table import read_measured
 from scaling.outcome.outcome import Clocks
 from scaling.report.plots import draw_plots, drawing_style, to_page_svg, to_png, to_svg

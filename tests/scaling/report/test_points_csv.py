@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from scaling.analysis.cost import Price
+from scaling.analysis.price import Price
 from scaling.measured.table import read_measured
 from scaling.outcome.outcome import Clocks
 from scaling.report.points_csv import render_csv

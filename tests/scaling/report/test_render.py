@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from scaling import names
-from scaling.analysis.cost import Price
+from scaling.analysis.price import Price
 from scaling.measured.table import read_measured
 from scaling.outcome.outcome import Clocks
 from scaling.report import ScalingReport

@@ -18,7 +18,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, sync_playwright
 
-from scaling.analysis.cost import Price
+from scaling.analysis.price import Price
 from scaling.outcome.outcome import Clocks
 from scaling.report.model import ScalingReport
 from scaling.report.render import render_html, render_share

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from scaling import names
-from scaling.analysis.cost import Price
 from scaling.analysis.intervals import Interval
+from scaling.analysis.price import Price
 from scaling.fits.fit import fit_laws
 from scaling.measured.table import read_measured
 from scaling.outcome.outcome import Clocks

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 from scipy.stats import mannwhitneyu
 
-from scaling.analysis.cost import Price
+from scaling.analysis.price import Price
 from scaling.report import ScalingReport
 from scaling.trend.compare import (
     Comparison,

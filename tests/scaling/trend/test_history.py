@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 
 from scaling import names
-from scaling.analysis.cost import Price
+from scaling.analysis.price import Price
 from scaling.report import ScalingReport
 from scaling.trend.history import (
     COLUMNS,

@@ -152,7 +152,7 @@ def test_answer_that_never_ends_is_a_problem_by_the_deadline(
     where: str,
 ) -> None:
     once = Config(retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=0.2)
-    monkeypatch.setattr("tasks.platform._QUICK_CONFIG", once)
+    monkeypatch.setattr("tasks.clients._QUICK_CONFIG", once)
     with dripping_server(DRIPS[drip]) as endpoint:
         (problem,) = bucket_of(endpoint, is_named).problems
     answer = f"{endpoint} gave GetBucketLocation no whole answer within"

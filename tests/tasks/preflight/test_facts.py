@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from configs.models import BenchmarkConfig
-from flows.stages.preflight import check_offline, check_requests
+from flows.stages.offline import check_offline, check_requests
 from scaling.rules.requirements import files_are_there
+from tasks.jobs.request import request_problems
 from tasks.preflight.facts import read_facts, read_files
 
 Configs = Callable[..., BenchmarkConfig]
@@ -134,7 +135,7 @@ def test_a_notice_is_said_once(make_config: Configs, tmp_path: Path) -> None:
         image={"uri": "docker.io/ours:1"},
         training={"source_dir": str(tmp_path), "entry_point": "train.py"},
     )
-    checked = check_requests(check_offline(config))
+    checked = check_requests(check_offline(config), request_problems)
     assert len([said for said in checked.findings.notices if "id_rsa" in said]) == 1
 
 

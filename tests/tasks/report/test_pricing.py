@@ -13,7 +13,7 @@ from botocore.stub import Stubber
 
 from configs.catalogue import InstanceType, load_catalogue
 from configs.models import PlatformConfig
-from scaling.analysis.cost import price_of
+from scaling.analysis.price import price_of
 from tasks.report.pricing import (
     PROCESSING,
     SOURCE,

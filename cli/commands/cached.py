@@ -1,0 +1,49 @@
+"""`nodesweep run --resume SWEEP_ID --as-started` of a sweep that is finished: its report lies here,
+and nothing has to be started to show it.
+
+What decides lies in the reports directory alone, whichever platform the sweep ran on. Without
+`--as-started` the run compares code, data and image with the sweep's first, and so needs the
+platform.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cli.commands.sweeps import read_facts
+from scaling import names
+from scaling.secrets import hide_in_config
+
+if TYPE_CHECKING:
+    from configs.models import BenchmarkConfig
+    from scaling.report import ScalingReport
+
+
+def finished_report(config: BenchmarkConfig, sweep: str) -> ScalingReport | None:
+    """Return the report here of a sweep that has nothing left to run, where a resume would make the
+    same one; None where it might run something, ask something, or say something else.
+    """
+    directory = Path(config.report.directory)
+    folder = directory / sweep
+    if not names.sweep_matches(sweep, config) or not (folder / names.REPORT_HTML).is_file():
+        return None
+    facts, report, recorded = read_facts(directory, sweep)
+    if facts.state != "finished" or report is None or recorded is None:
+        return None
+    is_remote = config.dataset is not None and config.dataset.is_remote
+    # contended points of a finished sweep may be run again: docs/recommendation.md
+    is_contended = any("starved" in row.flags for row in report.summary)
+    if is_remote or is_contended or report.instances is not None or report.sweep_id != sweep:
+        return None
+    if report.config is None or _asked(report.config) != _asked(hide_in_config(config)):
+        return None
+    made_by = report.provenance.get("versions")
+    is_ours = isinstance(made_by, dict) and made_by.get("nodesweep") == version("nodesweep")
+    return report if is_ours else None
+
+
+def _asked(config: Any) -> dict[str, Any]:
+    """The config without the port that the platform happened to be at."""
+    return {**config, "platform": {**config["platform"], "endpoint_url": None}}

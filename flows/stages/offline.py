@@ -1,0 +1,80 @@
+"""The part of the preflight that needs no account: what `nodesweep plan` does, and every run first.
+Imports neither Prefect nor boto3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from configs.models import BenchmarkConfig
+from scaling import names
+from scaling.planning.request import ResolvedInputs, build_request
+from scaling.rules.offline import check
+from scaling.rules.rule import Facts, Findings, together
+from tasks.errors import PreflightRefused
+from tasks.preflight.facts import read_facts
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A sweep before it is sent: what is known of it, and what the rules find."""
+
+    facts: Facts
+    findings: Findings
+
+
+def check_offline(
+    config: BenchmarkConfig, variables: Mapping[str, str] | None = None, goes_on: bool = False
+) -> Checked:
+    """What the config shows, and the files that image and code are made of.
+
+    `variables`: the run's environment. `goes_on`: of a sweep that there is, which has its data,
+    code and image already.
+    """
+    facts = read_facts(config, variables, goes_on)
+    return Checked(facts, check(facts))
+
+
+def check_requests(
+    checked: Checked,
+    problems_of: Callable[[Mapping[str, Any]], tuple[str, ...]],
+) -> Checked:
+    """With what is wrong with the shape of the points' requests,
+    where no other problem explains it.
+
+    What only a run makes (the image, the data in S3) is stood in for: the shape does not depend on
+    it.
+    """
+    if checked.findings.problems:
+        return checked
+    facts, config = checked.facts, checked.facts.config
+    code = f"s3://{config.platform.bucket}/code.tar.gz" if config.training.source_dir else None
+    sweep = names.sweep_id(config, datetime.now(UTC))
+    inputs = ResolvedInputs(
+        sweep, "image", "s3://bucket/dataset/", code, dataset_folders=("folder",)
+    )
+    found: dict[str, None] = {}
+    for point in facts.plan.points:
+        try:
+            found |= dict.fromkeys(problems_of(build_request(config, point, inputs)))
+        except ValueError as error:  # a limit that only the whole request shows
+            found[str(error)] = None
+    return checked_again(replace(facts, request_problems=tuple(found)), checked.findings.notices)
+
+
+def checked_again(
+    facts: Facts, notices: tuple[str, ...], problems: tuple[str, ...] = ()
+) -> Checked:
+    """The rules once more, on facts that have changed; with what was found beside them."""
+    found = check(facts)
+    new = tuple(notice for notice in notices if notice not in found.notices)
+    return Checked(facts, together([found, Findings(problems, new)]))
+
+
+def refuse(checked: Checked) -> None:
+    """Raises PreflightRefused with every problem, if there is one."""
+    if checked.findings.problems:
+        raise PreflightRefused(*checked.findings.problems)

@@ -1,0 +1,62 @@
+"""What a node costs per hour, with the price's source and date, or the reason why there is none."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from configs.catalogue import InstanceType
+from scaling.parts import Part
+
+_SECONDS_PER_HOUR = 3600
+
+
+class Price(Part):
+    """What one node costs per hour. `usd_per_hour` None means unknown,
+    and `reason` then says why.
+    """
+
+    instance_type: str | None = Field(
+        description="Instance type the price is for; null: not known."
+    )
+    usd_per_hour: float | None = Field(
+        ge=0, description="USD per node-hour; null: unknown, see `reason`."
+    )
+    purchase_option: str = Field(default="on-demand", description="How the nodes are bought.")
+    region: str | None = Field(default=None, description="AWS region the price holds in.")
+    source: str | None = Field(default=None, description="Where the price was read.")
+    date: str | None = Field(default=None, description="ISO date the price was read.")
+    reason: str | None = Field(
+        default=None, description="Why the price is unknown; null where it is known."
+    )
+
+
+def price_of(instance: InstanceType, region: str) -> Price:
+    """The catalogue's on-demand price of one node in `region`;
+    another region's price is no price.
+    """
+    usd = instance.on_demand_usd_per_hour
+    if usd is None:
+        return unknown_price(
+            instance.instance_type, instance.price_note or "the catalogue gives none"
+        )
+    if instance.price_region != region:
+        reason = f"the catalogue's price is for {instance.price_region}, the nodes ran in {region}"
+        return unknown_price(instance.instance_type, reason)
+    return Price(
+        instance_type=instance.instance_type,
+        usd_per_hour=usd,
+        region=instance.price_region,
+        source=instance.price_source,
+        date=None if instance.price_date is None else instance.price_date.isoformat(),
+    )
+
+
+def unknown_price(instance_type: str | None, reason: str) -> Price:
+    return Price(instance_type=instance_type, usd_per_hour=None, reason=reason)
+
+
+def node_cost_usd(nodes: int, seconds: float | None, price: Price | None) -> float | None:
+    """`nodes` for that long, or None where the time or the price is unknown."""
+    if seconds is None or price is None or price.usd_per_hour is None:
+        return None
+    return nodes * seconds * price.usd_per_hour / _SECONDS_PER_HOUR
