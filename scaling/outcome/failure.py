@@ -127,9 +127,7 @@ def read_failure(reason: str | None, log: Sequence[str], failed: bool = True) ->
         blamed[0] if len(blamed) == 1 else program[hosts[0]] if len(hosts) == 1 else ProgramLog(())
     )
     launchers = [
-        (at[each][error[0]], each, error[1])
-        for each in hosts
-        if (error := program[each].launcher_error)
+        (at[each][met[0]], each, met[1]) for each in hosts if (met := program[each].launcher_error)
     ]
     error = find_program_error(
         [line.text for line in own],
