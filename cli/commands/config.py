@@ -34,10 +34,12 @@ def init_own_script(script: Path | None, output: Path, force: bool) -> None:
     from cli.commands.init_config import init_script
     from configs.written.own_script import GIVEN_TO_NODES, is_python
 
-    program = init_script(script, output, force)
+    program, notices = init_script(script, output, force)
     file = shlex.quote(str(output))
     then = f"nodesweep plan {file}, then nodesweep run {file}"
     print_text(as_typed(f"{output} is written for {program}; next: {then}"))
+    for notice in notices:
+        print_text(f"notice: {notice}")
     if not is_python(program):
         print_text(
             f"{program.name} is started as it is, once on every node"

@@ -50,8 +50,11 @@ def init_config(
     return text
 
 
-def init_script(script: Path | None, output: Path, force: bool = False) -> Path:
-    """Write a config that measures `script` on this machine; returns the script's path.
+def init_script(
+    script: Path | None, output: Path, force: bool = False
+) -> tuple[Path, tuple[str, ...]]:
+    """Write a config that measures `script` on this machine; returns the script's path, and what
+    preflight remarks on it.
 
     Without a script, the example is written as code/train.py beside the config. Raises ConfigError
     for a script that is not there and, less with `force`, for a file that is; PreflightRefused for
@@ -69,17 +72,20 @@ def init_script(script: Path | None, output: Path, force: bool = False) -> Path:
     top = path.parent if script is None else code_folder(path, Path.cwd())
     text = fill_script(template, name_of(program), path, top, SCRIPT_TEMPLATE.parent, folder)
     config = parse_config(parse_yaml(text), origin=f"the config made for {program}")
+    notices: tuple[str, ...] = ()
     if script is not None:
-        _check_program(config.with_absolute_paths(folder))
+        notices = _check_program(config.with_absolute_paths(folder))
     else:
         program.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(program, example, SHARED)
     write_atomic(output, text.encode(), SHARED)
-    return program
+    return program, notices
 
 
-def _check_program(config: BenchmarkConfig) -> None:
-    """Raise PreflightRefused for a program that no job could start."""
+def _check_program(config: BenchmarkConfig) -> tuple[str, ...]:
+    """The notices of preflight; raises PreflightRefused for a program that no job could start."""
     from flows.stages.offline import check_offline, refuse
 
-    refuse(check_offline(config))
+    checked = check_offline(config)
+    refuse(checked)
+    return checked.findings.notices

@@ -15,11 +15,10 @@ from typing import Literal, NamedTuple
 from scaling.outcome.fault_dump import find_dumps
 from scaling.outcome.plain_lines import without_colours
 from scaling.outcome.program_error import (
-    CHILD_FAILED,
     CONSEQUENCE,
-    ERROR_LINE,
     ProgramError,
     find_program_error,
+    launcher_error,
 )
 from scaling.outcome.program_log import ProgramLog, find_program_lines
 
@@ -121,18 +120,26 @@ def read_failure(reason: str | None, log: Sequence[str], failed: bool = True) ->
     kept = {at[host][own_index] for host, found in program.items() for own_index in found.indices}
     written = [line for index, line in enumerate(lines) if index in kept]
     host = (_blamed(reason) or _first_to_fail(written) or _first_to_fail(lines)) if failed else None
-    found = program.get(host) or (
-        next(iter(program.values())) if len(program) == 1 else ProgramLog(())
-    )
     own = [line for line in written if host in (None, line.host)]
-    error = find_program_error(
-        [line.text for line in own], reason, found.failed_rank, found.exit_code, found.program
+    hosts = [host] if host in program else list(program)
+    blamed = [program[each] for each in hosts if program[each].failed_rank is not None]
+    found = program.get(host) or (
+        blamed[0] if len(blamed) == 1 else program[hosts[0]] if len(hosts) == 1 else ProgramLog(())
     )
-    if failed and error is None:
-        hosts = [host] if host in program else list(program)
-        launcher = [lines[at[each][index]] for each in hosts for index in program[each].launcher]
-        error, said = _launcher_error(launcher)
-        own += [] if said is None else [said]
+    launchers = [
+        (at[each][met[0]], each, met[1]) for each in hosts if (met := program[each].launcher_error)
+    ]
+    error = find_program_error(
+        [line.text for line in own],
+        None if launchers else reason,  # mpirun's own codes, 132 or 135, are no signals
+        found.failed_rank,
+        found.exit_code,
+        found.program,
+    )
+    if failed and error is None and launchers:
+        _, node, text = max(launchers)
+        error = launcher_error(text)
+        own.append(_Line(node, text, text if node is None else f"{node}: {text}"))
     return FailureLog(
         host,
         _last(own or [line for line in lines if host in (None, line.host)]),
@@ -154,14 +161,6 @@ def _with_whole_dumps(lines: list[_Line]) -> list[_Line]:
             whole |= {index: [] for index in own[dump.begin : dump.end]}
             whole[own[dump.begin]] = [_Line(host, text, f"{mark}{text}") for text in dump.lines]
     return [each for index, line in enumerate(lines) for each in whole.get(index, [line])]
-
-
-def _launcher_error(lines: Sequence[_Line]) -> tuple[ProgramError | None, _Line | None]:
-    """The error that a launcher itself met, and its line; none of a program's end."""
-    found = [
-        line for line in lines if ERROR_LINE.match(line.text) and CHILD_FAILED not in line.text
-    ]
-    return (find_program_error([found[-1].text]), found[-1]) if found else (None, None)
 
 
 def _parsed(line: str) -> _Line:

@@ -32,6 +32,10 @@ _MARK = re.compile(
     r"|(?P<host>algo-[1-9]\d*): ?"  # pdsh
     r"|\((?P<ray>\w+ pid=\d+(?:, ip=[\d.:a-f]+)?)\) "
 )
+# Open MPI 4 may write the end of one rank's line after another's: "step=1;[1,1]<stdout>:step=1;"
+_NEXT_RANK = re.compile(
+    r"(?<=[^\s:])(?<!:\d\d \d{4})(?=\[\d+,(?:mpirank:)?\d+(?:,[\w.-]+)?\]<std(?:out|err|diag)>:)"
+)
 _LEVEL = r"TRACE|DEBUG|INFO|SUCCESS|NOTICE|WARN(?:ING)?|ERROR|CRITICAL|FATAL"
 _TIME = (
     r"(?:(?:\d{4}[-/.]\d\d[-/.]\d\d|\d\d[-/.]\d\d(?:[-/.]\d\d(?:\d\d)?)?)[T ,] ?)?"
@@ -82,14 +86,14 @@ class PlainLine(NamedTuple):
 
 def plain_lines(line: str) -> tuple[PlainLine, ...]:
     """Return the parts of a log line, at least one; a progress bar is a part of its own."""
-    line = without_colours(line)
-    speaker, rank, begin = _marks(line, 0)
     parts = []
-    for piece in _RETURN.split(line[begin:]):
-        bar = _BAR.match(piece)
-        for part in (piece[: bar.end()], piece[bar.end() :]) if bar else (piece,):
-            if part.strip():
-                parts.append(_read(part, speaker, rank))
+    for of_a_rank in _NEXT_RANK.split(without_colours(line)):
+        speaker, rank, begin = _marks(of_a_rank, 0)
+        for piece in _RETURN.split(of_a_rank[begin:]):
+            bar = _BAR.match(piece)
+            for part in (piece[: bar.end()], piece[bar.end() :]) if bar else (piece,):
+                if part.strip():
+                    parts.append(_read(part, speaker, rank))
     return tuple(parts) or (PlainLine("", "", speaker, rank),)
 
 

@@ -29,7 +29,7 @@ CONSEQUENCE = re.compile(
 """What gloo, NCCL, torch's TCP store and torchrun say when the other end has gone."""
 ERROR_LINE = re.compile(
     r"(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?::|$)|[^:]{1,80}: error:"
-    r" |Error: "
+    r" |Error: |\[[\w.-]+:\d+\] \*\*\* MPI_ERR_\w+: "  # the last is Open MPI's library
 )
 CHILD_FAILED = "ChildFailedError"
 """Of torchrun's own errors, the one that tells of its program's."""
@@ -100,6 +100,31 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
             " it must be the wheel of https://download.pytorch.org/whl/cpu. Where that can't be"
             " reached, copy examples/lightning_cli/torchvision_on_cpu.py beside the script and"
             " import it before torchvision"
+        ),
+    ),
+    (
+        re.compile(r"attempt to run as root"),
+        "a job's processes run as root: give mpirun --allow-run-as-root",
+    ),
+    (
+        re.compile(r"not enough slots available"),
+        (
+            "mpirun counts one slot for a host of --host without :N, and else the node's cores:"
+            " ask for fewer processes, name the hosts as algo-1:N, or give it --oversubscribe"
+        ),
+    ),
+    (
+        re.compile(r"unable to launch the specified application|working directory: /"),
+        (
+            "mpirun starts programs of the image and of training.source_dir, which is /opt/ml/code"
+            " in a job; a script of it is named ./NAME and must be executable, or given to python"
+        ),
+    ),
+    (
+        re.compile(r"start its daemon|start one or more daemons|failed to report back|plm_rsh"),
+        (
+            "mpirun reaches other nodes by ssh, under the names in SM_HOSTS, and needs an SSH"
+            " server on each: training.distribution: {kind: mpi} starts them and names the nodes"
         ),
     ),
     (
@@ -221,7 +246,16 @@ def find_program_error(
     if errors:
         said = texts[errors[-1]].strip()[:_SAID_CHARACTERS]
         return ProgramError(said=said, where=_where(texts, errors[-1]))
+    if rank is not None and exit_code:
+        said = f"rank {rank} exited with code {exit_code} and wrote no error"
+        return ProgramError(said=said, where=program)
     return None
+
+
+def launcher_error(line: str) -> ProgramError:
+    """The error that a launcher itself met, with what to do about it."""
+    said = plain_lines(line)[-1].text.strip()[:_SAID_CHARACTERS]
+    return ProgramError(said=said, advice=_advice(said))
 
 
 def failure_cause(reason: str | None, error: ProgramError | None) -> str:

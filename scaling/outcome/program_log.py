@@ -1,5 +1,5 @@
 """Which lines of a node's log its program wrote: not the SageMaker toolkit's,
-and not torchrun's own frame.
+torchrun's own frame or mpirun's messages.
 
 A node's log holds what the toolkit says and the environment that it dumps with the launcher's
 command, the program's lines (standard output and standard error in one stream), what torchrun says
@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scaling.outcome.launcher_lines import is_of_race
+from scaling.outcome.mpirun_lines import read_mpirun
 from scaling.outcome.plain_lines import plain_lines, rank_of
 from scaling.outcome.program_error import CHILD_FAILED, ERROR_LINE
 
@@ -49,15 +50,15 @@ _SUMMARY_EXIT = re.compile(r"\s*exitcode\s*: (?P<code>-?\d+)")
 @dataclass(frozen=True)
 class ProgramLog:
     """The indices of a node's lines that its program wrote,
-    and the rank that torchrun says failed first.
+    and the rank that its launcher says failed first.
 
     `exit_code` is that rank's; negative: the signal that ended it. `program` is the file that
-    torchrun started. None where there is no torchrun, or it says nothing. `launcher` has the lines
-    of torchrun's own traceback.
+    torchrun started. None where there is no launcher, or it says nothing. `launcher_error` is the
+    error that torchrun or mpirun itself met, and the index of its line.
     """
 
     indices: tuple[int, ...]
-    launcher: tuple[int, ...] = ()
+    launcher_error: tuple[int, str] | None = None
     failed_rank: int | None = None
     exit_code: int | None = None
     program: str | None = None
@@ -79,7 +80,16 @@ def find_program_lines(lines: Sequence[str]) -> ProgramLog:
     program = next(
         (found["program"] for line in said if (found := _SUMMARY_PROGRAM.fullmatch(line))), None
     )
-    left_out = {*frame, *_environment(lines), *_report(lines), *_race(whole)}
+    mpirun = read_mpirun(lines)
+    if failed_rank is None:
+        failed_rank, exit_code = mpirun.rank, mpirun.exit_code
+    left_out = {
+        *frame,
+        *mpirun.indices,
+        *_environment(lines),
+        *_report(lines),
+        *_race(whole),
+    }
     indices = []
     for index, line in enumerate(lines):
         if (
@@ -91,7 +101,10 @@ def find_program_lines(lines: Sequence[str]) -> ProgramLog:
             continue
         if failed_rank is None or ranks[index] in (None, failed_rank):
             indices.append(index)
-    return ProgramLog(tuple(indices), tuple(frame), failed_rank, exit_code, program)
+    own = _torchrun_error(whole, frame)
+    if own is None and mpirun.failure is not None:
+        own = mpirun.at, mpirun.failure
+    return ProgramLog(tuple(indices), own, failed_rank, exit_code, program)
 
 
 def host_of_rank(rank: int, nodes: int, processes_per_node: int) -> str | None:
@@ -127,6 +140,15 @@ def _torchrun_frame(lines: Sequence[str]) -> range:
             is_its_own = error >= 0 and CHILD_FAILED not in lines[error]
             return range(index, error + 1 if is_its_own else len(lines))
     return range(0)
+
+
+def _torchrun_error(lines: Sequence[str], frame: range) -> tuple[int, str] | None:
+    """The last error in torchrun's own traceback that tells of no program's end."""
+    for index in reversed(frame):
+        text = plain_lines(lines[index])[-1].unmarked
+        if ERROR_LINE.match(text) and CHILD_FAILED not in text:
+            return index, lines[index]
+    return None
 
 
 def _race(lines: Sequence[str]) -> set[int]:

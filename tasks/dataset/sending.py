@@ -38,7 +38,7 @@ SINGLE_PUT_BYTES = 64 * 1024 * 1024
 """Up to this size a file is one call."""
 IN_MEMORY_BYTES = 1024 * 1024
 """Up to this size a file is read whole and sent at once. Of a stream boto3 asks first whether it is
-wanted (Expect: 100-continue), which costs a small file as long as its sending (tasks/platform.py).
+wanted (Expect: 100-continue), which costs a small file as long as its sending (tasks/clients.py).
 """
 CONNECTIONS = 8
 """Calls at once that stream: files side by side, or the parts of one large file."""

@@ -64,6 +64,24 @@ def read_requirements(config: BenchmarkConfig) -> Requirements | None:
     )
 
 
+def unread_requirements(config: BenchmarkConfig, highest: Path) -> Path | None:
+    """The requirements.txt that a user may take for the code's, where the code has none: beside the
+    entry point, or in the nearest folder above training.source_dir, none above `highest`. One in
+    image.context is the image's.
+    """
+    if config.training.source_dir is None:
+        return None
+    folder = Path(config.training.source_dir).absolute()
+    if (folder / REQUIREMENTS_FILE).exists():
+        return None
+    beside = (folder / config.training.entry_point).parent
+    above = [each for each in folder.parents if highest in (each, *each.parents)]
+    places = (each / REQUIREMENTS_FILE for each in (beside, *above))
+    found = next((place for place in places if place.is_file()), None)
+    is_images = found is not None and found.is_relative_to(config.image.build_context.absolute())
+    return None if is_images else found
+
+
 def write_layer(
     requirements: Requirements, base: str, image: ImageConfig, folder: Path
 ) -> ImageConfig:

@@ -4,7 +4,7 @@
 TrainingJob.create() holds the request to sagemaker-core's shapes (the type of every member, which
 ones must be there) and gives it to the client of the boto3 session that it is called with. Here
 that session is `_Sender`, which is the client too and passes the request on to the platform's own
-client, so that its endpoint, region, credentials and retries hold (tasks/platform.py), several
+client, so that its endpoint, region, credentials and retries hold (tasks/clients.py), several
 platforms stay apart in one process, and the client's errors come out as they are. sagemaker-core
 sends its usage data from other classes only, and nothing of it is logged below a warning: its debug
 lines would show the job's environment.

@@ -20,7 +20,7 @@ from tasks.errors import DatasetMissing, DatasetRefused, PreflightRefused
 from tasks.folder import shown_names
 from tasks.image.bases import dockerfile_bases, with_container
 from tasks.image.find import build_arguments, list_context
-from tasks.image.packages import REQUIREMENTS_FILE, read_requirements
+from tasks.image.packages import REQUIREMENTS_FILE, read_requirements, unread_requirements
 from tasks.jobs.source import code_of, entry_point_problem
 from tasks.sweeps.folder import folder_problem
 
@@ -130,7 +130,24 @@ def _of_code(config: BenchmarkConfig) -> list[str]:
     source_dir = config.training.source_dir
     if source_dir is None or not Path(source_dir).is_dir():
         return []
-    return _left_out("training.source_dir", Path(source_dir), code_of(config).secrets)
+    left_out = _left_out("training.source_dir", Path(source_dir), code_of(config).secrets)
+    return [*left_out, *_unread_requirements(config, Path(source_dir))]
+
+
+def _unread_requirements(config: BenchmarkConfig, folder: Path) -> list[str]:
+    """The notice of a requirements.txt that no job sees; none where there is none."""
+    found = unread_requirements(config, Path.cwd())
+    if found is None:
+        return []
+    if found.is_relative_to(folder.absolute()):
+        inside = found.relative_to(folder.absolute()).as_posix()
+        remedy = f"write the line `-r {inside}` into {folder / REQUIREMENTS_FILE}"
+    else:
+        remedy = f"copy it into {folder}, or name its folder as training.source_dir"
+    return [
+        f"training.source_dir: {found} is not installed, since only the {REQUIREMENTS_FILE} at the"
+        f" top of {folder} is; {remedy}"
+    ]
 
 
 def _of_context(config: BenchmarkConfig) -> list[str]:

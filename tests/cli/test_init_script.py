@@ -194,3 +194,31 @@ def test_no_folder_above_the_one_that_init_was_called_in_is_sent(
     monkeypatch.chdir(folder / "app")
     assert nodesweep("init", "--script", "train.py").exit_code == 0
     assert load_config(Path("nodesweep.yaml")).training.entry_point == "train.py"
+
+
+@pytest.mark.parametrize(
+    ("files", "unread", "remedy"),
+    [
+        (["app/train.py", "requirements.txt"], "requirements.txt", "copy it into"),
+        (["app/train.py", "app/__init__.py", "app/requirements.txt"], "app/requirements.txt",
+         "`-r app/requirements.txt`"),
+        (["app/train.py", "app/requirements.txt", "requirements.txt"], None, None),
+    ],
+)  # fmt: skip
+def test_a_requirements_file_that_no_job_installs_is_named(
+    folder: Path, files: list[str], unread: str | None, remedy: str | None
+) -> None:
+    """Code that imports its own package is sent from the folder above it."""
+    (folder / "app").mkdir()
+    for name in files:
+        (folder / name).write_text("")
+    if "app/__init__.py" in files:
+        (folder / "app" / "train.py").write_text("from app.model import Net")
+        (folder / "app" / "model.py").write_text("Net = 1")
+    made = nodesweep("init", "--script", "app/train.py")
+    assert made.exit_code == 0, made.output
+    planned = nodesweep("plan", "nodesweep.yaml").output
+    for said in (" ".join(made.output.split()), " ".join(planned.split())):
+        assert ("is not installed" in said) is (unread is not None)
+        if unread is not None and remedy is not None:
+            assert f"{folder.resolve() / unread} is not installed" in said and remedy in said

@@ -5,8 +5,10 @@ time, which is the one that is reported, and not of loading libraries before it
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import os
 import re
 import stat
 import threading
@@ -16,6 +18,8 @@ from typing import Any
 
 _METRICS_FILE = "metrics.json"
 _MOST_FILE_BYTES = 2**20
+_MOST_DEPTH, _MOST_FOLDERS = 3, 200
+"""Below a node's output folder, so that an output of many folders ends no job late."""
 _MOST_LINE_CHARACTERS = 10_000
 # As the report reads them (docs/own-code.md, "Lines in the log").
 _FIELD = re.compile(
@@ -55,7 +59,8 @@ class TrainWindow:
         """From when to when (Unix seconds, the end infinite where it is the nodes'): of the
         metrics.json in the nodes' output, else of the log; None where neither tells it.
         """
-        told = [window for folder in output_folders if (window := _of_file(folder / _METRICS_FILE))]
+        paths = (path for folder in output_folders for path in _metrics_files(folder))
+        told = [window for path in paths if (window := _of_file(path))]
         if told:
             return min(told)
         with self._lock:
@@ -64,6 +69,27 @@ class TrainWindow:
                 return ended_at - seconds, ended_at
             start = self._started_at if self._started_at < math.inf else self._first_step_at
             return (start, math.inf) if start < math.inf else None
+
+
+def _metrics_files(folder: Path) -> list[Path]:
+    """The metrics.json of a node's output, else those of its folders, the highest ones alone; links
+    are not followed.
+    """
+    level = [str(folder)]
+    looked_in = 0
+    for _ in range(_MOST_DEPTH + 1):
+        found = [path for each in level if os.path.lexists(path := Path(each, _METRICS_FILE))]
+        if found:
+            return found
+        below = []
+        for each in level:
+            looked_in += 1
+            if looked_in > _MOST_FOLDERS:
+                return []
+            with contextlib.suppress(OSError), os.scandir(each) as entries:
+                below += [one.path for one in entries if one.is_dir(follow_symlinks=False)]
+        level = sorted(below)
+    return []
 
 
 def _of_file(path: Path) -> tuple[float, float] | None:

@@ -197,7 +197,9 @@ def test_the_programs_own_error_goes_before_the_launchers() -> None:
 def test_a_launcher_that_tells_of_a_programs_end_is_no_reason() -> None:
     log = (CAPTURED / "abort.log").read_text().replace("exitcode  : -6", "exitcode  : 1")
     silent = [line for line in log.splitlines() if "Fatal Python error" not in line]
-    assert read_failure(SHORTENED, [f"algo-1: {line}" for line in silent]).error is None
+    error = read_failure(SHORTENED, [f"algo-1: {line}" for line in silent]).error
+    assert error is not None
+    assert error.text == "abort.py: rank 0 exited with code 1 and wrote no error"
 
 
 def test_the_node_whose_launcher_failed_is_the_one_that_failed_first() -> None:

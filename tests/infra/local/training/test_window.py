@@ -75,6 +75,37 @@ def test_metrics_json_comes_before_the_log(tmp_path: Path) -> None:
     assert window_of(LINES, *nodes) == (80.0, 85.0)
 
 
+def test_metrics_json_of_a_folder_in_the_output_counts_the_highest_alone(tmp_path: Path) -> None:
+    """As the report reads it: a program may make a folder for each of its runs."""
+    deep = tmp_path / "algo-1" / "run_1" / "logs"
+    deep.mkdir(parents=True)
+    (tmp_path / "algo-2").mkdir()
+
+    def write(folder: Path, start: float) -> None:
+        told = {"train_seconds": 3.0, "run_start_unix_seconds": start}
+        (folder / "metrics.json").write_text(json.dumps(told))
+
+    nodes = tmp_path / "algo-1", tmp_path / "algo-2"
+    write(deep, 70.0)
+    assert window_of(LINES, *nodes) == (70.0, 73.0)
+    write(deep.parent, 80.0)
+    assert window_of(LINES, *nodes) == (80.0, 83.0)
+
+
+def test_a_link_and_an_output_of_many_folders_are_left_alone(tmp_path: Path) -> None:
+    output = tmp_path / "output"
+    (output / "run").mkdir(parents=True)
+    (output / "run" / "again").symlink_to(output)
+    (tmp_path / "metrics.json").write_text('{"train_seconds": 3.0}')
+    (output / "above").symlink_to(tmp_path)
+    assert window_of(LINES, output) == (112.0, math.inf)
+    for number in range(250):
+        (output / f"step_{number}").mkdir()
+        (output / f"step_{number}" / "deeper").mkdir()
+    (output / "step_9" / "deeper" / "metrics.json").write_text('{"train_seconds": 3.0}')
+    assert window_of(LINES, output) == (112.0, math.inf)
+
+
 @pytest.mark.parametrize(
     "text", ["", "[]", '{"train_seconds": null}', '{"train_seconds": "x"}', "[" * 100_000]
 )

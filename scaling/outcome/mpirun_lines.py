@@ -1,0 +1,116 @@
+"""Lines that mpirun writes itself: why it started nothing, or which of its processes ended the job.
+
+Its messages stand between two rules of dashes, without the mark that -tag-output puts before a
+rank's own lines. Forms: Open MPI 4.1.4 (mpirun, ORTE) and 5.0.11 (prterun, PRRTE).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_RULE = re.compile(r"-{50,}")
+_ITS_WORDS = re.compile(
+    r"\b(?:mpirun|mpiexec|orterun|prterun|ORTE|PRRTE|MPI_ABORT|MPI_INIT|Open MPI|MCA param)"
+    r"|not enough slots available|Primary job +terminated|A daemon failed to report back"
+    r"|user-provided time limit for job execution"
+)
+_FIRST_WORDS = re.compile(r"(?:mpirun|mpiexec|orterun|prterun): Error: |prterun has detected an ")
+"""What begins a message without a rule above it."""
+_AFTER = re.compile(
+    r"\d+ total processes failed to start|Type '\w+ --help' for usage|\[[\w.-]+:\d+\] \[\["
+    r"|\[[\w.-]+:\d+\] \d+ more process"
+)
+_ENDED_BY_RANK = (
+    re.compile(r"Process name: \[.*,(?P<rank>\d+)\] +Exit code: +(?P<code>-?\d+)"),
+    re.compile(r"process rank (?P<rank>\d+) with PID .* exited on signal (?P<signal>\d+)"),
+    re.compile(r"MPI_ABORT was invoked on rank (?P<rank>\d+) .* errorcode (?P<code>-?\d+)"),
+    re.compile(r"due to process rank (?P<rank>\d+) with PID .* exiting improperly"),
+)
+_OF_A_RANK = re.compile(r"Primary job +terminated|MPI_INIT failed for some reason")
+"""Messages that name no process, and are no failure of mpirun itself."""
+_NO_DAEMON = re.compile(r"start one or more daemons|daemon failed to report back")
+_REMOTE_SHELL = re.compile(
+    r"ssh: |\S+: .*(?:orted|prted): .*not found|.*Permission denied|Host key"
+)
+"""What is said above the message that a node's daemon did not start, and is the reason."""
+_PARAGRAPHS = 2
+
+
+@dataclass(frozen=True)
+class MpirunReport:
+    """What mpirun wrote: its lines' indices, and the process that it says ended the job.
+
+    A negative `exit_code` is the signal that ended the process. `failure` is mpirun's own, in one
+    line, and `at` where it begins; None where it started what it was asked to.
+    """
+
+    indices: frozenset[int] = frozenset()
+    rank: int | None = None
+    exit_code: int | None = None
+    at: int = 0
+    failure: str | None = None
+
+
+def read_mpirun(lines: Sequence[str]) -> MpirunReport:
+    """Find mpirun's own messages in a node's lines."""
+    indices: set[int] = set()
+    rank = exit_code = failure = None
+    at = 0
+    for message in _messages(lines):
+        indices |= set(message)
+        said = " ".join(line for index in message if (line := lines[index].strip()))
+        found = next((found for form in _ENDED_BY_RANK if (found := form.search(said))), None)
+        if found is not None:
+            if rank is None:
+                words = found.groupdict()
+                rank = int(words["rank"])
+                code = words.get("code")
+                signal = words.get("signal")
+                exit_code = -int(signal) if signal else int(code) if code else None
+        elif failure is None and not _OF_A_RANK.search(said):
+            at, failure = message[0], _in_one_line(lines, message)
+    indices |= {
+        index for index, line in enumerate(lines) if index - 1 in indices and _AFTER.match(line)
+    }
+    return MpirunReport(frozenset(indices), rank, exit_code, at, failure if rank is None else None)
+
+
+def _messages(lines: Sequence[str]) -> list[range]:
+    """The lines of each message, its rules included."""
+    found = []
+    index = 0
+    while index < len(lines):
+        line = lines[index].strip()
+        begins = _RULE.fullmatch(line)
+        end = None
+        if begins:
+            end = next(
+                (at for at in range(index + 1, len(lines)) if _RULE.fullmatch(lines[at].strip())),
+                len(lines) - 1,
+            )
+            if not _ITS_WORDS.search(" ".join(lines[index + 1 : end + 1])):
+                end = None
+        elif first := _FIRST_WORDS.match(line):
+            end = index
+            if not first[0].endswith(": "):  # Open MPI 5, as root: a rule ends it, and none begins
+                rules = (at for at in range(index, len(lines)) if _RULE.fullmatch(lines[at]))
+                end = next(rules, index)
+        if end is None:
+            index += 1
+            continue
+        found.append(range(index, end + 1))
+        index = end + 1
+    return found
+
+
+def _in_one_line(lines: Sequence[str], message: range) -> str:
+    """The first paragraphs; where a node's daemon did not start, what its shell said before."""
+    text = "\n".join(
+        line for index in message if not _RULE.fullmatch(line := lines[index].strip())
+    ).strip()
+    before = lines[message[0] - 1].strip() if message[0] else ""
+    if _NO_DAEMON.search(text.replace("\n", " ")) and _REMOTE_SHELL.match(before):
+        return f"mpirun could not start its daemon on a node: {before}"
+    return " ".join(" ".join(text.split("\n\n")[:_PARAGRAPHS]).split())

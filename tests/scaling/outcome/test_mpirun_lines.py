@@ -1,0 +1,98 @@
+"""Why a job of mpirun failed, by what it wrote: its own failure, or the end of one of its ranks.
+
+captured_logs/ has the words of Open MPI 4.1.4 (mpirun_*) and 5.0.11 (prterun_*), two ranks on one
+node; _tag: under -tag-output. Rank 1 exited with 3, was killed, raised (under MPI: and called
+MPI_Abort, as `python -m mpi4py` does), called MPI_Abort(7), or sent to rank 99.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scaling.outcome.failure import FailureLog, read_failure
+from scaling.outcome.mpirun_lines import MpirunReport, read_mpirun
+from scaling.outcome.plain_lines import plain_lines
+
+CAPTURED = Path(__file__).parent / "captured_logs"
+REASON = "AlgorithmError: ExecuteUserScriptError:\nExitCode {}\nErrorMessage"
+
+
+def failure_of(name: str, exit_code: int = 1, nodes: int = 1) -> FailureLog:
+    lines = [f"algo-1: {line}" for line in (CAPTURED / f"{name}.log").read_text().splitlines()]
+    lines += [f"algo-{node}: waiting for the first" for node in range(2, nodes + 1)]
+    return read_failure(REASON.format(exit_code), lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "exit_code", "said", "advice"),
+    [
+        ("mpirun_root", 1, "mpirun has detected an attempt to run as root.", "--allow-run-as-root"),
+        ("prterun_root", 1, "prterun has detected an attempt to run", "--allow-run-as-root"),
+        ("mpirun_missing_program", 132, "mpirun was unable to launch", "must be executable"),
+        ("prterun_missing_program", 183, "prterun was unable to launch", "must be executable"),
+        ("mpirun_missing_host", 255, "mpirun could not start its daemon on a node: ssh: Could not"
+         " resolve hostname algo-77", "SM_HOSTS"),
+        ("prterun_missing_host", 255, "mpirun could not start its daemon on a node: ssh: Could not"
+         " resolve hostname algo-77", "SM_HOSTS"),
+        ("mpirun_slots", 1, "There are not enough slots available", "--oversubscribe"),
+        ("prterun_slots", 1, "There are not enough slots available", "--oversubscribe"),
+        ("mpirun_badoption", 1, 'mpirun: Error: unknown option "--no-such-option"', None),
+    ],
+)  # fmt: skip
+def test_mpiruns_own_failure_is_the_reason(
+    name: str, exit_code: int, said: str, advice: str | None
+) -> None:
+    """Never a signal: mpirun's own exit code 132 is no SIGILL."""
+    failure = failure_of(name, exit_code)
+    assert failure.error is not None and failure.error.said.startswith(said)
+    assert advice is None or advice in (failure.error.advice or "")
+    assert failure.rank is None
+    assert failure.lines[-1].startswith(f"algo-1: {said}")
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize(
+    ("name", "exit_code", "text", "rank"),
+    [
+        ("mpirun_exit3_tag", 3, "rank 1 exited with code 3 and wrote no error", 1),
+        ("mpirun_mpi_abort_tag", 7, "rank 1 exited with code 7 and wrote no error", 1),
+        ("mpirun_kill_tag", 137, "rank 1 was ended by SIGKILL (the kernel", 1),
+        ("prterun_kill_tag", 137, "rank 1 was ended by SIGKILL (the kernel", 1),
+        ("mpirun_raise_tag", 1, "prog.py, line 10: ValueError: learning rate must be positive", 1),
+        ("mpirun_mpi_raise_tag", 1, "abort_mpi.py, line 11: ValueError: learning rate must", 1),
+        ("mpirun_mpi_truncate", 6, "[vm:27732] *** MPI_ERR_RANK: invalid rank", None),
+    ],
+)
+def test_the_end_of_a_rank_is_the_reason(
+    name: str, exit_code: int, text: str, rank: int | None, nodes: int
+) -> None:
+    failure = failure_of(name, exit_code, nodes)
+    assert failure.error is not None and failure.error.text.startswith(text)
+    assert failure.rank == rank
+    others = [line for line in failure.lines if "[1,0]<std" in line and "[1,1]<std" not in line]
+    assert not any("Primary job" in line or "MPI_ABORT was" in line for line in failure.lines)
+    assert rank is None or all(line.endswith("[1,0]<stdout>:") for line in others)
+
+
+def test_the_first_rank_may_be_the_one_that_ended_the_job() -> None:
+    log = (CAPTURED / "mpirun_exit3_tag.log").read_text().replace("[[20490,1],1]", "[[20490,1],0]")
+    report = read_mpirun(log.splitlines())
+    assert (report.rank, report.exit_code, report.failure) == (0, 3, None)
+
+
+def test_a_programs_own_rules_of_dashes_are_its_own() -> None:
+    assert read_mpirun(["-" * 74, "epoch 1", "-" * 74, "epoch 2"]) == MpirunReport()
+
+
+def test_two_ranks_in_one_line_are_two() -> None:
+    """As Open MPI 4 writes them, and as the toolkit marks them."""
+    line = "[1,0]<stdout>:rank=0; train_seconds=2.5;[1,1]<stdout>:rank=1; train_seconds=2.6;"
+    for said in (line, line.replace("[1,1]", "[1,mpirank:1,algo-2]")):
+        assert [(part.rank, part.text) for part in plain_lines(said)] == [
+            (0, "rank=0; train_seconds=2.5;"),
+            (1, "rank=1; train_seconds=2.6;"),
+        ]
+    ended = plain_lines("[1,1]<stdout>:train_seconds=2.6[1,1]<stdout>:")
+    assert [part.text for part in ended] == ["train_seconds=2.6"]
