@@ -15,7 +15,6 @@ from typing import Any
 
 from configs.models import BenchmarkConfig
 from scaling import names
-from scaling.formats import nodes_text
 from scaling.instances.arms import Arm, lost_to_memory, types_given_up
 from scaling.instances.progress import (
     SweepProgress,
@@ -26,7 +25,7 @@ from scaling.instances.progress import (
 )
 from scaling.outcome.attainment import MOST_REPEATS
 from scaling.outcome.outcome import TERMINAL, JobOutcome
-from scaling.planning.amount import is_sized, sized_steps, sizing_key
+from scaling.planning.amount import is_sized, sized_steps, sizing_key, unsized_reason
 from scaling.planning.budget import Allowance
 from scaling.planning.fail_fast import (
     Candidate,
@@ -194,7 +193,7 @@ class SweepQueue:
         name = request["TrainingJobName"]
         if not is_sized(self._config, self.outcomes) and self._is_told_its_steps(attempt):
             self._never_sent.add(name)
-            return Refuse(attempt, name, self._unsized_reason())
+            return Refuse(attempt, name, unsized_reason(self._config))
         failing = types_given_up(self._config, self._ended)
         if (reason := failing.get(attempt.point.instance_type or "")) and self._is_new(attempt):
             self._never_sent.add(name)
@@ -428,14 +427,6 @@ class SweepQueue:
 
     def _is_told_its_steps(self, attempt: Attempt) -> bool:
         return attempt.point.key(self._config) != sizing_key(self._config)
-
-    def _unsized_reason(self) -> str:
-        count = nodes_text(min(self._config.sweep.node_counts))
-        return (
-            "not run: training.baseline_seconds has the first run on"
-            f" {count} count the steps that every job makes, and it did not complete; --resume"
-            " tries it again"
-        )
 
     def _count_others(self, claimed: frozenset[str]) -> None:
         """Jobs that another run of this sweep has claimed since this one began:
