@@ -18,12 +18,13 @@ from scaling import names
 from scaling.instances.arms import Arm, lost_to_memory, types_given_up
 from scaling.instances.progress import (
     SweepProgress,
+    key_of,
     keys_disturbed,
     keys_done,
     lacks_sound_runs,
     sweep_progress,
 )
-from scaling.outcome.attainment import MOST_REPEATS
+from scaling.outcome.attainment import MOST_REPEATS, is_steady
 from scaling.outcome.outcome import TERMINAL, JobOutcome
 from scaling.planning.amount import is_sized, sized_steps, sizing_key, unsized_reason
 from scaling.planning.budget import Allowance
@@ -382,11 +383,16 @@ class SweepQueue:
             self._waiting = deque(attempts)
 
     def _repeat_contended(self) -> None:
-        """Let each point wait that completed in contended runs alone, MOST_REPEATS times."""
+        """Let each point wait that completed in contended runs alone, MOST_REPEATS times, or until
+        two runs of now were contended alike.
+        """
         points = keys_disturbed(self._config, self.outcomes)
         tries = self._config.sweep.max_attempts - 1
         for point in self._points:
             key = point.key(self._config)
+            ended = [each for each in self._ended if key_of(self._config, each) == key]
+            if is_steady(each for each in ended if each.completed):
+                continue
             if key in points and key not in self.kept and self._repeats[key] < MOST_REPEATS:
                 self._repeats[key] += 1
                 self._waiting.append(Attempt(point, points[key] + 1, tries, is_repeat=True))
