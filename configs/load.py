@@ -15,6 +15,7 @@ import yaml
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from configs.amount import let_amounts_give_way
 from configs.catalogue import UnknownInstanceType, load_catalogue
 from configs.installed import (
     arguments_problem,
@@ -75,8 +76,11 @@ def config_of_text(
 def _config_of(
     raw: dict[str, Any], overrides: Sequence[str], origin: str, folder: Path
 ) -> BenchmarkConfig:
+    given: dict[str, Any] = {}
     for override in overrides:
         _apply_override(raw, override)
+        _apply_override(given, override)
+    let_amounts_give_way(raw, given)
     return parse_config(raw, origin=origin).with_absolute_paths(folder)
 
 

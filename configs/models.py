@@ -367,12 +367,6 @@ class BenchmarkConfig(Section):
                 " sweep.design: probe would have nothing to project from; leave it out, or set"
                 " sweep.design: full"
             )
-        if self.training.baseline_seconds is not None:
-            return (
-                f"training.baseline_seconds is {self.training.baseline_seconds:g}, by which a"
-                " whole run counts its steps, and sweep.design: probe ends jobs long before; leave"
-                " it out, or set sweep.design: full"
-            )
         if self.report.parity.target_metric is not None:
             return (
                 f"report.parity.target_metric is {self.report.parity.target_metric}, and"
@@ -387,6 +381,12 @@ class BenchmarkConfig(Section):
         problem = {"sequential": self.sequential_problem, "probe": self.probe_problem}.get(design)
         if problem is not None:
             raise ValueError(problem)
+        if design == "probe" and self.training.baseline_seconds is not None:
+            raise ValueError(
+                f"training.baseline_seconds is {self.training.baseline_seconds:g}, by which a"
+                " whole run counts its steps, and sweep.design: probe ends jobs long before; leave"
+                " it out, or set sweep.design: full"
+            )
         return self
 
     @model_validator(mode="after")

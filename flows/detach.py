@@ -14,8 +14,10 @@ from flows.stages.ending import end_sweep
 from flows.stages.outcomes import collect_outcome
 from flows.stages.preflight import preflight
 from flows.stages.sweep import job_limits, submit_point
+from scaling.formats import point_text
 from scaling.instances.arms import lacks_memory
-from scaling.outcome.outcome import TERMINAL
+from scaling.outcome.outcome import TERMINAL, JobOutcome
+from scaling.planning.amount import sized_steps, sizing_key, unsized_reason
 from scaling.planning.fail_fast import code_digest, is_programs_fault, needs_smoke
 from scaling.planning.plan import PlannedPoint, SweepPlan
 from scaling.secrets import remember_secrets, secrets_of
@@ -46,7 +48,8 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     """Start every job of a sweep and return once they are accepted. No failed point is tried again.
 
     Where the code is new (sweep.smoke) the smallest job comes first, and the others once it has
-    reached its first step.
+    reached its first step; where it counts the steps of all (training.baseline_seconds), once it
+    has completed.
 
     Args:
         config: The benchmark; its sweep.max_parallel_jobs must hold all its points.
@@ -66,12 +69,18 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     is_new = needs_smoke(config) and not is_code_proven(
         config.platform, code_digest(config, inputs)
     )
+    sizing, steps = sizing_key(config), None
     if is_new:
         points.sort(key=lambda point: point.nodes)
+    points.sort(key=lambda point: point.key(config) != sizing)
     try:
         for point in points:
+            if sizing is not None and refused and not accepted:
+                place = point_text(point.nodes, point.repeat, point.instance_type)
+                refused.append(f"{place}: {unsized_reason(config)}")
+                continue
             try:
-                description = submit_point(config, plan, inputs, point)
+                description = submit_point(config, plan, inputs, point, steps)
             except JobRefused as error:
                 logger.error("%s", error)
                 refused.append(str(error))
@@ -79,10 +88,12 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
             if description is None:
                 break
             accepted.append(description["TrainingJobName"])
-            if is_new and len(accepted) == 1:
+            if len(accepted) == 1 and sizing is not None:
+                failed, steps = _count_steps(config, sweep, point, accepted[0])
+            elif len(accepted) == 1 and is_new:
                 failed = _try_small(config, sweep, point, accepted[0])
-                if failed is not None:
-                    break
+            if failed is not None:
+                break
     except BaseException as error:
         end_sweep(config, sweep, accepted, error, owner)
         raise
@@ -115,8 +126,29 @@ def _try_small(config: BenchmarkConfig, sweep: str, point: PlannedPoint, name: s
             outcome = collect_outcome(config, sweep, point, 1, ended)
             fits_elsewhere = config.sweep.instance_types is not None and lacks_memory(outcome)
             if is_programs_fault(outcome) and not fits_elsewhere:
-                return outcome.program_error.text if outcome.program_error else outcome.reason
+                return _why_failed(outcome)
     return None
+
+
+def _why_failed(outcome: JobOutcome) -> str | None:
+    return outcome.program_error.text if outcome.program_error else outcome.reason
+
+
+def _count_steps(
+    config: BenchmarkConfig, sweep: str, point: PlannedPoint, name: str
+) -> tuple[str | None, int | None]:
+    """Wait until the job that counts the steps has ended; why it did not complete, or None, and how
+    many steps every other job is to make.
+    """
+    logger.info("the other jobs make as many steps as %s, and start once it has completed", name)
+    seconds, limits = config.sweep.poll_interval_seconds, job_limits(config)
+    [ended] = watch_training_jobs(config.platform, sweep, [name], seconds, limits, utc_now())
+    if ended["TrainingJobStatus"] not in TERMINAL:  # given up
+        return ended["FailureReason"], None
+    outcome = collect_outcome(config, sweep, point, 1, ended)
+    if outcome.completed:
+        return None, sized_steps(config, [outcome])
+    return _why_failed(outcome) or f"it ended as {outcome.status}", None
 
 
 def _refuse_queue(config: BenchmarkConfig, plan: SweepPlan) -> None:
@@ -125,12 +157,6 @@ def _refuse_queue(config: BenchmarkConfig, plan: SweepPlan) -> None:
         raise PreflightRefused(
             f"sweep.design: {config.sweep.design} decides on each job by those before, and --detach"
             " starts all at once; set sweep.design: full, or run without --detach"
-        )
-    if config.training.baseline_seconds is not None:
-        raise PreflightRefused(
-            f"training.baseline_seconds: is {config.training.baseline_seconds:g}, so that the first"
-            " job tells the others how many steps to make, and --detach starts all at once; give"
-            " the program its number of steps instead, or run without --detach"
         )
     jobs, at_once = len(plan.points), config.sweep.max_parallel_jobs
     if jobs <= at_once:

@@ -446,14 +446,18 @@ def job_limits(config: BenchmarkConfig) -> JobLimits:
 
 
 def submit_point(
-    config: BenchmarkConfig, plan: SweepPlan, inputs: ResolvedInputs, point: PlannedPoint
+    config: BenchmarkConfig,
+    plan: SweepPlan,
+    inputs: ResolvedInputs,
+    point: PlannedPoint,
+    steps: int | None = None,
 ) -> dict[str, Any] | None:
-    """Start or adopt the first attempt at a point; returns the job's description, None where the
-    sweep was stopped.
+    """Start or adopt the first attempt at a point, which is told to make so many `steps` where the
+    sweep has found how many; returns the job's description, None where the sweep was stopped.
 
     Raises JobRefused.
     """
-    request = build_request(config, point, inputs, 1)
+    request = build_request(config, point, inputs, 1, steps)
     name, claimant = request["TrainingJobName"], uuid4().hex[:12]
     claim = claim_job(config.platform, inputs.sweep_id, name, claimant)
     if claim.stop_mark is not None:

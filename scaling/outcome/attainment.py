@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Protocol
 
 from scaling.formats import format_percent
@@ -16,6 +17,10 @@ what the node got that got least. AWS has none.
 """
 MOST_REPEATS = 2
 """Times that a planned run is run again because its nodes were contended."""
+SAME_SHARE = 0.02
+"""Within this, two runs attained the same share: a share is told to a point or two
+(benchmarks/results/emulation_told-2026-11-26.json).
+"""
 LEAST_BOUNDED = 0.70
 """Below this share the undisturbed time is too uncertain to be judged by its bounds."""
 CONNECTED = "connected_percent"
@@ -63,6 +68,15 @@ def is_starved(run: Metered) -> bool:
 def is_disturbed(run: Metered) -> bool:
     """Return True if something outside the job is known to have lengthened the run's time."""
     return is_starved(run)
+
+
+def is_steady(runs: Iterable[Metered]) -> bool:
+    """Return True if two of these runs attained the same share though they were contended: what
+    held them back is still there, as is the load of a job that needs nearly the whole machine
+    itself, and another run would be held back as much.
+    """
+    shares = sorted(attained_share(run) or 0.0 for run in runs if is_starved(run))
+    return any(more - less <= SAME_SHARE for less, more in pairwise(shares))
 
 
 def soundness(run: Metered) -> tuple[bool, float]:

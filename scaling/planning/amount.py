@@ -44,6 +44,15 @@ def sized_steps(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> int 
     return round(steps) if steps is not None and steps >= 1 else None
 
 
+def unsized_reason(config: BenchmarkConfig) -> str:
+    """Why a job whose steps nobody has counted is not started."""
+    return (
+        "not run: training.baseline_seconds has the first run on"
+        f" {nodes_text(min(config.sweep.node_counts))} count the steps that every job makes, and it"
+        " did not complete; --resume tries it again"
+    )
+
+
 def amount_variables(
     config: BenchmarkConfig, point: PlannedPoint, steps: int | None
 ) -> dict[str, str]:

@@ -15,18 +15,18 @@ from typing import Any
 
 from configs.models import BenchmarkConfig
 from scaling import names
-from scaling.formats import nodes_text
 from scaling.instances.arms import Arm, lost_to_memory, types_given_up
 from scaling.instances.progress import (
     SweepProgress,
+    key_of,
     keys_disturbed,
     keys_done,
     lacks_sound_runs,
     sweep_progress,
 )
-from scaling.outcome.attainment import MOST_REPEATS
+from scaling.outcome.attainment import MOST_REPEATS, is_steady
 from scaling.outcome.outcome import TERMINAL, JobOutcome
-from scaling.planning.amount import is_sized, sized_steps, sizing_key
+from scaling.planning.amount import is_sized, sized_steps, sizing_key, unsized_reason
 from scaling.planning.budget import Allowance
 from scaling.planning.fail_fast import (
     Candidate,
@@ -194,7 +194,7 @@ class SweepQueue:
         name = request["TrainingJobName"]
         if not is_sized(self._config, self.outcomes) and self._is_told_its_steps(attempt):
             self._never_sent.add(name)
-            return Refuse(attempt, name, self._unsized_reason())
+            return Refuse(attempt, name, unsized_reason(self._config))
         failing = types_given_up(self._config, self._ended)
         if (reason := failing.get(attempt.point.instance_type or "")) and self._is_new(attempt):
             self._never_sent.add(name)
@@ -383,11 +383,16 @@ class SweepQueue:
             self._waiting = deque(attempts)
 
     def _repeat_contended(self) -> None:
-        """Let each point wait that completed in contended runs alone, MOST_REPEATS times."""
+        """Let each point wait that completed in contended runs alone, MOST_REPEATS times, or until
+        two runs of now were contended alike.
+        """
         points = keys_disturbed(self._config, self.outcomes)
         tries = self._config.sweep.max_attempts - 1
         for point in self._points:
             key = point.key(self._config)
+            ended = [each for each in self._ended if key_of(self._config, each) == key]
+            if is_steady(each for each in ended if each.completed):
+                continue
             if key in points and key not in self.kept and self._repeats[key] < MOST_REPEATS:
                 self._repeats[key] += 1
                 self._waiting.append(Attempt(point, points[key] + 1, tries, is_repeat=True))
@@ -428,14 +433,6 @@ class SweepQueue:
 
     def _is_told_its_steps(self, attempt: Attempt) -> bool:
         return attempt.point.key(self._config) != sizing_key(self._config)
-
-    def _unsized_reason(self) -> str:
-        count = nodes_text(min(self._config.sweep.node_counts))
-        return (
-            "not run: training.baseline_seconds has the first run on"
-            f" {count} count the steps that every job makes, and it did not complete; --resume"
-            " tries it again"
-        )
 
     def _count_others(self, claimed: frozenset[str]) -> None:
         """Jobs that another run of this sweep has claimed since this one began:

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from configs.amount import SHIPPED_AMOUNTS, STEP_LIMITS, spelled
 from configs.distribution import SmpV1, SmpV2
 from configs.job import FileSystemConfig, S3ChannelConfig
 from scaling.rules.rule import Facts, advises, refuses
-
-_STEP_LIMITS = ("max_steps", "max_train_steps", "max_iterations", "max_iters")
-
 
 # -- problems --------------------------------------------------------------------------------------
 
@@ -110,12 +108,12 @@ def shipped_program_has_one_amount(facts: Facts) -> Iterator[str]:
         if (
             facts.ships_program
             and training.baseline_seconds is not None
-            and name.replace("_", "-") in ("epochs", "max-steps")
+            and spelled(name) in SHIPPED_AMOUNTS
         ):
             yield (
                 f"training.hyperparameters: {name} ({value}) says how much the program does, and so"
                 f" does training.baseline_seconds ({training.baseline_seconds:g}); leave out one of"
-                " them (--set training.baseline_seconds=null)"
+                " them, in the config and in what is set for the run"
             )
 
 
@@ -256,7 +254,7 @@ def own_program_ends_itself(facts: Facts) -> Iterator[str]:
 def steps_are_all(facts: Facts) -> Iterator[str]:
     """A limit that was left from a try makes every run a short one, whatever the design."""
     for name, value in facts.training.hyperparameters.items():
-        if name.replace("-", "_").lower() in _STEP_LIMITS and not str(value).startswith(("-", "0")):
+        if spelled(name) in STEP_LIMITS and not str(value).startswith(("-", "0")):
             yield (
                 f"training.hyperparameters.{name}: {value}: where that ends the training, T is the"
                 " time of so many steps at every node count, and not of a whole run; leave it out"

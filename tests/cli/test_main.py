@@ -473,9 +473,6 @@ def test_rehash_forgets_the_hashes_of_the_local_dataset(
 def test_requests_prints_what_is_sent_and_names_what_is_masked_and_filled_in() -> None:
     changes = {"FI_PROVIDER": "efa", "HF_TOKEN": "s3cr3t", "WANDB_API_KEY": "${MY_KEY}"}
     given = [f"--set=training.environment.{name}={value}" for name, value in changes.items()]
-    hyperparameters = dict(load_config(Path(LOCAL)).training.hyperparameters)
-    del hyperparameters["epochs"]
-    given += [f"--set=training.hyperparameters={json.dumps(hyperparameters)}"]
     given += ["--set=training.baseline_seconds=40"]
     done = CliRunner().invoke(main, ["requests", LOCAL, *given])
     assert done.exit_code == 0, done.output

@@ -11,8 +11,12 @@ from typing import Any
 import pytest
 
 from configs.models import BenchmarkConfig
+from flows.collect import collect_sweep
+from flows.detach import start_detached_sweep
 from flows.scaling_benchmark import scaling_benchmark
+from tasks.errors import RunFailed
 from tests.flows.simulated_sweep import COMPLETED, SMALL, ledger, measure
+from tests.infra.local.platform_client import wait_for_end
 
 pytestmark = pytest.mark.usefixtures("prefect")
 SIZED = {**SMALL, "baseline_seconds": 60}
@@ -49,3 +53,48 @@ def test_sweep_whose_first_run_failed_starts_no_other_and_goes_on_by_resume(
         resumed = scaling_benchmark(config, sweep_id=first.sweep_id)
         assert [status for *_, status in ledger(served)] == ["Failed", *["Completed"] * 3]
     assert resumed.missing_points == 0
+
+
+def test_detached_jobs_make_the_steps_of_the_first_one_and_start_once_it_has_completed(
+    simulated: Callable[..., Any], sweep_config: Callable[..., BenchmarkConfig]
+) -> None:
+    with simulated(model=MODEL) as served:
+        config = sweep_config(
+            served, training=SIZED, sweep={"max_parallel_jobs": 3, "order": "shuffled"}
+        )
+        left = start_detached_sweep(config)
+        assert left.refused == () and "-n1-" in left.job_names[0]
+        jobs = [wait_for_end(served.sagemaker, name) for name in left.job_names]
+        assert [job["Environment"]["NODESWEEP_RUN_STEPS"] for job in jobs[1:]] == ["98", "98"]
+        assert jobs[0]["Environment"]["NODESWEEP_RUN_SECONDS"] == "60"
+        collected = collect_sweep(left.sweep_id, config)
+    assert collected is not None and collected.missing_points == 0
+    assert any("chose 98 steps for every job" in said for said in collected.report.caveats)
+
+
+def test_detached_sweep_whose_first_run_failed_starts_no_other(
+    simulated: Callable[..., Any], sweep_config: Callable[..., BenchmarkConfig]
+) -> None:
+    fault = {"fault": "internal_error", "after_seconds": 1, "jobs": "*-n1-r1-a1-*"}
+    with simulated(fault, model=MODEL) as served:
+        config = sweep_config(served, training=SIZED, sweep={"max_parallel_jobs": 3})
+        with pytest.raises(
+            RunFailed, match=r"its first job, .*-n1-r1-a1-.*, failed, and no further"
+        ):
+            start_detached_sweep(config)
+        assert ledger(served) == [(1, 1, "Failed")]
+
+
+def test_detached_sweep_whose_first_run_is_refused_says_why_the_others_are_not_started(
+    simulated: Callable[..., Any], sweep_config: Callable[..., BenchmarkConfig]
+) -> None:
+    with simulated(model=MODEL, **{"ml.local.small": 0}) as served:
+        config = sweep_config(served, training=SIZED, sweep={"max_parallel_jobs": 3})
+        left = start_detached_sweep(config)
+        assert ledger(served) == []
+    assert left.job_names == ()
+    assert "ResourceLimitExceeded" in left.refused[0]
+    assert [said.partition(": ")[0] for said in left.refused[1:]] == [
+        "2 nodes, repeat 1", "4 nodes, repeat 1",
+    ]  # fmt: skip
+    assert "has the first run on 1 node count the steps" in left.refused[1]

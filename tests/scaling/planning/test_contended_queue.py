@@ -65,6 +65,8 @@ def _description(each):
     }
 
 
+VARYING = [0.80, 0.83, 0.86, 0.89, 0.92]
+"""No two alike, so that each run may be worth another."""
 FIRST = [(1, 1, 1), (2, 1, 1), (4, 1, 1)]
 
 
@@ -73,7 +75,9 @@ FIRST = [(1, 1, 1), (2, 1, 1), (4, 1, 1)]
     [
         ([0.8], [(2, 1, 2)]),
         ([0.8, 0.9], [(2, 1, 2), (2, 1, 3)]),
-        ([0.8] * 9, [(2, 1, 2), (2, 1, 3)]),
+        ([0.80, 0.85, 0.90], [(2, 1, 2), (2, 1, 3)]),
+        ([0.93, 0.92, 0.90], [(2, 1, 2)]),  # held back alike: by what does not pass
+        ([0.80, 0.93, 0.94], [(2, 1, 2), (2, 1, 3)]),
         ([None], []),
         ([0.96], []),
     ],
@@ -84,7 +88,7 @@ def test_a_contended_run_is_repeated_after_the_others_up_to_twice(make_config, s
 
 
 def test_each_planned_run_has_its_own_repeats(make_config):
-    made, _ = play(queue_of(make_config, repeats=2), {4: [0.8] * 9})
+    made, _ = play(queue_of(make_config, repeats=2), {4: VARYING})
     assert [each for each in made if each[2] > 1] == [(4, 1, 2), (4, 2, 2), (4, 1, 3), (4, 2, 3)]
 
 
@@ -96,7 +100,7 @@ def test_a_sequential_sweep_repeats_before_it_decides(make_config):
     assert sorted(made[:3]) == FIRST
     assert made[3] == (4, 1, 2)
     assert sorted(made[4:]) == [(1, 2, 1), (2, 2, 1), (4, 2, 1)]
-    made, _ = play(_queue(config), {4: [0.8] * 9})
+    made, _ = play(_queue(config), {4: VARYING})
     assert [each for each in made if each[0] == 4] == [(4, 1, 1), (4, 1, 2), (4, 1, 3)]
 
 
@@ -127,10 +131,10 @@ def test_a_sweep_that_broke_off_goes_on_with_the_repeats_it_has_left(make_config
     *before, last = earlier_of(make_config, {2: [0.8]})  # the repeat of 2 nodes was not made
     assert (last.nodes, last.attempt) == (2, 2)
     unfinished = [each for each in before if each.nodes != 4]
-    made, _ = play(queue_of(make_config, repeats=1), {2: [0.8] * 9}, unfinished)
+    made, _ = play(queue_of(make_config, repeats=1), {2: VARYING}, unfinished)
     assert sorted(made) == [(2, 1, 2), (2, 1, 3), (4, 1, 1)]
     once = [*unfinished, contended_again(last, 0.8)]
-    made, _ = play(queue_of(make_config, repeats=1), {2: [0.8] * 9}, once)
+    made, _ = play(queue_of(make_config, repeats=1), {2: VARYING}, once)
     assert sorted(made) == [(2, 1, 3), (4, 1, 1)]
 
 
@@ -140,7 +144,7 @@ def contended_again(one: JobOutcome, share: float) -> JobOutcome:
 
 def test_a_finished_sweep_with_an_answer_starts_no_job_on_a_resume(make_config):
     """4 nodes pass at 80 % of their time as well as at all of it."""
-    finished = earlier_of(make_config, {4: [0.8] * 3})
+    finished = earlier_of(make_config, {4: VARYING[:3]})
     assert [each.attempt for each in finished if each.nodes == 4] == [1, 2, 3]
     queue = queue_of(make_config, repeats=1)
     assert play(queue, {}, finished) == ([], [])
@@ -148,10 +152,10 @@ def test_a_finished_sweep_with_an_answer_starts_no_job_on_a_resume(make_config):
 
 
 def test_a_finished_sweep_without_an_answer_repeats_its_contended_points_on_a_resume(make_config):
-    finished = earlier_of(make_config, {4: [0.5] * 3})
+    finished = earlier_of(make_config, {4: [0.5, 0.55, 0.6]})
     queue = queue_of(make_config, repeats=1)
     assert play(queue, {4: [0.5]}, finished) == ([(4, 1, 4), (4, 1, 5)], [])
-    assert play(queue_of(make_config, repeats=1), {4: [0.5] * 9}, finished)[0] == [
+    assert play(queue_of(make_config, repeats=1), {4: [0.5, 0.55, 0.6]}, finished)[0] == [
         (4, 1, 4),
         (4, 1, 5),
     ]
@@ -168,7 +172,7 @@ def test_all_jobs_of_an_earlier_run_are_in_its_report(make_config):
 
 def test_a_repeat_that_the_limits_refuse_is_no_failure_and_ends_nothing(make_config):
     queue = queue_of(make_config, repeats=1, max_retries=1)
-    made, refused = play(queue, {1: [0.8] * 9, 2: [0.8] * 9})
+    made, refused = play(queue, {1: VARYING, 2: VARYING})
     assert made == [*FIRST, (1, 1, 2)]
     assert [each.attempt.identity for each in refused] == [(2, 1, 2), (1, 1, 3)]
     assert all(each.attempt.is_repeat for each in refused)
@@ -177,14 +181,14 @@ def test_a_repeat_that_the_limits_refuse_is_no_failure_and_ends_nothing(make_con
 
 def test_repeats_stay_within_the_cost_bound_of_a_price(make_config):
     """Without a price there is no bound to pass."""
-    free, _ = play(queue_of(make_config, repeats=1), {1: [0.8] * 9})
+    free, _ = play(queue_of(make_config, repeats=1), {1: VARYING})
     assert (1, 1, 3) in free
     queue = queue_of(make_config, usd_per_hour=3.0, repeats=1, max_attempts=1)
-    made, refused = play(queue, {1: [0.8] * 9})
+    made, refused = play(queue, {1: VARYING})
     assert made == FIRST
     assert "cost bound" in refused[0].reason
     queue = queue_of(make_config, usd_per_hour=3.0, repeats=1, max_attempts=2)
-    assert play(queue, {1: [0.8] * 9})[0] == [*FIRST, (1, 1, 2)]
+    assert play(queue, {1: VARYING})[0] == [*FIRST, (1, 1, 2)]
 
 
 def test_a_stopped_sweep_repeats_nothing(make_config):

@@ -1,0 +1,104 @@
+"""How much a run does where its config and what is set for the run say different things."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from configs.load import ConfigError
+from configs.models import BenchmarkConfig
+from configs.presets import config_of_preset, config_of_value, presets_as_written
+
+FIXED = "search_mlp_p3"
+
+
+def sized(changes: Mapping[str, Any]) -> BenchmarkConfig:
+    """A config that asks for 40 s, with these changes."""
+    return config_of_value(_sized_as_written(), "mine", changes)
+
+
+def _sized_as_written() -> dict[str, Any]:
+    raw = deepcopy(dict(presets_as_written()["local"]))
+    raw["training"]["baseline_seconds"] = 40
+    raw["training"]["hyperparameters"].pop("epochs", None)
+    return raw
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"training.hyperparameters.max-steps": 100},
+        {"training.hyperparameters.max_steps": 100},
+        {"training.hyperparameters.epochs": 3},
+        {"training.hyperparameters.passes-per-epoch": 3},
+        {"training.hyperparameters": {"model": "ranking_mlp", "epochs": 3}},
+        {"training.source_dir": "/code", "training.hyperparameters.num_train_epochs": 3},
+        {"sweep.design": "probe"},
+        {"sweep": {"design": "probe", "node_counts": [1, 2]}},
+        {"training.spot": {"max_wait_seconds": 7200}},
+        {"training.checkpoints": {"local_path": "/opt/ml/checkpoints"}},
+    ],
+)
+def test_what_is_set_for_a_run_wins_over_the_seconds_of_the_preset(
+    changes: Mapping[str, Any],
+) -> None:
+    assert _seconds(sized(changes)) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"training.hyperparameters.epochs": None},
+        {"training.hyperparameters.layers": 3},
+        {"training.hyperparameters.warmup-exclude-steps": 3},
+        {"sweep": {"design": "sequential", "node_counts": [1, 2], "max_repeats": 3}},
+        {"sweep.repeats": 3, "sweep.max_parallel_jobs": 4, "training.seed": 7},
+    ],
+)
+def test_other_changes_leave_the_seconds(changes: Mapping[str, Any]) -> None:
+    assert _seconds(sized(changes)) == 40
+
+
+def test_epochs_of_the_preset_win_over_no_seconds_of_a_form() -> None:
+    """None in a form is as in the preset."""
+    assert _seconds(config_of_preset(FIXED, {"training.baseline_seconds": None})) is None
+
+
+def test_seconds_that_are_set_win_over_the_epochs_of_the_preset() -> None:
+    config = config_of_preset(FIXED, {"training.baseline_seconds": 60})
+    assert _seconds(config) == 60 and "epochs" not in config.training.hyperparameters
+    assert "model" in config.training.hyperparameters
+
+
+def test_epochs_of_a_program_of_ones_own_are_its_own() -> None:
+    """They may be its schedule's: what it makes of the steps is its to say."""
+    changes = {"training.source_dir": "/code", "training.baseline_seconds": 60}
+    assert "epochs" in config_of_preset(FIXED, changes).training.hyperparameters
+
+
+def test_both_set_for_one_run_are_left_to_be_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"training\.baseline_seconds is 50, by which a whole run"
+    ):
+        sized({"training.baseline_seconds": 50, "sweep.design": "probe"})
+    config = sized(
+        {"training.baseline_seconds": 50, "training.hyperparameters.epochs": 3}
+    )  # preflight refuses it: tests/scaling/rules/test_features.py
+    assert _seconds(config) == 50 and config.training.hyperparameters["epochs"] == 3
+
+
+def test_a_config_that_contradicts_itself_is_refused() -> None:
+    raw = _sized_as_written()
+    raw["sweep"] = raw["sweep"] | {"design": "probe"}
+    with pytest.raises(
+        ConfigError, match=r"training\.baseline_seconds is 40, by which a whole run"
+    ):
+        config_of_value(raw, "mine", {})
+
+
+def _seconds(config: BenchmarkConfig) -> float | None:
+    return config.training.baseline_seconds
