@@ -27,7 +27,9 @@ _TRIAL = (
 )
 _TRIAL_SECONDS = 40.0
 """A fifth of a second on a quiet machine; within the minute that a server has to start."""
-_LOOPBACK_URL = re.compile(r"https?://(?:[^\s/@]*@)?(?:127\.0\.0\.1|localhost):(\d{1,5})\b")
+_LOOPBACK_URL = re.compile(
+    r"https?://(?:[^\s/@]*@)?(?:127\.0\.0\.1|localhost|0\.0\.0\.0):(\d{1,5})\b"
+)
 _HIGHEST_PORT = 65_535
 
 

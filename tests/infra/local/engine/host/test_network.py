@@ -418,10 +418,11 @@ def test_the_ports_that_nodes_are_told_of():
         "PIP_INDEX_URL": "https://localhost:8443/simple",
         "HTTP_PROXY": "http://user:word@127.0.0.1:3128/",
         "MLFLOW": "see http://127.0.0.1:99999 and http://127.0.0.1:0",
+        "ANY": "http://0.0.0.0:8000/a",
         "INIT": "tcp://127.0.0.1:23456",
         "ELSEWHERE": "http://127.0.0.10:1 http://192.0.2.1:80 http://127.0.0.1",
     }
-    assert loopback_ports([environment, {}]) == [3128, 4570, 8443]
+    assert loopback_ports([environment, {}]) == [3128, 4570, 8000, 8443]
 
 
 def test_a_resolver_keeps_what_is_not_its_address():
