@@ -27,8 +27,8 @@ PACKAGED_CATALOGUE = Path(__file__).with_name("instances.yaml")
 INSTANCE_TYPES = Path(__file__).with_name("instance_types.json")
 SPECS = (
     "accelerator", "accelerators", "accelerator_memory_gib", "devices_per_accelerator", "vcpus",
-    "memory_gib", "network_gbit_per_second", "network_burst", "efa", "architecture",
-    "instance_store",
+    "memory_gib", "network_gbit_per_second", "network_latency_milliseconds", "network_burst", "efa",
+    "architecture", "instance_store",
 )  # fmt: skip
 """The facts about hardware: fields of an InstanceType, each with a source."""
 NO_PRICE_NOTE = "no dated reading of the us-east-1 list found"
@@ -98,8 +98,16 @@ class InstanceType(_Row):
     network_gbit_per_second: float | None = Field(
         gt=0,
         description=(
-            "Line rate of all network cards together, Gbit/s; null: unknown, or no network of its"
-            " own (emulated nodes)."
+            "Line rate of all network cards together, Gbit/s; null: unknown. On an emulated node"
+            " the rate that it is held to, where it has a network of its own."
+        ),
+    )
+    network_latency_milliseconds: float | None = Field(
+        default=None,
+        gt=0,
+        description=(
+            "How long a packet takes from one node to another, ms; null: unknown. On an emulated"
+            " node the delay that is added, where it has a network of its own."
         ),
     )
     network_burst: bool | None = Field(

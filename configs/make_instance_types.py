@@ -27,6 +27,8 @@ from configs.catalogue import INSTANCE_TYPES, SPECS
 _MEBI_PER_GIBI = 1024
 _RATE = re.compile(r"^(?P<burst>Up to )?((?P<cards>\d+)x )?(?P<gbit>[\d.]+) Gigabit$")
 _NEURON_V2 = 2
+_BY_HAND = frozenset({"network_latency_milliseconds"})
+"""What no package holds."""
 _API = "botocore/data/sagemaker/2017-07-24/service-2.json"
 _RECORDED = "moto/ec2/resources/instance_types.json.gz"
 _GPUS = "sagemaker/core/image_uri_config/instance_gpu_info.json"
@@ -115,7 +117,8 @@ def _of_sdk(facts: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _whole(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: row.get(name) for name in ("instance_type", *SPECS, "specs_source")}
+    facts = [name for name in SPECS if name not in _BY_HAND]
+    return {name: row.get(name) for name in ("instance_type", *facts, "specs_source")}
 
 
 def _in_families(row: Mapping[str, Any]) -> tuple[str, float, str]:

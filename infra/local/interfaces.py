@@ -73,10 +73,10 @@ class JobSpec:
 
 @dataclass(frozen=True)
 class Node:
-    """One node of a job: its host name, its loopback address and its own /opt/ml tree."""
+    """One node of a job: its host name, its address and its own /opt/ml tree."""
 
     host: str  # algo-1 … algo-n
-    address: str  # 127.0.x.y
+    address: str  # 198.18.x.y in a network of its own, 127.0.x.y on loopback
     opt_ml: (
         Path  # model, output, output/data, input/config, input/data/<channel>, code, checkpoints
     )
@@ -177,8 +177,8 @@ class Engine(Protocol):
         """Why nodes can't be started with their image's own entry point, or None."""
 
     def isolation(self, instance_type: str) -> str:
-        """One phrase for people and reports: "0.2 vCPU per node by cgroup v1 quota" or "not
-        isolated (reason)".
+        """One phrase for people and reports: "0.2 vCPU per node by cgroup v1 quota, 1 Gbit/s
+        between nodes in networks of their own" or "not isolated (reason)".
         """
 
     def prepare(self, job: JobSpec) -> Sequence[Node]:

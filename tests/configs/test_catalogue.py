@@ -97,6 +97,9 @@ def test_local_types_have_their_cpu_quota_and_no_price() -> None:
         "ml.local.small": (0.2, 0, None),
         "ml.local.medium": (0.5, 0, None),
         "ml.local.large": (1.0, 0, None),
+        "ml.local.small200m": (0.2, 0, None),
+        "ml.local.small100m": (0.2, 0, None),
+        "ml.local.small50m": (0.2, 0, None),
     }
 
 

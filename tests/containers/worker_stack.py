@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.local.engine.container.cli import ContainerCli, ContainerCommandError
-from infra.local.engine.container.platform_relay import PlatformRelay
+from infra.local.engine.host.relay import Relay
 from infra.worker.machine import Machine
 from tests.containers.worker_images import POSTGRES_IMAGE, ROOT, WORKER_IMAGE
 from tests.production.world import World, free_port, wait_for
@@ -172,7 +172,8 @@ def within_reach(stack: Stack, port: int) -> Iterator[None]:
         f"umask 077 && mkdir -p {keys.parent} && printf %s {shlex.quote(keys.read_text())} > {keys}"
     )
     stack.inside("worker", "sh", "-c", write)
-    relay = PlatformRelay(stack.inspect("worker")["State"]["Pid"], port)
+    pid = stack.inspect("worker")["State"]["Pid"]
+    relay = Relay(Path(f"/proc/{pid}/ns/net"), port)
     try:
         yield
     finally:

@@ -13,11 +13,12 @@ import re2
 
 from infra.local.api.protocol import validation_error
 from infra.local.api.validation import null_violation, raise_violations, violation
+from infra.local.engine.host.capacity import VCPUS_BY_INSTANCE_TYPE
 from infra.local.sagemaker.description import DEFAULT_MAX_RUNTIME_SECONDS
 from infra.local.training.checkpoints import synced_folders
 from infra.local.training.metrics import compile_expression
 
-LOCAL_INSTANCE_TYPES = ("ml.local.small", "ml.local.medium", "ml.local.large")
+LOCAL_INSTANCE_TYPES = tuple(VCPUS_BY_INSTANCE_TYPE)
 MAX_RUNTIME_SECONDS = 28 * 86_400
 """28 days: StoppingCondition in SageMaker's API reference. The model has no upper bound."""
 _AT_LEAST_ONE = "Member must have value greater than or equal to 1"

@@ -24,6 +24,7 @@ from configs.catalogue import InstanceType, load_catalogue
 from configs.load import load_config
 from configs.models import BenchmarkConfig
 from configs.presets import PRESETS_DIRECTORY, preset_names
+from infra.local.engine.host.network import Loopback
 from infra.local.engine.process.image_store import ProcessImageStore
 from infra.local.engine.run.node_environment import node_environment
 from infra.local.engine.run.node_files import make_nodes
@@ -170,7 +171,9 @@ def launches(
                 point for point in plan.points if (point.nodes, point.repeat) == (count, 1)
             )
             job = job_of(request_of(config, point, source))
-            nodes = make_nodes(folder / preset, job, True, shipped if is_shipped else baked)
+            nodes = make_nodes(
+                folder / preset, job, True, shipped if is_shipped else baked, Loopback(1, "a test")
+            )
             image_environment = shipped_environment if is_shipped else AWS_ENVIRONMENT
             jobs.append((preset, config, point, instance))
             for node in (nodes[0], nodes[-1])[: 2 if count > 1 else 1]:

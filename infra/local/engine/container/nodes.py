@@ -17,11 +17,11 @@ from types import TracebackType
 from typing import Self
 
 from infra.local.engine.container.cli import ContainerCli, ContainerCommandError
-from infra.local.engine.container.platform_relay import PlatformRelay
-from infra.local.engine.errors import SupervisorError
+from infra.local.engine.errors import EngineError, SupervisorError
 from infra.local.engine.host.cgroups import groups_of
 from infra.local.engine.host.node_usage import usage_by_host
 from infra.local.engine.host.process_tree import descendants, list_processes, process_threads
+from infra.local.engine.host.relay import Relay
 from infra.local.engine.run.running_nodes import Event
 from infra.local.interfaces import LineSink, NodeUsage
 
@@ -83,7 +83,7 @@ class ContainerNodes:
         self._on_line = on_line
         self._clients: dict[str, subprocess.Popen[bytes]] = {}
         self._threads: list[threading.Thread] = []
-        self._relays: list[PlatformRelay] = []
+        self._relays: list[Relay] = []
         self._terminated: dict[str, set[str]] = {plan.host: set() for plan in plans}
         self._last_lines: dict[str, str] = {}
         self._sink_error: Exception | None = None
@@ -94,11 +94,18 @@ class ContainerNodes:
             for plan in self._plans.values():
                 self._start(plan)
             self._wait_until_there()
-            self._relays = [PlatformRelay(pid, self._port) for pid in self.pid_by_host.values()]
+            for pid in self.pid_by_host.values():
+                self._relays.append(self._relay(pid))
         except BaseException:
             self._clean_up()
             raise
         return self
+
+    def _relay(self, pid: int) -> Relay:
+        try:
+            return Relay(Path(f"/proc/{pid}/ns/net"), self._port)
+        except OSError as error:
+            raise EngineError(f"the network of process {pid} can't be entered: {error}") from error
 
     def __exit__(
         self,

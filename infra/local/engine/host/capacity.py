@@ -5,16 +5,40 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from infra.local.engine.host.cgroups import cpu_limit, enclosing_groups
 
-VCPUS_BY_INSTANCE_TYPE = {"ml.local.small": 0.2, "ml.local.medium": 0.5, "ml.local.large": 1.0}
-MEMORY_BYTES_BY_INSTANCE_TYPE = {
-    "ml.local.small": 2 << 30,
-    "ml.local.medium": 4 << 30,
-    "ml.local.large": 8 << 30,
+
+class Link(NamedTuple):
+    """A node's cable: its rate in each direction, and how long a packet takes from one node to
+    another.
+    """
+
+    gbit_per_second: float
+    latency_milliseconds: float
+
+
+class _Emulated(NamedTuple):
+    vcpus: float
+    memory_bytes: int
+    link: Link
+
+
+# configs/instances.yaml has the reasons for the links.
+_TYPES = {
+    "ml.local.small": _Emulated(0.2, 2 << 30, Link(1, 0.05)),
+    "ml.local.medium": _Emulated(0.5, 4 << 30, Link(2.5, 0.05)),
+    "ml.local.large": _Emulated(1.0, 8 << 30, Link(5, 0.05)),
+    "ml.local.small200m": _Emulated(0.2, 2 << 30, Link(0.2, 0.5)),
+    "ml.local.small100m": _Emulated(0.2, 2 << 30, Link(0.1, 0.5)),
+    "ml.local.small50m": _Emulated(0.2, 2 << 30, Link(0.05, 0.5)),
 }
+VCPUS_BY_INSTANCE_TYPE = {name: emulated.vcpus for name, emulated in _TYPES.items()}
+MEMORY_BYTES_BY_INSTANCE_TYPE = {name: emulated.memory_bytes for name, emulated in _TYPES.items()}
 """The limit of a node that is a container. Not reserved: capacity goes by vCPUs."""
+LINK_BY_INSTANCE_TYPE = {name: emulated.link for name, emulated in _TYPES.items()}
+"""Of nodes that are processes, where they have networks of their own."""
 
 
 def machine_cores(groups: Iterable[Path] | None = None) -> float:

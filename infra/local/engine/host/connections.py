@@ -16,6 +16,8 @@ _ESTABLISHED = "01"
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 _MAPPED = "0000000000000000FFFF0000"
 """Before an IPv4 address in an IPv6 socket's, as /proc/net/tcp6 has it."""
+_LOOPBACK = re.compile(r"[0-9A-F]{6}7F:|0{24}01000000:")
+"""An address of this machine's own, as these tables have it: 127.0.0.0/8 and ::1."""
 _LAUNCHERS = frozenset(
     {"torchrun", "mpirun", "mpiexec", "orterun", "prterun", "orted", "prted", "ssh", "sshd"}
     | {"horovodrun", "accelerate", "deepspeed", "hydra_pmi_proxy", "hydra_bstrap_proxy"}
@@ -25,7 +27,9 @@ _PROGRAM_WORDS = 4
 """Of a command line: interpreter, its options and the script or module."""
 
 Ends = tuple[str, str]
-"""A connection as a socket sees it: its own address and port, and the peer's."""
+"""A connection as a socket sees it: its own address and port, and the peer's; each with the network
+namespace where the address means another place in each of them.
+"""
 
 
 def connected_hosts(pids_by_host: Mapping[str, Collection[int]]) -> set[str] | None:
@@ -41,7 +45,7 @@ def connected_hosts(pids_by_host: Mapping[str, Collection[int]]) -> set[str] | N
                 held = _sockets(pid)
                 namespace = os.readlink(f"/proc/{pid}/ns/net")
                 if namespace not in connections:
-                    connections[namespace] = _connections(pid)
+                    connections[namespace] = _connections(pid, namespace)
             except (FileNotFoundError, ProcessLookupError):  # has ended
                 continue
             except OSError:
@@ -76,7 +80,7 @@ def _sockets(pid: int) -> set[str]:
     return found
 
 
-def _connections(pid: int) -> dict[str, Ends]:
+def _connections(pid: int, namespace: str) -> dict[str, Ends]:
     """By inode, of the process's network namespace."""
     found = {}
     for table in ("tcp", "tcp6"):
@@ -86,6 +90,11 @@ def _connections(pid: int) -> dict[str, Ends]:
         for line in path.read_text().splitlines()[1:]:
             fields = line.split()
             if fields[3] == _ESTABLISHED:
-                own, peer = (end.removeprefix(_MAPPED) for end in fields[1:3])
+                own, peer = (_end(text, namespace) for text in fields[1:3])
                 found[fields[9]] = own, peer
     return found
+
+
+def _end(text: str, namespace: str) -> str:
+    end = text.removeprefix(_MAPPED)
+    return f"{end} in {namespace}" if _LOOPBACK.match(end) else end

@@ -25,6 +25,10 @@ _WITHOUT_NAMESPACES = "nodes run without namespaces"
 _UNSHARE = ("unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
 _SET_NAMES = """set -e
 mount --bind "$1" /etc/hosts
+resolver=${1%/*}/resolv.conf
+if [ -e "$resolver" ] && [ -e /etc/resolv.conf ]; then
+  mount --bind "$resolver" /etc/resolv.conf
+fi
 hostname "$2"
 """
 # Where this machine has no /opt/ml, the node gets a /opt of its own, with all that is in this
@@ -81,7 +85,9 @@ class Containment:
         return bool(self.unshare)
 
     def wrap(self, argv: Sequence[str], host: str, hosts_file: Path, opt_ml: Path) -> list[str]:
-        """The command that runs `argv` contained."""
+        """The command that runs `argv` contained, with the resolv.conf beside `hosts_file` where
+        there is one.
+        """
         if not self.unshare:
             return list(argv)
         own_opt_ml = _SET_OPT_ML if self.opt_ml_problem is None else ""

@@ -16,7 +16,8 @@ from infra.local.engine.errors import EngineError, ImageNotFoundError
 from infra.local.engine.host import capacity
 from infra.local.engine.host.cgroups import CpuQuotas
 from infra.local.engine.host.containment import Containment
-from infra.local.engine.host.process_tree import Membership, kill_all
+from infra.local.engine.host.network import find_network
+from infra.local.engine.host.process_tree import MARKER_NODE, MARKER_STATE, Membership, kill_all
 from infra.local.engine.process.job_supervisor import NodePlan
 from infra.local.engine.process.supervised_nodes import SupervisedNodes
 from infra.local.engine.run.exclusive_engine import ExclusiveEngine
@@ -27,7 +28,12 @@ from infra.local.engine.run.node_environment import (
     node_environment,
     uses_boot_barrier,
 )
-from infra.local.engine.run.node_files import job_folder, make_nodes, make_working_folder
+from infra.local.engine.run.node_files import (
+    job_folder,
+    loopback_block,
+    make_nodes,
+    make_working_folder,
+)
 from infra.local.interfaces import AccessKey, ImageStore, JobSpec, LineSink, Node, RunResult
 
 _SWEEP_SECONDS = 10.0
@@ -50,6 +56,10 @@ class ProcessEngine(ExclusiveEngine):
         super().__init__(state_dir, endpoint_url, node_key, times)
         self._images = images
         self._containment = Containment.find(self._state_dir)
+        self._network = find_network(
+            loopback_block(self._state_dir),
+            None if self._containment.has_host_names else self._containment.opt_ml_problem,
+        )
         self._quotas, self._quota_reason = CpuQuotas.find(f"nodesweep-{self._state_id}")
         self._end_leftovers()
 
@@ -79,21 +89,28 @@ class ProcessEngine(ExclusiveEngine):
         )
 
     def isolation(self, instance_type: str) -> str:
-        """ "0.2 vCPU per node by cgroup v1 quota", or "… by duty cycle (reason)" where that can't
-        be had.
+        """ "0.2 vCPU per node by cgroup v1 quota, 1 Gbit/s between nodes in networks of their own",
+        or "… by duty cycle (reason), over loopback (reason)" where these can't be had.
         """
         vcpus = capacity.VCPUS_BY_INSTANCE_TYPE.get(instance_type)
         if vcpus is None:
             return f"not isolated (unknown instance type {instance_type})"
+        way = self._quota_reason
         if self._quotas is None:
-            return f"{vcpus:g} vCPU per node by duty cycle ({self._quota_reason})"
-        return f"{vcpus:g} vCPU per node by {self._quota_reason}"
+            way = f"duty cycle ({self._quota_reason})"
+        return f"{vcpus:g} vCPU per node by {way}, {self._network.in_words(instance_type)}"
 
     def prepare(self, job: JobSpec) -> Sequence[Node]:
         """Make the nodes' /opt/ml trees and their input/config/*.json;
         channels' folders exist, still empty.
         """
-        return make_nodes(self._state_dir, job, self._containment.has_host_names, self._image(job))
+        return make_nodes(
+            self._state_dir,
+            job,
+            self._containment.has_host_names,
+            self._image(job),
+            self._network,
+        )
 
     def clean_up(self, job: JobSpec) -> None:
         """Remove the nodes' trees. Idempotent."""
@@ -115,8 +132,16 @@ class ProcessEngine(ExclusiveEngine):
         if boot_folders is None and quota.group_by_host:
             quota.apply()  # before they start
         plans = [self._plan(job, node, image_environment, quota) for node in nodes]
+        network = self._network.plan(
+            job.instance_type,
+            {node.host: node.address for node in nodes},
+            [plan["environment"] for plan in plans],
+            {MARKER_STATE: self._state_id, MARKER_NODE: f"{job.job_name}/network"},
+        )
         try:
-            with SupervisedNodes(self._state_id, job.job_name, plans, on_line) as supervised:
+            with SupervisedNodes(
+                self._state_id, job.job_name, plans, on_line, network
+            ) as supervised:
                 self._live[job.job_name] = supervised
                 if not quota.group_by_host:
                     quota = replace(quota, limit=supervised.limit)

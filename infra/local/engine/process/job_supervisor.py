@@ -28,6 +28,7 @@ from typing import Any, TypedDict
 
 from infra.local.engine.host.cgroups import remove_group
 from infra.local.engine.host.process_tree import Membership, kill_all
+from infra.local.engine.host.switch import Switch, SwitchPlan
 from infra.local.engine.process.duty_cycle import DutyCycle
 
 _PR_SET_PDEATHSIG = 1
@@ -49,13 +50,15 @@ class NodePlan(TypedDict):
 
 class Plan(TypedDict):
     """What the supervisor is told. `node_prefix` is "<job>/"; `output_fds` are inherited from the
-    server: what each of the nodes, in their order, writes its output to.
+    server: what each of the nodes, in their order, writes its output to. `network` is that of the
+    nodes, None for this machine's own.
     """
 
     state_id: str
     node_prefix: str
     nodes: list[NodePlan]
     output_fds: list[int]
+    network: SwitchPlan | None
 
 
 def main() -> None:
@@ -69,8 +72,9 @@ def main() -> None:
     plan: Plan = json.loads(sys.stdin.buffer.readline())
     host_by_pid: dict[int, str] = {}
     try:
+        switch = Switch(plan["network"]).__enter__() if plan["network"] else None
         for node, output_fd in zip(plan["nodes"], plan["output_fds"], strict=True):
-            _start(node, output_fd, libc, host_by_pid)
+            _start(node, output_fd, libc, host_by_pid, switch)
         threading.Thread(target=_reap, args=(host_by_pid,), daemon=True).start()
         duty_cycle = DutyCycle(lambda: dict(host_by_pid), _report_periods)
         for line in sys.stdin.buffer:
@@ -79,7 +83,13 @@ def main() -> None:
         _end_everything(plan, frozenset(host_by_pid))
 
 
-def _start(node: NodePlan, output_fd: int, libc: ctypes.CDLL, host_by_pid: dict[int, str]) -> None:
+def _start(
+    node: NodePlan,
+    output_fd: int,
+    libc: ctypes.CDLL,
+    host_by_pid: dict[int, str],
+    switch: Switch | None,
+) -> None:
     procs_file = os.path.join(node["cgroup"], "cgroup.procs") if node["cgroup"] else None
 
     def become_node() -> None:
@@ -92,6 +102,8 @@ def _start(node: NodePlan, output_fd: int, libc: ctypes.CDLL, host_by_pid: dict[
                 file.write(str(os.getpid()))
         if node["cpu"] is not None:
             os.sched_setaffinity(0, {node["cpu"]})
+        if switch:
+            switch.enter(node["host"])
 
     try:
         process = subprocess.Popen(

@@ -29,6 +29,7 @@ from infra.local.engine.host.process_tree import (
     process_threads,
     signal_members,
 )
+from infra.local.engine.host.switch import SwitchPlan
 from infra.local.engine.process.job_supervisor import NodePlan, Plan
 from infra.local.engine.run.running_nodes import Event
 from infra.local.interfaces import LineSink, NodeUsage
@@ -53,13 +54,19 @@ class SupervisedNodes:
     """
 
     def __init__(
-        self, state_id: str, job_name: str, plans: Sequence[NodePlan], on_line: LineSink
+        self,
+        state_id: str,
+        job_name: str,
+        plans: Sequence[NodePlan],
+        on_line: LineSink,
+        network: SwitchPlan | None = None,
     ) -> None:
         self.events: queue.Queue[Event] = queue.Queue()
         self._state_id = state_id
         self._job_name = job_name
         self._plans = list(plans)
         self._on_line = on_line
+        self._network = network
         self._pid_by_host: dict[str, int] = {}
         self._stops: dict[str, tuple[int, int]] = {}
         self._readers: list[threading.Thread] = []
@@ -173,6 +180,7 @@ class SupervisedNodes:
             "node_prefix": f"{self._job_name}/",
             "nodes": self._plans,
             "output_fds": [write_end for _, write_end in ends],
+            "network": self._network,
         }
         assert self._supervisor.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # killed already: its events end, which says so

@@ -9,6 +9,7 @@ with the configuration that the toolkits read.
                           opt      only while it starts: this machine's /opt (host/containment.py)
                           boot     the boot barrier's `ready` and `go`
 <state>/jobs/<job>/hosts           /etc/hosts of its nodes
+                   resolv.conf     /etc/resolv.conf of nodes with a network of their own
 """
 
 from __future__ import annotations
@@ -21,16 +22,17 @@ from pathlib import Path
 from typing import Any
 
 from infra.local.engine.host.containment import hosts_text
+from infra.local.engine.host.network import Network, resolver_text
 from infra.local.interfaces import JobSpec, Node, ProcessingFiles
 from infra.local.node_tree import open_file
 from infra.local.state.files import write_atomically
 
 GROUP_NAME = "homogeneousCluster"
-NETWORK_INTERFACE = "lo"
 CONTAINER_INTERFACE = "eth0"
 READABLE = 0o644
 """Mode of a file that a node reads, as whichever user its program is."""
 _MAX_FAILURE_BYTES = 16_384  # FailureReason takes 1,024; the rest serves to find the root cause
+_RESOLVER = Path("/etc/resolv.conf")
 _FOLDERS = (
     "code",
     "model",
@@ -88,17 +90,24 @@ def _is_below_opt_ml(path: str) -> bool:
     return path == "/opt/ml" or path.startswith("/opt/ml/")
 
 
-def make_nodes(state_dir: Path, job: JobSpec, host_names: bool, image: Path) -> list[Node]:
+def loopback_block(state_dir: Path) -> int:
+    """Which of the loopback's networks an engine's nodes use, 1 to 250: two platforms on one
+    machine get different ones.
+    """
+    return int(state_id(state_dir), 16) % 250 + 1
+
+
+def make_nodes(
+    state_dir: Path, job: JobSpec, host_names: bool, image: Path, network: Network
+) -> list[Node]:
     """Make every node's tree, with the image's files in it.
 
-    With `host_names` hosts are algo-n to each other, otherwise loopback addresses.
+    With `host_names` hosts are algo-n to each other, otherwise addresses.
     """
     folder = job_folder(state_dir, job.job_name)
     shutil.rmtree(folder, ignore_errors=True)
-    # two platforms on one machine get different addresses
-    block = int(state_id(state_dir), 16) % 250 + 1
     nodes = [
-        Node(f"algo-{i}", f"127.0.{block}.{i}", folder / f"algo-{i}" / "ml")
+        Node(f"algo-{i}", network.address(i), folder / f"algo-{i}" / "ml")
         for i in range(1, job.instance_count + 1)
     ]
     for node in nodes:
@@ -107,19 +116,18 @@ def make_nodes(state_dir: Path, job: JobSpec, host_names: bool, image: Path) -> 
             node,
             nodes,
             host_names,
-            interface=NETWORK_INTERFACE,
+            interface=network.interface,
             opt_ml=in_node("/opt/ml", node),
         )
         if job.processing is None:
             shutil.copytree(image / "code", node.opt_ml / "code", dirs_exist_ok=True)
         if (image / "files").is_dir():
             shutil.copytree(image / "files", node_folder(node) / "files")
-    write_atomically(
-        folder / "hosts",
-        hosts_text({node.host: node.address for node in nodes}),
-        READABLE,
-        is_durable=False,
-    )
+    texts = {"hosts": hosts_text({node.host: node.address for node in nodes})}
+    if network.name_server is not None and _RESOLVER.is_file():
+        texts["resolv.conf"] = resolver_text(network.name_server, _RESOLVER.read_text())
+    for name, text in texts.items():
+        write_atomically(folder / name, text, READABLE, is_durable=False)
     return nodes
 
 

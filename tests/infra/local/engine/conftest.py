@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from infra.local.engine.host.containment import Containment
+from infra.local.engine.host.network import Loopback, Network, find_network
 from infra.local.engine.host.port_lock import training_slot
+from infra.local.engine.process import engine as process_engine
 from infra.local.engine.process.engine import ProcessEngine
 from infra.local.engine.run import exclusive_engine
 from infra.local.interfaces import JobSpec
@@ -51,22 +53,32 @@ def containment(tmp_path_factory: pytest.TempPathFactory) -> Containment:
     return Containment.find(tmp_path_factory.mktemp("containment"))
 
 
+@pytest.fixture(scope="session")
+def network(containment: Containment) -> Network:
+    """Likewise; to try it makes networks."""
+    problem = None if containment.has_host_names else containment.opt_ml_problem
+    return find_network(7, problem)
+
+
 @pytest.fixture(params=["contained", "bare"])
 def bench(
     request: pytest.FixtureRequest,
     tmp_path: Path,
     job: JobSpec,
     containment: Containment,
+    network: Network,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Bench]:
     """Twice: as this machine allows it, and as on a machine without namespaces. Tests that it is
     all the same to are marked `once`.
     """
     monkeypatch.setattr(Containment, "find", lambda scratch: containment)
+    monkeypatch.setattr(process_engine, "find_network", lambda block, problem: network)
     image = write_image(tmp_path / "image")
     engine = ProcessEngine(tmp_path / "state", OneImage(image), "http://127.0.0.1:1", times=TIMES)
     if request.param == "bare":
         engine._containment = Containment()
+        engine._network = Loopback(7, "nodes run without namespaces")
     bench = Bench(engine, image, job)
     yield bench
     assert bench.alive() == set()

@@ -26,6 +26,7 @@ from pathlib import Path
 from infra.local.engine.run import exclusive_engine
 from infra.local.engine.process import engine as process_engine
 from infra.local.engine.host.containment import Containment
+from infra.local.engine.host.network import Loopback
 from infra.local.engine.host.port_lock import training_slot
 from infra.local.interfaces import JobSpec
 from tests.infra.local.engine.engine_bench import TIMES, OneImage
@@ -36,6 +37,7 @@ engine = process_engine.ProcessEngine(
 )
 if {bare}:
     engine._containment = Containment()
+    engine._network = Loopback(7, "bare")
 job = JobSpec("job-k", "arn:k", "us-east-1", "tiny:1", "ml.local.small", 2, {{}}, {{}})
 def log(host, text, at):
     sys.stdout.write(text + "\\n")  # in one go: the nodes' lines come at once
@@ -100,6 +102,7 @@ def supervisor_of(server):
 
 
 def test_server_killed(server, bench_folder):
+    """The helper of the nodes' network is among their processes."""
     nodes = nodes_of(bench_folder)
     assert len(nodes.members()) >= 4
     server.send_signal(signal.SIGKILL)

@@ -16,6 +16,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from infra.local.engine.host.containment import Containment
+from infra.local.engine.host.network import Loopback
 from infra.local.engine.host.process_tree import Membership
 from infra.local.engine.process.engine import ProcessEngine
 from tests.infra.image.training.processes import IMAGE
@@ -64,6 +65,7 @@ def engine(request, tmp_path, image_store, s3):
     engine = ProcessEngine(tmp_path, image_store, s3)
     if request.param == "bare":
         engine._containment = Containment()
+        engine._network = Loopback(7, "bare")
     yield engine
     assert Membership(state_id=engine._state_id).members() == set()
     engine.close()

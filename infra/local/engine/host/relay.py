@@ -1,0 +1,119 @@
+"""A port of this machine's loopback inside another network: the same port on the loopback there.
+
+The platform listens on this machine's loopback only, and a node has a network of its own. A socket
+that is made inside that network and served from out here gives the node the same URL as everyone,
+and nobody else a way in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+CLONE_NEWNET = 0x40000000
+_BACKLOG = 128
+_CHUNK_BYTES = 1 << 16
+
+T = TypeVar("T")
+
+
+class Relay:
+    """Listens on `port` of the loopback of a network,
+    and passes connections to the same port out here.
+    """
+
+    def __init__(self, network: Path, port: int) -> None:
+        """`network` is the namespace's file, such as /proc/PID/ns/net.
+        Raises OSError where it can't be entered, or the port is taken there.
+        """
+        self._port = port
+        self._listener = inside(network, lambda: _listen(port))
+        threading.Thread(target=self._accept, name=f"relay-{port}", daemon=True).start()
+
+    def close(self) -> None:
+        """Take no further connections."""
+        with contextlib.suppress(OSError):  # wakes the thread that accepts
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                inner, _ = self._listener.accept()
+            except OSError:  # closed
+                return
+            threading.Thread(target=self._serve, args=(inner,), daemon=True).start()
+
+    def _serve(self, inner: socket.socket) -> None:
+        with inner:
+            try:
+                outer = socket.create_connection(("127.0.0.1", self._port))
+            except OSError:  # the platform is on its way out
+                return
+            with outer:
+                answers = threading.Thread(target=_copy, args=(outer, inner), daemon=True)
+                answers.start()
+                _copy(inner, outer)
+                answers.join()
+
+
+def inside(network: Path, make: Callable[[], T]) -> T:
+    """Call `make` in a thread of its own that enters the network and ends:
+    a thread's network is its own. Raises OSError where it can't be entered.
+    """
+
+    def enter_and_make() -> T:
+        with network.open("rb") as file:
+            enter(file.fileno())
+        return make()
+
+    return in_thread(enter_and_make)
+
+
+def enter(descriptor: int) -> None:
+    """Move this thread into an open network namespace. Raises OSError where that is refused."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(descriptor, CLONE_NEWNET) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"setns: {os.strerror(number)}")
+
+
+def in_thread(make: Callable[[], T]) -> T:
+    """What `make` returns or raises (OSError), from a thread that ends with it."""
+    made: list[T] = []
+    problems: list[OSError] = []
+
+    def work() -> None:
+        try:
+            made.append(make())
+        except OSError as error:
+            problems.append(error)
+
+    thread = threading.Thread(target=work, name="in-network")
+    thread.start()
+    thread.join()
+    if problems:
+        raise problems[0]
+    return made[0]
+
+
+def _listen(port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port))
+    listener.listen(_BACKLOG)
+    return listener
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # either end may go at any time
+        while data := source.recv(_CHUNK_BYTES):
+            target.sendall(data)
+    with contextlib.suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
