@@ -25,10 +25,10 @@ run: setup
 	$(BIN)/nodesweep run configs/local.yaml
 
 up: setup
-	@$(BIN)/python -m infra.worker up --port $(PORT) --platform-port $(PLATFORM_PORT)
+	@$(BIN)/python -m nodesweep.infra.worker up --port $(PORT) --platform-port $(PLATFORM_PORT)
 
 down: setup
-	@$(BIN)/python -m infra.worker down
+	@$(BIN)/python -m nodesweep.infra.worker down
 
 # The flows' tests first and five at a time: they wait more than they compute.
 test: setup
@@ -77,10 +77,10 @@ lint: setup
 
 # The arithmetic: every line and every branch. The others are covered by the tests of the tasks and flows that use them.
 coverage: setup
-	$(BIN)/pytest -q tests/scaling -m "not slow" -n 2 --ignore=tests/scaling/report/test_report_browser.py \
-		--cov=scaling --cov-branch --cov-report=
+	$(BIN)/pytest -q tests/nodesweep/scaling -m "not slow" -n 2 --ignore=tests/nodesweep/scaling/report/test_report_browser.py \
+		--cov=nodesweep.scaling --cov-branch --cov-report=
 	$(BIN)/coverage report --show-missing --skip-covered --fail-under=100 \
-		--omit='scaling/names.py,scaling/planning/request.py,scaling/report/schema.py,*/__main__.py'
+		--omit='nodesweep/scaling/names.py,nodesweep/scaling/planning/request.py,nodesweep/scaling/report/schema.py,*/__main__.py'
 
 types: setup
 	$(BIN)/mypy

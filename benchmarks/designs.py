@@ -1,5 +1,5 @@
 """What a sequential sweep and a probe sweep cost and how often they are right: the very functions
-that a sweep asks (scaling/design/), on simulated times.
+that a sweep asks (nodesweep/scaling/design/), on simulated times.
 
     nice -n 19 .venv/bin/python -m benchmarks.designs [--design sequential] [--sweeps 2000]
         [--noise 0.02 0.05] [--curves reference knee] [--output FILE.json]
@@ -33,11 +33,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.dated_result import store_result
-from configs.models import RecommendationConfig
-from scaling.analysis.recommend import recommend
-from scaling.analysis.speedup import summarise_runs
-from scaling.design.sequential import ERROR, ZONE, Limits, Progress, follow
-from scaling.outcome.outcome import Clocks, JobOutcome
+from nodesweep.configs.models import RecommendationConfig
+from nodesweep.scaling.analysis.recommend import recommend
+from nodesweep.scaling.analysis.speedup import summarise_runs
+from nodesweep.scaling.design.sequential import ERROR, ZONE, Limits, Progress, follow
+from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 
 NODE_COUNTS = (1, 2, 4, 8)
 FULL_REPEATS = 5

@@ -24,8 +24,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from configs.dataset import ExpectationConfig
-from scaling.names import pretty_json
+from nodesweep.configs.dataset import ExpectationConfig
+from nodesweep.scaling.names import pretty_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,8 +118,8 @@ def cases() -> list[tuple[str, dict[str, Any]]]:
 
 def _seconds(frame: pd.DataFrame, spec: ExpectationConfig) -> tuple[float, bool]:
     """CPU seconds of one expectation alone, and whether it could be evaluated."""
-    from tasks.dataset.findings import _raised_message
-    from tasks.dataset.validation import _run_expectations
+    from nodesweep.tasks.dataset.findings import _raised_message
+    from nodesweep.tasks.dataset.validation import _run_expectations
 
     began = time.process_time()
     try:
@@ -137,10 +137,14 @@ def measure(rows: int) -> list[dict[str, Any]]:
         ColumnValuesBetween,
     )
 
-    from tasks.dataset.judging.between import between, register_condition, use_vectorised_between
-    from tasks.dataset.judging.columns import needed_columns
-    from tasks.dataset.judging.proof import look_at
-    from tasks.dataset.validation import build_expectations
+    from nodesweep.tasks.dataset.judging.between import (
+        between,
+        register_condition,
+        use_vectorised_between,
+    )
+    from nodesweep.tasks.dataset.judging.columns import needed_columns
+    from nodesweep.tasks.dataset.judging.proof import look_at
+    from nodesweep.tasks.dataset.validation import build_expectations
 
     specs = [ExpectationConfig(type=kind, kwargs=arguments) for kind, arguments in cases()]
     found = []

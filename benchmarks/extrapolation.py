@@ -1,5 +1,5 @@
-"""How often a prediction beyond the measured node counts is right: scaling/fits/extrapolation.py on
-simulated sweeps.
+"""How often a prediction beyond the measured node counts is right:
+nodesweep/scaling/fits/extrapolation.py on simulated sweeps.
 
     nice -n 19 .venv/bin/python -m benchmarks.extrapolation [--sweeps 1000] [--noise 0.01 0.02]
         [--runs 3 5] [--curves amdahl ring] [--output FILE.json]
@@ -30,17 +30,17 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.dated_result import store_result
-from scaling.analysis.intervals import Interval
-from scaling.fits.extrapolation import (
+from nodesweep.scaling.analysis.intervals import Interval
+from nodesweep.scaling.fits.extrapolation import (
     EXTRAPOLATION_FACTOR,
     MAX_MARGIN_OF_ERROR,
     leave_one_out_seconds,
     predict_by_law,
     run_noise,
 )
-from scaling.fits.fit import fit_laws
-from scaling.fits.laws import Sample
-from scaling.fits.models import LawFit
+from nodesweep.scaling.fits.fit import fit_laws
+from nodesweep.scaling.fits.laws import Sample
+from nodesweep.scaling.fits.models import LawFit
 
 NODE_COUNTS = (1, 2, 4, 8)
 AT = EXTRAPOLATION_FACTOR * NODE_COUNTS[-1]

@@ -187,7 +187,7 @@ def first_run(condition: str, place: Place) -> FirstRun:
         for owned in (folder, state):
             shutil.chown(owned, user)
     command = [
-        *(sys.executable, "-m", "cli.main", "run", str(CONFIG)),
+        *(sys.executable, "-m", "nodesweep", "run", str(CONFIG)),
         *("--set", f"platform.state_directory={state}"),
         *("--set", f"report.directory={folder / 'reports'}"),
     ]

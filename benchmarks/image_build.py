@@ -38,14 +38,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from configs.models import ImageConfig, PlatformConfig
-from infra.local.engine.container.cli import ContainerCli
-from infra.local.server.contract import ServerConfig
-from infra.local.server.serving import running
-from scaling.names import pretty_json
-from tasks.image.build import start_image_build, wait_for_image_build
-from tasks.image.find import BuildContext, find_image, read_context, zip_context
-from tasks.platform import aws_client
+from nodesweep.configs.models import ImageConfig, PlatformConfig
+from nodesweep.infra.local.engine.container.cli import ContainerCli
+from nodesweep.infra.local.server.contract import ServerConfig
+from nodesweep.infra.local.server.serving import running
+from nodesweep.scaling.names import pretty_json
+from nodesweep.tasks.image.build import start_image_build, wait_for_image_build
+from nodesweep.tasks.image.find import BuildContext, find_image, read_context, zip_context
+from nodesweep.tasks.platform import aws_client
 
 IMAGE = Path(__file__).resolve().parents[1] / "infra" / "image"
 BASE_IMAGE = "localhost/nodesweep-base:bookworm"

@@ -1,5 +1,5 @@
-"""How often the intervals of T(N) and S(N) cover the truth: scaling/analysis/intervals.py on
-simulated sweeps.
+"""How often the intervals of T(N) and S(N) cover the truth: nodesweep/scaling/analysis/intervals.py
+on simulated sweeps.
 
     .venv/bin/python -m benchmarks.interval_coverage [--sweeps 8000] [--noise 0.05] [--repeats 5 7]
         [--kinds autocorrelated session_shift] [--orders in_a_row] [--output FILE.json]
@@ -28,7 +28,7 @@ from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from benchmarks.dated_result import store_result
-from scaling.analysis.intervals import (
+from nodesweep.scaling.analysis.intervals import (
     MIN_REPEATS,
     RESAMPLES,
     Interval,

@@ -49,8 +49,8 @@ from benchmarks.chaos.world import (
     write_benchmark,
     write_config,
 )
-from infra.local.api.moto_backend import QuietRequestHandler
-from scaling.names import pretty_json
+from nodesweep.infra.local.api.moto_backend import QuietRequestHandler
+from nodesweep.scaling.names import pretty_json
 
 JOBS = (50, 200, 1000)
 WALL_SECONDS_LIMIT, RSS_MB_LIMIT, DATABASE_MB_LIMIT = 180.0, 600.0, 0.03
@@ -112,7 +112,7 @@ def run_sweep(folder: Path, served: Platform, jobs: int) -> dict[str, Any]:
     with counted_calls() as calls, (folder / f"run-{jobs}.log").open("wb") as log:
         began = time.monotonic()
         process = subprocess.Popen(
-            [sys.executable, "-m", "cli.main", "run", str(config), *settings],
+            [sys.executable, "-m", "nodesweep", "run", str(config), *settings],
             cwd=folder,
             env=_environment(folder),
             stdout=log,

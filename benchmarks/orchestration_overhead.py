@@ -52,7 +52,7 @@ from benchmarks.chaos.world import (
     write_benchmark,
     write_config,
 )
-from scaling.names import pretty_json
+from nodesweep.scaling.names import pretty_json
 
 SHARE_LIMIT, SECONDS_LIMIT = 0.05, 10.0
 NODE_COUNTS, REPEATS = (1, 2, 4, 8), 3
@@ -134,7 +134,7 @@ def run_sweep(
         settings = [
             argument for name, value in changes.items() for argument in ("--set", f"{name}={value}")
         ]
-        command = [sys.executable, "-m", "cli.main", "run", str(config), *settings]
+        command = [sys.executable, "-m", "nodesweep", "run", str(config), *settings]
         began_at = time.time()
         done = subprocess.run(
             command,

@@ -40,7 +40,7 @@ from statistics import median
 from typing import TypeVar
 
 from benchmarks.dated_result import store_result
-from infra.local.server.contract import ENGINE_FILE
+from nodesweep.infra.local.server.contract import ENGINE_FILE
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 LIMITS = {
@@ -165,7 +165,7 @@ class Folder:
         return preflight, ended
 
     def _platform(self, *arguments: str) -> None:
-        command = [sys.executable, "-P", "-m", "infra.local", *arguments]
+        command = [sys.executable, "-P", "-m", "nodesweep.infra.local", *arguments]
         subprocess.run(
             command,
             env=self._environment,

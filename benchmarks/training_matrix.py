@@ -39,7 +39,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from scaling.names import pretty_json
+from nodesweep.scaling.names import pretty_json
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 IMAGE = REPOSITORY / "infra" / "image"

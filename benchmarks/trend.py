@@ -1,4 +1,5 @@
-"""How often the trend's chart alarms, and how soon: scaling/trend/chart.py on simulated histories.
+"""How often the trend's chart alarms, and how soon: nodesweep/scaling/trend/chart.py on simulated
+histories.
 
     .venv/bin/python -m benchmarks.trend [--histories 1000] [--tolerance 0.05] [--output FILE.json]
 
@@ -24,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.dated_result import store_result
-from scaling.trend.chart import (
+from nodesweep.scaling.trend.chart import (
     FALSE_ALARM_SHARE,
     HISTORY_SWEEPS,
     LEARNING_SWEEPS,

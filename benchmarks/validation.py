@@ -30,8 +30,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from configs.dataset import DatasetConfig, ExpectationConfig
-from scaling.names import pretty_json
+from nodesweep.configs.dataset import DatasetConfig, ExpectationConfig
+from nodesweep.scaling.names import pretty_json
 
 GOAL_RATIO = 3.0
 _KIBIBYTE = 1024
@@ -106,8 +106,8 @@ def prepare_scan(files: list[Path]) -> Callable[[], bool]:
 def prepare_ours(files: list[Path]) -> Callable[[], bool]:
     import great_expectations  # noqa: F401  (seconds of import, which every way leaves out)
 
-    from tasks.dataset.judging import proof  # noqa: F401
-    from tasks.dataset.validation import validate_dataset
+    from nodesweep.tasks.dataset.judging import proof  # noqa: F401
+    from nodesweep.tasks.dataset.validation import validate_dataset
 
     config = DatasetConfig(name="bench", source="x", format="parquet", expectations=checks())
     return lambda: validate_dataset(files, config, now=datetime.now(UTC)).success
@@ -119,8 +119,8 @@ def prepare_great_expectations(files: list[Path]) -> Callable[[], bool]:
         ColumnValuesBetween,
     )
 
-    from tasks.dataset.judging.between import register_condition, use_vectorised_between
-    from tasks.dataset.validation import _run_expectations
+    from nodesweep.tasks.dataset.judging.between import register_condition, use_vectorised_between
+    from nodesweep.tasks.dataset.validation import _run_expectations
 
     use_vectorised_between()
     register_condition(ColumnValuesBetween._pandas)  # theirs, for good in this process

@@ -25,13 +25,13 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from configs.models import PlatformConfig
-from scaling import names
-from scaling.names import pretty_json
-from scaling.outcome.outcome import TERMINAL
-from tasks.jobs.follow import LogFollower
-from tasks.jobs.watch import BURST_CALLS, JobLimits, watch
-from tasks.polling import CallBudget, Clock
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.scaling import names
+from nodesweep.scaling.names import pretty_json
+from nodesweep.scaling.outcome.outcome import TERMINAL
+from nodesweep.tasks.jobs.follow import LogFollower
+from nodesweep.tasks.jobs.watch import BURST_CALLS, JobLimits, watch
+from nodesweep.tasks.polling import CallBudget, Clock
 
 START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 SWEEP = "watched-20261120120000-0123abcd"

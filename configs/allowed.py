@@ -19,10 +19,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from configs.load import ConfigError
-from configs.models import STATE_DIRECTORY, BenchmarkConfig, ReportConfig
-from configs.section import LOCAL_PATH, cut, marked_values
-from configs.training import variables_of
+from nodesweep.configs.load import ConfigError
+from nodesweep.configs.models import STATE_DIRECTORY, BenchmarkConfig, ReportConfig
+from nodesweep.configs.section import LOCAL_PATH, cut, marked_values
+from nodesweep.configs.training import variables_of
 
 PATHS = "NODESWEEP_ALLOWED_PATHS"
 ENDPOINTS = "NODESWEEP_ALLOWED_ENDPOINTS"

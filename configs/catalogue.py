@@ -21,7 +21,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from configs.strict_yaml import parse_yaml
+from nodesweep.configs.strict_yaml import parse_yaml
 
 PACKAGED_CATALOGUE = Path(__file__).with_name("instances.yaml")
 INSTANCE_TYPES = Path(__file__).with_name("instance_types.json")

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from configs.job import ChannelName, InputMode
-from configs.locations import DatasetSource
-from configs.section import NOT_MEASURED, Section, is_finite
-from configs.validation import ValidationConfig
+from nodesweep.configs.job import ChannelName, InputMode
+from nodesweep.configs.locations import DatasetSource
+from nodesweep.configs.section import NOT_MEASURED, Section, is_finite
+from nodesweep.configs.validation import ValidationConfig
 
 SUFFIXES = {"parquet": (".parquet", ".pq"), "csv": (".csv", ".csv.gz")}
 """How the names of a format's tables end; the shipped program reads the same."""

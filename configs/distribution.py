@@ -1,7 +1,7 @@
 """`training.distribution`: one typed choice, told apart by `kind`;
 each kind has its own fields and no others.
 
-What each kind sends, demands and gets wrong stands in scaling/rules/distribution.
+What each kind sends, demands and gets wrong stands in nodesweep/scaling/rules/distribution.
 docs/distribution.md is made from that.
 A field of the model-parallel kinds that is null is left to the library's default and not sent.
 """
@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from configs.section import Section
+from nodesweep.configs.section import Section
 
 MAX_PROCESSES_PER_NODE = 64
 

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from configs.section import cut
+from nodesweep.configs.section import cut
 
 _HOUSEKEEPING = frozenset(
     {"id", "meta", "notes", "result_format", "description", "catch_exceptions", "rendered_content",

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, field_validator
 
-from configs.locations import S3Uri
-from configs.section import NOT_MEASURED, Section
+from nodesweep.configs.locations import S3Uri
+from nodesweep.configs.section import NOT_MEASURED, Section
 
 # Patterns and lengths are those of the CreateTrainingJob API.
 InputMode = Literal["File", "FastFile", "Pipe"]

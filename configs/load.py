@@ -15,18 +15,18 @@ import yaml
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from configs.amount import let_amounts_give_way
-from configs.catalogue import UnknownInstanceType, load_catalogue
-from configs.installed import (
+from nodesweep.configs.amount import let_amounts_give_way
+from nodesweep.configs.catalogue import UnknownInstanceType, load_catalogue
+from nodesweep.configs.installed import (
     arguments_problem,
     expectation_problem,
     processing_type_problem,
     region_problem,
     values_problem,
 )
-from configs.models import REGION, BenchmarkConfig
-from configs.section import MAY_BE_SECRET, cut, marked_fields
-from configs.strict_yaml import MAX_CHARACTERS, MAX_DEPTH, parse_yaml
+from nodesweep.configs.models import REGION, BenchmarkConfig
+from nodesweep.configs.section import MAY_BE_SECRET, cut, marked_fields
+from nodesweep.configs.strict_yaml import MAX_CHARACTERS, MAX_DEPTH, parse_yaml
 
 _USER_INFO = re.compile(r"(?<=://)(?:[^\s/]*|[^\s/@:]*:(?!\d+(?:[/?#\s]|$))\S*)@")
 

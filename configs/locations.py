@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, StringConstraints
 
-from configs.section import LOCAL_PATH, Closed, cut, refuse_placeholders
+from nodesweep.configs.section import LOCAL_PATH, Closed, cut, refuse_placeholders
 
 MAX_PATH_BYTES = 4095
 MAX_NAME_BYTES = 255

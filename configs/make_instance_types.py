@@ -1,7 +1,7 @@
 """Make configs/instance_types.json: the hardware of every SageMaker training instance type, out of
 installed packages.
 
-    python -m configs.make_instance_types      # after an update of botocore, moto or sagemaker-core
+    python -m nodesweep.configs.make_instance_types      # after an update of botocore, moto or sagemaker-core
 
 Which types there are comes from botocore's model of the API. What each is made of comes from EC2's
 own answers to DescribeInstanceTypes, which moto carries as a recording, under the same name without
@@ -22,7 +22,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
-from configs.catalogue import INSTANCE_TYPES, SPECS
+from nodesweep.configs.catalogue import INSTANCE_TYPES, SPECS
 
 _MEBI_PER_GIBI = 1024
 _RATE = re.compile(r"^(?P<burst>Up to )?((?P<cards>\d+)x )?(?P<gbit>[\d.]+) Gigabit$")

@@ -17,8 +17,8 @@ from pydantic import (
     model_validator,
 )
 
-from configs.dataset import DatasetConfig, Slug
-from configs.locations import (
+from nodesweep.configs.dataset import DatasetConfig, Slug
+from nodesweep.configs.locations import (
     BucketName,
     BuildArguments,
     ImageReference,
@@ -26,9 +26,9 @@ from configs.locations import (
     is_loopback_with_port,
     url_problem,
 )
-from configs.section import NOT_MEASURED, Section
-from configs.sweep import SweepConfig
-from configs.training import TrainingConfig
+from nodesweep.configs.section import NOT_MEASURED, Section
+from nodesweep.configs.sweep import SweepConfig
+from nodesweep.configs.training import TrainingConfig
 
 REGION = r"^[a-z]{2,4}(-[a-z]+)+-\d$"
 STATE_DIRECTORY = ".nodesweep/platform"

@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from configs.load import ConfigError, config_of_text, load_config
-from configs.models import BenchmarkConfig
+from nodesweep.configs.load import ConfigError, config_of_text, load_config
+from nodesweep.configs.models import BenchmarkConfig
 
 PRESETS_DIRECTORY = Path(__file__).resolve().parent
 _NO_BENCHMARKS = frozenset({"instances"})

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from configs.models import BenchmarkConfig
+from nodesweep.configs.models import BenchmarkConfig
 
 _WORDS = frozenset({"title", "description", "default", "examples", "discriminator"})
 """Keys of a schema that restrict nothing."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from configs.section import NOT_MEASURED, Section
+from nodesweep.configs.section import NOT_MEASURED, Section
 
 MAX_JOBS = 1000
 MAX_INSTANCE_TYPES = 8

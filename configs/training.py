@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal, Self
 import re2
 from pydantic import Field, field_validator, model_validator
 
-from configs.distribution import DistributionConfig
-from configs.job import JobFeatures
-from configs.locations import LocalDirectory
-from configs.section import (
+from nodesweep.configs.distribution import DistributionConfig
+from nodesweep.configs.job import JobFeatures
+from nodesweep.configs.locations import LocalDirectory
+from nodesweep.configs.section import (
     NOT_COMPARED,
     PLACEHOLDERS,
     Closed,

@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from configs.locations import BuildArguments, ImageReference
-from configs.section import Section
+from nodesweep.configs.locations import BuildArguments, ImageReference
+from nodesweep.configs.section import Section
 
 SPARK_CONTEXT = Path(__file__).resolve().parents[1] / "infra" / "image_spark"
 """Build context of the Spark image, in the repository as in the installed package."""

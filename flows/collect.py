@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from prefect import flow
 
-from flows.report import jobs_of_sweep, report_of_jobs
-from flows.scaling_benchmark import SweepResult, missing_points
-from flows.stages.cancellable import cancellable, named
-from flows.stages.form import (
+from nodesweep.flows.report import jobs_of_sweep, report_of_jobs
+from nodesweep.flows.scaling_benchmark import SweepResult, missing_points
+from nodesweep.flows.stages.cancellable import cancellable, named
+from nodesweep.flows.stages.form import (
     EMPTY,
     ConfigVariable,
     Preset,
@@ -19,11 +19,11 @@ from flows.stages.form import (
     config_of_run,
     log_to_run,
 )
-from flows.stages.remote_data import with_changes
-from scaling import names
-from scaling.instances.progress import asked_keys
-from tasks.sweeps.records import read_report_file
-from tasks.sweeps.stopping import release_warm_pools
+from nodesweep.flows.stages.remote_data import with_changes
+from nodesweep.scaling import names
+from nodesweep.scaling.instances.progress import asked_keys
+from nodesweep.tasks.sweeps.records import read_report_file
+from nodesweep.tasks.sweeps.stopping import release_warm_pools
 
 logger = logging.getLogger("nodesweep.collect")
 

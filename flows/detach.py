@@ -7,28 +7,28 @@ from dataclasses import dataclass
 
 from prefect import flow
 
-from configs.models import BenchmarkConfig
-from flows.scaling_benchmark import start_sweep
-from flows.stages.cancellable import cancellable, named
-from flows.stages.ending import end_sweep
-from flows.stages.outcomes import collect_outcome
-from flows.stages.preflight import preflight
-from flows.stages.sweep import job_limits, submit_point
-from scaling.formats import point_text
-from scaling.instances.arms import lacks_memory
-from scaling.outcome.outcome import TERMINAL, JobOutcome
-from scaling.planning.amount import sized_steps, sizing_key, unsized_reason
-from scaling.planning.fail_fast import code_digest, is_programs_fault, needs_smoke
-from scaling.planning.plan import PlannedPoint, SweepPlan
-from scaling.secrets import remember_secrets, secrets_of
-from tasks.errors import JobRefused, PreflightRefused, RunFailed, SweepStopped
-from tasks.jobs.source import is_code_proven
-from tasks.jobs.training_jobs import watch_training_jobs
-from tasks.polling import utc_now
-from tasks.sweeps.bucket import ensure_bucket
-from tasks.sweeps.claims import is_sweep_stopped
-from tasks.sweeps.owner import SweepOwner
-from tasks.sweeps.stopping import stop_sweep_jobs
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.scaling_benchmark import start_sweep
+from nodesweep.flows.stages.cancellable import cancellable, named
+from nodesweep.flows.stages.ending import end_sweep
+from nodesweep.flows.stages.outcomes import collect_outcome
+from nodesweep.flows.stages.preflight import preflight
+from nodesweep.flows.stages.sweep import job_limits, submit_point
+from nodesweep.scaling.formats import point_text
+from nodesweep.scaling.instances.arms import lacks_memory
+from nodesweep.scaling.outcome.outcome import TERMINAL, JobOutcome
+from nodesweep.scaling.planning.amount import sized_steps, sizing_key, unsized_reason
+from nodesweep.scaling.planning.fail_fast import code_digest, is_programs_fault, needs_smoke
+from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
+from nodesweep.scaling.secrets import remember_secrets, secrets_of
+from nodesweep.tasks.errors import JobRefused, PreflightRefused, RunFailed, SweepStopped
+from nodesweep.tasks.jobs.source import is_code_proven
+from nodesweep.tasks.jobs.training_jobs import watch_training_jobs
+from nodesweep.tasks.polling import utc_now
+from nodesweep.tasks.sweeps.bucket import ensure_bucket
+from nodesweep.tasks.sweeps.claims import is_sweep_stopped
+from nodesweep.tasks.sweeps.owner import SweepOwner
+from nodesweep.tasks.sweeps.stopping import stop_sweep_jobs
 
 logger = logging.getLogger("nodesweep.flow")
 

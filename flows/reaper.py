@@ -10,8 +10,8 @@ from typing import Annotated
 from prefect import flow
 from pydantic import Field
 
-from flows.stages.cancellable import cancellable, named
-from flows.stages.form import (
+from nodesweep.flows.stages.cancellable import cancellable, named
+from nodesweep.flows.stages.form import (
     EMPTY,
     ConfigVariable,
     Preset,
@@ -19,8 +19,8 @@ from flows.stages.form import (
     config_of_run,
     log_to_run,
 )
-from tasks.sweeps.orphans import find_orphans, find_validation_orphans
-from tasks.sweeps.stopping import stop_processing_jobs, stop_training_jobs
+from nodesweep.tasks.sweeps.orphans import find_orphans, find_validation_orphans
+from nodesweep.tasks.sweeps.stopping import stop_processing_jobs, stop_training_jobs
 
 logger = logging.getLogger("nodesweep.reaper")
 

@@ -12,11 +12,11 @@ from typing import Any, get_args
 from botocore.exceptions import ClientError
 from prefect import flow
 
-from configs.catalogue import load_catalogue
-from configs.load import parse_config
-from configs.models import BenchmarkConfig
-from flows.stages.cancellable import cancellable, named
-from flows.stages.form import (
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.configs.load import parse_config
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.stages.cancellable import cancellable, named
+from nodesweep.flows.stages.form import (
     EMPTY,
     ConfigVariable,
     Preset,
@@ -25,25 +25,25 @@ from flows.stages.form import (
     config_of_run,
     log_to_run,
 )
-from flows.stages.outcomes import collect_outcome
-from scaling import names
-from scaling.analysis.price import price_of
-from scaling.instances.report import analyse_sweep
-from scaling.outcome.outcome import TERMINAL, JobOutcome
-from scaling.planning.fail_fast import code_digest
-from scaling.planning.plan import Key, SweepPlan, plan_types, type_of_job
-from scaling.planning.request import ResolvedInputs
-from scaling.report import ScalingReport
-from scaling.report.render import render_files, render_markdown
-from tasks.errors import ReportNotWritten, SweepNotFound, is_bucket_gone
-from tasks.jobs.source import mark_code_proven
-from tasks.jobs.training_jobs import describe_training_job, list_training_jobs
-from tasks.report.assets import materialize_assets
-from tasks.report.history import append_history
-from tasks.report.pricing import TRAINING, look_up_prices
-from tasks.report.publish import publish_report, write_report
-from tasks.storage import put_objects
-from tasks.sweeps.records import read_sweep_record
+from nodesweep.flows.stages.outcomes import collect_outcome
+from nodesweep.scaling import names
+from nodesweep.scaling.analysis.price import price_of
+from nodesweep.scaling.instances.report import analyse_sweep
+from nodesweep.scaling.outcome.outcome import TERMINAL, JobOutcome
+from nodesweep.scaling.planning.fail_fast import code_digest
+from nodesweep.scaling.planning.plan import Key, SweepPlan, plan_types, type_of_job
+from nodesweep.scaling.planning.request import ResolvedInputs
+from nodesweep.scaling.report import ScalingReport
+from nodesweep.scaling.report.render import render_files, render_markdown
+from nodesweep.tasks.errors import ReportNotWritten, SweepNotFound, is_bucket_gone
+from nodesweep.tasks.jobs.source import mark_code_proven
+from nodesweep.tasks.jobs.training_jobs import describe_training_job, list_training_jobs
+from nodesweep.tasks.report.assets import materialize_assets
+from nodesweep.tasks.report.history import append_history
+from nodesweep.tasks.report.pricing import TRAINING, look_up_prices
+from nodesweep.tasks.report.publish import publish_report, write_report
+from nodesweep.tasks.storage import put_objects
+from nodesweep.tasks.sweeps.records import read_sweep_record
 
 logger = logging.getLogger("nodesweep.report")
 

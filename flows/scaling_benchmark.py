@@ -16,13 +16,13 @@ from uuid import uuid4
 from prefect import flow
 from prefect.runtime import flow_run
 
-from configs.load import check_directories, parse_config
-from configs.models import BenchmarkConfig
-from flows.report import make_report, recorded_inputs
-from flows.stages.cancellable import cancellable, named
-from flows.stages.deadline import deadline
-from flows.stages.ending import end_sweep, stop_jobs_of_run
-from flows.stages.form import (
+from nodesweep.configs.load import check_directories, parse_config
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.report import make_report, recorded_inputs
+from nodesweep.flows.stages.cancellable import cancellable, named
+from nodesweep.flows.stages.deadline import deadline
+from nodesweep.flows.stages.ending import end_sweep, stop_jobs_of_run
+from nodesweep.flows.stages.form import (
     EMPTY,
     ConfigVariable,
     DistributionKind,
@@ -40,24 +40,24 @@ from flows.stages.form import (
     log_to_run,
     shows_presets,
 )
-from flows.stages.graph import in_stage
-from flows.stages.leases import warn_of_leases_in_memory
-from flows.stages.preflight import preflight
-from flows.stages.prepare import changes_since, prepare_inputs
-from flows.stages.regression import alarm_on_regression
-from flows.stages.remote_data import check_same_objects, with_changes
-from flows.stages.sweep import run_sweep, say_plan
-from scaling import names
-from scaling.instances.progress import asked_keys, keys_done
-from scaling.outcome.outcome import JobOutcome
-from scaling.planning.plan import Key, SweepPlan
-from scaling.planning.request import ResolvedInputs
-from scaling.planning.validation import validation_usd
-from scaling.report import ScalingReport
-from scaling.report.failures import failure_lines
-from scaling.secrets import hide_in_config, remember_secrets, secrets_of
-from tasks.cancelling import is_cancel
-from tasks.errors import (
+from nodesweep.flows.stages.graph import in_stage
+from nodesweep.flows.stages.leases import warn_of_leases_in_memory
+from nodesweep.flows.stages.preflight import preflight
+from nodesweep.flows.stages.prepare import changes_since, prepare_inputs
+from nodesweep.flows.stages.regression import alarm_on_regression
+from nodesweep.flows.stages.remote_data import check_same_objects, with_changes
+from nodesweep.flows.stages.sweep import run_sweep, say_plan
+from nodesweep.scaling import names
+from nodesweep.scaling.instances.progress import asked_keys, keys_done
+from nodesweep.scaling.outcome.outcome import JobOutcome
+from nodesweep.scaling.planning.plan import Key, SweepPlan
+from nodesweep.scaling.planning.request import ResolvedInputs
+from nodesweep.scaling.planning.validation import validation_usd
+from nodesweep.scaling.report import ScalingReport
+from nodesweep.scaling.report.failures import failure_lines
+from nodesweep.scaling.secrets import hide_in_config, remember_secrets, secrets_of
+from nodesweep.tasks.cancelling import is_cancel
+from nodesweep.tasks.errors import (
     InputsChanged,
     PointsMissing,
     PreflightRefused,
@@ -65,16 +65,16 @@ from tasks.errors import (
     SweepStopped,
     best_effort,
 )
-from tasks.events import Stage, tell
-from tasks.jobs.quota import check_limit
-from tasks.platform import aws_client
-from tasks.sweeps.board import name_flow_run
-from tasks.sweeps.bucket import ensure_bucket
-from tasks.sweeps.claims import is_sweep_stopped, read_stop_mark
-from tasks.sweeps.folder import SCHEMA_VERSION, remember_if_new, remember_sweep
-from tasks.sweeps.ids import claim_sweep_id, claimed_sweep_id
-from tasks.sweeps.owner import SweepOwner, owned, read_owner_sign
-from tasks.sweeps.records import (
+from nodesweep.tasks.events import Stage, tell
+from nodesweep.tasks.jobs.quota import check_limit
+from nodesweep.tasks.platform import aws_client
+from nodesweep.tasks.sweeps.board import name_flow_run
+from nodesweep.tasks.sweeps.bucket import ensure_bucket
+from nodesweep.tasks.sweeps.claims import is_sweep_stopped, read_stop_mark
+from nodesweep.tasks.sweeps.folder import SCHEMA_VERSION, remember_if_new, remember_sweep
+from nodesweep.tasks.sweeps.ids import claim_sweep_id, claimed_sweep_id
+from nodesweep.tasks.sweeps.owner import SweepOwner, owned, read_owner_sign
+from nodesweep.tasks.sweeps.records import (
     begins_with_validation,
     find_latest_sweep,
     has_record,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prefect import flow
 
-from flows.stages.cancellable import cancellable, named
-from flows.stages.form import (
+from nodesweep.flows.stages.cancellable import cancellable, named
+from nodesweep.flows.stages.form import (
     EMPTY,
     ConfigVariable,
     Preset,
@@ -14,7 +14,7 @@ from flows.stages.form import (
     config_of_run,
     log_to_run,
 )
-from tasks.sweeps.stop import stop_whole_sweep
+from nodesweep.tasks.sweeps.stop import stop_whole_sweep
 
 
 @flow(name="stop-sweep", flow_run_name=named("stop-{sweep_id}"))

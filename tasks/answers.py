@@ -22,9 +22,9 @@ import boto3
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 from botocore.parsers import ResponseParserError
 
-from scaling.secrets import hide_in_text
-from tasks.deadlines import bound_calls, seconds_of_call
-from tasks.errors import CallTimedOut, ForeignAnswer, PlatformSilent
+from nodesweep.scaling.secrets import hide_in_text
+from nodesweep.tasks.deadlines import bound_calls, seconds_of_call
+from nodesweep.tasks.errors import CallTimedOut, ForeignAnswer, PlatformSilent
 
 logger = logging.getLogger("nodesweep.platform")
 SAY_SECONDS = 120.0

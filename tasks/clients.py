@@ -11,11 +11,11 @@ import boto3
 import botocore.session
 from botocore.config import Config
 
-from configs.models import PlatformConfig
-from tasks.answers import client_of
-from tasks.api_models import with_shared_models
-from tasks.local_keys import local_session
-from tasks.local_status import loopback_endpoint
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.tasks.answers import client_of
+from nodesweep.tasks.api_models import with_shared_models
+from nodesweep.tasks.local_keys import local_session
+from nodesweep.tasks.local_status import loopback_endpoint
 
 # Throttling is met twice: boto3's adaptive mode slows the client, Prefect repeats the call when
 # that was not enough.
@@ -33,7 +33,7 @@ _QUICK_CONFIG = _CLIENT_CONFIG.merge(
 
 
 def make_client(service: str, platform: PlatformConfig, quick: bool = False) -> Any:
-    """A new client of `service`, as tasks.platform.aws_client() says."""
+    """A new client of `service`, as nodesweep.tasks.platform.aws_client() says."""
     config = _QUICK_CONFIG if quick else _CLIENT_CONFIG
     if platform.credentials == "chain":
         own_models = with_shared_models(botocore.session.Session())

@@ -185,7 +185,7 @@ class PointsMissing(RunFailed):
     """The sweep ended, its report is made, and too few of its points have a completed run."""
 
     result: Any = None
-    """The flow's result (flows.scaling_benchmark.SweepResult),
+    """The flow's result (nodesweep.flows.scaling_benchmark.SweepResult),
     whose report a command still shows.
     """
 

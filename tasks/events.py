@@ -26,7 +26,8 @@ each count that was looked at |
 | job-submitted | |
 | job-state | `state`, `wait_until`: Unix seconds at which a job that has not begun to train is \
 given up; `why`: what the platform says of its waiting, "" for nothing |
-| node-line | `host`, `kind` (scaling/outcome/line_kinds.py), `step` where the line tells of one |
+| node-line | `host`, `kind` (nodesweep/scaling/outcome/line_kinds.py), `step` where the line tells
+of one |
 | point-ended | `status`, `train_seconds`, `is_projected`, `billable_seconds`, \
 `submit_to_end_seconds`, `steps`, `reason`, `lines`: the last that matter; of a probe that ended \
 early `whole_run_seconds` and `whole_run_steps`: its job's and its training's, had it been whole |
@@ -49,8 +50,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from scaling import names
-from scaling.formats import format_seconds
+from nodesweep.scaling import names
+from nodesweep.scaling.formats import format_seconds
 
 Stage = Literal["session", "preflight", "dataset", "image", "sweep", "report"]
 STAGES: tuple[Stage, ...] = ("preflight", "dataset", "image", "sweep", "report")

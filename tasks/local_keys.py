@@ -14,9 +14,9 @@ import boto3
 import botocore.session
 from botocore.exceptions import EndpointConnectionError, NoCredentialsError
 
-from tasks.api_models import with_shared_models
-from tasks.errors import CallTimedOut, ForeignAnswer
-from tasks.local_status import (
+from nodesweep.tasks.api_models import with_shared_models
+from nodesweep.tasks.errors import CallTimedOut, ForeignAnswer
+from nodesweep.tasks.local_status import (
     STATUS_PATH,
     KeyUnreadable,
     LocalKey,

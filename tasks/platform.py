@@ -12,9 +12,9 @@ from collections.abc import Callable
 from functools import lru_cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
-from configs.models import PlatformConfig
-from tasks.errors import is_transient, retry_transient
-from tasks.polling import Clock
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.tasks.errors import is_transient, retry_transient
+from nodesweep.tasks.polling import Clock
 
 logger = logging.getLogger("nodesweep.platform")
 
@@ -89,6 +89,6 @@ def aws_client(service: str, platform: PlatformConfig, quick: bool = False) -> A
     calls raise what client_of() says. Raises what local_session() does where the keys are the
     platform's own.
     """
-    from tasks.clients import make_client
+    from nodesweep.tasks.clients import make_client
 
     return make_client(service, platform, quick)

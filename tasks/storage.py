@@ -10,11 +10,11 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from configs.models import PlatformConfig
-from scaling import names
-from tasks.errors import error_code
-from tasks.platform import PATIENT_TASK_OPTIONS, aws_client
-from tasks.task import task
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.scaling import names
+from nodesweep.tasks.errors import error_code
+from nodesweep.tasks.platform import PATIENT_TASK_OPTIONS, aws_client
+from nodesweep.tasks.task import task
 
 _WEEK_SECONDS = 604_800  # the longest that S3 takes
 

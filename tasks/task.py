@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Any
 
-from tasks.cancelling import cancelled_as_state, raising_cancelled
+from nodesweep.tasks.cancelling import cancelled_as_state, raising_cancelled
 
 if TYPE_CHECKING:
     from prefect import task

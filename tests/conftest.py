@@ -16,13 +16,13 @@ import hypothesis
 import pytest
 from moto import mock_aws
 
-import scaling.secrets
-from configs.load import parse_config
-from configs.models import BenchmarkConfig, ImageConfig, PlatformConfig
-from infra.local.engine.process.image_store import ProcessImageStore
-from tasks.api_models import with_shared_models
-from tasks.image.find import read_context
-from tasks.polling import STOP
+import nodesweep.scaling.secrets
+from nodesweep.configs.load import parse_config
+from nodesweep.configs.models import BenchmarkConfig, ImageConfig, PlatformConfig
+from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
+from nodesweep.tasks.api_models import with_shared_models
+from nodesweep.tasks.image.find import read_context
+from nodesweep.tasks.polling import STOP
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 # until everything is imported: there is no garbage, and to look for it takes a third of the time
@@ -148,19 +148,21 @@ def without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports without plots, as where nothing completed: to draw them takes a second of CPU each
     time.
     """
-    monkeypatch.setattr("scaling.report.render.draw_plots", lambda report: {})
+    monkeypatch.setattr("nodesweep.scaling.report.render.draw_plots", lambda report: {})
 
 
 @pytest.fixture(autouse=True)
 def no_known_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one test's config held is no secret in the next test."""
-    monkeypatch.setattr(scaling.secrets, "_known", scaling.secrets._KnownSecrets())
+    monkeypatch.setattr(
+        nodesweep.scaling.secrets, "_known", nodesweep.scaling.secrets._KnownSecrets()
+    )
 
 
 @pytest.fixture(autouse=True)
 def own_logging() -> Iterator[None]:
-    """What a command sets up for its terminal (cli/session.py) must not reach the next test, nor
-    its caplog.
+    """What a command sets up for its terminal (nodesweep/cli/session.py) must not reach the next
+    test, nor its caplog.
     """
     yield
     logger = logging.getLogger("nodesweep")

@@ -16,23 +16,23 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cli.commands.history import _readable
-from configs.models import BenchmarkConfig, PlatformConfig
-from flows.stages import regression
-from scaling import names
-from scaling.trend.history import history_table, read_history, write_history
-from scaling.trend.report_file import parse_report
-from tasks.platform import aws_client
-from tasks.report.history import read_history_files
-from tasks.sweeps.claims import claim_job, read_claims
-from tasks.sweeps.folder import recall_sweep, remember_if_new, remember_sweep
-from tasks.sweeps.ids import take_sweep_id
-from tasks.sweeps.orphans import orphans
-from tasks.sweeps.records import unfinished_sweep
-from tests.cli.test_main import nodesweep
+from nodesweep.cli.commands.history import _readable
+from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
+from nodesweep.flows.stages import regression
+from nodesweep.scaling import names
+from nodesweep.scaling.trend.history import history_table, read_history, write_history
+from nodesweep.scaling.trend.report_file import parse_report
+from nodesweep.tasks.platform import aws_client
+from nodesweep.tasks.report.history import read_history_files
+from nodesweep.tasks.sweeps.claims import claim_job, read_claims
+from nodesweep.tasks.sweeps.folder import recall_sweep, remember_if_new, remember_sweep
+from nodesweep.tasks.sweeps.ids import take_sweep_id
+from nodesweep.tasks.sweeps.orphans import orphans
+from nodesweep.tasks.sweeps.records import unfinished_sweep
+from tests.nodesweep.cli.test_main import nodesweep
 from tests.tasks.sweeps.test_orphans import GRACE_SECONDS, NOW, FakePlatform, job_of
 
-GOLDEN = Path(__file__).parent / "scaling" / "golden" / "reference.json"
+GOLDEN = Path(__file__).parent / "nodesweep" / "scaling" / "golden" / "reference.json"
 SOUND, DAMAGED = "bench-20310501080000-0a1b2c3d", "bench-20310501090000-0a1b2c3d"
 RECORD = {"schema_version": 1, "config": {}, "inputs": {}, "provenance": {}}
 

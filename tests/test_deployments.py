@@ -23,14 +23,14 @@ from prefect.utilities.schema_tools import validate
 from prefect.utilities.schema_tools.validation import ValidationError
 from prefect.variables import Variable
 
-from configs.catalogue import load_catalogue
-from configs.load import ConfigError
-from configs.models import BenchmarkConfig
-from configs.presets import PRESETS_DIRECTORY, preset_names
-from configs.section import MAY_BE_SECRET, Section, marked_fields
-from configs.training import Scalar
-from flows.scaling_benchmark import scaling_benchmark
-from flows.stages.form import config_of_run
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.configs.load import ConfigError
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.presets import PRESETS_DIRECTORY, preset_names
+from nodesweep.configs.section import MAY_BE_SECRET, Section, marked_fields
+from nodesweep.configs.training import Scalar
+from nodesweep.flows.scaling_benchmark import scaling_benchmark
+from nodesweep.flows.stages.form import config_of_run
 from tests.production.form_picture import DIGEST_FILE, digest_of_form
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -38,7 +38,7 @@ PREFECT = yaml.safe_load((REPOSITORY / "prefect.yaml").read_text())
 DEPLOYMENTS = {deployment["name"]: deployment for deployment in PREFECT["deployments"]}
 SWEEP = "local-20261120191500-1a2b3c4d"
 CALLED_BY_COMMANDS = {
-    "flows/detach.py:start_detached_sweep": (
+    "nodesweep.flows.detach.start_detached_sweep": (
         "nodesweep run --detach; a deployment has a worker that may as well wait"
     ),
 }

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from cli.main import main
+from nodesweep.cli.main import main
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted(

@@ -22,9 +22,9 @@ import pandas as pd
 import pytest
 import yaml
 
-from configs.load import load_config
-from infra.local.engine.process.image_store import ProcessImageStore
-from tasks.local_keys import local_session
+from nodesweep.configs.load import load_config
+from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
+from nodesweep.tasks.local_keys import local_session
 from tests.kingfisher import findings
 
 pytestmark = pytest.mark.slow
@@ -60,13 +60,15 @@ def platform_process(site: SimpleNamespace) -> Iterator[SimpleNamespace]:
     """The platform, up for the whole module."""
     arguments = ["--port", site.port, "--state-dir", str(site.state)]
     subprocess.run(
-        [sys.executable, "-m", "infra.local", "start", *arguments], check=True, timeout=60
+        [sys.executable, "-m", "nodesweep.infra.local", "start", *arguments], check=True, timeout=60
     )
     try:
         yield site
     finally:
         subprocess.run(
-            [sys.executable, "-m", "infra.local", "stop", *arguments], check=True, timeout=200
+            [sys.executable, "-m", "nodesweep.infra.local", "stop", *arguments],
+            check=True,
+            timeout=200,
         )
         assert node_processes() == []
 
@@ -126,7 +128,7 @@ def write_config(site: SimpleNamespace, name: str, **changes: Any) -> Path:
 def nodesweep(
     site: SimpleNamespace, *arguments: str, timeout: float = 400
 ) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "cli.main", *arguments]
+    command = [sys.executable, "-m", "nodesweep", *arguments]
     return subprocess.run(
         command,
         cwd=site.folder,
@@ -254,7 +256,7 @@ def test_killed_node_fails_its_point_and_spares_the_other(
         sweep={"node_counts": [2, 1], "order": "descending", "smoke": "never"},
     )
     run = subprocess.Popen(
-        [sys.executable, "-m", "cli.main", "run", str(config), "--set",
+        [sys.executable, "-m", "nodesweep", "run", str(config), "--set",
          "training.hyperparameters.max-steps=40"],
         cwd=platform_process.folder, env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         stderr=subprocess.PIPE,
@@ -322,11 +324,11 @@ def _dataset() -> dict[str, Any]:
 CUT_OFF = """
 import os, sys
 from pathlib import Path
-from configs.load import load_config
-from tasks.dataset import files as dataset
-from tasks.dataset import sending
-from tasks.platform import aws_client
-from tasks.sweeps.bucket import make_sure_of_bucket
+from nodesweep.configs.load import load_config
+from nodesweep.tasks.dataset import files as dataset
+from nodesweep.tasks.dataset import sending
+from nodesweep.tasks.platform import aws_client
+from nodesweep.tasks.sweeps.bucket import make_sure_of_bucket
 
 config = load_config(Path(sys.argv[1]))
 files = dataset.scan_directory(config.dataset)
@@ -427,7 +429,7 @@ def test_killed_run_leaves_no_process(site: SimpleNamespace, autostarted: Simple
     config = write_config(site, "orphan", platform=autostarted.section, sweep={"node_counts": [2]})
     before = prefect_servers()
     run = subprocess.Popen(
-        [sys.executable, "-m", "cli.main", "run", str(config)], cwd=site.folder,
+        [sys.executable, "-m", "nodesweep", "run", str(config)], cwd=site.folder,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
@@ -484,7 +486,7 @@ def test_interrupted_run_stops_its_job(platform_process: SimpleNamespace) -> Non
         return jobs_of(platform_process, "interrupted")
 
     run = subprocess.Popen(
-        [sys.executable, "-m", "cli.main", "run", str(config)], cwd=platform_process.folder,
+        [sys.executable, "-m", "nodesweep", "run", str(config)], cwd=platform_process.folder,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from infra.local.engine.process.image_store import ProcessImageStore
+from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
 
 pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -69,7 +69,9 @@ def platform(
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     place = ["--port", port, "--state-dir", str(state)]
-    subprocess.run([sys.executable, "-m", "infra.local", "start", *place], check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-m", "nodesweep.infra.local", "start", *place], check=True, timeout=60
+    )
     try:
         fields = {"endpoint_url": f"http://127.0.0.1:{port}", "state_directory": str(state)}
         changes = [f"platform.{name}={value}" for name, value in fields.items()]
@@ -84,7 +86,7 @@ def platform(
         ]
     finally:
         subprocess.run(
-            [sys.executable, "-m", "infra.local", "stop", *place], check=True, timeout=200
+            [sys.executable, "-m", "nodesweep.infra.local", "stop", *place], check=True, timeout=200
         )
 
 
@@ -96,7 +98,7 @@ def nodesweep(tmp_path: Path) -> Run:
 
     def run(*arguments: str) -> str:
         environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "200"}
-        command = [sys.executable, "-m", "cli.main", *arguments]
+        command = [sys.executable, "-m", "nodesweep", *arguments]
         done = subprocess.run(
             command,
             cwd=tmp_path,
@@ -126,7 +128,7 @@ def stopwatches(folder: Path, pattern: str) -> list[float]:
 def test_example_from_an_empty_folder_to_its_report(
     nodesweep: Run, platform: list[str], tmp_path: Path
 ) -> None:
-    assert "cli.main run nodesweep.yaml" in nodesweep("init")
+    assert "nodesweep.cli.main run nodesweep.yaml" in nodesweep("init")
     assert "2 jobs on ml.local.small" in nodesweep("plan", "nodesweep.yaml")
     said = nodesweep("run", "nodesweep.yaml", *platform)
     report = report_in(tmp_path)

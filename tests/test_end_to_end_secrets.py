@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 import yaml
 
-from configs.section import HIDDEN
-from infra.local.engine.process.image_store import ProcessImageStore
-from tasks.local_keys import local_session
+from nodesweep.configs.section import HIDDEN
+from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
+from nodesweep.tasks.local_keys import local_session
 from tests.planted import PASSWORD, PLANTED, SECRETS, found_in, unpacked
 from tests.production.world import free_port
 
@@ -64,11 +64,11 @@ def site(
     (state / "venvs").symlink_to(REPOSITORY / ".nodesweep" / "tests" / "venvs")
     port = str(free_port())
     arguments = ["--port", port, "--state-dir", str(state)]
-    _call(sys.executable, "-m", "infra.local", "start", *arguments, seconds=120)
+    _call(sys.executable, "-m", "nodesweep.infra.local", "start", *arguments, seconds=120)
     try:
         yield SimpleNamespace(folder=folder, state=state, endpoint=f"http://127.0.0.1:{port}")
     finally:
-        _call(sys.executable, "-m", "infra.local", "stop", *arguments, seconds=200)
+        _call(sys.executable, "-m", "nodesweep.infra.local", "stop", *arguments, seconds=200)
 
 
 def _call(*command: str, seconds: float) -> None:
@@ -128,7 +128,7 @@ def write_inputs(site: SimpleNamespace) -> Path:
 def nodesweep(site: SimpleNamespace, *arguments: str) -> subprocess.CompletedProcess[str]:
     own = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     return subprocess.run(
-        [sys.executable, "-m", "cli.main", *arguments],
+        [sys.executable, "-m", "nodesweep", *arguments],
         cwd=site.folder,
         env=own
         | {

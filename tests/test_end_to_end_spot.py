@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from configs.load import load_config
+from nodesweep.configs.load import load_config
 from tests.test_end_to_end import (
     REPOSITORY,
     client,
@@ -58,13 +58,23 @@ def platform_with_faults(site: SimpleNamespace) -> Iterator[SimpleNamespace]:  #
     plan = site.folder / "faults.yaml"
     plan.write_text(yaml.safe_dump(FAULTS))
     arguments = ["--port", site.port, "--state-dir", str(site.state)]
-    start = [sys.executable, "-m", "infra.local", "start", *arguments, "--faults", str(plan)]
+    start = [
+        sys.executable,
+        "-m",
+        "nodesweep.infra.local",
+        "start",
+        *arguments,
+        "--faults",
+        str(plan),
+    ]
     subprocess.run(start, check=True, timeout=60)
     try:
         yield site
     finally:
         subprocess.run(
-            [sys.executable, "-m", "infra.local", "stop", *arguments], check=True, timeout=200
+            [sys.executable, "-m", "nodesweep.infra.local", "stop", *arguments],
+            check=True,
+            timeout=200,
         )
         assert node_processes() == []
 

@@ -29,7 +29,7 @@ ALLOWED = {
         "tests/configs/test_load.py", "betterleaks.generic-credential-uri"
     ): "a made-up password that is refused",
     Finding(
-        "tests/scaling/test_secrets.py", "betterleaks.private-key"
+        "tests/nodesweep/scaling/test_secrets.py", "betterleaks.private-key"
     ): "the edges of a key around one made-up word",
     Finding(
         "tests/tasks/jobs/test_follow.py", "betterleaks.private-key"
@@ -71,5 +71,5 @@ def test_the_worker_images_context_holds_no_secret(tmp_path: Path) -> None:
     files = sorted(
         exclude_paths(str(ROOT), [rule for rule in rules if rule and not rule.startswith("#")])
     )
-    assert "scaling/secrets.py" in files
+    assert "nodesweep/scaling/secrets.py" in files
     assert findings(copied(files, tmp_path)) == set()

@@ -56,7 +56,7 @@ from benchmarks.chaos.ledger import broken_invariants
 from benchmarks.chaos.plan import UNDISTURBED, UNDISTURBED_ON_SPARK, ChaosPlan, draw_plan
 from benchmarks.chaos.run import Evidence, run_chaos
 from benchmarks.chaos.world import forget, prefect_server
-from scaling.names import pretty_json
+from nodesweep.scaling.names import pretty_json
 
 _HEADINGS = (
     f"{'seed':>5} {'tries':>5} {'jobs':>5} {'done':>5} {'faults':>6} {'wall s':>7} "

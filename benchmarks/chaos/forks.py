@@ -25,12 +25,12 @@ from pathlib import Path
 from typing import Any
 
 _MODULES = (
-    "flows.scaling_benchmark",
-    "flows.detach",
-    "flows.stop",
+    "nodesweep.flows.scaling_benchmark",
+    "nodesweep.flows.detach",
+    "nodesweep.flows.stop",
     "great_expectations",
     "sagemaker.core.resources",
-    "scaling.report.render",
+    "nodesweep.scaling.report.render",
     "matplotlib.backends.backend_agg",
     "matplotlib.backends.backend_svg",
 )
@@ -122,7 +122,9 @@ def main() -> None:
     """Fork for each request; in the fork, return into the command, so that it ends as any
     interpreter does.
     """
-    from cli.session import PREFECT_DEFAULTS  # before Prefect is imported, as a command does it
+    from nodesweep.cli.session import (
+        PREFECT_DEFAULTS,  # before Prefect is imported, as a command does it
+    )
 
     for name, value in PREFECT_DEFAULTS.items():
         os.environ.setdefault(name, value)
@@ -138,7 +140,7 @@ def main() -> None:
     request = _serve(answers)
     if request is not None:
         _become(request)
-        from cli.main import main as command
+        from nodesweep.cli.main import main as command
 
         command()
 

@@ -19,7 +19,7 @@ from benchmarks.chaos.world import (
     REPEATS,
     SPARK_NODES,
 )
-from scaling import names
+from nodesweep.scaling import names
 
 CONTENT_ADDRESSED = ("PUT datasets", "PUT contexts", "PUT code")
 """Uploads whose keys are made of their content: none is needed a second time."""

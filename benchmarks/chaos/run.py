@@ -32,8 +32,8 @@ from benchmarks.chaos.world import (
     write_benchmark,
     write_config,
 )
-from infra.local.progress import Progress
-from scaling import names
+from nodesweep.infra.local.progress import Progress
+from nodesweep.scaling import names
 
 Process = subprocess.Popen[bytes] | Forked
 _POLL_SECONDS = 1.0

@@ -19,8 +19,8 @@ from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectAlreadyExists
 
-from configs.load import load_config
-from configs.section import WITH_SECRETS
+from nodesweep.configs.load import load_config
+from nodesweep.configs.section import WITH_SECRETS
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -32,7 +32,7 @@ def main(config_path: Path) -> None:
     own = f"chaos-{config_path.resolve().parent.name}"
     with get_client(sync_client=True) as client, suppress(ObjectAlreadyExists):
         client.create_work_pool(WorkPoolCreate(name=own, type="process"))
-    entrypoint = "flows/scaling_benchmark.py:scaling_benchmark"
+    entrypoint = "nodesweep.flows.scaling_benchmark.scaling_benchmark"
     benchmark: Any = flow.from_source(source=str(_REPOSITORY), entrypoint=entrypoint)
     benchmark.deploy(
         name=own,

@@ -25,15 +25,15 @@ import yaml
 from botocore.config import Config
 
 from benchmarks.chaos.plan import ChaosPlan
-from configs.load import load_config
-from infra.local.progress import Progress
-from infra.local.server.contract import ServerConfig
-from infra.local.server.serving import running
-from scaling import names
-from tasks.dataset.remote.objects import describe_remote
-from tasks.dataset.spark.contract import request_document
-from tasks.local_keys import local_session
-from tasks.report.pricing import PROCESSING, keep_price
+from nodesweep.configs.load import load_config
+from nodesweep.infra.local.progress import Progress
+from nodesweep.infra.local.server.contract import ServerConfig
+from nodesweep.infra.local.server.serving import running
+from nodesweep.scaling import names
+from nodesweep.tasks.dataset.remote.objects import describe_remote
+from nodesweep.tasks.dataset.spark.contract import request_document
+from nodesweep.tasks.local_keys import local_session
+from nodesweep.tasks.report.pricing import PROCESSING, keep_price
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 INSTANCE_TYPE, QUOTA = "ml.m5.xlarge", 5

@@ -1,5 +1,5 @@
 """What a probe sweep over instance types costs and how often it is right: the very functions that
-such a sweep asks (scaling/instances/), on a simulated grid of 4 types x 4 node counts.
+such a sweep asks (nodesweep/scaling/instances/), on a simulated grid of 4 types x 4 node counts.
 
     nice -n 19 .venv/bin/python -m benchmarks.instances.grid [--sweeps 500] [--noise 0.02 0.05]
         [--grids generations alike] [--repeats 3] [--probe-share 0.05] [--output FILE.json]
@@ -27,14 +27,14 @@ import numpy as np
 
 from benchmarks.dated_result import store_result
 from benchmarks.designs import CURVES
-from configs.load import parse_config
-from configs.models import BenchmarkConfig
-from scaling.analysis.price import Price
-from scaling.analysis.speedup import summarise_runs
-from scaling.instances.arms import Arm
-from scaling.instances.compare import choose_arms, judge_arms
-from scaling.instances.design import ERROR, Passes, Sample, follow_passes
-from scaling.outcome.outcome import Clocks, JobOutcome
+from nodesweep.configs.load import parse_config
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.analysis.price import Price
+from nodesweep.scaling.analysis.speedup import summarise_runs
+from nodesweep.scaling.instances.arms import Arm
+from nodesweep.scaling.instances.compare import choose_arms, judge_arms
+from nodesweep.scaling.instances.design import ERROR, Passes, Sample, follow_passes
+from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 
 NODE_COUNTS = (1, 2, 4, 8)
 NOISES = (0.02, 0.05, 0.15)

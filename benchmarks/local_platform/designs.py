@@ -43,8 +43,8 @@ from typing import Any
 
 from benchmarks.chaos.world import REPOSITORY
 from benchmarks.dated_result import store_result
-from configs.models import RecommendationConfig
-from scaling.design.sequential import Limits, follow
+from nodesweep.configs.models import RecommendationConfig
+from nodesweep.scaling.design.sequential import Limits, follow
 
 CONFIG = REPOSITORY / "configs" / "local.yaml"
 REPLAYED_LIMITS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9)
@@ -102,7 +102,7 @@ def sweep(design: str, folder: Path, port: int, options: argparse.Namespace) -> 
         "platform.state_directory": str(options.state_directory or folder / "platform"),
         "report.directory": str(folder / "reports" / design),
     }
-    command = [sys.executable, "-m", "cli.main", "run", str(CONFIG)]
+    command = [sys.executable, "-m", "nodesweep", "run", str(CONFIG)]
     for name, value in settings.items():
         command += ["--set", f"{name}={value}"]
     began = time.perf_counter()

@@ -30,8 +30,8 @@ from statistics import median
 from typing import Any
 
 from benchmarks.s3.upload import Bench
-from configs.dataset import DatasetConfig
-from scaling.names import pretty_json
+from nodesweep.configs.dataset import DatasetConfig
+from nodesweep.scaling.names import pretty_json
 
 GOAL_SECONDS = 60.0
 BUCKETS = {"plain": False, "versioned": True}
@@ -41,10 +41,10 @@ def serve(state_dir: Path, objects: int, delay_seconds: float) -> None:
     """Serve a platform whose buckets hold so many objects, until the standard input ends."""
     from moto.s3.models import s3_backends
 
-    from infra.local.api.front import Front
-    from infra.local.api.protocol import ACCOUNT_ID
-    from infra.local.server.contract import ServerConfig
-    from infra.local.server.serving import running
+    from nodesweep.infra.local.api.front import Front
+    from nodesweep.infra.local.api.protocol import ACCOUNT_ID
+    from nodesweep.infra.local.server.contract import ServerConfig
+    from nodesweep.infra.local.server.serving import running
 
     with running(ServerConfig(0, state_dir)) as endpoint:
         backend = s3_backends[ACCOUNT_ID]["aws"]
@@ -82,7 +82,7 @@ def served(state_dir: Path, objects: int, delay_seconds: float) -> Iterator[str]
 
 def describe(s3: Any, bucket: str) -> int:
     """What a run does; the number of objects."""
-    from tasks.dataset.remote.objects import describe_remote
+    from nodesweep.tasks.dataset.remote.objects import describe_remote
 
     config = DatasetConfig.model_validate(
         {"name": "bench", "source": f"s3://{bucket}/raw", "format": "files"}
@@ -108,7 +108,7 @@ def measure(call: Callable[[], int]) -> dict[str, Any]:
 
 
 def compare(objects: int, delay_seconds: float, repeats: int) -> dict[str, Any]:
-    from tasks.platform import aws_client
+    from nodesweep.tasks.platform import aws_client
 
     with tempfile.TemporaryDirectory(prefix="nodesweep-listing-") as scratch:
         state_dir = Path(scratch)

@@ -41,10 +41,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from configs.dataset import DatasetConfig
-from configs.models import PlatformConfig
-from scaling.names import pretty_json
-from tasks.local_status import own_status, read_key
+from nodesweep.configs.dataset import DatasetConfig
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.scaling.names import pretty_json
+from nodesweep.tasks.local_status import own_status, read_key
 
 GOAL_RATIO = 1.2
 PLATFORM = "local platform"
@@ -97,8 +97,8 @@ def write_data(folder: Path, files: int, size: int) -> None:
 
 def upload_ours(bench: Bench, folder: Path, bucket: str) -> dict[str, Any]:
     """In this process: what a run does. `opened` counts how often a file of the dataset was."""
-    from tasks.dataset.files import scan_directory, upload
-    from tasks.platform import aws_client
+    from nodesweep.tasks.dataset.files import scan_directory, upload
+    from nodesweep.tasks.platform import aws_client
 
     opened: list[str] = []
 
@@ -183,7 +183,7 @@ def fresh_bucket(bench: Bench, bucket: str) -> Iterator[str]:
     if not bench.keeps:
         yield bucket
         return
-    from tasks.platform import aws_client
+    from nodesweep.tasks.platform import aws_client
 
     s3 = aws_client("s3", bench.platform_config("unused"))
     s3.create_bucket(Bucket=bucket)
@@ -269,7 +269,7 @@ def _server_share(run: Mapping[str, Any]) -> float:
 @contextmanager
 def served(state_dir: Path) -> Iterator[str]:
     """A local platform in a process of its own, as its endpoint."""
-    command = [sys.executable, "-m", "infra.local"]
+    command = [sys.executable, "-m", "nodesweep.infra.local"]
     place = ["--state-dir", str(state_dir)]
     owner = ["--owner-pid", str(os.getpid())]
     start = [*command, "start", "--port", "4571", "--or-free-port", *place, *owner]

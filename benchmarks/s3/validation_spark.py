@@ -39,15 +39,15 @@ from typing import Any
 
 from benchmarks.s3.upload import served
 from benchmarks.validation import checks, write_data
-from configs.dataset import DatasetConfig
-from configs.models import PlatformConfig
-from infra.local.engine.process.image_store import ProcessImageStore
-from scaling.names import canonical_digest, pretty_json
-from tasks.dataset.remote.objects import RemoteDataset, describe_remote
-from tasks.dataset.remote.validation import remote_tables
-from tasks.dataset.spark.contract import report_of, request_document
-from tasks.dataset.validation_report import ValidationReport
-from tasks.platform import aws_client
+from nodesweep.configs.dataset import DatasetConfig
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
+from nodesweep.scaling.names import canonical_digest, pretty_json
+from nodesweep.tasks.dataset.remote.objects import RemoteDataset, describe_remote
+from nodesweep.tasks.dataset.remote.validation import remote_tables
+from nodesweep.tasks.dataset.spark.contract import report_of, request_document
+from nodesweep.tasks.dataset.validation_report import ValidationReport
+from nodesweep.tasks.platform import aws_client
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BUCKET = "rows"
@@ -143,8 +143,8 @@ def judge_here(bench: Bench, rows: int, faults: bool) -> dict[str, Any]:
     """In this process: what a run without Spark does, after its imports."""
     import great_expectations  # noqa: F401  (seconds of import, which this leaves out)
 
-    from tasks.dataset.judging import proof  # noqa: F401
-    from tasks.dataset.validation import validate_tables
+    from nodesweep.tasks.dataset.judging import proof  # noqa: F401
+    from nodesweep.tasks.dataset.validation import validate_tables
 
     s3, config = bench.client("s3"), section(rows, faults)
     dataset = describe_remote(s3, config)

@@ -1,6 +1,6 @@
 """Makes the dataset of the ResNet-18 example from the CIFAR-10 archive.
 
-    python -m configs.data.make_cifar10 cifar-10-python.tar.gz [OUTPUT]
+    python -m nodesweep.configs.data.make_cifar10 cifar-10-python.tar.gz [OUTPUT]
 
 The archive is "CIFAR-10 python version" of the CIFAR-10 page at the University of Toronto (Alex
 Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009); nothing is downloaded
@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from configs.data.shards import write_shards
+from nodesweep.configs.data.shards import write_shards
 
 BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
 PIXELS = 3 * 32 * 32
@@ -236,7 +236,8 @@ def _images(name: str, array: object) -> npt.NDArray[np.uint8]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m configs.data.make_cifar10", description="CIFAR-10 as Parquet files"
+        prog="python -m nodesweep.configs.data.make_cifar10",
+        description="CIFAR-10 as Parquet files",
     )
     parser.add_argument("archive", type=Path, metavar="ARCHIVE", help="cifar-10-python.tar.gz")
     help = f"directory of the Parquet files; {DEFAULT_DIRECTORY} if left out"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from configs.load import ConfigError
+from nodesweep.configs.load import ConfigError
 
 _PLAIN = re.compile(r"[\w./@+=-]+(:[\w./@+=-]+)*")
 """What YAML reads as one string without quotes."""

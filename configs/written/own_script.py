@@ -6,7 +6,7 @@ import os.path
 import re
 from pathlib import Path
 
-from configs.written.from_stack import sections_of, value_of, with_value
+from nodesweep.configs.written.from_stack import sections_of, value_of, with_value
 
 EXAMPLE = "../infra/image/examples/plain_ddp.py"
 """The script that the template measures, seen from the template."""

@@ -16,11 +16,11 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from configs.models import BenchmarkConfig
 from docs.site.history_tables import history_tables
 from docs.site.schema_tables import schema_tables
-from scaling.report.schema import report_schema
-from scaling.trend.history import COLUMNS
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.report.schema import report_schema
+from nodesweep.scaling.trend.history import COLUMNS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SETTINGS = Path(__file__).with_name("zensical.toml")
@@ -38,7 +38,7 @@ PAGES = {
 _LINK = re.compile(r"(?<=\]\()(?P<target>[^()\s#]+)(?P<anchor>#[^()\s]*)?(?=\))")
 _CLI = """
 ::: mkdocs-click
-    :module: cli.main
+    :module: nodesweep.cli.main
     :command: main
     :prog_name: nodesweep
     :depth: 1

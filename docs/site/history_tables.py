@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scaling.trend.history import COLUMNS, HISTORY_SCHEMA_VERSION, Column
+from nodesweep.scaling.trend.history import COLUMNS, HISTORY_SCHEMA_VERSION, Column
 
 
 def history_tables(columns: Sequence[Column]) -> str:

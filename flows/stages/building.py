@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 
 from prefect.futures import PrefectFuture
 
-from configs.models import ImageConfig, PlatformConfig
-from tasks.events import about
-from tasks.image.build import start_image_build, wait_for_image_build
-from tasks.image.find import BuildContext, Image
-from tasks.polling import STOP
+from nodesweep.configs.models import ImageConfig, PlatformConfig
+from nodesweep.tasks.events import about
+from nodesweep.tasks.image.build import start_image_build, wait_for_image_build
+from nodesweep.tasks.image.find import BuildContext, Image
+from nodesweep.tasks.polling import STOP
 
 logger = logging.getLogger("nodesweep.prepare")
 _STOP_BUILD_SECONDS = 30

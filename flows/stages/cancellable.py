@@ -16,15 +16,15 @@ from prefect.exceptions import Abort, Pause, TerminationSignal
 from prefect.runtime import flow_run
 from prefect.states import Cancelled as CancelledState
 
-from flows.stages.signals import Ending, ended_once
-from tasks.cancelling import (
+from nodesweep.flows.stages.signals import Ending, ended_once
+from nodesweep.tasks.cancelling import (
     cancel_heard,
     has_deployment,
     is_cancel,
     state_at_server,
     wait_for_server,
 )
-from tasks.polling import STOP, Clock
+from nodesweep.tasks.polling import STOP, Clock
 
 logger = logging.getLogger("nodesweep.flow")
 _SERVER_SECONDS = 900.0

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tasks.errors import RunTimedOut
-from tasks.polling import STOP, Cancelled
+from nodesweep.tasks.errors import RunTimedOut
+from nodesweep.tasks.polling import STOP, Cancelled
 
 
 @contextmanager

@@ -12,17 +12,17 @@ from botocore.exceptions import BotoCoreError
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.flows import Flow
 
-from configs.models import BenchmarkConfig
-from flows.stages.form import config_of_run
-from scaling import names
-from scaling.formats import counted
-from tasks.cancelling import is_cancel
-from tasks.errors import best_effort, is_bucket_gone
-from tasks.platform import aws_client
-from tasks.sweeps.ids import claimed_sweep_id
-from tasks.sweeps.owner import SweepOwner
-from tasks.sweeps.stop import still_running
-from tasks.sweeps.stopping import stop_sweep_jobs_now
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.stages.form import config_of_run
+from nodesweep.scaling import names
+from nodesweep.scaling.formats import counted
+from nodesweep.tasks.cancelling import is_cancel
+from nodesweep.tasks.errors import best_effort, is_bucket_gone
+from nodesweep.tasks.platform import aws_client
+from nodesweep.tasks.sweeps.ids import claimed_sweep_id
+from nodesweep.tasks.sweeps.owner import SweepOwner
+from nodesweep.tasks.sweeps.stop import still_running
+from nodesweep.tasks.sweeps.stopping import stop_sweep_jobs_now
 
 logger = logging.getLogger("nodesweep.sweep")
 

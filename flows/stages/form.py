@@ -27,21 +27,21 @@ from pydantic import (
 )
 from pydantic_core.core_schema import CoreSchema, no_info_before_validator_function
 
-from configs.allowed import LOCAL_PLATFORM, refuse_what_is_not_allowed
-from configs.catalogue import load_catalogue
-from configs.distribution import DistributionConfig
-from configs.load import ConfigError
-from configs.models import BenchmarkConfig
-from configs.presets import (
+from nodesweep.configs.allowed import LOCAL_PLATFORM, refuse_what_is_not_allowed
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.configs.distribution import DistributionConfig
+from nodesweep.configs.load import ConfigError
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.presets import (
     config_of_preset,
     config_of_value,
     preset_names,
     presets_as_written,
 )
-from configs.section import MAY_BE_SECRET, marked_fields
-from configs.settings import settings_schema
-from configs.sweep import DEFAULT_REPEATS
-from tasks.cancelling import has_deployment
+from nodesweep.configs.section import MAY_BE_SECRET, marked_fields
+from nodesweep.configs.settings import settings_schema
+from nodesweep.configs.sweep import DEFAULT_REPEATS
+from nodesweep.tasks.cancelling import has_deployment
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _KINDS = [

@@ -11,8 +11,8 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.transactions import CommitMode, transaction
 
-from tasks.cancelling import cancelled_as_state, raising_cancelled
-from tasks.events import Stage, stage
+from nodesweep.tasks.cancelling import cancelled_as_state, raising_cancelled
+from nodesweep.tasks.events import Stage, stage
 
 _T = TypeVar("_T")
 

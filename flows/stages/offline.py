@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from configs.models import BenchmarkConfig
-from scaling import names
-from scaling.planning.request import ResolvedInputs, build_request
-from scaling.rules.offline import check
-from scaling.rules.rule import Facts, Findings, together
-from tasks.errors import PreflightRefused
-from tasks.preflight.facts import read_facts
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling import names
+from nodesweep.scaling.planning.request import ResolvedInputs, build_request
+from nodesweep.scaling.rules.offline import check
+from nodesweep.scaling.rules.rule import Facts, Findings, together
+from nodesweep.tasks.errors import PreflightRefused
+from nodesweep.tasks.preflight.facts import read_facts
 
 
 @dataclass(frozen=True)

@@ -10,19 +10,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from configs.models import BenchmarkConfig
-from scaling import names
-from scaling.design.kinds import kind_of_job
-from scaling.outcome.attainment import attained_share, format_attained, is_disturbed
-from scaling.outcome.logged import missing_metrics, needs_log, read_logged, uses_definitions
-from scaling.outcome.outcome import JobOutcome, platform_kind, read_outcome, warm_pool_facts
-from scaling.planning.plan import PlannedPoint
-from scaling.report.failures import LINES_SHOWN
-from tasks.events import about
-from tasks.jobs.logs import log_tail, read_job_log
-from tasks.jobs.results import read_job_metrics
-from tasks.jobs.training_jobs import describe_training_job
-from tasks.jobs.utilisation import read_job_utilisation
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling import names
+from nodesweep.scaling.design.kinds import kind_of_job
+from nodesweep.scaling.outcome.attainment import attained_share, format_attained, is_disturbed
+from nodesweep.scaling.outcome.logged import (
+    missing_metrics,
+    needs_log,
+    read_logged,
+    uses_definitions,
+)
+from nodesweep.scaling.outcome.outcome import (
+    JobOutcome,
+    platform_kind,
+    read_outcome,
+    warm_pool_facts,
+)
+from nodesweep.scaling.planning.plan import PlannedPoint
+from nodesweep.scaling.report.failures import LINES_SHOWN
+from nodesweep.tasks.events import about
+from nodesweep.tasks.jobs.logs import log_tail, read_job_log
+from nodesweep.tasks.jobs.results import read_job_metrics
+from nodesweep.tasks.jobs.training_jobs import describe_training_job
+from nodesweep.tasks.jobs.utilisation import read_job_utilisation
 
 logger = logging.getLogger("nodesweep.sweep")
 

@@ -2,7 +2,7 @@
 nothing is spent by either.
 
 `nodesweep plan`, `plan --online` and every run read the same two tables: OFFLINE_RULES
-(scaling/rules/offline.py) and ACCOUNT_RULES (tasks/preflight/ask.py).
+(nodesweep/scaling/rules/offline.py) and ACCOUNT_RULES (tasks/preflight/ask.py).
 """
 
 from __future__ import annotations
@@ -12,18 +12,24 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from configs.models import BenchmarkConfig, PlatformConfig
-from flows.stages.offline import Checked, check_offline, check_requests, checked_again, refuse
-from scaling.analysis.price import Price, price_of
-from scaling.planning.budget import budget_problem
-from scaling.planning.plan import SweepPlan, plan_types
-from scaling.rules.rule import Facts, Findings
-from tasks.imports import begin_imports
-from tasks.jobs.request import MODULE, request_problems
-from tasks.jobs.shape import shape_problems
-from tasks.preflight.ask import ask_platform, check_online
-from tasks.preflight.facts import with_arms
-from tasks.report.pricing import (
+from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
+from nodesweep.flows.stages.offline import (
+    Checked,
+    check_offline,
+    check_requests,
+    checked_again,
+    refuse,
+)
+from nodesweep.scaling.analysis.price import Price, price_of
+from nodesweep.scaling.planning.budget import budget_problem
+from nodesweep.scaling.planning.plan import SweepPlan, plan_types
+from nodesweep.scaling.rules.rule import Facts, Findings
+from nodesweep.tasks.imports import begin_imports
+from nodesweep.tasks.jobs.request import MODULE, request_problems
+from nodesweep.tasks.jobs.shape import shape_problems
+from nodesweep.tasks.preflight.ask import ask_platform, check_online
+from nodesweep.tasks.preflight.facts import with_arms
+from nodesweep.tasks.report.pricing import (
     PROCESSING,
     TRAINING,
     Asked,
@@ -31,7 +37,7 @@ from tasks.report.pricing import (
     current_prices,
     look_up_prices,
 )
-from tasks.report.publish import announce_budget
+from nodesweep.tasks.report.publish import announce_budget
 
 logger = logging.getLogger("nodesweep.preflight")
 _FOR_A_DATASET = ("great_expectations",)

@@ -16,34 +16,45 @@ from typing import Any
 
 from prefect.futures import PrefectFuture
 
-from configs.catalogue import load_catalogue
-from configs.dataset import DatasetConfig
-from configs.models import BenchmarkConfig, ImageConfig
-from flows.stages.building import ended_with_this, start_build
-from flows.stages.graph import in_stage
-from flows.stages.remote_data import check_unchanged
-from flows.stages.validation import say_engine, validate_tables_in_s3
-from scaling import names
-from scaling.planning.request import ResolvedInputs
-from scaling.report.sources import at_start_text
-from scaling.rules.rule import Requirements
-from tasks.dataset.files import channel_folders, check_keys, scan_directory, upload_dataset
-from tasks.dataset.naming import notices_of
-from tasks.dataset.remote.objects import RemoteDataset, describe_remote_dataset
-from tasks.dataset.validation import check_age, keep_data_docs, validate_files
-from tasks.dataset.validation_report import ValidationReport
-from tasks.errors import DatasetMissing, ImageBuildFailed, PreflightRefused
-from tasks.events import about
-from tasks.image.bases import pin_base_images, pin_container, with_container
-from tasks.image.find import BuildContext, Image, build_arguments, find_image, read_context
-from tasks.image.packages import (
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.configs.dataset import DatasetConfig
+from nodesweep.configs.models import BenchmarkConfig, ImageConfig
+from nodesweep.flows.stages.building import ended_with_this, start_build
+from nodesweep.flows.stages.graph import in_stage
+from nodesweep.flows.stages.remote_data import check_unchanged
+from nodesweep.flows.stages.validation import say_engine, validate_tables_in_s3
+from nodesweep.scaling import names
+from nodesweep.scaling.planning.request import ResolvedInputs
+from nodesweep.scaling.report.sources import at_start_text
+from nodesweep.scaling.rules.rule import Requirements
+from nodesweep.tasks.dataset.files import (
+    channel_folders,
+    check_keys,
+    scan_directory,
+    upload_dataset,
+)
+from nodesweep.tasks.dataset.naming import notices_of
+from nodesweep.tasks.dataset.remote.objects import RemoteDataset, describe_remote_dataset
+from nodesweep.tasks.dataset.validation import check_age, keep_data_docs, validate_files
+from nodesweep.tasks.dataset.validation_report import ValidationReport
+from nodesweep.tasks.errors import DatasetMissing, ImageBuildFailed, PreflightRefused
+from nodesweep.tasks.events import about
+from nodesweep.tasks.image.bases import pin_base_images, pin_container, with_container
+from nodesweep.tasks.image.find import (
+    BuildContext,
+    Image,
+    build_arguments,
+    find_image,
+    read_context,
+)
+from nodesweep.tasks.image.packages import (
     REQUIREMENTS_FILE,
     cure_of_build,
     find_why_no_push,
     read_requirements,
     write_layer,
 )
-from tasks.jobs.source import code_uri, upload_source
+from nodesweep.tasks.jobs.source import code_uri, upload_source
 
 logger = logging.getLogger("nodesweep.prepare")
 _OF_DATASET, _OF_IMAGE = about("message", stage="dataset"), about("message", stage="image")

@@ -6,15 +6,21 @@ from __future__ import annotations
 
 import logging
 
-from configs.models import BenchmarkConfig
-from scaling import names
-from scaling.report import ScalingReport
-from scaling.trend.history import HistoryError, Trend, history_table, parse_history, read_history
-from scaling.trend.trend_verdict import TrendVerdict, judge_trend, render_verdict_markdown
-from tasks.errors import RegressionEstablished
-from tasks.report.history import read_history_of
-from tasks.report.publish import announce_regression, publish_trend
-from tasks.storage import put_objects
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling import names
+from nodesweep.scaling.report import ScalingReport
+from nodesweep.scaling.trend.history import (
+    HistoryError,
+    Trend,
+    history_table,
+    parse_history,
+    read_history,
+)
+from nodesweep.scaling.trend.trend_verdict import TrendVerdict, judge_trend, render_verdict_markdown
+from nodesweep.tasks.errors import RegressionEstablished
+from nodesweep.tasks.report.history import read_history_of
+from nodesweep.tasks.report.publish import announce_regression, publish_trend
+from nodesweep.tasks.storage import put_objects
 
 logger = logging.getLogger("nodesweep.regression")
 

@@ -10,18 +10,18 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from configs.models import BenchmarkConfig
-from scaling import names
-from tasks.dataset.remote.objects import (
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling import names
+from nodesweep.tasks.dataset.remote.objects import (
     RemoteDataset,
     describe_remote_dataset,
     find_changes,
     modified_since,
     shown,
 )
-from tasks.errors import DatasetMissing, DatasetRefused, PreflightRefused, best_effort
-from tasks.events import about
-from tasks.sweeps.records import add_to_provenance
+from nodesweep.tasks.errors import DatasetMissing, DatasetRefused, PreflightRefused, best_effort
+from nodesweep.tasks.events import about
+from nodesweep.tasks.sweeps.records import add_to_provenance
 
 logger = logging.getLogger("nodesweep.dataset")
 _OF_DATASET = about("message", stage="dataset")

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from tasks.polling import STOP, Cancelled
+from nodesweep.tasks.polling import STOP, Cancelled
 
 _ENDING = b"nodesweep: ending; Ctrl-C again ends at once and leaves the jobs\n"
 _ENDED_AT_ONCE = (

@@ -1,7 +1,7 @@
 """The sweep: one training job per point, in the planned order;
 a failed point does not lose the others.
 
-What is decided stands in scaling/planning/queue.py; here it is carried out.
+What is decided stands in nodesweep/scaling/planning/queue.py; here it is carried out.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from uuid import uuid4
 
 from botocore.exceptions import ClientError
 
-from configs.models import BenchmarkConfig
-from flows.stages.ending import end_sweep
-from flows.stages.outcomes import (
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.stages.ending import end_sweep
+from nodesweep.flows.stages.outcomes import (
     about_outcome,
     collect_outcome,
     refused_outcome,
     say_outcome,
     with_warm_pool,
 )
-from scaling import names
-from scaling.design.kinds import kind_of_job
-from scaling.design.sequential import CountAnswer
-from scaling.formats import counted, join_words, point_text
-from scaling.instances.design import FIRST_LOOK
-from scaling.instances.progress import SweepProgress
-from scaling.outcome.outcome import TERMINAL, JobOutcome
-from scaling.planning.plan import PlannedPoint, SweepPlan, letter_of
-from scaling.planning.queue import Attempt, Done, Refuse, Submit, SweepQueue, Wait
-from scaling.planning.request import ResolvedInputs, build_request
-from tasks.errors import JobRefused, best_effort, was_refused
-from tasks.events import about
-from tasks.jobs.quota import NodeSlots
-from tasks.jobs.source import is_code_proven
-from tasks.jobs.training_jobs import (
+from nodesweep.scaling import names
+from nodesweep.scaling.design.kinds import kind_of_job
+from nodesweep.scaling.design.sequential import CountAnswer
+from nodesweep.scaling.formats import counted, join_words, point_text
+from nodesweep.scaling.instances.design import FIRST_LOOK
+from nodesweep.scaling.instances.progress import SweepProgress
+from nodesweep.scaling.outcome.outcome import TERMINAL, JobOutcome
+from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan, letter_of
+from nodesweep.scaling.planning.queue import Attempt, Done, Refuse, Submit, SweepQueue, Wait
+from nodesweep.scaling.planning.request import ResolvedInputs, build_request
+from nodesweep.tasks.errors import JobRefused, best_effort, was_refused
+from nodesweep.tasks.events import about
+from nodesweep.tasks.jobs.quota import NodeSlots
+from nodesweep.tasks.jobs.source import is_code_proven
+from nodesweep.tasks.jobs.training_jobs import (
     JobLimits,
     QuotaReached,
     describe_training_jobs,
@@ -46,12 +46,12 @@ from tasks.jobs.training_jobs import (
     submit_training_job,
     watch_training_jobs,
 )
-from tasks.polling import Clock, intervals, utc_now
-from tasks.report.publish import announce_budget
-from tasks.sweeps.board import SweepBoard
-from tasks.sweeps.claims import claim_job, withdraw_claim
-from tasks.sweeps.owner import SweepOwner
-from tasks.sweeps.stopping import release_pools_now, stop_training_jobs
+from nodesweep.tasks.polling import Clock, intervals, utc_now
+from nodesweep.tasks.report.publish import announce_budget
+from nodesweep.tasks.sweeps.board import SweepBoard
+from nodesweep.tasks.sweeps.claims import claim_job, withdraw_claim
+from nodesweep.tasks.sweeps.owner import SweepOwner
+from nodesweep.tasks.sweeps.stopping import release_pools_now, stop_training_jobs
 
 logger = logging.getLogger("nodesweep.sweep")
 _STOP_GRACE_SECONDS = (

@@ -13,17 +13,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from configs.catalogue import load_catalogue
-from configs.dataset import DatasetConfig
-from configs.models import BenchmarkConfig
-from flows.stages.building import ended_with_this, start_build
-from flows.stages.ending import is_cancel
-from scaling import names
-from scaling.analysis.price import Price, node_cost_usd, price_of
-from scaling.outcome.logged import LogLine
-from scaling.outcome.outcome import TERMINAL, may_pass
-from scaling.outcome.spark_log import last_own_lines
-from scaling.planning.validation import (
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.configs.dataset import DatasetConfig
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.stages.building import ended_with_this, start_build
+from nodesweep.flows.stages.ending import is_cancel
+from nodesweep.scaling import names
+from nodesweep.scaling.analysis.price import Price, node_cost_usd, price_of
+from nodesweep.scaling.outcome.logged import LogLine
+from nodesweep.scaling.outcome.outcome import TERMINAL, may_pass
+from nodesweep.scaling.outcome.spark_log import last_own_lines
+from nodesweep.scaling.planning.validation import (
     asked_of,
     attempt_budget_problem,
     billed_seconds,
@@ -32,16 +32,16 @@ from scaling.planning.validation import (
     size_hint,
     spark_image,
 )
-from tasks.dataset.remote.objects import RemoteDataset
-from tasks.dataset.remote.validation import validate_remote
-from tasks.dataset.spark.contract import report_of, request_document
-from tasks.dataset.validation_report import ValidationReport
-from tasks.errors import JobRefused, ValidationJobFailed
-from tasks.events import about
-from tasks.image.bases import pin_base_images
-from tasks.image.find import build_arguments, find_image, read_context
-from tasks.jobs.logs import read_job_log
-from tasks.processing.jobs import (
+from nodesweep.tasks.dataset.remote.objects import RemoteDataset
+from nodesweep.tasks.dataset.remote.validation import validate_remote
+from nodesweep.tasks.dataset.spark.contract import report_of, request_document
+from nodesweep.tasks.dataset.validation_report import ValidationReport
+from nodesweep.tasks.errors import JobRefused, ValidationJobFailed
+from nodesweep.tasks.events import about
+from nodesweep.tasks.image.bases import pin_base_images
+from nodesweep.tasks.image.find import build_arguments, find_image, read_context
+from nodesweep.tasks.jobs.logs import read_job_log
+from nodesweep.tasks.processing.jobs import (
     describe_processing_job,
     failure_text,
     read_verdict,
@@ -49,10 +49,10 @@ from tasks.processing.jobs import (
     sweep_stopped,
     watch_validation_job,
 )
-from tasks.report.pricing import PROCESSING, look_up_prices
-from tasks.sweeps.claims import is_sweep_stopped
-from tasks.sweeps.owner import owned
-from tasks.sweeps.stopping import stop_sweep_jobs_now
+from nodesweep.tasks.report.pricing import PROCESSING, look_up_prices
+from nodesweep.tasks.sweeps.claims import is_sweep_stopped
+from nodesweep.tasks.sweeps.owner import owned
+from nodesweep.tasks.sweeps.stopping import stop_sweep_jobs_now
 
 logger = logging.getLogger("nodesweep.dataset")
 _OF_DATASET = about("message", stage="dataset")

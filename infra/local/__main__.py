@@ -1,18 +1,18 @@
 """The local platform's command line.
 
-    python -m infra.local start  [--port 4570 [--or-free-port]] [--state-dir DIR] [--owner-pid PID]
+    python -m nodesweep.infra.local start  [--port 4570 [--or-free-port]] [--state-dir DIR] [--owner-pid PID]
                                  [--quota TYPE=N]... [--quotas FILE] [--faults FILE]
                                  [--cold-start-seconds S] [--file-system ID=DIR]...
                                  [--engine process|container|auto|simulated] [--registry HOST:PORT]
                                  [--model FILE] [--time-scale X] [--processing-leaves DIR]
-    python -m infra.local status [--port N] [--state-dir DIR]
+    python -m nodesweep.infra.local status [--port N] [--state-dir DIR]
                                  JSON; exit code 0 while it runs, 1 otherwise
-    python -m infra.local stop   [--port N] [--state-dir DIR]
-    python -m infra.local join   --owner-pid PID [--port N] [--state-dir DIR]
+    python -m nodesweep.infra.local stop   [--port N] [--state-dir DIR]
+    python -m nodesweep.infra.local join   --owner-pid PID [--port N] [--state-dir DIR]
                                  a further owner; exit code 1: not joined
-    python -m infra.local leave  --owner-pid PID [--port N] [--state-dir DIR]
+    python -m nodesweep.infra.local leave  --owner-pid PID [--port N] [--state-dir DIR]
                                  stop, unless another owner is left
-    python -m infra.local serve  …                      like start, in the foreground
+    python -m nodesweep.infra.local serve  …                      like start, in the foreground
 
 Exit codes: 0 done, 1 failed or not running, 2 bad arguments, 3 stopped, and not everything is kept
 (a full disk).
@@ -30,12 +30,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from infra.local.api.protocol import DEFAULT_REGION
-from infra.local.extra import check_extra
-from infra.local.server import daemon
-from infra.local.server.contract import CREDENTIALS_FILE, ServerConfig, ServerStartError
-from infra.local.settings import SettingsError, read_quotas
-from infra.local.state.kept import lost
+from nodesweep.infra.local.api.protocol import DEFAULT_REGION
+from nodesweep.infra.local.extra import check_extra
+from nodesweep.infra.local.server import daemon
+from nodesweep.infra.local.server.contract import CREDENTIALS_FILE, ServerConfig, ServerStartError
+from nodesweep.infra.local.settings import SettingsError, read_quotas
+from nodesweep.infra.local.state.kept import lost
 
 DEFAULT_PORT = 4570
 NOT_KEPT = 3
@@ -112,7 +112,7 @@ def _server_config(options: argparse.Namespace, state_dir: Path) -> ServerConfig
     faults_file = options.faults.resolve() if options.faults else None
     if faults_file is not None:
         # a tenth of a second that only a fault plan costs
-        from infra.local.faults.plan import read_fault_plan
+        from nodesweep.infra.local.faults.plan import read_fault_plan
 
         read_fault_plan(faults_file)
     return ServerConfig(
@@ -140,7 +140,9 @@ def _engine(options: argparse.Namespace, state_dir: Path) -> str:
         raise SettingsError("--registry is for --engine container: leave it out, or add that")
     if options.engine != "auto":
         return str(options.engine)
-    from infra.local.engine.choice import choose_engine  # a probe of a second that only auto costs
+    from nodesweep.infra.local.engine.choice import (
+        choose_engine,  # a probe of a second that only auto costs
+    )
 
     engine, reason = choose_engine(state_dir, options.registry)
     print(f"engine: {engine} ({reason})", file=sys.stderr)
@@ -158,7 +160,7 @@ def _model_file(options: argparse.Namespace) -> Path | None:
     if options.model is None:
         return None
     # pydantic and the API's errors: only a model needs them
-    from infra.local.simulation.model import read_model
+    from nodesweep.infra.local.simulation.model import read_model
 
     path: Path = options.model.resolve()
     read_model(path)
@@ -206,14 +208,14 @@ def _serve(config: ServerConfig) -> None:
     for chatty in ("botocore", "boto3", "werkzeug"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     # a second of imports that start, stop and status do without
-    from infra.local.server.serving import serve
+    from nodesweep.infra.local.server.serving import serve
 
     serve(config)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m infra.local", description="The local AWS platform."
+        prog="python -m nodesweep.infra.local", description="The local AWS platform."
     )
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="start|stop|status|join|leave|serve"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from infra.local.server.contract import ServerStartError
+from nodesweep.infra.local.server.contract import ServerStartError
 
 _PACKAGES = ("anycrc", "docker", "moto", "werkzeug")
 

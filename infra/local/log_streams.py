@@ -15,7 +15,7 @@ _BATCH_MAX_EVENTS = 10_000
 _BATCH_MAX_BYTES = 1_048_576
 _CLOSE_DEADLINE_SECONDS = 30.0
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 Event = dict[str, Any]
 

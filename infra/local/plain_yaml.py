@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from infra.local.settings import SettingsError, read_text
+from nodesweep.infra.local.settings import SettingsError, read_text
 
 MAX_CHARACTERS = 1 << 18
 MAX_DEPTH = 20

@@ -1,4 +1,4 @@
-"""python -m infra.worker VERB
+"""python -m nodesweep.infra.worker VERB
 
 up | down | status     everything on one machine (machine.py)
 deploy                 work pool and deployments at the server of PREFECT_API_URL (deployments.py)
@@ -17,14 +17,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from infra.worker.deployments import POOL, DeployError, deploy, wait_for_server
-from infra.worker.machine import HOST, REPOSITORY, Machine, MachineError, down, status, up
-from infra.worker.server import SecretError, become_worker, serve, with_secrets
+from nodesweep.infra.worker.deployments import POOL, DeployError, deploy, wait_for_server
+from nodesweep.infra.worker.machine import HOST, REPOSITORY, Machine, MachineError, down, status, up
+from nodesweep.infra.worker.server import SecretError, become_worker, serve, with_secrets
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m infra.worker",
+        prog="python -m nodesweep.infra.worker",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -67,7 +67,9 @@ def main() -> int:
 
 
 def _automations(notification_block: str | None, remove: bool) -> int:
-    from infra.worker import automations  # seconds of Prefect, which the other verbs don't need
+    from nodesweep.infra.worker import (
+        automations,  # seconds of Prefect, which the other verbs don't need
+    )
 
     def change() -> int:
         try:
@@ -85,7 +87,7 @@ def _automations(notification_block: str | None, remove: bool) -> int:
 
 
 def _close_forms() -> int:
-    from infra.worker.forms import refuse_unknown_fields
+    from nodesweep.infra.worker.forms import refuse_unknown_fields
 
     print("\n".join(f"closed  {name}" for name in refuse_unknown_fields()) or "there was none")
     return 0

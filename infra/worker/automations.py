@@ -1,11 +1,11 @@
 """Automations at the Prefect server, none until this command is given: runs without a process,
 notifications.
 
-    python -m infra.worker automations
+    python -m nodesweep.infra.worker automations
         runs whose process is gone become Crashed
-    python -m infra.worker automations --notify slack-webhook/ops
+    python -m nodesweep.infra.worker automations --notify slack-webhook/ops
         and a message on regressions, budgets, failures
-    python -m infra.worker automations --remove
+    python -m nodesweep.infra.worker automations --remove
         none of them
 """
 

@@ -1,7 +1,7 @@
 """The work pool and the deployments of prefect.yaml at a Prefect server:
 for `make up` and for compose.yaml.
 
-python -m infra.worker deploy     # at the server of PREFECT_API_URL, for which it waits
+python -m nodesweep.infra.worker deploy     # at the server of PREFECT_API_URL, for which it waits
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from infra.local.progress import Progress
+from nodesweep.infra.local.progress import Progress
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 POOL = "nodesweep"
@@ -41,7 +41,7 @@ def deploy(environment: Mapping[str, str], server_pid: int | None = None) -> Non
     template = ("--base-job-template", str(POOL_TEMPLATE))
     _python(environment, ("prefect", "--no-prompt", *pool, *template), pids)
     _python(environment, ("prefect", "--no-prompt", "deploy", "--all"), pids)
-    _python(environment, ("infra.worker", "forms"), pids)
+    _python(environment, ("nodesweep.infra.worker", "forms"), pids)
 
 
 def wait_for_server(

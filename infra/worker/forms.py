@@ -1,4 +1,4 @@
-"""The forms of the deployments, closed for other fields: python -m infra.worker forms
+"""The forms of the deployments, closed for other fields: python -m nodesweep.infra.worker forms
 
 `prefect deploy` leaves a form open for fields that it has not. The server takes such a run, and it
 crashes with nothing but "Process exited with status code: 1" once its turn has come. Where the

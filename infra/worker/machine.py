@@ -1,8 +1,8 @@
 """Everything that runs the deployments, on one machine: Prefect server, work pool with a worker,
 platform, deployments.
 
-python -m infra.worker up      # make up
-python -m infra.worker down    # make down
+python -m nodesweep.infra.worker up      # make up
+python -m nodesweep.infra.worker down    # make down
 """
 
 from __future__ import annotations
@@ -18,19 +18,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.local.process_identity import start_ticks
-from infra.local.progress import LONGEST_SECONDS, Progress
-from infra.local.server.daemon import find_server
-from infra.local.state.files import UnsafeFile, read_secret_file, write_atomically, write_json
-from infra.worker.deployments import (
+from nodesweep.infra.local.process_identity import start_ticks
+from nodesweep.infra.local.progress import LONGEST_SECONDS, Progress
+from nodesweep.infra.local.server.daemon import find_server
+from nodesweep.infra.local.state.files import (
+    UnsafeFile,
+    read_secret_file,
+    write_atomically,
+    write_json,
+)
+from nodesweep.infra.worker.deployments import (
     POOL,
     REPOSITORY,
     DeployError,
     deploy,
     wait_for_server,
 )
-from infra.worker.ports import is_taken, listens
-from infra.worker.server import CLIENT_AUTH, SERVER_AUTH, SecretError, check_password
+from nodesweep.infra.worker.ports import is_taken, listens
+from nodesweep.infra.worker.server import CLIENT_AUTH, SERVER_AUTH, SecretError, check_password
 
 HOST = "127.0.0.1"
 ALLOWED = tuple(f"NODESWEEP_ALLOWED_{name}" for name in ("PATHS", "ENDPOINTS", "ENVIRONMENT"))
@@ -145,7 +150,7 @@ def _start_all(machine: Machine) -> None:
     password = machine.password  # before anything is started
     _refuse_taken_port(machine)
     _platform(machine, "start", _PLATFORM_START_SECONDS)
-    server = ("infra.worker", "server", "--host", HOST, "--port", str(machine.port))
+    server = ("nodesweep.infra.worker", "server", "--host", HOST, "--port", str(machine.port))
     _start(machine, "server", server, {**machine.environment, SERVER_AUTH: password})
     _deploy(machine)
     worker = (
@@ -239,7 +244,7 @@ def _deploy(machine: Machine) -> None:
 
 
 def _platform(machine: Machine, verb: str, seconds: float) -> None:
-    command = [sys.executable, "-m", "infra.local", verb]
+    command = [sys.executable, "-m", "nodesweep.infra.local", verb]
     command += ["--state-dir", str(machine.platform_folder)]
     if verb == "start":
         command += ["--port", str(machine.platform_port), *machine.platform_options]

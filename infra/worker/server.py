@@ -1,4 +1,4 @@
-"""Prefect's server as `make up` and compose.yaml start it. python -m infra.worker server
+"""Prefect's server as `make up` and compose.yaml start it. python -m nodesweep.infra.worker server
 
 It is Prefect's own application with a guard in front: whoever can start a flow run makes the worker
 run code, so

@@ -1,4 +1,4 @@
-"""The process of a command's own Prefect server: python cli/ephemeral_prefect.py PORT
+"""The process of a command's own Prefect server: python nodesweep/cli/ephemeral_prefect.py PORT
 
 It is the server that Prefect itself starts where no API is configured, begun before the command has
 imported Prefect. So it looks itself whether it is wanted: it ends at once, without a word, where

@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 
 import click
 
-from cli.inputs import check_arguments
-from cli.output import is_json_asked_for, say
+from nodesweep.cli.inputs import check_arguments
+from nodesweep.cli.output import is_json_asked_for, say
 
 RUN_FAILED, BAD_INPUT, PREFLIGHT_REFUSED = 1, 2, 3
 
@@ -114,12 +114,12 @@ def explain(error: Exception) -> tuple[str, int]:
     import pydantic
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from cli.local_platform import LocalPlatformError
-    from configs.load import ConfigError
-    from scaling.analysis.speedup import MixedOutcomesError
-    from scaling.measured.table import MeasuredTableError
-    from tasks.dataset.validation_report import InvalidExpectations
-    from tasks.errors import (
+    from nodesweep.cli.local_platform import LocalPlatformError
+    from nodesweep.configs.load import ConfigError
+    from nodesweep.scaling.analysis.speedup import MixedOutcomesError
+    from nodesweep.scaling.measured.table import MeasuredTableError
+    from nodesweep.tasks.dataset.validation_report import InvalidExpectations
+    from nodesweep.tasks.errors import (
         EXPIRED_CODES,
         DatasetMissing,
         InputsChanged,

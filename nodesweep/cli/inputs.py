@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.own_name import own_words
+from nodesweep.cli.own_name import own_words
 
 if TYPE_CHECKING:
-    from configs.models import BenchmarkConfig, ReportConfig
+    from nodesweep.configs.models import BenchmarkConfig, ReportConfig
 
 
 def read_config(
     path: Path, overrides: tuple[str, ...] = (), output: Path | None = None
 ) -> BenchmarkConfig:
     """Load a config, a preset by its name too; --output wins over report.directory."""
-    from configs.load import load_config
-    from configs.presets import config_file
-    from scaling.secrets import remember_secrets, secrets_of
+    from nodesweep.configs.load import load_config
+    from nodesweep.configs.presets import config_file
+    from nodesweep.scaling.secrets import remember_secrets, secrets_of
 
     config = load_config(config_file(path), overrides)
     remember_secrets(secrets_of(config))
@@ -36,7 +36,7 @@ def read_config_to_run(
     path: Path, overrides: tuple[str, ...], output: Path | None = None
 ) -> BenchmarkConfig:
     """Load a config whose directories (dataset, build context, code) are there."""
-    from configs.load import check_directories
+    from nodesweep.configs.load import check_directories
 
     benchmark = read_config(path, overrides, output)
     check_directories(benchmark)
@@ -59,8 +59,8 @@ def config_of_sweep(sweep_id: str, path: Path | None, output: Path | None) -> Be
     """
     if path is not None:
         return read_config(path, output=output)
-    from configs.load import ConfigError, parse_config
-    from scaling.names import SWEEP_RECORD
+    from nodesweep.configs.load import ConfigError, parse_config
+    from nodesweep.scaling.names import SWEEP_RECORD
 
     record = (output or Path("reports")) / sweep_id / SWEEP_RECORD
     if not record.is_file():
@@ -100,7 +100,7 @@ def command_of_run(config: Path, overrides: tuple[str, ...], output: Path | None
 
 
 def _without_secrets(override: str) -> str:
-    from scaling.secrets import CLOSED_SECTIONS, HIDDEN, hide_in_text
+    from nodesweep.scaling.secrets import CLOSED_SECTIONS, HIDDEN, hide_in_text
 
     name, equals, _ = override.partition("=")
     is_closed = not CLOSED_SECTIONS.isdisjoint(name.split("."))
@@ -113,7 +113,7 @@ def with_goals(rules: ReportConfig, goals: dict[str, float]) -> ReportConfig:
     """
     from pydantic import ValidationError
 
-    from configs.models import RecommendationConfig
+    from nodesweep.configs.models import RecommendationConfig
 
     try:
         changed = RecommendationConfig.model_validate(rules.recommendation.model_dump() | goals)

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from urllib.parse import urlparse
 
-from configs.models import PlatformConfig
-from tasks.local_status import (
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.tasks.local_status import (
     KeyUnreadable,
     NotLocalPlatform,
     loopback_endpoint,
@@ -139,11 +139,11 @@ def _leave(platform: PlatformConfig, folder: Sequence[str]) -> str | None:
 
 
 def _call(*arguments: str, seconds: float) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-m", "infra.local", *arguments]
+    command = [sys.executable, "-P", "-m", "nodesweep.infra.local", *arguments]
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
         raise LocalPlatformError(
-            f"`{shlex.join(['python', '-m', 'infra.local', *arguments])}` gave no answer"
+            f"`{shlex.join(['python', '-m', 'nodesweep.infra.local', *arguments])}` gave no answer"
             f" within {seconds:g} s"
         ) from None

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from cli.commands.config import config_group, init_own_script
-from cli.commands.sweeps import list_sweeps, open_report
-from cli.commands.sweeps import show as show_sweep
-from cli.commands.trends import compare, history
-from cli.guard import (
+from nodesweep.cli.commands.config import config_group, init_own_script
+from nodesweep.cli.commands.sweeps import list_sweeps, open_report
+from nodesweep.cli.commands.sweeps import show as show_sweep
+from nodesweep.cli.commands.trends import compare, history
+from nodesweep.cli.guard import (
     PREFLIGHT_REFUSED,
     RUN_FAILED,
     config_argument,
@@ -35,7 +35,7 @@ from cli.guard import (
     set_option,
     sweep_config_option,
 )
-from cli.inputs import (
+from nodesweep.cli.inputs import (
     command_of_run,
     config_of_sweep,
     read_config,
@@ -43,7 +43,7 @@ from cli.inputs import (
     with_goals,
     with_tolerance,
 )
-from cli.output import (
+from nodesweep.cli.output import (
     RUN_OF_CONTEXT,
     open_closed_streams,
     print_in_any_encoding,
@@ -52,13 +52,13 @@ from cli.output import (
     print_text,
     say,
 )
-from cli.own_name import as_typed
-from cli.sweep_ids import complete_sweep, sweep_meant, sweep_to_resume
+from nodesweep.cli.own_name import as_typed
+from nodesweep.cli.sweep_ids import complete_sweep, sweep_meant, sweep_to_resume
 
 if TYPE_CHECKING:
-    from cli.views.stream import LogFormat, Look
-    from configs.models import BenchmarkConfig
-    from scaling.report import ScalingReport
+    from nodesweep.cli.views.stream import LogFormat, Look
+    from nodesweep.configs.models import BenchmarkConfig
+    from nodesweep.scaling.report import ScalingReport
 
 
 class _Commands(click.Group):
@@ -131,29 +131,29 @@ def run(
     read = read_config_to_run if resume is None else read_config
     benchmark = read(config, overrides, output)
     if rehash and benchmark.dataset is not None and not benchmark.dataset.is_remote:
-        from tasks.dataset.hashing import forget_hashes
+        from nodesweep.tasks.dataset.hashing import forget_hashes
 
         forget_hashes(benchmark.dataset)
-    from cli.views.stream import Look
+    from nodesweep.cli.views.stream import Look
 
     look = Look(log_format, verbose, command_of_run(config, overrides, output), detach)
     click.get_current_context().meta[RUN_OF_CONTEXT] = look.go_on
     if detach:
         return run_detached(benchmark, look)
     if resume:
-        from scaling.names import sweep_matches
+        from nodesweep.scaling.names import sweep_matches
 
         directory = Path(benchmark.report.directory)
         resume = sweep_to_resume(resume, directory, lambda id_: sweep_matches(id_, benchmark))
         if as_started and shown_as_finished(benchmark, resume):
             return
-    from cli.session import flow_session, run_flow
+    from nodesweep.cli.session import flow_session, run_flow
 
-    modules = ("flows.scaling_benchmark",)
+    modules = ("nodesweep.flows.scaling_benchmark",)
     with flow_session(benchmark.platform, modules=modules, look=look) as platform:
         benchmark = benchmark.on_platform(platform)
-        from flows.scaling_benchmark import check_points, scaling_benchmark
-        from tasks.errors import PointsMissing
+        from nodesweep.flows.scaling_benchmark import check_points, scaling_benchmark
+        from nodesweep.tasks.errors import PointsMissing
 
         begun = {"sweep_id": resume or None, "resume": resume is not None, "as_started": as_started}
         try:
@@ -166,12 +166,12 @@ def run(
 
 def shown_as_finished(benchmark: BenchmarkConfig, sweep: str) -> bool:
     """Show the report of a sweep that has nothing left to run; False where it may have."""
-    from cli.commands.cached import finished_report
+    from nodesweep.cli.commands.cached import finished_report
 
     report = finished_report(benchmark, sweep)
     if report is None:
         return False
-    from tasks.sweeps.folder import point_latest
+    from nodesweep.tasks.sweeps.folder import point_latest
 
     directory = Path(benchmark.report.directory)
     say("sweep-finished", f"sweep {sweep}: every point has a completed run; this is its report")
@@ -182,8 +182,8 @@ def shown_as_finished(benchmark: BenchmarkConfig, sweep: str) -> bool:
 
 def run_detached(benchmark: BenchmarkConfig, look: Look) -> None:
     """Start the sweep's jobs; they are not watched, so nothing is drawn either."""
-    from cli.local_platform import own_platform
-    from cli.session import call_flow, flow_session
+    from nodesweep.cli.local_platform import own_platform
+    from nodesweep.cli.session import call_flow, flow_session
 
     platform = own_platform(benchmark.platform)
     if platform is None:
@@ -195,8 +195,8 @@ def run_detached(benchmark: BenchmarkConfig, look: Look) -> None:
     if look.log_format == "auto":
         look = replace(look, log_format="plain")
     benchmark = benchmark.on_platform(platform)
-    with flow_session(platform, autostart=False, modules=("flows.detach",), look=look):
-        from flows.detach import start_detached_sweep
+    with flow_session(platform, autostart=False, modules=("nodesweep.flows.detach",), look=look):
+        from nodesweep.flows.detach import start_detached_sweep
 
         sweep = call_flow(start_detached_sweep, config=benchmark)
     print_text("\n".join(sweep.job_names))
@@ -223,10 +223,10 @@ def collect(sweep_id: str, config: Path | None, output: Path | None) -> None:
     """
     sweep_id = sweep_meant(sweep_id, config, output)
     benchmark = config_of_sweep(sweep_id, config, output)
-    from cli.session import flow_session, run_flow
+    from nodesweep.cli.session import flow_session, run_flow
 
-    with flow_session(benchmark.platform, modules=("flows.collect",)) as platform:
-        from flows.collect import collect_sweep
+    with flow_session(benchmark.platform, modules=("nodesweep.flows.collect",)) as platform:
+        from nodesweep.flows.collect import collect_sweep
 
         benchmark = benchmark.on_platform(platform)
         collected = run_flow(collect_sweep, benchmark, sweep_id=sweep_id)
@@ -236,7 +236,7 @@ def collect(sweep_id: str, config: Path | None, output: Path | None) -> None:
             RUN_FAILED,
         )
     show(collected.report, collected.folder)
-    from flows.scaling_benchmark import check_points
+    from nodesweep.flows.scaling_benchmark import check_points
 
     check_points(benchmark, collected)
 
@@ -254,12 +254,12 @@ def plan(config: Path, overrides: tuple[str, ...], online: bool) -> None:
     """Show what would run and what it can cost;
     starts nothing, and asks the account only with --online.
     """
-    from cli.commands.plan import describe_plan, plan_of
-    from flows.stages.offline import refuse
+    from nodesweep.cli.commands.plan import describe_plan, plan_of
+    from nodesweep.flows.stages.offline import refuse
 
     checked = plan_of(read_config_to_run(config, overrides))
     if online and not checked.findings.problems:
-        from flows.stages.preflight import check_account
+        from nodesweep.flows.stages.preflight import check_account
 
         checked = check_account(checked)
     print_text(describe_plan(checked))
@@ -279,8 +279,8 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
     spelled from what is known without one. Values that look like secrets are masked and named on
     stderr.
     """
-    from cli.commands.plan import plan_of, requests_of
-    from flows.stages.offline import refuse
+    from nodesweep.cli.commands.plan import plan_of, requests_of
+    from nodesweep.flows.stages.offline import refuse
 
     benchmark = read_config_to_run(config, overrides)
     checked = plan_of(benchmark)
@@ -348,8 +348,8 @@ def report(
     if table is not None:
         if config is not None:
             raise click.UsageError("--config goes with a SWEEP_ID; a table needs none")
-        from cli.commands.table import report_table
-        from configs.models import ReportConfig
+        from nodesweep.cli.commands.table import report_table
+        from nodesweep.configs.models import ReportConfig
 
         rules = with_tolerance(with_goals(ReportConfig(), goals), tolerance)
         made, folder = report_table(table, output or Path("reports"), region, rules, goal)
@@ -363,16 +363,16 @@ def report(
         sweep_id = sweep_meant(str(sweep_id), config, output)
         benchmark = config_of_sweep(sweep_id, config, output)
         benchmark = benchmark.model_copy(update={"report": with_goals(benchmark.report, goals)})
-        from cli.session import flow_session, run_flow
+        from nodesweep.cli.session import flow_session, run_flow
 
-        with flow_session(benchmark.platform, modules=("flows.report",)) as platform:
-            from flows.report import report_sweep
+        with flow_session(benchmark.platform, modules=("nodesweep.flows.report",)) as platform:
+            from nodesweep.flows.report import report_sweep
 
             benchmark = benchmark.on_platform(platform)
             made, folder = run_flow(report_sweep, benchmark, sweep_id=sweep_id)
     show(made, folder)
     if share:
-        from cli.commands.share import write_share
+        from nodesweep.cli.commands.share import write_share
 
         print_text(f"to share: {write_share(made, folder)}")
 
@@ -395,9 +395,9 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
     """Stop a sweep: its running jobs, and any further one until --resume."""
     sweep_id = sweep_meant(sweep_id, config, output)
     benchmark = config_of_sweep(sweep_id, config, output)
-    from cli.local_platform import own_platform
-    from cli.session import command_session
-    from cli.stop_record import record_stop
+    from nodesweep.cli.local_platform import own_platform
+    from nodesweep.cli.session import command_session
+    from nodesweep.cli.stop_record import record_stop
 
     platform = own_platform(benchmark.platform, or_silent=True)
     if platform is None:
@@ -407,7 +407,7 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
         )
         return
     with command_session():
-        from tasks.sweeps.stop import stop_whole_sweep
+        from nodesweep.tasks.sweeps.stop import stop_whole_sweep
 
         stopped = stop_whole_sweep(platform, sweep_id)
     print_text(
@@ -455,7 +455,7 @@ def logs(
         raise click.UsageError("--validation goes with neither --nodes nor --rank")
     sweep_id = sweep_meant(sweep_id, config, output)
     benchmark = config_of_sweep(sweep_id, config, output)
-    from cli.commands.logs import Wanted, show_logs
+    from nodesweep.cli.commands.logs import Wanted, show_logs
 
     show_logs(benchmark, sweep_id, Wanted(nodes, rank, validation), deadline if follow else None)
 
@@ -472,7 +472,7 @@ def doctor(config: Path | None) -> None:
 
     Exit code 3 where something is missing. A warning stops no run.
     """
-    from cli.commands.doctor import doctor as examine_machine
+    from nodesweep.cli.commands.doctor import doctor as examine_machine
 
     examine_machine(config)
 
@@ -481,7 +481,7 @@ def doctor(config: Path | None) -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def local(arguments: tuple[str, ...]) -> None:
     """The platform on this machine: start, stop or status."""
-    sys.exit(subprocess.call([sys.executable, "-P", "-m", "infra.local", *arguments]))
+    sys.exit(subprocess.call([sys.executable, "-P", "-m", "nodesweep.infra.local", *arguments]))
 
 
 main.add_command(init_own_script)
@@ -495,7 +495,7 @@ main.add_command(history)
 
 def show(made: ScalingReport, folder: Path) -> None:
     """The report's table on the terminal, and where its files are."""
-    from scaling.report.render import render_terminal
+    from nodesweep.scaling.report.render import render_terminal
 
     print_rendered(render_terminal(made, as_typed))
     print_text(f"report: {folder / 'report.html'}")

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from cli.own_name import as_typed
+from nodesweep.cli.own_name import as_typed
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -71,7 +71,7 @@ def say(event: str, text: str, is_error: bool = False, **facts: Any) -> None:
     context = click.get_current_context(silent=True)
     text = as_typed(text, None if context is None else context.meta.get(RUN_OF_CONTEXT))
     if is_json_asked_for():
-        from cli.views.json_lines import line_of_command
+        from nodesweep.cli.views.json_lines import line_of_command
 
         line = line_of_command(event, text, is_error, facts)
     else:

@@ -15,14 +15,14 @@ COMMANDS = (
     "run", "plan", "requests", "collect", "report", "list", "show", "open", "logs", "stop",
     "compare", "history", "init", "config", "doctor", "local",
 )  # fmt: skip
-_MODULE = ("-m", "cli.main")
+_MODULE = ("-m", "nodesweep")
 _ANY_RUN = f"{NAME} run CONFIG"
 _TOLD = re.compile(rf"(?<![\w./-]){NAME} (?=(?:{'|'.join(COMMANDS)})\b)")
 
 
 def own_words() -> list[str]:
     """The words that start this command: `nodesweep` where a shell finds it by that name, else the
-    path it was started by; of `python -m cli.main` that interpreter.
+    path it was started by; of `python -m nodesweep` that interpreter.
     """
     return list(_words(sys.argv[0], os.environ.get("PATH")))
 

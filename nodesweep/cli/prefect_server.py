@@ -22,10 +22,10 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
-from cli import ephemeral_prefect
-from cli.ephemeral_prefect import home_problem
-from tasks.errors import RunFailed
-from tasks.imports import import_modules
+from nodesweep.cli import ephemeral_prefect
+from nodesweep.cli.ephemeral_prefect import home_problem
+from nodesweep.tasks.errors import RunFailed
+from nodesweep.tasks.imports import import_modules
 
 logger = logging.getLogger("nodesweep.session")
 _HOST = "127.0.0.1"

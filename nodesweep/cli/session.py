@@ -15,13 +15,13 @@ from contextlib import ExitStack, contextmanager
 from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cli.local_platform import running_platform
-from cli.prefect_server import connect_prefect
-from cli.views.stream import EventStream, Look
-from configs.models import BenchmarkConfig, PlatformConfig
-from flows.stages.signals import EndSignals, held_for_prefect
-from tasks.errors import RunFailed
-from tasks.polling import STOP, Cancelled
+from nodesweep.cli.local_platform import running_platform
+from nodesweep.cli.prefect_server import connect_prefect
+from nodesweep.cli.views.stream import EventStream, Look
+from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
+from nodesweep.flows.stages.signals import EndSignals, held_for_prefect
+from nodesweep.tasks.errors import RunFailed
+from nodesweep.tasks.polling import STOP, Cancelled
 
 if TYPE_CHECKING:
     from prefect.flows import Flow
@@ -106,7 +106,7 @@ def run_flow(flow: Flow[..., _Result], config: BenchmarkConfig, **fields: Any) -
     Prefect keeps such a field as null. Where the flow is called without it, the mark of an empty
     field is kept.
     """
-    from flows.stages.form import EMPTY
+    from nodesweep.flows.stages.form import EMPTY
 
     parameters = signature(flow.fn).parameters.values()
     empty = {field.name: None for field in parameters if field.default is EMPTY}

@@ -1,5 +1,5 @@
 """Prefect's record of a stop: a completed run of the flow `stop-sweep`, written once the jobs have
-been asked to stop. python -m cli.stop_record SWEEP_ID, the jobs' names on standard input
+been asked to stop. python -m nodesweep.cli.stop_record SWEEP_ID, the jobs' names on standard input
 
 A process of its own, since Prefect can hang in its import, in a setting or in a retry, and a stop
 must not hang with it.
@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from cli.guard import explain
+from nodesweep.cli.guard import explain
 
 RECORD_SECONDS = 30.0
 """At most for Prefect's import, on a busy machine 10 s, and two calls of its API."""
@@ -23,7 +23,7 @@ def record_stop(
     """Record the stop at the Prefect server that is configured, if one is; returns why that was not
     possible, None where it was.
     """
-    command = [sys.executable, "-P", "-m", "cli.stop_record", sweep]
+    command = [sys.executable, "-P", "-m", "nodesweep.cli.stop_record", sweep]
     try:
         done = subprocess.run(
             command,
@@ -52,7 +52,7 @@ def write_record(sweep: str, job_names: Sequence[str]) -> None:
     from prefect.client.orchestration import get_client
     from prefect.states import Completed
 
-    from flows.stop import stop_sweep
+    from nodesweep.flows.stop import stop_sweep
 
     message = f"jobs that were stopped: {', '.join(job_names) or 'none'}"
     with get_client(sync_client=True) as client:

@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from cli.output import say
-from cli.own_name import as_typed
-from scaling import names
+from nodesweep.cli.output import say
+from nodesweep.cli.own_name import as_typed
+from nodesweep.scaling import names
 
 _MOST_NAMED = 10
 _EXAMPLE = "local-20261120191500-1a2b3c4d"
@@ -96,7 +96,7 @@ def reports_directory(config: Path | None, output: Path | None) -> Path:
     """Where the reports are: --output, else the config's report.directory, else ./reports."""
     if output is not None or config is None:
         return output or Path("reports")
-    from cli.inputs import read_config
+    from nodesweep.cli.inputs import read_config
 
     return Path(read_config(config).report.directory)
 

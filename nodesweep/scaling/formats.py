@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from scaling.analysis.interval import LEVEL, Interval
+from nodesweep.scaling.analysis.interval import LEVEL, Interval
 
 UNKNOWN = "–"
 _MARKDOWN_SPECIAL = re.compile(r"([\\`*_~\[\]|])")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 if TYPE_CHECKING:
-    from configs.models import BenchmarkConfig
+    from nodesweep.configs.models import BenchmarkConfig
 
 METRICS_FILE = "metrics.json"
 REPORT_JSON = "report.json"
@@ -51,7 +51,7 @@ def config_digest(config: BenchmarkConfig) -> str:
     Left out is what is marked NOT_MEASURED: with more budget or patience, say, the same points are
     measured. Bucket, region and role count. Local paths count by their last part.
     """
-    from configs.section import NOT_MEASURED, WITH_SECRETS, marked_fields
+    from nodesweep.configs.section import NOT_MEASURED, WITH_SECRETS, marked_fields
 
     asked = config.model_dump(mode="json", context=WITH_SECRETS)
     for name in marked_fields(type(config), NOT_MEASURED):

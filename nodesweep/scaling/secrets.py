@@ -20,8 +20,8 @@ from itertools import pairwise
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote
 
-from configs.models import BenchmarkConfig
-from configs.section import HIDDEN, MAY_BE_SECRET, SHOWN, marked_values
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.section import HIDDEN, MAY_BE_SECRET, SHOWN, marked_values
 
 CLOSED_SECTIONS = frozenset(
     {"environment", "Environment", "build_args", "environmentVariablesOverride"}

@@ -13,8 +13,8 @@ from functools import lru_cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from configs.dataset import ExpectationConfig
-from tasks.dataset.validation_report import ValidationReport
+from nodesweep.configs.dataset import ExpectationConfig
+from nodesweep.tasks.dataset.validation_report import ValidationReport
 
 FILES_SHOWN = 200
 """Rows in the table of files; failing files come first,
@@ -101,7 +101,7 @@ def render_data_docs(report: ValidationReport) -> str:
 def _page() -> Template:
     """The page's template; to compile it takes a tenth of a second."""
     return Environment(
-        loader=PackageLoader("scaling", "templates"),
+        loader=PackageLoader("nodesweep.scaling", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

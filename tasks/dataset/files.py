@@ -16,25 +16,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from configs.dataset import DatasetConfig
-from configs.job import CHANNEL_NAME, MAX_EXTRA_CHANNELS
-from configs.models import PlatformConfig
-from scaling import names
-from tasks.dataset.hashing import hash_files
-from tasks.dataset.naming import Names, is_data, is_hidden, notices_of, sort_out
-from tasks.dataset.sending import (
+from nodesweep.configs.dataset import DatasetConfig
+from nodesweep.configs.job import CHANNEL_NAME, MAX_EXTRA_CHANNELS
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.scaling import names
+from nodesweep.tasks.dataset.hashing import hash_files
+from nodesweep.tasks.dataset.naming import Names, is_data, is_hidden, notices_of, sort_out
+from nodesweep.tasks.dataset.sending import (
     CONNECTIONS,
     MAX_OBJECT_BYTES,
     SMALL_CONNECTIONS,
     DataFile,
     send_file,
 )
-from tasks.errors import DatasetMissing, DatasetRefused, UploadFailed
-from tasks.events import Meter
-from tasks.folder import walk
-from tasks.platform import TASK_OPTIONS, aws_client
-from tasks.storage import get_bytes, list_objects
-from tasks.task import task
+from nodesweep.tasks.errors import DatasetMissing, DatasetRefused, UploadFailed
+from nodesweep.tasks.events import Meter
+from nodesweep.tasks.folder import walk
+from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
+from nodesweep.tasks.storage import get_bytes, list_objects
+from nodesweep.tasks.task import task
 
 MAX_KEY_BYTES = 1024
 """Of UTF-8, in S3 (https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-keys.html)."""

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from configs.dataset import DatasetConfig
-from tasks.dataset.judging.tables import ColumnTypes
-from tasks.dataset.validation_messages import columns_of, describe
-from tasks.dataset.validation_report import Failure, FileReport, ValidationReport
+from nodesweep.configs.dataset import DatasetConfig
+from nodesweep.tasks.dataset.judging.tables import ColumnTypes
+from nodesweep.tasks.dataset.validation_messages import columns_of, describe
+from nodesweep.tasks.dataset.validation_report import Failure, FileReport, ValidationReport
 
 SECONDS_PER_DAY = 86_400.0
 

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from configs.dataset import DatasetConfig
-from tasks.errors import DatasetRefused
-from tasks.folder import shown_names
+from nodesweep.configs.dataset import DatasetConfig
+from nodesweep.tasks.errors import DatasetRefused
+from nodesweep.tasks.folder import shown_names
 
 _LIKE = {
     "parquet": (".parquet", ".pq", ".parq", ".parquet.gz", ".parquet.snappy", ".parquet.zst"),

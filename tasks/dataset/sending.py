@@ -23,9 +23,9 @@ from typing import Any, BinaryIO
 
 from botocore.exceptions import ClientError
 
-from tasks.dataset.hashing import Mark
-from tasks.errors import UploadFailed, error_code
-from tasks.storage import is_missing
+from nodesweep.tasks.dataset.hashing import Mark
+from nodesweep.tasks.errors import UploadFailed, error_code
+from nodesweep.tasks.storage import is_missing
 
 logger = logging.getLogger("nodesweep.dataset")
 PART_BYTES = 16 * 1024 * 1024

@@ -20,20 +20,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from configs.dataset import DatasetConfig, ExpectationConfig
-from configs.models import PlatformConfig
-from scaling import names
-from tasks.dataset.data_docs import render_data_docs
-from tasks.dataset.findings import (
+from nodesweep.configs.dataset import DatasetConfig, ExpectationConfig
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.scaling import names
+from nodesweep.tasks.dataset.data_docs import render_data_docs
+from nodesweep.tasks.dataset.findings import (
     Repeats,
     age_failures,
     dataset_report,
     file_report,
     unreadable_report,
 )
-from tasks.dataset.judging.columns import OF_THE_SCHEMA, named_columns, needed_columns
-from tasks.dataset.judging.layout import holds_by_names
-from tasks.dataset.judging.tables import (
+from nodesweep.tasks.dataset.judging.columns import OF_THE_SCHEMA, named_columns, needed_columns
+from nodesweep.tasks.dataset.judging.layout import holds_by_names
+from nodesweep.tasks.dataset.judging.tables import (
     ColumnTypes,
     Table,
     TableFile,
@@ -41,18 +41,18 @@ from tasks.dataset.judging.tables import (
     local_files,
     read_tables,
 )
-from tasks.dataset.validation_report import (
+from nodesweep.tasks.dataset.validation_report import (
     FileReport,
     InvalidExpectations,
     NoFiles,
     ValidationReport,
 )
-from tasks.errors import DatasetRefused
-from tasks.events import Meter
-from tasks.platform import TASK_OPTIONS, aws_client
-from tasks.storage import browser_url, put_bytes
-from tasks.sweeps.folder import write_atomic
-from tasks.task import task
+from nodesweep.tasks.errors import DatasetRefused
+from nodesweep.tasks.events import Meter
+from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
+from nodesweep.tasks.storage import browser_url, put_bytes
+from nodesweep.tasks.sweeps.folder import write_atomic
+from nodesweep.tasks.task import task
 
 # great_expectations takes 4 s to import and pandas half a second;
 # `nodesweep --help` must not pay for them
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from great_expectations.core import ExpectationValidationResult
     from great_expectations.expectations.expectation import Expectation
 
-    from tasks.dataset.judging.repeats import RepeatedRows
+    from nodesweep.tasks.dataset.judging.repeats import RepeatedRows
 
 MAX_FRAME_BYTES = 1 << 30
 """Bytes of a file's columns that are in memory for Great Expectations at a time, but those of one
@@ -168,7 +168,7 @@ def _key_of(dataset: DatasetConfig) -> RepeatedRows | None:
     """What the rows of all files are looked for repeats with; None where nothing has to be
     unique.
     """
-    from tasks.dataset.judging.repeats import RepeatedRows
+    from nodesweep.tasks.dataset.judging.repeats import RepeatedRows
 
     columns = dataset.unique_columns
     return RepeatedRows(columns, MAX_FRAME_BYTES) if columns else None
@@ -268,8 +268,8 @@ def _run_expectations(
         ProgressBarsConfig,
     )
 
-    from tasks.dataset.judging.between import use_vectorised_between
-    from tasks.dataset.judging.comparing import comparable
+    from nodesweep.tasks.dataset.judging.between import use_vectorised_between
+    from nodesweep.tasks.dataset.judging.comparing import comparable
 
     use_vectorised_between()
     frame, every = comparable(frame, [(spec.type, spec.kwargs) for spec in specs])

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from configs.dataset import ExpectationConfig
+from nodesweep.configs.dataset import ExpectationConfig
 
 MAX_EXAMPLES = 5
 MAX_EXAMPLE_CHARACTERS = 80

@@ -13,9 +13,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from configs.dataset import ExpectationConfig
-from tasks.dataset.validation_messages import MAX_EXAMPLES
-from tasks.errors import DatasetRefused
+from nodesweep.configs.dataset import ExpectationConfig
+from nodesweep.tasks.dataset.validation_messages import MAX_EXAMPLES
+from nodesweep.tasks.errors import DatasetRefused
 
 PROBLEMS_SHOWN = 100
 """Lines in ValidationFailed's message: one wrong column in a thousand files must

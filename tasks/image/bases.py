@@ -13,13 +13,13 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from configs.catalogue import InstanceType
-from configs.models import BenchmarkConfig, FrameworkConfig, ImageConfig, PlatformConfig
-from scaling.rules.images import NEW_FAMILY
-from tasks.errors import PreflightRefused, is_transient
-from tasks.platform import TASK_OPTIONS, aws_client
-from tasks.preflight.storage import EcrImage, parse_ecr_image
-from tasks.task import task
+from nodesweep.configs.catalogue import InstanceType
+from nodesweep.configs.models import BenchmarkConfig, FrameworkConfig, ImageConfig, PlatformConfig
+from nodesweep.scaling.rules.images import NEW_FAMILY
+from nodesweep.tasks.errors import PreflightRefused, is_transient
+from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
+from nodesweep.tasks.preflight.storage import EcrImage, parse_ecr_image
+from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.image")
 _VARIABLE = re.compile(r"\$(?:\{(?P<braced>\w+)(?::-(?P<default>[^}]*))?\}|(?P<plain>\w+))")

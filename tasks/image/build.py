@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from configs.models import ImageConfig, PlatformConfig
-from tasks.events import tell
-from tasks.image.codebuild import CodeBuildBuilder
-from tasks.image.docker import DockerBuilder
-from tasks.image.find import BuildContext, Image, find_repository
-from tasks.platform import TASK_OPTIONS, aws_client
-from tasks.polling import Clock
-from tasks.task import task
+from nodesweep.configs.models import ImageConfig, PlatformConfig
+from nodesweep.tasks.events import tell
+from nodesweep.tasks.image.codebuild import CodeBuildBuilder
+from nodesweep.tasks.image.docker import DockerBuilder
+from nodesweep.tasks.image.find import BuildContext, Image, find_repository
+from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
+from nodesweep.tasks.polling import Clock
+from nodesweep.tasks.task import task
 
 
 class Builder(Protocol):

@@ -14,14 +14,20 @@ from typing import Any
 import yaml
 from botocore.exceptions import ClientError
 
-from configs.models import ImageConfig, PlatformConfig
-from scaling import names
-from tasks.errors import ImageBuildFailed, best_effort, error_code
-from tasks.image.find import BuildContext, Image, arguments_to_send, pushed_image, zip_context
-from tasks.image.output import BuildOutput
-from tasks.platform import aws_client
-from tasks.polling import Clock, Progress, intervals
-from tasks.storage import put_once
+from nodesweep.configs.models import ImageConfig, PlatformConfig
+from nodesweep.scaling import names
+from nodesweep.tasks.errors import ImageBuildFailed, best_effort, error_code
+from nodesweep.tasks.image.find import (
+    BuildContext,
+    Image,
+    arguments_to_send,
+    pushed_image,
+    zip_context,
+)
+from nodesweep.tasks.image.output import BuildOutput
+from nodesweep.tasks.platform import aws_client
+from nodesweep.tasks.polling import Clock, Progress, intervals
+from nodesweep.tasks.storage import put_once
 
 logger = logging.getLogger("nodesweep.image")
 _MAX_PAGES = 20  # of the log per poll, each up to 10,000 lines

@@ -17,13 +17,19 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from configs.models import ImageConfig, PlatformConfig
-from tasks.errors import PreflightRefused
-from tasks.image.find import BuildContext, Image, arguments_to_send, context_file, pushed_image
-from tasks.image.process import BuildProcess
-from tasks.platform import aws_client
-from tasks.polling import Clock
-from tasks.preflight.storage import parse_ecr_image
+from nodesweep.configs.models import ImageConfig, PlatformConfig
+from nodesweep.tasks.errors import PreflightRefused
+from nodesweep.tasks.image.find import (
+    BuildContext,
+    Image,
+    arguments_to_send,
+    context_file,
+    pushed_image,
+)
+from nodesweep.tasks.image.process import BuildProcess
+from nodesweep.tasks.platform import aws_client
+from nodesweep.tasks.polling import Clock
+from nodesweep.tasks.preflight.storage import parse_ecr_image
 
 logger = logging.getLogger("nodesweep.image")
 _ENGINES = ("docker", "podman")

@@ -20,14 +20,14 @@ from typing import Any
 from pathspec import PathSpec
 from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
-from configs.models import ImageConfig, PlatformConfig
-from scaling import names
-from tasks.errors import ImageBuildFailed, PreflightRefused, error_code
-from tasks.folder import Entry, holds_secret, walk
-from tasks.image.bases import dockerfile_bases
-from tasks.platform import TASK_OPTIONS, aws_client
-from tasks.preflight.storage import no_repository
-from tasks.task import task
+from nodesweep.configs.models import ImageConfig, PlatformConfig
+from nodesweep.scaling import names
+from nodesweep.tasks.errors import ImageBuildFailed, PreflightRefused, error_code
+from nodesweep.tasks.folder import Entry, holds_secret, walk
+from nodesweep.tasks.image.bases import dockerfile_bases
+from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
+from nodesweep.tasks.preflight.storage import no_repository
+from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.image")
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip can hold: equal contexts, equal bytes
@@ -66,8 +66,8 @@ def read_context(config: ImageConfig, pinned: Mapping[str, str] | None = None) -
     arguments, base images.
 
     File modes, times and the directory's own place do not count. `pinned` maps base images as they
-    are written to the same by digest (tasks.image.bases); one that is missing there counts by its
-    name. Raises PreflightRefused.
+    are written to the same by digest (nodesweep.tasks.image.bases); one that is missing there
+    counts by its name. Raises PreflightRefused.
     """
     root = config.build_context
     if not (root / "Dockerfile").is_file():

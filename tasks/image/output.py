@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import unquote
 
-from scaling.secrets import LogHider
-from tasks.events import about, tell
+from nodesweep.scaling.secrets import LogHider
+from nodesweep.tasks.events import about, tell
 
 LAST_LINES = 20
 MAX_LINES_AT_ONCE = 10

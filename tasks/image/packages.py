@@ -14,11 +14,11 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-from configs.models import BenchmarkConfig, ImageConfig, PlatformConfig
-from scaling.rules.rule import Requirements
-from tasks.platform import TASK_OPTIONS, aws_client
-from tasks.preflight.storage import why_no_push
-from tasks.task import task
+from nodesweep.configs.models import BenchmarkConfig, ImageConfig, PlatformConfig
+from nodesweep.scaling.rules.rule import Requirements
+from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
+from nodesweep.tasks.preflight.storage import why_no_push
+from nodesweep.tasks.task import task
 
 REQUIREMENTS_FILE = "requirements.txt"
 """The only one that the toolkit installs, at the top of the code."""

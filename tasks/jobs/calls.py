@@ -10,11 +10,11 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from configs.training import variables_of
-from scaling import names
-from scaling.secrets import remember_secrets, secrets_of_job
-from tasks.errors import JobRefused, error_code
-from tasks.polling import Clock, intervals
+from nodesweep.configs.training import variables_of
+from nodesweep.scaling import names
+from nodesweep.scaling.secrets import remember_secrets, secrets_of_job
+from nodesweep.tasks.errors import JobRefused, error_code
+from nodesweep.tasks.polling import Clock, intervals
 
 logger = logging.getLogger("nodesweep.jobs")
 _NOT_DESCRIBED = frozenset({"Tags", "ProfilerConfig"})

@@ -17,12 +17,12 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from scaling.outcome.line_kinds import LineKinds, Step, step_of
-from scaling.secrets import LogHider
-from tasks.errors import error_code, is_transient
-from tasks.events import NODE_LOG, tell
-from tasks.jobs.logs import log_group
-from tasks.polling import CallBudget, Clock
+from nodesweep.scaling.outcome.line_kinds import LineKinds, Step, step_of
+from nodesweep.scaling.secrets import LogHider
+from nodesweep.tasks.errors import error_code, is_transient
+from nodesweep.tasks.events import NODE_LOG, tell
+from nodesweep.tasks.jobs.logs import log_group
+from nodesweep.tasks.polling import CallBudget, Clock
 
 logger = logging.getLogger(NODE_LOG)
 MAX_LINES_PER_POLL = 10

@@ -18,14 +18,14 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from configs.models import PlatformConfig
-from scaling import names
-from scaling.outcome.logged import LogLine
-from scaling.planning.validation import LOG_GROUP as PROCESSING_LOG_GROUP
-from scaling.secrets import LogHider
-from tasks.errors import best_effort, error_code
-from tasks.platform import aws_client, patient
-from tasks.sweeps.folder import written_atomically
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.scaling import names
+from nodesweep.scaling.outcome.logged import LogLine
+from nodesweep.scaling.planning.validation import LOG_GROUP as PROCESSING_LOG_GROUP
+from nodesweep.scaling.secrets import LogHider
+from nodesweep.tasks.errors import best_effort, error_code
+from nodesweep.tasks.platform import aws_client, patient
+from nodesweep.tasks.sweeps.folder import written_atomically
 
 logger = logging.getLogger("nodesweep.results")
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"

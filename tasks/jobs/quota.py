@@ -18,8 +18,8 @@ from prefect.concurrency.asyncio import ConcurrencySlotAcquisitionError
 from prefect.concurrency.sync import concurrency
 from prefect.exceptions import ObjectNotFound
 
-from tasks.errors import PreflightRefused
-from tasks.jobs.training_jobs import QuotaReached
+from nodesweep.tasks.errors import PreflightRefused
+from nodesweep.tasks.jobs.training_jobs import QuotaReached
 
 logger = logging.getLogger("nodesweep.quota")
 _LOCKED = 423

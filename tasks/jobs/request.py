@@ -26,9 +26,9 @@ from typing import Any
 import boto3
 from pydantic import ValidationError, validate_call
 
-from tasks.errors import JobRefused
-from tasks.imports import import_module
-from tasks.jobs.shape import shape_problems
+from nodesweep.tasks.errors import JobRefused
+from nodesweep.tasks.imports import import_module
+from nodesweep.tasks.jobs.shape import shape_problems
 
 MODULE = "sagemaker.core.resources"
 

@@ -16,22 +16,22 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from configs.models import PlatformConfig
-from configs.section import HIDDEN
-from configs.training import variables_of
-from scaling.planning.fail_fast import is_step
-from scaling.rules.limits import variable_problems
-from scaling.secrets import remember_secrets, secrets_in
-from tasks.errors import JobRefused, error_code
-from tasks.jobs.calls import describe, once_known, refuse_other_request
-from tasks.jobs.follow import LogFollower
-from tasks.jobs.request import create
-from tasks.jobs.watch import BURST_CALLS, JobLimits, JobStanding, JobWait, watch
-from tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
-from tasks.polling import CallBudget, Clock
-from tasks.sweeps.claims import read_claims, read_stop_mark
-from tasks.sweeps.stopping import list_of
-from tasks.task import task
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.configs.section import HIDDEN
+from nodesweep.configs.training import variables_of
+from nodesweep.scaling.planning.fail_fast import is_step
+from nodesweep.scaling.rules.limits import variable_problems
+from nodesweep.scaling.secrets import remember_secrets, secrets_in
+from nodesweep.tasks.errors import JobRefused, error_code
+from nodesweep.tasks.jobs.calls import describe, once_known, refuse_other_request
+from nodesweep.tasks.jobs.follow import LogFollower
+from nodesweep.tasks.jobs.request import create
+from nodesweep.tasks.jobs.watch import BURST_CALLS, JobLimits, JobStanding, JobWait, watch
+from nodesweep.tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
+from nodesweep.tasks.polling import CallBudget, Clock
+from nodesweep.tasks.sweeps.claims import read_claims, read_stop_mark
+from nodesweep.tasks.sweeps.stopping import list_of
+from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.jobs")
 """Of an environment variable's value in CreateTrainingJob (API reference,

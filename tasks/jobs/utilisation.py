@@ -13,12 +13,12 @@ from datetime import datetime, timedelta
 from statistics import fmean
 from typing import Any
 
-from configs.models import PlatformConfig
-from scaling.outcome.attainment import ATTAINED, CONNECTED
-from scaling.outcome.cpu_speed import CPU_SPEED, QUOTA_USED
-from scaling.outcome.outcome import platform_kind
-from tasks.errors import best_effort
-from tasks.platform import aws_client
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.scaling.outcome.attainment import ATTAINED, CONNECTED
+from nodesweep.scaling.outcome.cpu_speed import CPU_SPEED, QUOTA_USED
+from nodesweep.scaling.outcome.outcome import platform_kind
+from nodesweep.tasks.errors import best_effort
+from nodesweep.tasks.platform import aws_client
 
 NAMESPACE = "/aws/sagemaker/TrainingJobs"
 METRICS = {

@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from scaling.outcome.line_kinds import Step
-from scaling.outcome.outcome import TERMINAL
-from tasks.errors import JobRefused
-from tasks.events import about
-from tasks.jobs.calls import describe, stop
-from tasks.polling import CallBudget, Clock, Progress, intervals
-from tasks.sweeps.stopping import STOPPING_SECONDS
+from nodesweep.scaling.outcome.line_kinds import Step
+from nodesweep.scaling.outcome.outcome import TERMINAL
+from nodesweep.tasks.errors import JobRefused
+from nodesweep.tasks.events import about
+from nodesweep.tasks.jobs.calls import describe, stop
+from nodesweep.tasks.polling import CallBudget, Clock, Progress, intervals
+from nodesweep.tasks.sweeps.stopping import STOPPING_SECONDS
 
 logger = logging.getLogger("nodesweep.jobs")
 # For short jobs that are looked at twice a second: the looks and log lines of about the first ten

@@ -2,7 +2,7 @@
 account can tell.
 
 Each has the one read call that gets what it judges. A new rule is its call and its judge in a file
-of this folder, and its row here, of which `python -m tasks.preflight.document` makes
+of this folder, and its row here, of which `python -m nodesweep.tasks.preflight.document` makes
 docs/preflight.md.
 """
 
@@ -13,12 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from configs.models import PlatformConfig
-from scaling.rules.rule import Facts, Findings, together
-from tasks.platform import TASK_OPTIONS, aws_client
-from tasks.preflight import file_systems, identity, network, quota, storage
-from tasks.preflight.rule import AccountRule, Question, find
-from tasks.task import task
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.scaling.rules.rule import Facts, Findings, together
+from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
+from nodesweep.tasks.preflight import file_systems, identity, network, quota, storage
+from nodesweep.tasks.preflight.rule import AccountRule, Question, find
+from nodesweep.tasks.task import task
 
 
 def _on_aws_nodes(facts: Facts) -> bool:

@@ -9,20 +9,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from configs.catalogue import InstanceType, load_catalogue
-from configs.models import BenchmarkConfig
-from configs.training import variables_of
-from scaling.planning.plan import plan_types
-from scaling.rules.rule import Facts, Files
-from tasks.dataset.files import list_directory
-from tasks.dataset.naming import notices_of
-from tasks.errors import DatasetMissing, DatasetRefused, PreflightRefused
-from tasks.folder import shown_names
-from tasks.image.bases import dockerfile_bases, with_container
-from tasks.image.find import build_arguments, list_context
-from tasks.image.packages import REQUIREMENTS_FILE, read_requirements, unread_requirements
-from tasks.jobs.source import code_of, entry_point_problem
-from tasks.sweeps.folder import folder_problem
+from nodesweep.configs.catalogue import InstanceType, load_catalogue
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.training import variables_of
+from nodesweep.scaling.planning.plan import plan_types
+from nodesweep.scaling.rules.rule import Facts, Files
+from nodesweep.tasks.dataset.files import list_directory
+from nodesweep.tasks.dataset.naming import notices_of
+from nodesweep.tasks.errors import DatasetMissing, DatasetRefused, PreflightRefused
+from nodesweep.tasks.folder import shown_names
+from nodesweep.tasks.image.bases import dockerfile_bases, with_container
+from nodesweep.tasks.image.find import build_arguments, list_context
+from nodesweep.tasks.image.packages import REQUIREMENTS_FILE, read_requirements, unread_requirements
+from nodesweep.tasks.jobs.source import code_of, entry_point_problem
+from nodesweep.tasks.sweeps.folder import folder_problem
 
 CLOCK_FILE = "nodesweep_clock.py"
 """The helper, which a program of one's own may have beside it: that it is there says nothing."""

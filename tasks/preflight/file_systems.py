@@ -10,11 +10,11 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from configs.job import FileSystemConfig
-from scaling.rules.rule import Facts, Findings, together
-from tasks.errors import error_code
-from tasks.preflight.network import MISSING
-from tasks.preflight.rule import NO_PERMISSION, NO_SUCH_SERVICE, Question
+from nodesweep.configs.job import FileSystemConfig
+from nodesweep.scaling.rules.rule import Facts, Findings, together
+from nodesweep.tasks.errors import error_code
+from nodesweep.tasks.preflight.network import MISSING
+from nodesweep.tasks.preflight.rule import NO_PERMISSION, NO_SUCH_SERVICE, Question
 
 _NOT_FOUND = frozenset({"BadRequest", "FileSystemNotFound"})
 _FSX_USABLE = frozenset({"AVAILABLE", "UPDATING"})

@@ -12,14 +12,14 @@ from urllib.parse import unquote
 
 from botocore.exceptions import ClientError
 
-from configs.job import S3ChannelConfig
-from configs.models import BenchmarkConfig
-from scaling import names
-from scaling.planning.validation import LOG_GROUP as VALIDATION_LOGS
-from scaling.rules.rule import Facts, Findings, together
-from tasks.errors import error_code
-from tasks.preflight.rule import NO_PERMISSION, NO_SUCH_SERVICE, NotThere, Question
-from tasks.preflight.storage import EcrImage, parse_ecr_image, why_no_push
+from nodesweep.configs.job import S3ChannelConfig
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling import names
+from nodesweep.scaling.planning.validation import LOG_GROUP as VALIDATION_LOGS
+from nodesweep.scaling.rules.rule import Facts, Findings, together
+from nodesweep.tasks.errors import error_code
+from nodesweep.tasks.preflight.rule import NO_PERMISSION, NO_SUCH_SERVICE, NotThere, Question
+from nodesweep.tasks.preflight.storage import EcrImage, parse_ecr_image, why_no_push
 
 _PRINCIPAL = "sagemaker.amazonaws.com"
 _ROLE = "platform.role_arn"

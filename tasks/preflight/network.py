@@ -10,9 +10,9 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from scaling.rules.rule import Findings
-from tasks.errors import error_code
-from tasks.preflight.rule import NO_PERMISSION, NotThere, Question
+from nodesweep.scaling.rules.rule import Findings
+from nodesweep.tasks.errors import error_code
+from nodesweep.tasks.preflight.rule import NO_PERMISSION, NotThere, Question
 
 _ANYWHERE = "0.0.0.0/0"
 MISSING = frozenset(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from configs.models import BenchmarkConfig
-from scaling.planning.validation import asked_of
-from scaling.rules.rule import Findings
-from tasks.preflight.rule import Question
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.planning.validation import asked_of
+from nodesweep.scaling.rules.rule import Findings
+from nodesweep.tasks.preflight.rule import Question
 
 MOST_PER_JOB = "Maximum number of instances per training job"
 MOST_TOGETHER = "Number of instances across all training jobs"

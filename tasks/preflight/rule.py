@@ -10,9 +10,15 @@ from typing import Any, Generic, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from configs.models import BenchmarkConfig
-from scaling.rules.rule import Facts, Findings, Rule, together
-from tasks.errors import CallTimedOut, ForeignAnswer, PlatformSilent, error_code, is_transient
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.rules.rule import Facts, Findings, Rule, together
+from nodesweep.tasks.errors import (
+    CallTimedOut,
+    ForeignAnswer,
+    PlatformSilent,
+    error_code,
+    is_transient,
+)
 
 NO_PERMISSION = frozenset(
     {"403", "AccessDenied", "AccessDeniedException", "AuthorizationError", "Forbidden",
@@ -84,7 +90,7 @@ def find(rule: AccountRule[Any], question: Question) -> Findings:
     # slow to import, and nothing is asked for a plan
     from botocore.parsers import ResponseParserError
 
-    from tasks.answers import where_to_look
+    from nodesweep.tasks.answers import where_to_look
 
     try:
         asked = Answered(question.facts, rule.ask(question))

@@ -11,10 +11,10 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from configs.models import BenchmarkConfig, PlatformConfig
-from scaling.rules.rule import Facts, Findings
-from tasks.errors import error_code
-from tasks.preflight.rule import NO_PERMISSION, Question
+from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
+from nodesweep.scaling.rules.rule import Facts, Findings
+from nodesweep.tasks.errors import error_code
+from nodesweep.tasks.preflight.rule import NO_PERMISSION, Question
 
 _ECR_URI = re.compile(
     r"^(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(\.cn)?/"
@@ -98,7 +98,7 @@ def judge_repository(config: BenchmarkConfig, is_there: bool) -> Findings:
         return Findings()
     if config.image.uri is not None:
         # what makes a report takes a while to import, and `plan` makes none
-        from scaling.report.sources import at_start_text
+        from nodesweep.scaling.report.sources import at_start_text
 
         return Findings(notices=(at_start_text(_NO_PLACE.format(name)),))
     return Findings((no_repository(name),))

@@ -7,12 +7,12 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from configs.models import PlatformConfig
-from scaling import names
-from scaling.outcome.outcome import TERMINAL
-from tasks.errors import JobRefused, error_code, is_transient
-from tasks.polling import Clock, intervals
-from tasks.storage import list_folders
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.scaling import names
+from nodesweep.scaling.outcome.outcome import TERMINAL
+from nodesweep.tasks.errors import JobRefused, error_code, is_transient
+from nodesweep.tasks.polling import Clock, intervals
+from nodesweep.tasks.storage import list_folders
 
 STOPPING_SECONDS = 300.0
 """A job that is stopped has 120 s before it is killed."""

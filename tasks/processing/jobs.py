@@ -14,20 +14,20 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from configs.models import PlatformConfig
-from scaling import names
-from scaling.outcome.outcome import TERMINAL
-from scaling.planning.validation import LOG_GROUP
-from tasks.errors import JobRefused, SweepStopped, ValidationJobFailed, error_code
-from tasks.events import about
-from tasks.jobs.calls import once_known, refuse_other_request
-from tasks.jobs.watch import BURST_CALLS
-from tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
-from tasks.polling import CallBudget, Clock, Progress, intervals
-from tasks.processing.calls import STOPPING_SECONDS, describe, stop
-from tasks.storage import get_bytes, put_once
-from tasks.sweeps.claims import read_stop_mark
-from tasks.task import task
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.scaling import names
+from nodesweep.scaling.outcome.outcome import TERMINAL
+from nodesweep.scaling.planning.validation import LOG_GROUP
+from nodesweep.tasks.errors import JobRefused, SweepStopped, ValidationJobFailed, error_code
+from nodesweep.tasks.events import about
+from nodesweep.tasks.jobs.calls import once_known, refuse_other_request
+from nodesweep.tasks.jobs.watch import BURST_CALLS
+from nodesweep.tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
+from nodesweep.tasks.polling import CallBudget, Clock, Progress, intervals
+from nodesweep.tasks.processing.calls import STOPPING_SECONDS, describe, stop
+from nodesweep.tasks.storage import get_bytes, put_once
+from nodesweep.tasks.sweeps.claims import read_stop_mark
+from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.dataset")
 _STOP_GRACE_SECONDS = 600

@@ -9,14 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from configs.models import PlatformConfig
-from scaling import names
-from scaling.report.model import ScalingReport
-from scaling.trend.history import HISTORY_SCHEMA_VERSION, history_table, write_history
-from tasks.errors import best_effort
-from tasks.platform import TASK_OPTIONS, aws_client
-from tasks.storage import get_bytes, list_folders, list_objects, put_bytes
-from tasks.task import task
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.scaling import names
+from nodesweep.scaling.report.model import ScalingReport
+from nodesweep.scaling.trend.history import HISTORY_SCHEMA_VERSION, history_table, write_history
+from nodesweep.tasks.errors import best_effort
+from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
+from nodesweep.tasks.storage import get_bytes, list_folders, list_objects, put_bytes
+from nodesweep.tasks.task import task
 
 
 def put_history(

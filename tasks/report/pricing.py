@@ -20,12 +20,12 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
-from configs.catalogue import InstanceType
-from configs.models import PlatformConfig
-from tasks.errors import error_code
-from tasks.platform import TASK_OPTIONS, aws_client
-from tasks.sweeps.folder import write_atomic
-from tasks.task import task
+from nodesweep.configs.catalogue import InstanceType
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.tasks.errors import error_code
+from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
+from nodesweep.tasks.sweeps.folder import write_atomic
+from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.pricing")
 SOURCE = "AWS Price List Query API"

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from configs.models import PlatformConfig
-from scaling import names
-from tasks.platform import TASK_OPTIONS, patient
-from tasks.storage import browser_url
-from tasks.sweeps.folder import write_files
-from tasks.task import task
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.scaling import names
+from nodesweep.tasks.platform import TASK_OPTIONS, patient
+from nodesweep.tasks.storage import browser_url
+from nodesweep.tasks.sweeps.folder import write_files
+from nodesweep.tasks.task import task
 
 
 def emit_event(event: str, **members: Any) -> None:

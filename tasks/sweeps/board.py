@@ -15,16 +15,16 @@ from uuid import UUID
 from prefect import get_client
 from prefect.runtime import flow_run
 
-from configs.models import SweepConfig
-from scaling import names
-from scaling.formats import format_usd, point_text
-from scaling.outcome.attainment import soundness
-from scaling.outcome.outcome import JobOutcome
-from scaling.planning.plan import SweepPlan
-from scaling.planning.time_left import JobToCome, TimeLeft, Took, time_left
-from tasks.jobs.watch import JobStanding
-from tasks.polling import utc_now
-from tasks.sweeps.drawing import Drawer, Drawing, Table, only_a_warning
+from nodesweep.configs.models import SweepConfig
+from nodesweep.scaling import names
+from nodesweep.scaling.formats import format_usd, point_text
+from nodesweep.scaling.outcome.attainment import soundness
+from nodesweep.scaling.outcome.outcome import JobOutcome
+from nodesweep.scaling.planning.plan import SweepPlan
+from nodesweep.scaling.planning.time_left import JobToCome, TimeLeft, Took, time_left
+from nodesweep.tasks.jobs.watch import JobStanding
+from nodesweep.tasks.polling import utc_now
+from nodesweep.tasks.sweeps.drawing import Drawer, Drawing, Table, only_a_warning
 
 logger = logging.getLogger("nodesweep.board")
 # Between two versions of the table, at least, and for each of its rows:

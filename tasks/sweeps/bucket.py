@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from configs.models import PlatformConfig
-from tasks.errors import PreflightRefused, error_code
-from tasks.platform import TASK_OPTIONS, aws_client
-from tasks.task import task
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.tasks.errors import PreflightRefused, error_code
+from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
+from nodesweep.tasks.task import task
 
 
 def make_sure_of_bucket(s3: Any, platform: PlatformConfig) -> None:

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from scaling import names
-from tasks.errors import RecordDamaged
+from nodesweep.scaling import names
+from nodesweep.tasks.errors import RecordDamaged
 
 SCHEMA_VERSION = 1
 """Of a sweep's record."""

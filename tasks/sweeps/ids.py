@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-from configs.models import BenchmarkConfig, PlatformConfig
-from scaling import names
-from tasks.errors import RunFailed, error_code
-from tasks.platform import aws_client, patient
-from tasks.polling import Clock, intervals
-from tasks.storage import get_bytes, put_bytes
+from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
+from nodesweep.scaling import names
+from nodesweep.tasks.errors import RunFailed, error_code
+from nodesweep.tasks.platform import aws_client, patient
+from nodesweep.tasks.polling import Clock, intervals
+from nodesweep.tasks.storage import get_bytes, put_bytes
 
 _MOST_SECONDS = 1000
 """Runs of one config that may begin in one second."""

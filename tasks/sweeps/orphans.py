@@ -9,15 +9,15 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from configs.models import PlatformConfig
-from scaling import names
-from tasks.errors import best_effort
-from tasks.platform import TASK_OPTIONS, aws_client
-from tasks.processing.calls import claimed_jobs
-from tasks.sweeps.claims import read_claims
-from tasks.sweeps.owner import read_owner_sign
-from tasks.sweeps.records import has_record
-from tasks.task import task
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.scaling import names
+from nodesweep.tasks.errors import best_effort
+from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
+from nodesweep.tasks.processing.calls import claimed_jobs
+from nodesweep.tasks.sweeps.claims import read_claims
+from nodesweep.tasks.sweeps.owner import read_owner_sign
+from nodesweep.tasks.sweeps.records import has_record
+from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.reaper")
 

@@ -8,15 +8,15 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from configs.models import BenchmarkConfig, PlatformConfig
-from scaling import names
-from tasks.errors import RecordDamaged, SweepNotFound, SweepNotNamed
-from tasks.platform import TASK_OPTIONS, aws_client, patient
-from tasks.processing.calls import claimed_jobs
-from tasks.storage import get_bytes, list_folders, put_bytes
-from tasks.sweeps.claims import read_stop_mark
-from tasks.sweeps.folder import parse_record
-from tasks.task import task
+from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
+from nodesweep.scaling import names
+from nodesweep.tasks.errors import RecordDamaged, SweepNotFound, SweepNotNamed
+from nodesweep.tasks.platform import TASK_OPTIONS, aws_client, patient
+from nodesweep.tasks.processing.calls import claimed_jobs
+from nodesweep.tasks.storage import get_bytes, list_folders, put_bytes
+from nodesweep.tasks.sweeps.claims import read_stop_mark
+from nodesweep.tasks.sweeps.folder import parse_record
+from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.sweep")
 
@@ -81,8 +81,8 @@ def is_complete(report: bytes | None, config: BenchmarkConfig) -> bool:
     False where there is none to be read.
     """
     # slow to import, and seldom asked
-    from scaling.design.of_sweep import is_complete as has_all_points
-    from scaling.trend.report_file import ReportUnreadable, parse_report
+    from nodesweep.scaling.design.of_sweep import is_complete as has_all_points
+    from nodesweep.scaling.trend.report_file import ReportUnreadable, parse_report
 
     try:
         return report is not None and has_all_points(

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from configs.models import PlatformConfig
-from scaling.outcome.outcome import TERMINAL
-from tasks.errors import best_effort
-from tasks.platform import aws_client
-from tasks.processing.calls import claimed_jobs, is_running
-from tasks.sweeps.claims import mark_sweep_stopped
-from tasks.sweeps.records import has_record
-from tasks.sweeps.stopping import list_of, stop_sweep_jobs_now
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.scaling.outcome.outcome import TERMINAL
+from nodesweep.tasks.errors import best_effort
+from nodesweep.tasks.platform import aws_client
+from nodesweep.tasks.processing.calls import claimed_jobs, is_running
+from nodesweep.tasks.sweeps.claims import mark_sweep_stopped
+from nodesweep.tasks.sweeps.records import has_record
+from nodesweep.tasks.sweeps.stopping import list_of, stop_sweep_jobs_now
 
 logger = logging.getLogger("nodesweep.stop")
 

@@ -18,16 +18,16 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from configs.models import PlatformConfig
-from scaling import names
-from scaling.outcome.outcome import TERMINAL
-from tasks.errors import JobRefused, best_effort, error_code, is_transient
-from tasks.jobs.calls import describe
-from tasks.platform import TASK_OPTIONS, aws_client
-from tasks.polling import Clock, intervals
-from tasks.processing import calls as processing
-from tasks.sweeps.claims import read_claims
-from tasks.task import task
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.scaling import names
+from nodesweep.scaling.outcome.outcome import TERMINAL
+from nodesweep.tasks.errors import JobRefused, best_effort, error_code, is_transient
+from nodesweep.tasks.jobs.calls import describe
+from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
+from nodesweep.tasks.polling import Clock, intervals
+from nodesweep.tasks.processing import calls as processing
+from nodesweep.tasks.sweeps.claims import read_claims
+from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.jobs")
 SETTLE_SECONDS = 30.0

@@ -35,7 +35,7 @@ from benchmarks.chaos.plan import (
 from benchmarks.chaos.proxy import Proxy, label_of
 from benchmarks.chaos.run import Saboteur, run_chaos
 from benchmarks.chaos.world import REPOSITORY, prefect_server
-from configs.models import BenchmarkConfig
+from nodesweep.configs.models import BenchmarkConfig
 from tests.flows.simulated_sweep import write_config
 from tests.tasks.hostile_server import DRIPS, dripping_server
 

@@ -14,9 +14,9 @@ from benchmarks.chaos.ledger import broken_invariants, comparable, differences, 
 from benchmarks.chaos.plan import ChaosPlan
 from benchmarks.chaos.proxy import Call
 from benchmarks.chaos.run import Evidence, Try, wait_by_progress
-from infra.local.progress import Progress
-from scaling import names
-from scaling.analysis.odd_data import find_confounded
+from nodesweep.infra.local.progress import Progress
+from nodesweep.scaling import names
+from nodesweep.scaling.analysis.odd_data import find_confounded
 
 SWEEP = "chaos-20261121024705-75cbf942"
 POINTS = [(nodes, repeat) for nodes in (1, 2, 4) for repeat in (1, 2)]

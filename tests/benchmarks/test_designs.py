@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import designs
 from benchmarks.designs import CURVES, main, margin, simulate, simulate_probes
-from scaling.design import sequential
+from nodesweep.scaling.design import sequential
 
 
 def test_the_reference_is_right_for_less_than_half_the_cost():

@@ -18,9 +18,9 @@ from benchmarks.extrapolation import (
     main,
     simulate,
 )
-from scaling.fits import extrapolation as rule
-from scaling.fits.fit import fit_laws
-from scaling.fits.laws import Sample
+from nodesweep.scaling.fits import extrapolation as rule
+from nodesweep.scaling.fits.fit import fit_laws
+from nodesweep.scaling.fits.laws import Sample
 
 
 def test_right_where_the_link_stays_and_wrong_where_it_gets_slower():

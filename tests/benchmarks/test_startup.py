@@ -17,7 +17,7 @@ from benchmarks.startup import LIMITS, Cell, main, table
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import json, sys
-from cli.main import main
+from nodesweep.cli.main import main
 try:
     main(sys.argv[1:])
 except SystemExit as end:
@@ -66,7 +66,7 @@ def test_what_sends_nothing_imports_neither_boto3_nor_scipy(arguments: tuple[str
 
 def test_session_starts_prefects_server_before_anything_heavy_is_imported() -> None:
     """What stands between a run's config and the start of platform and server."""
-    program = "import json, sys, cli.session; print(json.dumps(sorted(sys.modules)))"
+    program = "import json, sys, nodesweep.cli.session; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, timeout=60, check=True
     )

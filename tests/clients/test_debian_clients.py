@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from infra.local.api.access import access_keys
+from nodesweep.infra.local.api.access import access_keys
 from tests.infra.local.platform_client import serve_platform
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.engine.host.containment import Containment
+from nodesweep.infra.local.engine.host.containment import Containment
 from tests.clients.client_environment import client_python
 from tests.clients.test_model_trainer import SDK
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from infra.local.engine.host.containment import Containment
-from infra.local.engine.process.image_store import ProcessImageStore
-from infra.local.server import daemon
-from infra.local.server.contract import ServerConfig
+from nodesweep.infra.local.engine.host.containment import Containment
+from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
+from nodesweep.infra.local.server import daemon
+from nodesweep.infra.local.server.contract import ServerConfig
 from tests.clients.client_environment import client_python, client_variables, run_client
 from tests.clients.model_source import facts_of, write_source
 from tests.containers.container_bench import archive_names, log_of, wait_for_end

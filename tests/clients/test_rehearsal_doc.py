@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from infra.local.faults.plan import check_rules
+from nodesweep.infra.local.faults.plan import check_rules
 from tests.clients.test_local_platform_doc import free_port
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from infra.local.interfaces import JobSpec, Node
+from nodesweep.infra.local.interfaces import JobSpec, Node
 from tests.clients.client_environment import client_python, client_variables, run_client
 from tests.infra.local.platform_client import serve_platform
 from tests.infra.local.platform_fakes import IMAGE_URI

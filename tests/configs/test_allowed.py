@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from configs.allowed import (
+from nodesweep.configs.allowed import (
     ENDPOINTS,
     ENVIRONMENT,
     LISTS,
@@ -18,10 +18,10 @@ from configs.allowed import (
     PATHS,
     refuse_what_is_not_allowed,
 )
-from configs.load import ConfigError
-from configs.models import BenchmarkConfig
-from configs.presets import config_of_preset, preset_names
-from configs.section import LOCAL_PATH, Section, marked_fields
+from nodesweep.configs.load import ConfigError
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.presets import config_of_preset, preset_names
+from nodesweep.configs.section import LOCAL_PATH, Section, marked_fields
 
 STRICT = dict.fromkeys(LISTS, "")
 OUTSIDE = "/etc/cron.d"

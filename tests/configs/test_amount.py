@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from configs.load import ConfigError
-from configs.models import BenchmarkConfig
-from configs.presets import config_of_preset, config_of_value, presets_as_written
+from nodesweep.configs.load import ConfigError
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.presets import config_of_preset, config_of_value, presets_as_written
 
 FIXED = "search_mlp_p3"
 
@@ -87,7 +87,7 @@ def test_both_set_for_one_run_are_left_to_be_refused() -> None:
         sized({"training.baseline_seconds": 50, "sweep.design": "probe"})
     config = sized(
         {"training.baseline_seconds": 50, "training.hyperparameters.epochs": 3}
-    )  # preflight refuses it: tests/scaling/rules/test_features.py
+    )  # preflight refuses it: tests/nodesweep/scaling/rules/test_features.py
     assert _seconds(config) == 50 and config.training.hyperparameters["epochs"] == 3
 
 

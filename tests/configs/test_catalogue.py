@@ -13,7 +13,12 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from configs.catalogue import PACKAGED_CATALOGUE, InstanceType, UnknownInstanceType, load_catalogue
+from nodesweep.configs.catalogue import (
+    PACKAGED_CATALOGUE,
+    InstanceType,
+    UnknownInstanceType,
+    load_catalogue,
+)
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +177,7 @@ def test_wrong_row_is_refused(tmp_path: Path, change: dict, message: str) -> Non
 
 
 def test_import_is_light() -> None:
-    code = "import sys, configs.catalogue; print({'prefect', 'boto3', 'pandas'} & set(sys.modules))"
+    code = "import sys, nodesweep.configs.catalogue; print({'prefect', 'boto3', 'pandas'} & set(sys.modules))"
     assert (
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, timeout=60

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from configs.load import ConfigError, load_config, parse_config
-from scaling.names import config_digest
+from nodesweep.configs.load import ConfigError, load_config, parse_config
+from nodesweep.scaling.names import config_digest
 
 FILES = {"name": "pictures", "source": "images", "format": "files"}
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cli.main import main
-from configs.distribution import DistributionConfig
-from configs.load import load_config
-from scaling.rules.distribution import OPTIONS, option_of
+from nodesweep.cli.main import main
+from nodesweep.configs.distribution import DistributionConfig
+from nodesweep.configs.load import load_config
+from nodesweep.scaling.rules.distribution import OPTIONS, option_of
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 EXAMPLES = sorted((CONFIGS / "examples").glob("*.yaml"))

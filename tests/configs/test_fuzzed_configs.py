@@ -18,7 +18,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from cli.main import main
+from nodesweep.cli.main import main
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHIPPED = sorted(

@@ -10,7 +10,7 @@ from great_expectations.expectations.registry import (
     list_registered_expectation_implementations,
 )
 
-from configs import installed
+from nodesweep.configs import installed
 
 REGISTERED = list_registered_expectation_implementations()
 

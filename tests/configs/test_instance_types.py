@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from configs.load import ConfigError
-from configs.sweep import SweepConfig
-from scaling.names import config_digest
+from nodesweep.configs.load import ConfigError
+from nodesweep.configs.sweep import SweepConfig
+from nodesweep.scaling.names import config_digest
 
 SMALL, MEDIUM = "ml.local.small", "ml.local.medium"
 

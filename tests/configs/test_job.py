@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from configs.load import ConfigError
+from nodesweep.configs.load import ConfigError
 
 VPC = {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}
 FILE_SYSTEM = {"type": "EFS", "id": "fs-01234567", "directory_path": "/data"}

@@ -10,11 +10,11 @@ import pytest
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from configs import models
-from configs.load import ConfigError, load_config, parse_config
-from configs.models import BenchmarkConfig
-from configs.section import WITH_SECRETS
-from scaling.names import config_digest
+from nodesweep.configs import models
+from nodesweep.configs.load import ConfigError, load_config, parse_config
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.section import WITH_SECRETS
+from nodesweep.scaling.names import config_digest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHIPPED = sorted(

@@ -8,16 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from configs import make_instance_types
-from configs.catalogue import INSTANCE_TYPES
-from configs.make_instance_types import as_text, instance_types, main
+from nodesweep.configs import make_instance_types
+from nodesweep.configs.catalogue import INSTANCE_TYPES
+from nodesweep.configs.make_instance_types import as_text, instance_types, main
 
 COMMITTED = INSTANCE_TYPES.read_text(encoding="utf-8")
 
 
 def test_the_table_is_what_the_installed_packages_say() -> None:
     date = datetime.date.fromisoformat(json.loads(COMMITTED)["sources"]["moto"]["date"])
-    assert as_text(instance_types(date)) == COMMITTED, "python -m configs.make_instance_types"
+    assert as_text(instance_types(date)) == COMMITTED, (
+        "python -m nodesweep.configs.make_instance_types"
+    )
 
 
 def test_the_day_of_reading_is_written_down(

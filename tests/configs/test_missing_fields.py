@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from configs.load import ConfigError, parse_config
+from nodesweep.configs.load import ConfigError, parse_config
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from cli.main import main
-from configs.load import load_config
+from nodesweep.cli.main import main
+from nodesweep.configs.load import load_config
 
 MAX_CPU_SECONDS = 5
 MAX_MESSAGE_CHARACTERS = 10_000
@@ -203,7 +203,7 @@ def test_a_sweep_that_goes_on_needs_no_directory(
 ) -> None:
     read: list[str] = []
     monkeypatch.setattr(
-        "cli.main.sweep_to_resume", lambda sweep, *_: read.append(sweep) or sys.exit(0)
+        "nodesweep.cli.main.sweep_to_resume", lambda sweep, *_: read.append(sweep) or sys.exit(0)
     )
     (folder / "data").rmdir()
     assert (

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from configs import presets
-from configs.load import ConfigError, load_config
-from configs.presets import PRESETS_DIRECTORY, config_of_preset, preset_names
+from nodesweep.configs import presets
+from nodesweep.configs.load import ConfigError, load_config
+from nodesweep.configs.presets import PRESETS_DIRECTORY, config_of_preset, preset_names
 
 
 def test_presets_are_the_benchmarks_below_configs_by_path() -> None:

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from configs.models import BenchmarkConfig
-from configs.section import NOT_COMPARED, NOT_MEASURED, Mark, Section, marked_fields
-from configs.training import TrainingConfig
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.section import NOT_COMPARED, NOT_MEASURED, Mark, Section, marked_fields
+from nodesweep.configs.training import TrainingConfig
 
 HEAVY = Mark("for these tests")
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from configs.presets import presets_as_written
-from configs.settings import settings_schema
+from nodesweep.configs.presets import presets_as_written
+from nodesweep.configs.settings import settings_schema
 
 VALIDATOR = Draft202012Validator(settings_schema())
 

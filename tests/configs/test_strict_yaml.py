@@ -5,9 +5,9 @@ import time
 import pytest
 import yaml
 
-from configs import strict_yaml
-from configs.catalogue import PACKAGED_CATALOGUE, load_catalogue
-from configs.strict_yaml import MAX_CHARACTERS, MAX_DEPTH, MAX_NODES, parse_yaml
+from nodesweep.configs import strict_yaml
+from nodesweep.configs.catalogue import PACKAGED_CATALOGUE, load_catalogue
+from nodesweep.configs.strict_yaml import MAX_CHARACTERS, MAX_DEPTH, MAX_NODES, parse_yaml
 
 
 def bomb(levels: int, merge: bool = False) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from configs.load import ConfigError
-from scaling import names
+from nodesweep.configs.load import ConfigError
+from nodesweep.scaling import names
 
 SEQUENTIAL = {"design": "sequential", "node_counts": [1, 2, 4], "repeats": 3}
 PROBE = {"design": "probe", "node_counts": [1, 2, 4], "repeats": 2}

@@ -14,9 +14,9 @@ from typing import NoReturn
 
 import pytest
 
-from infra.local.engine.container.cli import ContainerCli
-from infra.local.server.contract import ServerConfig
-from infra.local.server.serving import running
+from nodesweep.infra.local.engine.container.cli import ContainerCli
+from nodesweep.infra.local.server.contract import ServerConfig
+from nodesweep.infra.local.server.serving import running
 from tests.containers.container_bench import (
     BASE_IMAGE,
     FILE_SYSTEM,

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from infra.local.engine.run.node_files import state_id
+from nodesweep.infra.local.engine.run.node_files import state_id
 from tests.infra.local.platform_client import job_request, wait_until
 
 BASE_IMAGE = "localhost/nodesweep-base:bookworm"

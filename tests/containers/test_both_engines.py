@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from infra.local.server import daemon
-from infra.local.server.contract import ServerConfig
+from nodesweep.infra.local.server import daemon
+from nodesweep.infra.local.server.contract import ServerConfig
 from tests.containers.conftest import SERVICES
 from tests.containers.container_bench import ROOT, log_of, wait_for_end
 from tests.infra.local.platform_client import ROLE_ARN, client, phases, wait_until

@@ -12,8 +12,8 @@ import uuid
 
 import pytest
 
-from infra.local.engine.container.registry import MANIFEST_TYPES
-from tasks.image.packages import read_requirements, write_layer
+from nodesweep.infra.local.engine.container.registry import MANIFEST_TYPES
+from nodesweep.tasks.image.packages import read_requirements, write_layer
 from tests.containers.container_bench import (
     IMAGE_CONTEXT,
     REPOSITORY,

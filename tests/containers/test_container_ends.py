@@ -10,12 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from infra.local.engine.choice import make_container_engine
-from infra.local.engine.container.engine import ContainerEngine
-from infra.local.engine.run.job_run import RunTimes
-from infra.local.interfaces import JobSpec
-from infra.local.server import daemon
-from infra.local.server.contract import ServerConfig
+from nodesweep.infra.local.engine.choice import make_container_engine
+from nodesweep.infra.local.engine.container.engine import ContainerEngine
+from nodesweep.infra.local.engine.run.job_run import RunTimes
+from nodesweep.infra.local.interfaces import JobSpec
+from nodesweep.infra.local.server import daemon
+from nodesweep.infra.local.server.contract import ServerConfig
 from tests.containers.conftest import SERVICES
 from tests.containers.container_bench import (
     REPOSITORY,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from infra.local.engine.host.capacity import machine_cores
+from nodesweep.infra.local.engine.host.capacity import machine_cores
 from tests.containers.container_bench import archive_names, create_job, log_of, wait_for_end
 from tests.infra.local.platform_client import phases, wait_until
 

@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from infra.local.engine.container.cli import ContainerCli
+from nodesweep.infra.local.engine.container.cli import ContainerCli
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".nodesweep" / "worker-image"

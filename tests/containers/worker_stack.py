@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from infra.local.engine.container.cli import ContainerCli, ContainerCommandError
-from infra.local.engine.host.relay import Relay
-from infra.worker.machine import Machine
+from nodesweep.infra.local.engine.container.cli import ContainerCli, ContainerCommandError
+from nodesweep.infra.local.engine.host.relay import Relay
+from nodesweep.infra.worker.machine import Machine
 from tests.containers.worker_images import POSTGRES_IMAGE, ROOT, WORKER_IMAGE
 from tests.production.world import World, free_port, wait_for
 
@@ -154,7 +154,7 @@ def platform(stack: Stack, model: dict[str, float]) -> Iterator[World]:
 
 
 def _platform(*arguments: str) -> None:
-    command = [sys.executable, "-m", "infra.local", *arguments]
+    command = [sys.executable, "-m", "nodesweep.infra.local", *arguments]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False
     )

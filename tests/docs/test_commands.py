@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 import yaml
 
-from configs.load import parse_config
+from nodesweep.configs.load import parse_config
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = {path.name: path.read_text() for path in (REPOSITORY / "docs").glob("*.md")}
-GOLDEN = REPOSITORY / "tests" / "scaling" / "golden" / "reference.json"
+GOLDEN = REPOSITORY / "tests" / "nodesweep" / "scaling" / "golden" / "reference.json"
 SECTIONS = "dataset|image|training|sweep|platform|report"
 
 

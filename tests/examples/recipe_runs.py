@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cli.main import main
+from nodesweep.cli.main import main
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NODE_COUNTS = {

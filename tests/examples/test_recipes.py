@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cli.main import main
-from configs.load import load_config
-from infra.local.engine.process.image_store import ProcessImageStore
+from nodesweep.cli.main import main
+from nodesweep.configs.load import load_config
+from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
 from tests.examples.recipe_runs import NODE_COUNTS, REPOSITORY, check_recipe
 
 NEEDS_CONTAINERS = {"mpi4py"}
@@ -75,7 +75,9 @@ def platform_changes(
     arguments = ["--port", port, "--state-dir", str(state)]
     with prefect_test_harness(server_startup_timeout=120):
         subprocess.run(
-            [sys.executable, "-m", "infra.local", "start", *arguments], check=True, timeout=60
+            [sys.executable, "-m", "nodesweep.infra.local", "start", *arguments],
+            check=True,
+            timeout=60,
         )
         try:
             yield (
@@ -84,7 +86,9 @@ def platform_changes(
             )
         finally:
             subprocess.run(
-                [sys.executable, "-m", "infra.local", "stop", *arguments], check=True, timeout=200
+                [sys.executable, "-m", "nodesweep.infra.local", "stop", *arguments],
+                check=True,
+                timeout=200,
             )
 
 

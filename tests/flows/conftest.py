@@ -17,11 +17,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-import tasks.dataset.validation
-import tasks.sweeps.stopping
-from configs.dataset import ExpectationConfig
-from configs.models import BenchmarkConfig
-from infra.local.interfaces import JobSpec, Node
+import nodesweep.tasks.dataset.validation
+import nodesweep.tasks.sweeps.stopping
+from nodesweep.configs.dataset import ExpectationConfig
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.infra.local.interfaces import JobSpec, Node
 from tests.flows.simulated_sweep import DLC, SMALL
 from tests.infra.local.platform_client import serve_platform, serve_simulated
 from tests.infra.local.platform_fakes import endless_program
@@ -29,8 +29,8 @@ from tests.infra.local.platform_fakes import endless_program
 
 @pytest.fixture(autouse=True)
 def reports_without_plots(without_plots: None) -> None:
-    """What is drawn has its tests in tests/scaling/report; one test of the pipeline draws as
-    well.
+    """What is drawn has its tests in tests/nodesweep/scaling/report; one test of the pipeline draws
+    as well.
     """
 
 
@@ -50,7 +50,7 @@ def names_settle_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The platform of these tests shows what it has accepted at once; those with a lag say how long
     it is.
     """
-    monkeypatch.setattr(tasks.sweeps.stopping, "SETTLE_SECONDS", 2.0)
+    monkeypatch.setattr(nodesweep.tasks.sweeps.stopping, "SETTLE_SECONDS", 2.0)
 
 
 _RESULTS: dict[tuple[str, ...], Any] = {}
@@ -61,7 +61,7 @@ def data_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nearly all of these runs have the same three rows, which Great Expectations judges in a
     quarter of a second.
     """
-    judge = tasks.dataset.validation._run_expectations
+    judge = nodesweep.tasks.dataset.validation._run_expectations
 
     def judge_once(frame: pd.DataFrame, specs: Sequence[ExpectationConfig]) -> Any:
         key = (frame.to_json(), *(spec.model_dump_json() for spec in specs))
@@ -69,7 +69,7 @@ def data_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
             _RESULTS[key] = judge(frame, specs)
         return _RESULTS[key]
 
-    monkeypatch.setattr(tasks.dataset.validation, "_run_expectations", judge_once)
+    monkeypatch.setattr(nodesweep.tasks.dataset.validation, "_run_expectations", judge_once)
 
 
 @pytest.fixture(scope="module")

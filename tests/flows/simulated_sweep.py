@@ -13,13 +13,13 @@ from click.testing import CliRunner, Result
 from prefect import flow
 from prefect.client.orchestration import get_client
 
-from cli.main import main
-from configs.models import BenchmarkConfig
-from configs.section import WITH_SECRETS
-from flows.scaling_benchmark import SweepResult, run_benchmark, scaling_benchmark
-from flows.stages.cancellable import cancellable
-from scaling import names
-from tasks.errors import PointsMissing
+from nodesweep.cli.main import main
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.section import WITH_SECRETS
+from nodesweep.flows.scaling_benchmark import SweepResult, run_benchmark, scaling_benchmark
+from nodesweep.flows.stages.cancellable import cancellable
+from nodesweep.scaling import names
+from nodesweep.tasks.errors import PointsMissing
 
 DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-py312"
 SMALL = {

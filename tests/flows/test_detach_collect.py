@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from configs.models import BenchmarkConfig
-from flows.collect import collect_sweep
-from flows.detach import start_detached_sweep
-from scaling import names
-from tasks.errors import PreflightRefused, SweepNotFound
-from tasks.sweeps.owner import read_owner_sign
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.collect import collect_sweep
+from nodesweep.flows.detach import start_detached_sweep
+from nodesweep.scaling import names
+from nodesweep.tasks.errors import PreflightRefused, SweepNotFound
+from nodesweep.tasks.sweeps.owner import read_owner_sign
 from tests.flows.simulated_sweep import ledger, nodesweep_run
 from tests.infra.local.platform_client import wait_for_end
 

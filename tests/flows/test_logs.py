@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from cli.commands.logs import Wanted, show_logs
-from cli.main import main
-from configs.models import BenchmarkConfig
-from flows.scaling_benchmark import SweepResult, check_points
-from infra.local.interfaces import JobSpec, Node
-from tasks.errors import PointsMissing, RunFailed
-from tasks.polling import Clock
+from nodesweep.cli.commands.logs import Wanted, show_logs
+from nodesweep.cli.main import main
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.scaling_benchmark import SweepResult, check_points
+from nodesweep.infra.local.interfaces import JobSpec, Node
+from nodesweep.tasks.errors import PointsMissing, RunFailed
+from nodesweep.tasks.polling import Clock
 from tests.flows.simulated_sweep import measure
 from tests.infra.local.platform_client import wait_until
 
@@ -103,7 +103,7 @@ def test_followed_log_ends_with_the_sweep_or_at_its_deadline(
     tmp_path: Path,
 ) -> None:
     """A job of a sweep that nobody runs any more: it has ended when the job has."""
-    from flows.detach import start_detached_sweep
+    from nodesweep.flows.detach import start_detached_sweep
 
     config = pipeline_config("endless", name="followed", sweep={"node_counts": [1]})
     sweep = start_detached_sweep(config)

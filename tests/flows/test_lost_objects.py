@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-import flows.stages.sweep
-from cli.guard import explain
-from configs.models import BenchmarkConfig
-from flows.scaling_benchmark import scaling_benchmark
-from flows.stop import stop_sweep
-from scaling import names
-from scaling.trend.report_file import parse_report
-from tasks.errors import SweepNotFound
+import nodesweep.flows.stages.sweep
+from nodesweep.cli.guard import explain
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.scaling_benchmark import scaling_benchmark
+from nodesweep.flows.stop import stop_sweep
+from nodesweep.scaling import names
+from nodesweep.scaling.trend.report_file import parse_report
+from nodesweep.tasks.errors import SweepNotFound
 from tests.flows.simulated_sweep import begin_as, measure
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -81,14 +81,14 @@ def test_report_of_a_sweep_whose_bucket_was_deleted_is_kept_here(
         "scaling", platform={"bucket": "deleted-amid-the-sweep"}, sweep={"node_counts": [1]}
     )
     sweep = "bench-20261120000010-" + names.config_digest(config)[:8]
-    collect = flows.stages.sweep.collect_outcome
+    collect = nodesweep.flows.stages.sweep.collect_outcome
 
     def collect_then_delete(*args: Any, **kwargs: Any) -> Any:
         outcome = collect(*args, **kwargs)
         delete_bucket(served, "deleted-amid-the-sweep")
         return outcome
 
-    monkeypatch.setattr(flows.stages.sweep, "collect_outcome", collect_then_delete)
+    monkeypatch.setattr(nodesweep.flows.stages.sweep, "collect_outcome", collect_then_delete)
     with pytest.raises(ClientError) as lost:
         begin_as(config, sweep)
     message, code = explain(lost.value)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from configs.models import BenchmarkConfig
+from nodesweep.configs.models import BenchmarkConfig
 from tests.flows.simulated_sweep import ledger, write_config
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -35,7 +35,7 @@ def test_run_of_a_user_whose_home_cannot_be_made_needs_prefects_home_alone(
             command = [
                 sys.executable,
                 "-m",
-                "cli.main",
+                "nodesweep",
                 "run",
                 str(config),
                 "--output",

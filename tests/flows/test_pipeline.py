@@ -14,19 +14,19 @@ from typing import Any
 import pytest
 from prefect import Task
 
-import flows.stages.outcomes
-import flows.stages.sweep
-import tasks.jobs.training_jobs
-from cli.commands.plan import plan_of, requests_of
-from cli.inputs import config_of_sweep
-from configs.models import BenchmarkConfig
-from flows.report import report_sweep
-from flows.scaling_benchmark import SweepResult, scaling_benchmark
-from scaling import names
-from scaling.outcome.outcome import Clocks, JobOutcome
-from scaling.report.plots import draw_plots
-from tasks.errors import DatasetRefused, ImageBuildFailed, PreflightRefused, SweepNotFound
-from tasks.report.history import read_history_files
+import nodesweep.flows.stages.outcomes
+import nodesweep.flows.stages.sweep
+import nodesweep.tasks.jobs.training_jobs
+from nodesweep.cli.commands.plan import plan_of, requests_of
+from nodesweep.cli.inputs import config_of_sweep
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.report import report_sweep
+from nodesweep.flows.scaling_benchmark import SweepResult, scaling_benchmark
+from nodesweep.scaling import names
+from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
+from nodesweep.scaling.report.plots import draw_plots
+from nodesweep.tasks.errors import DatasetRefused, ImageBuildFailed, PreflightRefused, SweepNotFound
+from nodesweep.tasks.report.history import read_history_files
 from tests.flows.simulated_sweep import kept_records, measure
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -50,7 +50,7 @@ def test_pipeline_runs_to_its_report(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("scaling.report.render.draw_plots", draw_plots)
+    monkeypatch.setattr("nodesweep.scaling.report.render.draw_plots", draw_plots)
     config = pipeline_config("scaling")
     result = scaling_benchmark(config)
     assert speedups(result) == {1: 1.0, 2: 2.0, 4: 4.0}
@@ -144,7 +144,7 @@ def test_history_that_cannot_be_written_does_not_lose_the_report(
     def refuse(*_: Any) -> None:
         raise PermissionError("no")
 
-    monkeypatch.setattr("flows.report.append_history", refuse)
+    monkeypatch.setattr("nodesweep.flows.report.append_history", refuse)
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     result = scaling_benchmark(pipeline_config("scaling", sweep={"node_counts": [1]}))
     assert (result.folder / "report.html").is_file()
@@ -277,7 +277,7 @@ def test_stopped_job_that_never_trained_names_the_queue_deadline(
         reason="stopped on request",
         clocks=Clocks(submit_to_end_seconds=waited_seconds), phases=phases,
     )  # fmt: skip
-    reason = flows.stages.outcomes.name_queue_deadline(outcome, 60).reason
+    reason = nodesweep.flows.stages.outcomes.name_queue_deadline(outcome, 60).reason
     assert ("within 60 s (sweep.queue_deadline_seconds)" in str(reason)) is named
 
 
@@ -292,24 +292,26 @@ def test_jobs_are_watched_with_the_limits_of_the_config(
     pipeline_config: Configs,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    watch, seen = flows.stages.sweep.watch_training_jobs, []
+    watch, seen = nodesweep.flows.stages.sweep.watch_training_jobs, []
 
     def spy(
         platform: Any,
         sweep: str,
         names: Any,
         poll_seconds: float,
-        limits: tasks.jobs.training_jobs.JobLimits,
+        limits: nodesweep.tasks.jobs.training_jobs.JobLimits,
         *rest: Any,
     ) -> Any:
         seen.append(limits)
         return watch(platform, sweep, names, poll_seconds, limits, *rest)
 
-    monkeypatch.setattr(flows.stages.sweep, "watch_training_jobs", spy)
+    monkeypatch.setattr(nodesweep.flows.stages.sweep, "watch_training_jobs", spy)
     sweep = {"node_counts": [1], "queue_deadline_seconds": 90}
     scaling_benchmark(pipeline_config("scaling", training=training, sweep=sweep))
     assert seen == [
-        tasks.jobs.training_jobs.JobLimits(queue_seconds=90, run_seconds=longest_seconds + 600)
+        nodesweep.tasks.jobs.training_jobs.JobLimits(
+            queue_seconds=90, run_seconds=longest_seconds + 600
+        )
     ]
 
 
@@ -317,17 +319,20 @@ def test_refused_point_does_not_lose_the_others(
     served: SimpleNamespace, pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A quota that holds 2 nodes but not 4, and never will."""
-    create = tasks.jobs.training_jobs.submit
+    create = nodesweep.tasks.jobs.training_jobs.submit
 
     def refuse_four(sagemaker: Any, request: Any) -> Any:
         if request["ResourceConfig"]["InstanceCount"] == 4:
-            raise tasks.jobs.training_jobs.QuotaReached("the account-level service limit is 2")
+            raise nodesweep.tasks.jobs.training_jobs.QuotaReached(
+                "the account-level service limit is 2"
+            )
         return create(sagemaker, request)
 
-    monkeypatch.setattr("tasks.jobs.training_jobs.submit", refuse_four)
+    monkeypatch.setattr("nodesweep.tasks.jobs.training_jobs.submit", refuse_four)
     clock = itertools.count(step=50.0)  # the minute's deadline passes after a few looks
     monkeypatch.setattr(
-        "flows.stages.sweep.time", SimpleNamespace(monotonic=lambda: time.monotonic() + next(clock))
+        "nodesweep.flows.stages.sweep.time",
+        SimpleNamespace(monotonic=lambda: time.monotonic() + next(clock)),
     )
     config = pipeline_config("scaling", sweep={"queue_deadline_seconds": 60})
     result = measure(config)
@@ -360,7 +365,8 @@ def test_resume_of_another_config_is_refused_before_anything_else_is_done(
 ) -> None:
     first = scaling_benchmark(pipeline_config("scaling", sweep={"node_counts": [1]}))
     monkeypatch.setattr(
-        "flows.scaling_benchmark.preflight", lambda *_, **__: pytest.fail("the rules were asked")
+        "nodesweep.flows.scaling_benchmark.preflight",
+        lambda *_, **__: pytest.fail("the rules were asked"),
     )
     with pytest.raises(PreflightRefused, match="started with another config"):
         scaling_benchmark(

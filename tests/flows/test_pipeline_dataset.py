@@ -13,15 +13,15 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from cli.commands.plan import plan_of, requests_of
-from configs.models import BenchmarkConfig
-from flows.collect import collect_sweep
-from flows.detach import start_detached_sweep
-from flows.report import report_sweep
-from flows.scaling_benchmark import SweepResult, scaling_benchmark
-from scaling import names
-from scaling.report import ScalingReport
-from tasks.errors import DatasetRefused, PreflightRefused
+from nodesweep.cli.commands.plan import plan_of, requests_of
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.collect import collect_sweep
+from nodesweep.flows.detach import start_detached_sweep
+from nodesweep.flows.report import report_sweep
+from nodesweep.flows.scaling_benchmark import SweepResult, scaling_benchmark
+from nodesweep.scaling import names
+from nodesweep.scaling.report import ScalingReport
+from nodesweep.tasks.errors import DatasetRefused, PreflightRefused
 from tests.flows.simulated_sweep import ledger, measure, nodesweep_run
 from tests.flows.test_pipeline import jobs_of
 from tests.infra.local.platform_client import wait_for_end
@@ -159,9 +159,9 @@ def test_object_that_is_replaced_after_its_validation_starts_no_job_and_one_late
     )
     jobs_before = served.sagemaker.list_training_jobs()["TrainingJobSummaries"]
     with pytest.raises(DatasetRefused, match=r"s3://changing/tables/a\.parquet was replaced"):
-        run_replacing_after("flows.stages.validation.validate_remote", b"other")
+        run_replacing_after("nodesweep.flows.stages.validation.validate_remote", b"other")
     assert served.sagemaker.list_training_jobs()["TrainingJobSummaries"] == jobs_before
-    first = run_replacing_after("flows.scaling_benchmark.run_sweep", b"third")
+    first = run_replacing_after("nodesweep.flows.scaling_benchmark.run_sweep", b"third")
     said = changes_in(first.report)
     assert "s3://changing/tables/a.parquet was written on" in said
     again, _ = report_sweep(first.sweep_id, config)

@@ -10,13 +10,13 @@ from types import SimpleNamespace
 import pytest
 from prefect.exceptions import ParameterTypeError
 
-import flows.reaper
-import tasks.sweeps.orphans
-from configs.models import BenchmarkConfig, PlatformConfig
-from flows.detach import start_detached_sweep
-from flows.reaper import reaper
-from scaling import names
-from tasks.sweeps.owner import OwnerSign, owned, read_owner_sign
+import nodesweep.flows.reaper
+import nodesweep.tasks.sweeps.orphans
+from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
+from nodesweep.flows.detach import start_detached_sweep
+from nodesweep.flows.reaper import reaper
+from nodesweep.scaling import names
+from nodesweep.tasks.sweeps.owner import OwnerSign, owned, read_owner_sign
 from tests.infra.local.platform_client import wait_for_end
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -33,7 +33,9 @@ def abandoned(
     with owned(config.platform, sweep.sweep_id):  # somebody took it over, and went away
         pass
     monkeypatch.setattr(
-        flows.reaper, "config_of_run", lambda parameters: SimpleNamespace(platform=config.platform)
+        nodesweep.flows.reaper,
+        "config_of_run",
+        lambda parameters: SimpleNamespace(platform=config.platform),
     )
     (job,) = sweep.job_names
     return config.platform, job
@@ -46,7 +48,7 @@ def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
         sign = read_owner_sign(s3, platform, sweep)
         return sign and replace(sign, written_at=sign.written_at - timedelta(seconds=seconds))
 
-    monkeypatch.setattr(tasks.sweeps.orphans, "read_owner_sign", read)
+    monkeypatch.setattr(nodesweep.tasks.sweeps.orphans, "read_owner_sign", read)
 
 
 def test_reaper_stops_a_job_once_its_owner_has_been_silent_for_the_grace(
@@ -81,7 +83,9 @@ def test_reaper_ends_the_warm_pools_of_a_sweep_that_nobody_runs(
     with owned(config.platform, sweep.sweep_id):
         wait_for_end(served.sagemaker, job)
     monkeypatch.setattr(
-        flows.reaper, "config_of_run", lambda parameters: SimpleNamespace(platform=config.platform)
+        nodesweep.flows.reaper,
+        "config_of_run",
+        lambda parameters: SimpleNamespace(platform=config.platform),
     )
 
     def pool() -> str:

@@ -17,11 +17,11 @@ from urllib.parse import quote
 import pyarrow.parquet as pq
 import pytest
 
-from cli.commands.plan import plan_of, requests_of
-from configs.models import BenchmarkConfig
-from configs.section import HIDDEN
-from flows.scaling_benchmark import SweepResult
-from infra.local.interfaces import JobSpec, Node
+from nodesweep.cli.commands.plan import plan_of, requests_of
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.section import HIDDEN
+from nodesweep.flows.scaling_benchmark import SweepResult
+from nodesweep.infra.local.interfaces import JobSpec, Node
 from tests.flows.simulated_sweep import kept_records, measure
 from tests.secret_spellings import SECRET, TEXTS, X
 

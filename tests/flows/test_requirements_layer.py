@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from cli.commands.plan import describe_plan, plan_of, requests_of
-from cli.guard import explain
-from configs.models import BenchmarkConfig
-from flows.scaling_benchmark import SweepResult, scaling_benchmark
-from tasks.errors import ImageBuildFailed, InputsChanged
+from nodesweep.cli.commands.plan import describe_plan, plan_of, requests_of
+from nodesweep.cli.guard import explain
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.scaling_benchmark import SweepResult, scaling_benchmark
+from nodesweep.tasks.errors import ImageBuildFailed, InputsChanged
 from tests.infra.local.platform_client import client
 from tests.infra.local.platform_fakes import IMAGE_URI
 
@@ -117,7 +117,8 @@ def test_packages_that_can_not_be_installed_end_the_run_with_the_files_name(
     served: SimpleNamespace, pipeline_config: Configs, code: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "tasks.image.packages._dockerfile", lambda *_: "BREAK\nARG BASE_IMAGE\nFROM ${BASE_IMAGE}\n"
+        "nodesweep.tasks.image.packages._dockerfile",
+        lambda *_: "BREAK\nARG BASE_IMAGE\nFROM ${BASE_IMAGE}\n",
     )
     with pytest.raises(ImageBuildFailed) as raised:
         scaling_benchmark(

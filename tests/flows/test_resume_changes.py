@@ -11,12 +11,12 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from cli.guard import explain
-from configs.models import BenchmarkConfig
-from flows.report import recorded_inputs
-from flows.scaling_benchmark import scaling_benchmark
-from scaling.planning.request import ResolvedInputs
-from tasks.errors import InputsChanged
+from nodesweep.cli.guard import explain
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.report import recorded_inputs
+from nodesweep.flows.scaling_benchmark import scaling_benchmark
+from nodesweep.scaling.planning.request import ResolvedInputs
+from nodesweep.tasks.errors import InputsChanged
 from tests.flows.simulated_sweep import measure
 
 pytestmark = pytest.mark.usefixtures("prefect")

@@ -15,15 +15,15 @@ from prefect import flow, task
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterName
 
-from cli.session import run_flow
-from cli.views.state import RunState
-from configs.models import BenchmarkConfig
-from configs.section import HIDDEN
-from flows.scaling_benchmark import scaling_benchmark
-from flows.stages.graph import in_stage
-from scaling import names
-from tasks.errors import PointsMissing
-from tasks.events import PROGRESS, ROOT, STAGES, Event, read_event
+from nodesweep.cli.session import run_flow
+from nodesweep.cli.views.state import RunState
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.section import HIDDEN
+from nodesweep.flows.scaling_benchmark import scaling_benchmark
+from nodesweep.flows.stages.graph import in_stage
+from nodesweep.scaling import names
+from nodesweep.tasks.errors import PointsMissing
+from nodesweep.tasks.events import PROGRESS, ROOT, STAGES, Event, read_event
 from tests.flows.simulated_sweep import KeptRecords, kept_records
 from tests.infra.local.platform_client import wait_until
 

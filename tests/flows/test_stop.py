@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from prefect.exceptions import CancelledRun
 
-import flows.stages.sweep
-from configs.models import BenchmarkConfig
-from flows.report import report_sweep
-from flows.scaling_benchmark import scaling_benchmark
-from flows.stop import stop_sweep
-from scaling import names
-from tasks.errors import SweepStopped
-from tasks.sweeps.claims import mark_sweep_stopped
+import nodesweep.flows.stages.sweep
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.report import report_sweep
+from nodesweep.flows.scaling_benchmark import scaling_benchmark
+from nodesweep.flows.stop import stop_sweep
+from nodesweep.scaling import names
+from nodesweep.tasks.errors import SweepStopped
+from nodesweep.tasks.sweeps.claims import mark_sweep_stopped
 from tests.flows.simulated_sweep import begin_as
 from tests.flows.test_pipeline import jobs_of
 
@@ -36,7 +36,7 @@ def test_interrupted_sweep_stops_its_jobs(
         raise KeyboardInterrupt
 
     config = pipeline_config("endless", sweep={"node_counts": [1]})
-    monkeypatch.setattr("flows.stages.sweep.watch_training_jobs", interrupt)
+    monkeypatch.setattr("nodesweep.flows.stages.sweep.watch_training_jobs", interrupt)
     sweep = "bench-20261120000000-" + names.config_digest(config)[:8]
     with pytest.raises(CancelledRun):
         begin_as(config, sweep)
@@ -84,14 +84,14 @@ def test_stopped_sweep_runs_no_further_point_until_it_is_resumed(
 ) -> None:
     config = pipeline_config("scaling", sweep={"order": "ascending"})
     sweep = "bench-20261120000002-" + names.config_digest(config)[:8]
-    watch = flows.stages.sweep.watch_training_jobs
+    watch = nodesweep.flows.stages.sweep.watch_training_jobs
 
     def watch_then_stop(*args: Any, **kwargs: Any) -> Any:
         ended = watch(*args, **kwargs)
         stop_sweep(sweep, config)
         return ended
 
-    monkeypatch.setattr(flows.stages.sweep, "watch_training_jobs", watch_then_stop)
+    monkeypatch.setattr(nodesweep.flows.stages.sweep, "watch_training_jobs", watch_then_stop)
     with pytest.raises(
         SweepStopped,
         match=f"{sweep} was stopped .* with 2 of its points missing; .* --resume {sweep}",
@@ -100,7 +100,7 @@ def test_stopped_sweep_runs_no_further_point_until_it_is_resumed(
     assert len(jobs_of(served, sweep)) == 1
     kept = json.loads((tmp_path / "reports" / sweep / "report.json").read_text())
     assert [(point["nodes"], point["status"]) for point in kept["points"]] == [(1, "Completed")]
-    monkeypatch.setattr(flows.stages.sweep, "watch_training_jobs", watch)
+    monkeypatch.setattr(nodesweep.flows.stages.sweep, "watch_training_jobs", watch)
     assert scaling_benchmark(config, sweep_id=sweep).missing_points == 0
 
 
@@ -125,13 +125,13 @@ def test_job_submitted_while_the_sweep_is_being_stopped_is_stopped(
 ) -> None:
     config = pipeline_config("endless", sweep={"node_counts": [1]})
     sweep = "bench-20261120000004-" + names.config_digest(config)[:8]
-    submit = flows.stages.sweep.submit_training_job
+    submit = nodesweep.flows.stages.sweep.submit_training_job
 
     def stop_then_submit(platform: Any, request: Any, label: str) -> Any:
         mark_sweep_stopped(platform, sweep)
         return submit(platform, request, label)
 
-    monkeypatch.setattr(flows.stages.sweep, "submit_training_job", stop_then_submit)
+    monkeypatch.setattr(nodesweep.flows.stages.sweep, "submit_training_job", stop_then_submit)
     with pytest.raises(SweepStopped):
         begin_as(config, sweep)
     [job] = jobs_of(served, sweep)

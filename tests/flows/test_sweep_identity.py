@@ -18,13 +18,13 @@ from uuid import uuid4
 import pytest
 from prefect.settings import PREFECT_API_URL
 
-import flows.scaling_benchmark
-import flows.stages.ending
-import flows.stages.sweep
-from configs.models import BenchmarkConfig
-from flows.scaling_benchmark import scaling_benchmark
-from scaling import names
-from tasks.sweeps.ids import claim_sweep_id
+import nodesweep.flows.scaling_benchmark
+import nodesweep.flows.stages.ending
+import nodesweep.flows.stages.sweep
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.scaling_benchmark import scaling_benchmark
+from nodesweep.scaling import names
+from nodesweep.tasks.sweeps.ids import claim_sweep_id
 from tests.flows.simulated_sweep import COMPLETED, ledger, nodesweep_run, write_config
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -37,8 +37,8 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
-import flows.scaling_benchmark
-from configs.load import load_config
+import nodesweep.flows.scaling_benchmark
+from nodesweep.configs.load import load_config
 from prefect.runtime import flow_run
 
 class SameSecond:
@@ -46,11 +46,11 @@ class SameSecond:
     def __getattr__(self, name):
         return getattr(flow_run, name)
 
-flows.scaling_benchmark.flow_run = SameSecond()
+nodesweep.flows.scaling_benchmark.flow_run = SameSecond()
 config = load_config(Path(sys.argv[1]))
 print("ready", flush=True)
 sys.stdin.readline()
-print(flows.scaling_benchmark.scaling_benchmark(config).sweep_id, flush=True)
+print(nodesweep.flows.scaling_benchmark.scaling_benchmark(config).sweep_id, flush=True)
 """
 
 
@@ -104,7 +104,7 @@ def test_retried_flow_run_keeps_its_own_id(
 ) -> None:
     """Another run was first with the second that it began in."""
     begun: list[str] = []
-    submit = flows.stages.sweep.submit_training_job
+    submit = nodesweep.flows.stages.sweep.submit_training_job
 
     def crash_once(platform: Any, request: Any, label: str) -> Any:
         begun.append(str(names.sweep_of_job(request["TrainingJobName"])))
@@ -112,7 +112,7 @@ def test_retried_flow_run_keeps_its_own_id(
             raise RuntimeError("the first try ends here")
         return submit(platform, request, label)
 
-    monkeypatch.setattr(flows.stages.sweep, "submit_training_job", crash_once)
+    monkeypatch.setattr(nodesweep.flows.stages.sweep, "submit_training_job", crash_once)
     claim = claim_sweep_id
 
     def second_comer(config: BenchmarkConfig, started: datetime, run: str) -> str:
@@ -120,7 +120,7 @@ def test_retried_flow_run_keeps_its_own_id(
             claim(config, started, "another run")
         return claim(config, started, run)
 
-    monkeypatch.setattr(flows.scaling_benchmark, "claim_sweep_id", second_comer)
+    monkeypatch.setattr(nodesweep.flows.scaling_benchmark, "claim_sweep_id", second_comer)
     with simulated() as served:
         result = scaling_benchmark.with_options(retries=1)(sweep_config(served))
         assert ledger(served) == COMPLETED
@@ -132,13 +132,17 @@ def test_hook_of_a_cancelled_run_stops_the_sweep_that_this_run_claimed(
 ) -> None:
     stopped: list[str] = []
     monkeypatch.setattr(
-        flows.stages.ending, "stop_sweep_jobs_now", lambda platform, sweep: stopped.append(sweep)
+        nodesweep.flows.stages.ending,
+        "stop_sweep_jobs_now",
+        lambda platform, sweep: stopped.append(sweep),
     )
     started, run_id = datetime(2026, 11, 22, 12, 0, 0, tzinfo=UTC), uuid4()
-    hook: Any = flows.stages.ending.stop_jobs_of_run
+    hook: Any = nodesweep.flows.stages.ending.stop_jobs_of_run
     with simulated() as served:
         config = sweep_config(served)
-        monkeypatch.setattr(flows.stages.ending, "config_of_run", lambda parameters: config)
+        monkeypatch.setattr(
+            nodesweep.flows.stages.ending, "config_of_run", lambda parameters: config
+        )
         run = SimpleNamespace(id=run_id, parameters={}, expected_start_time=started)
         hook(None, run, None)
         assert stopped == [], "it was cancelled before it had a sweep"
@@ -167,7 +171,7 @@ def test_resume_without_an_id_asks_for_it_where_it_is_not_certain(
             raise SystemExit("killed")
 
         with monkeypatch.context() as patches, pytest.raises(SystemExit):
-            patches.setattr(flows.scaling_benchmark, "prepare_inputs", die)
+            patches.setattr(nodesweep.flows.scaling_benchmark, "prepare_inputs", die)
             scaling_benchmark(config)
         unrecorded = nodesweep_run(config, tmp_path, "--resume")
         assert unrecorded.exit_code == 2, unrecorded.output

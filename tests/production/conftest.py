@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.worker.machine import HOST, Machine, down, up
+from nodesweep.infra.worker.machine import HOST, Machine, down, up
 from tests.production.stages import HELD_AT
 from tests.production.world import (
     NODES,

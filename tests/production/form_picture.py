@@ -8,7 +8,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from flows.scaling_benchmark import scaling_benchmark
+from nodesweep.flows.scaling_benchmark import scaling_benchmark
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 DIGEST_FILE = DOCS / "prefect-form.sha256"

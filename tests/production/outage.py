@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from infra.worker.machine import up
+from nodesweep.infra.worker.machine import up
 from tests.production.conftest import machine_of
 from tests.production.stages import states_of
 from tests.production.world import NODES, World, is_alive, send, wait_for

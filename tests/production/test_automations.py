@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from infra.worker.machine import HOST
+from nodesweep.infra.worker.machine import HOST
 from tests.production.world import World, wait_for
 
 pytestmark = pytest.mark.slow
@@ -44,7 +44,7 @@ def inbox() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 
 def automations(world: World, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "infra.worker", "automations", *options]
+    command = [sys.executable, "-m", "nodesweep.infra.worker", "automations", *options]
     environment = {**os.environ, **world.machine.environment}
     return subprocess.run(
         command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=90
@@ -86,7 +86,7 @@ def test_a_regression_and_a_budget_are_told(
     assert names(world) == expected
 
     announce = (
-        "from tasks.report.publish import announce_budget, announce_regression; "
+        "from nodesweep.tasks.report.publish import announce_budget, announce_regression; "
         "from prefect.events.worker import EventsWorker; "
         "announce_regression.fn('s', 'before', 'slower by a third'); "
         "announce_budget.fn('bench', '14.40 more', 's'); EventsWorker.drain_all()"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from infra.worker.machine import up
+from nodesweep.infra.worker.machine import up
 from tests.production.stages import (
     HELD_AT,
     events_of,

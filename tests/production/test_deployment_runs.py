@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import pytest
 
-from configs.allowed import LOCAL_PLATFORM
-from scaling import names
+from nodesweep.configs.allowed import LOCAL_PLATFORM
+from nodesweep.scaling import names
 from tests.production.world import World, wait_for
 
 pytestmark = pytest.mark.slow

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from infra.worker.machine import REPOSITORY
-from scaling import names
+from nodesweep.infra.worker.machine import REPOSITORY
+from nodesweep.scaling import names
 from tests.production.stages import states_of
 from tests.production.world import Ledger, World, is_alive, send, wait_for
 
@@ -73,7 +73,7 @@ def _begin(world: World, story: Story) -> dict[str, subprocess.Popen[str]]:
 
 def _terminal(world: World, name: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "cli.main", "run", str(world.config_file(name))],
+        [sys.executable, "-m", "nodesweep", "run", str(world.config_file(name))],
         cwd=REPOSITORY,
         env=world.machine.environment,
         stdout=subprocess.DEVNULL,

@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
-from infra.worker.ports import listens
+from nodesweep.infra.worker.ports import listens
 from tests.processes.listening import listening_addresses
 from tests.production.world import World
 

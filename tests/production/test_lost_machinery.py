@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from infra.worker.machine import up
+from nodesweep.infra.worker.machine import up
 from tests.production.world import Ledger, World, is_alive, send, wait_for
 
 pytestmark = pytest.mark.slow

@@ -10,14 +10,20 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, ReadTimeoutError
 
-import tasks.answers
-import tasks.clients
-import tasks.platform
-from cli.guard import explain
-from configs.models import PlatformConfig
-from tasks.answers import Silence
-from tasks.errors import CallTimedOut, ForeignAnswer, PlatformSilent, error_code, is_transient
-from tasks.platform import aws_client
+import nodesweep.tasks.answers
+import nodesweep.tasks.clients
+import nodesweep.tasks.platform
+from nodesweep.cli.guard import explain
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.tasks.answers import Silence
+from nodesweep.tasks.errors import (
+    CallTimedOut,
+    ForeignAnswer,
+    PlatformSilent,
+    error_code,
+    is_transient,
+)
+from nodesweep.tasks.platform import aws_client
 from tests.tasks.hostile_server import DRIPS, PAGE, Words, dripping_server, hostile_server
 
 HTML = {"Content-Type": "text/html"}
@@ -49,7 +55,7 @@ def one_try_each(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     once = Config(retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=20)
-    monkeypatch.setattr(tasks.clients, "_CLIENT_CONFIG", once)
+    monkeypatch.setattr(nodesweep.tasks.clients, "_CLIENT_CONFIG", once)
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +223,7 @@ def test_platform_that_never_answers_is_given_up(
     gives up.
     """
     once = Config(retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=0.1)
-    monkeypatch.setattr(tasks.clients, "_CLIENT_CONFIG", once)
+    monkeypatch.setattr(nodesweep.tasks.clients, "_CLIENT_CONFIG", once)
     now = Time()
     outcomes: list[type[BaseException]] = []
     with dripping_server(DRIPS["silent"]) as endpoint:
@@ -226,7 +232,9 @@ def test_platform_that_never_answers_is_given_up(
             (aws_client(CALLS[name][0], there), CALLS[name][1])
             for name in ("ListTrainingJobs", "ListObjectsV2")
         ]
-        monkeypatch.setattr(tasks.answers._SILENCES[endpoint], "_monotonic", lambda: now.seconds)
+        monkeypatch.setattr(
+            nodesweep.tasks.answers._SILENCES[endpoint], "_monotonic", lambda: now.seconds
+        )
         for client, send in calls * 5:
             with pytest.raises((CallTimedOut, PlatformSilent)) as raised:
                 send(client)

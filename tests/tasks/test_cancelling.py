@@ -10,15 +10,15 @@ from prefect import flow
 from prefect.exceptions import CancelledRun, TerminationSignal
 from prefect.states import Cancelling, Running
 
-import tasks.cancelling
-from tasks.cancelling import (
+import nodesweep.tasks.cancelling
+from nodesweep.tasks.cancelling import (
     cancel_heard,
     cancelled_as_state,
     raising_cancelled,
     wait_for_server,
 )
-from tasks.polling import STOP, Cancelled, Clock
-from tasks.task import task
+from nodesweep.tasks.polling import STOP, Cancelled, Clock
+from nodesweep.tasks.task import task
 
 
 @pytest.fixture
@@ -34,9 +34,11 @@ def server(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             raise answer
         return answer
 
-    monkeypatch.setattr(tasks.cancelling, "_read_state", read)
-    monkeypatch.setattr(tasks.cancelling, "_run_id", lambda: "00000000-0000-0000-0000-000000000001")
-    monkeypatch.setattr(tasks.cancelling, "ASK_SECONDS", 0.01)
+    monkeypatch.setattr(nodesweep.tasks.cancelling, "_read_state", read)
+    monkeypatch.setattr(
+        nodesweep.tasks.cancelling, "_run_id", lambda: "00000000-0000-0000-0000-000000000001"
+    )
+    monkeypatch.setattr(nodesweep.tasks.cancelling, "ASK_SECONDS", 0.01)
     return answers
 
 
@@ -60,7 +62,7 @@ def test_server_that_hangs_delays_no_wait(
         answered.wait(60)
         return Cancelling()
 
-    monkeypatch.setattr(tasks.cancelling, "_read_state", hang)
+    monkeypatch.setattr(nodesweep.tasks.cancelling, "_read_state", hang)
     interrupted = threading.Event()
     with cancel_heard(interrupted.set):
         assert asked.wait(10)
@@ -89,7 +91,7 @@ def test_server_that_is_away_is_waited_for_as_long_as_it_is_given(server: list[A
 
 
 def test_nothing_asks_outside_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks.cancelling, "_run_id", lambda: None)
+    monkeypatch.setattr(nodesweep.tasks.cancelling, "_run_id", lambda: None)
     with cancel_heard(lambda: None):
         assert "cancel-heard" not in [each.name for each in threading.enumerate()]
 
@@ -116,7 +118,7 @@ def test_cancelled_task_is_cancelled_and_what_ended_it_is_raised(error: BaseExce
 def test_sigterm_that_is_no_cancel_stays_a_crash(
     server: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks.cancelling, "has_deployment", lambda: True)
+    monkeypatch.setattr(nodesweep.tasks.cancelling, "has_deployment", lambda: True)
 
     def ended() -> None:
         raise TerminationSignal(15)

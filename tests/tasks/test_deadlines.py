@@ -16,11 +16,11 @@ from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.exceptions import ResponseStreamingError
 
-import tasks.answers
-import tasks.deadlines
-from cli.guard import explain
-from tasks.answers import client_of
-from tasks.errors import CallTimedOut, PlatformSilent, is_transient
+import nodesweep.tasks.answers
+import nodesweep.tasks.deadlines
+from nodesweep.cli.guard import explain
+from nodesweep.tasks.answers import client_of
+from nodesweep.tasks.errors import CallTimedOut, PlatformSilent, is_transient
 from tests.tasks.hostile_server import DRIPS, Words, dripping_server, hostile_server
 
 OBJECT = {"ETag": '"0f"', "x-amz-request-id": "1"}
@@ -74,7 +74,7 @@ def test_answer_without_an_end_is_given_up_and_named(drip: str, operation: str) 
 
 
 def test_drips_of_all_calls_together_are_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks.answers, "GIVE_UP_SECONDS", 0.5)
+    monkeypatch.setattr(nodesweep.tasks.answers, "GIVE_UP_SECONDS", 0.5)
     with dripping_server(DRIPS["head"]) as endpoint:
         calls = [
             client_at(endpoint, "sagemaker").list_training_jobs,
@@ -107,7 +107,7 @@ def test_body_that_drips_is_given_up() -> None:
     assert is_transient(raised.value)
 
 
-@pytest.mark.parametrize("size", [0, 25_600, 3 * tasks.deadlines.PIECE_BYTES + 1])
+@pytest.mark.parametrize("size", [0, 25_600, 3 * nodesweep.tasks.deadlines.PIECE_BYTES + 1])
 def test_body_that_comes_is_whole(size: int) -> None:
     data = bytes(range(256)) * (size // 256 + 1)
     data = data[:size]
@@ -167,7 +167,7 @@ class FakeTime:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
     fake = FakeTime()
-    monkeypatch.setattr(tasks.deadlines, "time", fake)
+    monkeypatch.setattr(nodesweep.tasks.deadlines, "time", fake)
     return fake
 
 

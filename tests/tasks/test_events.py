@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from configs.dataset import DatasetConfig
-from configs.models import BenchmarkConfig
-from tasks.dataset.files import scan_directory, upload
-from tasks.events import PROGRESS, Event, Meter, read_event, tell
-from tasks.image.output import BuildOutput
-from tasks.jobs.follow import LogFollower
+from nodesweep.configs.dataset import DatasetConfig
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.tasks.dataset.files import scan_directory, upload
+from nodesweep.tasks.events import PROGRESS, Event, Meter, read_event, tell
+from nodesweep.tasks.image.output import BuildOutput
+from nodesweep.tasks.jobs.follow import LogFollower
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks import folder
-from tasks.folder import Entry, Walked, holds_secret, shown_names, walk
+from nodesweep.tasks import folder
+from nodesweep.tasks.folder import Entry, Walked, holds_secret, shown_names, walk
 
 
 def make(root: Path, *names: str) -> Path:

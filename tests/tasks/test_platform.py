@@ -11,10 +11,10 @@ from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ClientError
 from urllib3 import HTTPResponse
 
-import tasks.platform
-from configs.models import PlatformConfig
-from tasks.platform import OUTAGE_JITTER, OUTAGE_PAUSES_SECONDS, aws_client, patient
-from tasks.polling import Cancelled, Clock
+import nodesweep.tasks.platform
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.tasks.platform import OUTAGE_JITTER, OUTAGE_PAUSES_SECONDS, aws_client, patient
+from nodesweep.tasks.polling import Cancelled, Clock
 from tests.infra.local.platform_client import ROLE_ARN, serve_platform
 from tests.tasks.test_errors import client_error
 
@@ -24,7 +24,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses that a patient call makes, none of which takes any time."""
     made: list[float] = []
     clock = Clock(wait=lambda seconds: bool(made.append(seconds)))
-    monkeypatch.setattr(tasks.platform, "Clock", lambda: clock)
+    monkeypatch.setattr(nodesweep.tasks.platform, "Clock", lambda: clock)
     return made
 
 
@@ -71,7 +71,7 @@ def test_patient_call_does_not_repeat_what_no_repetition_helps(pauses: list[floa
 def test_patient_call_ends_at_once_when_the_run_is_cancelled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tasks.platform, "Clock", lambda: Clock(wait=lambda seconds: True))
+    monkeypatch.setattr(nodesweep.tasks.platform, "Clock", lambda: Clock(wait=lambda seconds: True))
     with pytest.raises(Cancelled):
         failing(client_error("InternalError", 500))()
 

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from tasks.polling import CallBudget, Cancelled, Clock, Progress, intervals
+from nodesweep.tasks.polling import CallBudget, Cancelled, Clock, Progress, intervals
 
 
 def test_intervals_grow_to_their_limit_with_jitter() -> None:

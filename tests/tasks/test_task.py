@@ -10,8 +10,8 @@ import pytest
 from prefect.cache_policies import NO_CACHE
 from prefect.tasks import Task
 
-from tasks.platform import TASK_OPTIONS
-from tasks.task import task
+from nodesweep.tasks.platform import TASK_OPTIONS
+from nodesweep.tasks.task import task
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -47,7 +47,7 @@ def test_it_runs_as_a_task_of_a_flow() -> None:
 
 def test_modules_with_tasks_are_imported_without_prefect() -> None:
     program = (
-        "import sys, tasks.dataset.files, tasks.jobs.training_jobs, tasks.report.publish\n"
+        "import sys, nodesweep.tasks.dataset.files, nodesweep.tasks.jobs.training_jobs, nodesweep.tasks.report.publish\n"
         "assert 'prefect' not in sys.modules"
     )
     done = subprocess.run(

@@ -30,13 +30,13 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from werkzeug.wrappers import Response
 
-from infra.local.api.addressing import received_address
-from infra.local.api.checksums import sign_chunks_as
-from infra.local.api.dialect import protocol_of, wrapped_error
-from infra.local.api.protocol import CBOR_PATH, SCOPE, authorization, read_body
-from infra.local.interfaces import AccessKey
-from infra.local.server.contract import CREDENTIALS_FILE, proof_of
-from infra.local.state.files import (
+from nodesweep.infra.local.api.addressing import received_address
+from nodesweep.infra.local.api.checksums import sign_chunks_as
+from nodesweep.infra.local.api.dialect import protocol_of, wrapped_error
+from nodesweep.infra.local.api.protocol import CBOR_PATH, SCOPE, authorization, read_body
+from nodesweep.infra.local.interfaces import AccessKey
+from nodesweep.infra.local.server.contract import CREDENTIALS_FILE, proof_of
+from nodesweep.infra.local.state.files import (
     DamagedFile,
     UnsafeFile,
     read_secret_file,

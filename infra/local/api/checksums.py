@@ -17,7 +17,7 @@ from typing import Any
 
 import anycrc
 
-from infra.local.api.protocol import ApiError
+from nodesweep.infra.local.api.protocol import ApiError
 
 _CRC32C, _CRC64NVME = anycrc.Model("CRC32C"), anycrc.Model("CRC64-NVME")
 ALGORITHMS: dict[str, Callable[[bytes], bytes]] = {

@@ -21,8 +21,13 @@ from botocore.exceptions import UnknownServiceError
 from botocore.serialize import CBORSerializer
 from werkzeug.wrappers import Response
 
-from infra.local.api.protocol import CAPITAL_MESSAGE, CBOR_PATH, credential_scope, read_body
-from infra.local.api.validation import service_model
+from nodesweep.infra.local.api.protocol import (
+    CAPITAL_MESSAGE,
+    CBOR_PATH,
+    credential_scope,
+    read_body,
+)
+from nodesweep.infra.local.api.validation import service_model
 
 JSON_CONTENT_TYPE = "application/x-amz-json-1.1"
 _REQUEST_ID = "nodesweep.request_id"

@@ -15,10 +15,10 @@ from xml.parsers.expat import ExpatError
 from botocore.model import OperationNotFoundError
 from werkzeug.wrappers import Response
 
-from infra.local.api.access import Gate
-from infra.local.api.addressing import use_path_style
-from infra.local.api.checksums import check_body, check_signed_hash
-from infra.local.api.dialect import (
+from nodesweep.infra.local.api.access import Gate
+from nodesweep.infra.local.api.addressing import use_path_style
+from nodesweep.infra.local.api.checksums import check_body, check_signed_hash
+from nodesweep.infra.local.api.dialect import (
     JSON_CONTENT_TYPE,
     content_type_of,
     error_answer,
@@ -28,9 +28,9 @@ from infra.local.api.dialect import (
     request_id,
     unknown_operation,
 )
-from infra.local.api.in_process import is_own_call
-from infra.local.api.moto_operations import unmodelled_s3_operation
-from infra.local.api.protocol import (
+from nodesweep.infra.local.api.in_process import is_own_call
+from nodesweep.infra.local.api.moto_operations import unmodelled_s3_operation
+from nodesweep.infra.local.api.protocol import (
     ApiError,
     JsonService,
     credential_scope,
@@ -38,17 +38,17 @@ from infra.local.api.protocol import (
     read_body,
     use_known_region,
 )
-from infra.local.api.s3_bodies import use_modelled_xml
-from infra.local.api.s3_queries import check_bucket_name, check_numbers, check_xml
-from infra.local.faults.injector import FaultInjector
-from infra.local.server.contract import STATUS_PATH
-from infra.local.simulation import elsewhere
-from infra.local.state.kept import NotKept
+from nodesweep.infra.local.api.s3_bodies import use_modelled_xml
+from nodesweep.infra.local.api.s3_queries import check_bucket_name, check_numbers, check_xml
+from nodesweep.infra.local.faults.injector import FaultInjector
+from nodesweep.infra.local.server.contract import STATUS_PATH
+from nodesweep.infra.local.simulation import elsewhere
+from nodesweep.infra.local.state.kept import NotKept
 
 _LOOPBACK_HOST = re.compile(r"^(127\.\d+\.\d+\.\d+|([a-z0-9.-]+\.)?localhost)(:\d+)?$")
 _NONCE = re.compile(r"nonce=(?P<nonce>[0-9a-f]{32,128})")
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 Observer = Callable[[Mapping[str, Any]], None]
 """Is told the WSGI environ of every request moto has answered without an error. Raises NotKept."""
@@ -71,7 +71,7 @@ class Front:
         """Users' calls fail as `faults` say, the platform's own never do.
 
         In a simulation what nobody can know is taken by name: see
-        `infra.local.simulation.elsewhere`.
+        `nodesweep.infra.local.simulation.elsewhere`.
         """
         self._moto = moto
         self._status = status

@@ -21,7 +21,7 @@ from botocore.config import Config
 from moto.core.request import Request
 from werkzeug.test import run_wsgi_app
 
-from infra.local.api.protocol import credential_scope
+from nodesweep.infra.local.api.protocol import credential_scope
 
 _PLACEHOLDER_URL = "http://127.0.0.1"
 _CONFIG = Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"})

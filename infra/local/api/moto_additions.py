@@ -31,10 +31,10 @@ from moto.s3.responses import S3Response
 from moto.sagemaker.exceptions import ResourceNotFound, ValidationError
 from moto.sagemaker.responses import SageMakerResponse
 
-from infra.local.api.checksums import checksum_of_parts
-from infra.local.api.policies import decision
-from infra.local.api.protocol import ApiError
-from infra.local.api.validation import RequestValidator
+from nodesweep.infra.local.api.checksums import checksum_of_parts
+from nodesweep.infra.local.api.policies import decision
+from nodesweep.infra.local.api.protocol import ApiError
+from nodesweep.infra.local.api.validation import RequestValidator
 
 _NOT_OF_MOTO = ("CRC32C", "CRC64NVME")
 _BOTH_OR_NONE = "Either logGroupName or logGroupIdentifier must be given, and not both."

@@ -26,9 +26,9 @@ from moto.moto_server.werkzeug_app import (
 from moto.s3.models import s3_backends
 from moto.sts.models import sts_backends
 
-from infra.local.api.moto_additions import add_to_moto
-from infra.local.api.moto_listing import list_by_page
-from infra.local.interfaces import AccessKey
+from nodesweep.infra.local.api.moto_additions import add_to_moto
+from nodesweep.infra.local.api.moto_listing import list_by_page
+from nodesweep.infra.local.interfaces import AccessKey
 
 TRAINING_ROLE = "nodesweep-training"
 """The role that is there from the start. Its name is in configs/local.yaml and the other configs

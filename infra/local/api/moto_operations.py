@@ -19,8 +19,8 @@ from botocore.model import OperationModel
 from moto.core.utils import camelcase_to_underscores
 from moto.s3.models import S3Backend
 
-from infra.local.api.protocol import CredentialScope
-from infra.local.api.validation import service_model
+from nodesweep.infra.local.api.protocol import CredentialScope
+from nodesweep.infra.local.api.validation import service_model
 
 _SIGNS_FOR_NOTHING = "x-id"
 """The query key by which SDKs name an operation for whoever reads a log of requests."""

@@ -20,10 +20,10 @@ from xml.sax.saxutils import escape, quoteattr
 from botocore.model import ListShape, OperationModel, Shape, StructureShape
 from botocore.utils import parse_timestamp
 
-from infra.local.api.dialect import protocol_of
-from infra.local.api.moto_operations import operations_of_moto, s3_sign
-from infra.local.api.protocol import ApiError, read_body
-from infra.local.api.validation import service_model
+from nodesweep.infra.local.api.dialect import protocol_of
+from nodesweep.infra.local.api.moto_operations import operations_of_moto, s3_sign
+from nodesweep.infra.local.api.protocol import ApiError, read_body
+from nodesweep.infra.local.api.validation import service_model
 
 _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _XSI = "http://www.w3.org/2001/XMLSchema-instance"

@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import parse_qsl
 from xml.parsers import expat
 
-from infra.local.api.dialect import protocol_of
-from infra.local.api.protocol import ApiError, CredentialScope
+from nodesweep.infra.local.api.dialect import protocol_of
+from nodesweep.infra.local.api.protocol import ApiError, CredentialScope
 
 _NUMBERS = frozenset({"max-keys", "max-parts", "max-uploads", "part-number-marker", "partNumber"})
 _LARGEST = 2**31 - 1

@@ -15,7 +15,7 @@ from typing import Any
 import botocore.session
 from botocore.model import ListShape, MapShape, ServiceModel, Shape, StructureShape
 
-from infra.local.api.protocol import ApiError, validation_error
+from nodesweep.infra.local.api.protocol import ApiError, validation_error
 
 _JSON_NAMES = {bool: "TRUE_VALUE", str: "STRING_VALUE", int: "NUMBER_VALUE", float: "NUMBER_VALUE"}
 _EXPECTED: Mapping[str, tuple[tuple[type, ...], str]] = {

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from infra.local.plain_yaml import parse_plain_yaml
+from nodesweep.infra.local.plain_yaml import parse_plain_yaml
 
 PHASES = ("install", "pre_build", "build", "post_build")
 _PHASE_KEYS = frozenset({"commands", "on-failure", "run-as", "runtime-versions", "finally"})

@@ -12,9 +12,9 @@ from wsgiref.types import StartResponse, WSGIApplication
 
 from botocore.exceptions import ClientError
 
-from infra.local.api.in_process import ClientFactory
-from infra.local.api.protocol import DEFAULT_REGION, credential_scope
-from infra.local.state.ecr_snapshot import TARGET_PREFIX, ensure_repository, put_image
+from nodesweep.infra.local.api.in_process import ClientFactory
+from nodesweep.infra.local.api.protocol import DEFAULT_REGION, credential_scope
+from nodesweep.infra.local.state.ecr_snapshot import TARGET_PREFIX, ensure_repository, put_image
 
 _ENDPOINT = re.compile(rb"https://\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com")
 _REGISTRY = re.compile(rb"\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(?=/)")

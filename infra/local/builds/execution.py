@@ -13,14 +13,20 @@ from pathlib import Path
 
 from botocore.exceptions import ClientError, ParamValidationError
 
-from infra.local.api.in_process import ClientFactory
-from infra.local.builds.buildspec import PHASES, Buildspec, BuildspecError, Phase, parse_buildspec
-from infra.local.builds.record import Build
-from infra.local.builds.shell import BuildsByCommands, BuildShell, ShellEnded
-from infra.local.builds.source import SourceError, fetch_source, parse_source_location
-from infra.local.interfaces import BuiltImage, ImageBuildError, ImageStore
-from infra.local.log_streams import LogStreams
-from infra.local.state.ecr_snapshot import ensure_repository, put_image
+from nodesweep.infra.local.api.in_process import ClientFactory
+from nodesweep.infra.local.builds.buildspec import (
+    PHASES,
+    Buildspec,
+    BuildspecError,
+    Phase,
+    parse_buildspec,
+)
+from nodesweep.infra.local.builds.record import Build
+from nodesweep.infra.local.builds.shell import BuildsByCommands, BuildShell, ShellEnded
+from nodesweep.infra.local.builds.source import SourceError, fetch_source, parse_source_location
+from nodesweep.infra.local.interfaces import BuiltImage, ImageBuildError, ImageStore
+from nodesweep.infra.local.log_streams import LogStreams
+from nodesweep.infra.local.state.ecr_snapshot import ensure_repository, put_image
 
 _REPOSITORY_VARIABLES = ("IMAGE_REPO_URI", "IMAGE_REPO_NAME")
 _TAG_VARIABLE = "IMAGE_TAG"
@@ -31,7 +37,7 @@ infra/image/buildspec.yml.
 _LOG_HOST = "build"
 _STACK_BUILDSPEC = Path(__file__).resolve().parents[2] / "image" / "buildspec.yml"
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 Change = Callable[[Callable[[Build], None]], None]
 """Applies a change to the build under the manager's lock and writes the record down."""

@@ -7,7 +7,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
-from infra.local.api.protocol import ACCOUNT_ID
+from nodesweep.infra.local.api.protocol import ACCOUNT_ID
 
 CONTEXT_MAX_CHARACTERS = 1024
 _DEFAULT_TIMEOUT_MINUTES = 60

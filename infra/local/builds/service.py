@@ -12,16 +12,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
-from infra.local.api.in_process import ClientFactory
-from infra.local.api.protocol import ACCOUNT_ID, ApiError, JsonService
-from infra.local.api.validation import RequestValidator
-from infra.local.builds.execution import BuildExecution
-from infra.local.builds.record import Build
-from infra.local.builds.shell import BuildsByCommands
-from infra.local.builds.source import parse_source_location
-from infra.local.interfaces import ImageStore
-from infra.local.state.files import RecordStore
-from infra.local.state.kept import NotKept
+from nodesweep.infra.local.api.in_process import ClientFactory
+from nodesweep.infra.local.api.protocol import ACCOUNT_ID, ApiError, JsonService
+from nodesweep.infra.local.api.validation import RequestValidator
+from nodesweep.infra.local.builds.execution import BuildExecution
+from nodesweep.infra.local.builds.record import Build
+from nodesweep.infra.local.builds.shell import BuildsByCommands
+from nodesweep.infra.local.builds.source import parse_source_location
+from nodesweep.infra.local.interfaces import ImageStore
+from nodesweep.infra.local.state.files import RecordStore
+from nodesweep.infra.local.state.kept import NotKept
 
 _IDEMPOTENCY_SECONDS = 300
 _CLOSE_DEADLINE_SECONDS = 30.0
@@ -29,7 +29,7 @@ _PAGE_SIZE = 100
 _REFUSED = frozenset({"RetryBuild", "BatchDeleteBuilds", "StartBuildBatch"})
 """moto would answer these from its own builds, which don't know ours."""
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 
 def invalid_input(message: str) -> ApiError:

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
-from infra.local.tether import tethered
+from nodesweep.infra.local.tether import tethered
 
 _TICK_SECONDS = 0.1
 _TERM_SECONDS = 5.0

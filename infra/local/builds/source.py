@@ -11,7 +11,13 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from infra.local.s3_objects import S3Location, download, error_code, error_message, list_keys
+from nodesweep.infra.local.s3_objects import (
+    S3Location,
+    download,
+    error_code,
+    error_message,
+    list_keys,
+)
 
 
 class SourceError(Exception):

@@ -1,7 +1,7 @@
 """Which engine works on this machine, and the container engine put together.
 
-`python -m infra.local.engine.choice` says whether containers run here; where they don't, why, with
-exit code 1.
+`python -m nodesweep.infra.local.engine.choice` says whether containers run here; where they don't,
+why, with exit code 1.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from infra.local.api.access import access_keys
-from infra.local.engine.container.cli import ContainerCli
-from infra.local.engine.container.engine import ContainerEngine
-from infra.local.engine.container.images import ContainerImageStore
-from infra.local.engine.container.registry import Registry
-from infra.local.engine.errors import EngineError
-from infra.local.server.contract import engine_of
+from nodesweep.infra.local.api.access import access_keys
+from nodesweep.infra.local.engine.container.cli import ContainerCli
+from nodesweep.infra.local.engine.container.engine import ContainerEngine
+from nodesweep.infra.local.engine.container.images import ContainerImageStore
+from nodesweep.infra.local.engine.container.registry import Registry
+from nodesweep.infra.local.engine.errors import EngineError
+from nodesweep.infra.local.server.contract import engine_of
 
 _NOT_FOUND = "neither podman nor docker is on PATH"
 

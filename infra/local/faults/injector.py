@@ -13,16 +13,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from infra.local.api.protocol import validation_error
-from infra.local.api.validation import service_model
-from infra.local.faults.plan import FaultPlan, check_rules
-from infra.local.faults.rules import ApiRule, JobRule, TrainingRule
-from infra.local.settings import SettingsError
+from nodesweep.infra.local.api.protocol import validation_error
+from nodesweep.infra.local.api.validation import service_model
+from nodesweep.infra.local.faults.plan import FaultPlan, check_rules
+from nodesweep.infra.local.faults.rules import ApiRule, JobRule, TrainingRule
+from nodesweep.infra.local.settings import SettingsError
 
 ENVIRONMENT_VARIABLE = "NODESWEEP_FAULTS"
 """In a job's Environment: a JSON list of job rules for this job."""
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from infra.local.faults.rules import (
+from nodesweep.infra.local.faults.rules import (
     AlgorithmErrorRule,
     ApiRule,
     CapacityRule,
@@ -28,8 +28,8 @@ from infra.local.faults.rules import (
     SpotInterruptionRule,
     ThrottleRule,
 )
-from infra.local.plain_yaml import read_yaml
-from infra.local.settings import SettingsError
+from nodesweep.infra.local.plain_yaml import read_yaml
+from nodesweep.infra.local.settings import SettingsError
 
 RULES: tuple[type[Rule], ...] = (
     ThrottleRule,

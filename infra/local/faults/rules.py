@@ -12,10 +12,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from infra.local.api.protocol import ApiError
-from infra.local.api.validation import service_model
-from infra.local.jobs.endings import INTERNAL_ERROR, Ending
-from infra.local.jobs.job import Job
+from nodesweep.infra.local.api.protocol import ApiError
+from nodesweep.infra.local.api.validation import service_model
+from nodesweep.infra.local.jobs.endings import INTERNAL_ERROR, Ending
+from nodesweep.infra.local.jobs.job import Job
 
 NO_CAPACITY = (
     "Unable to provision requested ML compute capacity. Please retry using a different ML instance"

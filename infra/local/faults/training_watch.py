@@ -13,8 +13,8 @@ from itertools import repeat
 from types import TracebackType
 from typing import Self
 
-from infra.local.faults.rules import TrainingRule
-from infra.local.periodic import PeriodicThread
+from nodesweep.infra.local.faults.rules import TrainingRule
+from nodesweep.infra.local.periodic import PeriodicThread
 
 _TICK_SECONDS = 0.02
 

@@ -14,10 +14,10 @@ from boto3.exceptions import S3UploadFailedError
 from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import BotoCoreError, ClientError
 
-from infra.local.interfaces import Node
-from infra.local.jobs.endings import ClientFault
-from infra.local.node_tree import file_names, open_file
-from infra.local.s3_objects import S3Location
+from nodesweep.infra.local.interfaces import Node
+from nodesweep.infra.local.jobs.endings import ClientFault
+from nodesweep.infra.local.node_tree import file_names, open_file
+from nodesweep.infra.local.s3_objects import S3Location
 
 _GZIP_LEVEL = 1
 """Weights hardly compress: level 9 takes ten times as long for a few per cent."""

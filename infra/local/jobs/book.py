@@ -10,22 +10,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Protocol
 
-from infra.local.api.protocol import ApiError, validation_error
-from infra.local.faults.injector import FaultInjector, JobFaults
-from infra.local.faults.plan import FaultPlan
-from infra.local.interfaces import Room
-from infra.local.jobs.endings import Ending, internal_error
-from infra.local.jobs.job import Change, J, J_contra, job_key
-from infra.local.jobs.queue import JobQueue, OneJob, Waiting
-from infra.local.sagemaker.tags import check_new_tags, merged_tags
-from infra.local.server.contract import JOBS_STOP_DEADLINE_SECONDS
-from infra.local.state.files import RecordStore
-from infra.local.state.kept import NotKept
+from nodesweep.infra.local.api.protocol import ApiError, validation_error
+from nodesweep.infra.local.faults.injector import FaultInjector, JobFaults
+from nodesweep.infra.local.faults.plan import FaultPlan
+from nodesweep.infra.local.interfaces import Room
+from nodesweep.infra.local.jobs.endings import Ending, internal_error
+from nodesweep.infra.local.jobs.job import Change, J, J_contra, job_key
+from nodesweep.infra.local.jobs.queue import JobQueue, OneJob, Waiting
+from nodesweep.infra.local.sagemaker.tags import check_new_tags, merged_tags
+from nodesweep.infra.local.server.contract import JOBS_STOP_DEADLINE_SECONDS
+from nodesweep.infra.local.state.files import RecordStore
+from nodesweep.infra.local.state.kept import NotKept
 
 _SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.01, 1.0
 _CLEAN_UP_SECONDS = 30.0
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 
 class Runner(Protocol[J_contra]):

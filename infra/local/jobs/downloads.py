@@ -14,9 +14,15 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from infra.local.interfaces import Node
-from infra.local.jobs.endings import ClientFault
-from infra.local.s3_objects import S3Location, download, error_code, error_message, list_keys
+from nodesweep.infra.local.interfaces import Node
+from nodesweep.infra.local.jobs.endings import ClientFault
+from nodesweep.infra.local.s3_objects import (
+    S3Location,
+    download,
+    error_code,
+    error_message,
+    list_keys,
+)
 
 _PARALLEL_DOWNLOADS = 8
 

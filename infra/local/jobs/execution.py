@@ -15,25 +15,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Generic
 
-from infra.local.api.in_process import ClientFactory
-from infra.local.faults.injector import JobFaults
-from infra.local.faults.training_watch import TimesStruck, TrainingWatch
-from infra.local.interfaces import Engine, ImageStore, Node, NodeAttainment, RunResult
-from infra.local.jobs.downloads import DownloadInterrupted
-from infra.local.jobs.endings import (
+from nodesweep.infra.local.api.in_process import ClientFactory
+from nodesweep.infra.local.faults.injector import JobFaults
+from nodesweep.infra.local.faults.training_watch import TimesStruck, TrainingWatch
+from nodesweep.infra.local.interfaces import Engine, ImageStore, Node, NodeAttainment, RunResult
+from nodesweep.infra.local.jobs.downloads import DownloadInterrupted
+from nodesweep.infra.local.jobs.endings import (
     ClientFault,
     Ending,
     ImageNotFoundError,
     WaitEnded,
     internal_error,
 )
-from infra.local.jobs.job import Change, J, Job
-from infra.local.jobs.kept_metrics import KeptMetrics
-from infra.local.jobs.utilisation import NodeMetrics
-from infra.local.log_streams import LogStreams
-from infra.local.sagemaker.metric_series import MetricSeries
+from nodesweep.infra.local.jobs.job import Change, J, Job
+from nodesweep.infra.local.jobs.kept_metrics import KeptMetrics
+from nodesweep.infra.local.jobs.utilisation import NodeMetrics
+from nodesweep.infra.local.log_streams import LogStreams
+from nodesweep.infra.local.sagemaker.metric_series import MetricSeries
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 
 @dataclass(frozen=True)

@@ -21,16 +21,22 @@ from boto3.exceptions import S3UploadFailedError
 from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import BotoCoreError, ClientError
 
-from infra.local.interfaces import Node
-from infra.local.jobs.endings import ClientFault
-from infra.local.node_tree import file_names, open_file
-from infra.local.periodic import PeriodicThread
-from infra.local.s3_objects import S3Location, download, error_code, error_message, list_keys
+from nodesweep.infra.local.interfaces import Node
+from nodesweep.infra.local.jobs.endings import ClientFault
+from nodesweep.infra.local.node_tree import file_names, open_file
+from nodesweep.infra.local.periodic import PeriodicThread
+from nodesweep.infra.local.s3_objects import (
+    S3Location,
+    download,
+    error_code,
+    error_message,
+    list_keys,
+)
 
 SYNC_SECONDS = 2.0
 _TRANSFER = TransferConfig(use_threads=False)
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 
 class RestoreError(ClientFault):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from infra.local.interfaces import JobSpec
-from infra.local.jobs.endings import Ending
+from nodesweep.infra.local.interfaces import JobSpec
+from nodesweep.infra.local.jobs.endings import Ending
 
 
 class Job(Protocol):

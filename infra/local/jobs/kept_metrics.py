@@ -17,10 +17,10 @@ from datetime import UTC, datetime
 from statistics import fmean
 from typing import Any
 
-from infra.local.api.in_process import ClientFactory
-from infra.local.state.files import RecordStore
+from nodesweep.infra.local.api.in_process import ClientFactory
+from nodesweep.infra.local.state.files import RecordStore
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 Values = Mapping[str, Mapping[str, float]]
 """Host ("<job>/algo-1") -> metric -> per cent."""

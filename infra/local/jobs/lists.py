@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from infra.local.api.protocol import ApiError, validation_error
+from nodesweep.infra.local.api.protocol import ApiError, validation_error
 
 _DEFAULT_PAGE_SIZE = 10
 

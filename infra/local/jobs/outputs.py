@@ -7,8 +7,8 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from infra.local.api.protocol import validation_error
-from infra.local.s3_objects import S3Location
+from nodesweep.infra.local.api.protocol import validation_error
+from nodesweep.infra.local.s3_objects import S3Location
 
 _S3_URI = re.compile(r"s3://[^/]+.*|https://s3[.-][^/]*amazonaws\.com/[^/]+.*", re.DOTALL)
 """s3://bucket/prefix, or the same by the address of S3, as SageMaker takes it."""

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic
 
-from infra.local.faults.injector import JobFaults
-from infra.local.interfaces import Room
-from infra.local.jobs.endings import Ending
-from infra.local.jobs.job import J
+from nodesweep.infra.local.faults.injector import JobFaults
+from nodesweep.infra.local.interfaces import Room
+from nodesweep.infra.local.jobs.endings import Ending
+from nodesweep.infra.local.jobs.job import J
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from infra.local.api.protocol import ApiError
+from nodesweep.infra.local.api.protocol import ApiError
 
 
 def check_quota(quotas: Mapping[str, int], name: str, in_use: int, asked: int) -> None:

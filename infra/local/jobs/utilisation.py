@@ -15,9 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from infra.local.interfaces import NodeAttainment, NodeUsage
-from infra.local.jobs.kept_metrics import NodeMeans, Values, percent
-from infra.local.periodic import PeriodicThread
+from nodesweep.infra.local.interfaces import NodeAttainment, NodeUsage
+from nodesweep.infra.local.jobs.kept_metrics import NodeMeans, Values, percent
+from nodesweep.infra.local.periodic import PeriodicThread
 
 SAMPLE_SECONDS = 5.0
 """AWS has a value a minute; jobs are shorter here.
@@ -28,7 +28,7 @@ _FULL_CPU_SPEED = 1e9
 _MAX_DATA_PER_CALL = 1000
 """How many values one call of PutMetricData may have."""
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 
 def put_values(cloudwatch: Any, namespace: str, data: Sequence[dict[str, Any]]) -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from infra.local.interfaces import Node, RunResult
-from infra.local.jobs.artifacts import upload_folder
-from infra.local.jobs.downloads import DownloadInterrupted, fill_folders
-from infra.local.jobs.endings import ClientFault, Ending
-from infra.local.jobs.execution import JobExecution
-from infra.local.jobs.folder_sync import FolderSync, SyncedFolder
-from infra.local.node_tree import open_file
-from infra.local.processing.files import Output, input_folders, output_folders
-from infra.local.processing.record import RUNTIME_EXCEEDED, ProcessingJob
-from infra.local.s3_objects import S3Location
+from nodesweep.infra.local.interfaces import Node, RunResult
+from nodesweep.infra.local.jobs.artifacts import upload_folder
+from nodesweep.infra.local.jobs.downloads import DownloadInterrupted, fill_folders
+from nodesweep.infra.local.jobs.endings import ClientFault, Ending
+from nodesweep.infra.local.jobs.execution import JobExecution
+from nodesweep.infra.local.jobs.folder_sync import FolderSync, SyncedFolder
+from nodesweep.infra.local.node_tree import open_file
+from nodesweep.infra.local.processing.files import Output, input_folders, output_folders
+from nodesweep.infra.local.processing.record import RUNTIME_EXCEEDED, ProcessingJob
+from nodesweep.infra.local.s3_objects import S3Location
 
 LOG_GROUP = "/aws/sagemaker/ProcessingJobs"
 EXIT_MESSAGE_BYTES = 1024

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from infra.local.jobs.downloads import Download
+from nodesweep.infra.local.jobs.downloads import Download
 
 _ROOT = ("/", "opt", "ml", "processing")
 

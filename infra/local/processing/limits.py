@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from infra.local.api.protocol import validation_error
-from infra.local.api.validation import null_violation, raise_violations
-from infra.local.processing.files import input_folders, output_folders
-from infra.local.training.limits import refuse_unmodelled
+from nodesweep.infra.local.api.protocol import validation_error
+from nodesweep.infra.local.api.validation import null_violation, raise_violations
+from nodesweep.infra.local.processing.files import input_folders, output_folders
+from nodesweep.infra.local.training.limits import refuse_unmodelled
 
 
 def check_request(request: Mapping[str, Any]) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from infra.local.jobs.book import JobBook
-from infra.local.jobs.queue import Waiting
-from infra.local.jobs.quotas import check_quota
-from infra.local.processing.limits import usage_quota
-from infra.local.processing.record import ProcessingJob
-from infra.local.processing.runner import ProcessingRunner
+from nodesweep.infra.local.jobs.book import JobBook
+from nodesweep.infra.local.jobs.queue import Waiting
+from nodesweep.infra.local.jobs.quotas import check_quota
+from nodesweep.infra.local.processing.limits import usage_quota
+from nodesweep.infra.local.processing.record import ProcessingJob
+from nodesweep.infra.local.processing.runner import ProcessingRunner
 
 
 class ProcessingJobs(JobBook[ProcessingJob]):

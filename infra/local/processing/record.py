@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from infra.local.api.protocol import ACCOUNT_ID
-from infra.local.interfaces import JobSpec, ProcessingFiles
-from infra.local.jobs.endings import (
+from nodesweep.infra.local.api.protocol import ACCOUNT_ID
+from nodesweep.infra.local.interfaces import JobSpec, ProcessingFiles
+from nodesweep.infra.local.jobs.endings import (
     FAILURE_REASON_MAX_CHARACTERS,
     IN_PROGRESS,
     INTERNAL_ERROR,
     Ending,
 )
-from infra.local.processing.files import input_folders, output_folders
-from infra.local.sagemaker.description import described_processing_request
+from nodesweep.infra.local.processing.files import input_folders, output_folders
+from nodesweep.infra.local.sagemaker.description import described_processing_request
 
 _RUN_SUFFIX = ".processing"
 """No name of a job may have a dot, so what a Processing job runs as is no training job's name."""

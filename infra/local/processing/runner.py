@@ -6,13 +6,13 @@ import threading
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from infra.local.api.protocol import ACCOUNT_ID, validation_error
-from infra.local.faults.injector import JobFaults
-from infra.local.jobs.book import Runner
-from infra.local.jobs.execution import ExecutionServices
-from infra.local.jobs.job import Change
-from infra.local.processing.execution import ProcessingExecution
-from infra.local.processing.record import ProcessingJob
+from nodesweep.infra.local.api.protocol import ACCOUNT_ID, validation_error
+from nodesweep.infra.local.faults.injector import JobFaults
+from nodesweep.infra.local.jobs.book import Runner
+from nodesweep.infra.local.jobs.execution import ExecutionServices
+from nodesweep.infra.local.jobs.job import Change
+from nodesweep.infra.local.processing.execution import ProcessingExecution
+from nodesweep.infra.local.processing.record import ProcessingJob
 
 
 class ProcessingRunner(Runner[ProcessingJob], Protocol):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra.local.api.in_process import ClientFactory
-from infra.local.api.protocol import Action
-from infra.local.jobs.lists import Listing
-from infra.local.jobs.outputs import refuse_missing_bucket
-from infra.local.processing.files import output_folders
-from infra.local.processing.limits import check_request
-from infra.local.processing.manager import ProcessingJobs
-from infra.local.sagemaker.tags import check_new_tags
+from nodesweep.infra.local.api.in_process import ClientFactory
+from nodesweep.infra.local.api.protocol import Action
+from nodesweep.infra.local.jobs.lists import Listing
+from nodesweep.infra.local.jobs.outputs import refuse_missing_bucket
+from nodesweep.infra.local.processing.files import output_folders
+from nodesweep.infra.local.processing.limits import check_request
+from nodesweep.infra.local.processing.manager import ProcessingJobs
+from nodesweep.infra.local.sagemaker.tags import check_new_tags
 
 _LISTING = Listing("ProcessingJobSummaries", "ProcessingJobName", "ProcessingJobStatus")
 

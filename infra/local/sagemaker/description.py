@@ -8,7 +8,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from infra.local.api.validation import service_model
+from nodesweep.infra.local.api.validation import service_model
 
 DEFAULT_MAX_RUNTIME_SECONDS = 86_400
 """StoppingCondition's documented default of MaxRuntimeInSeconds: one day."""

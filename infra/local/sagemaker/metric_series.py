@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from infra.local.api.in_process import ClientFactory
-from infra.local.api.protocol import JsonService
-from infra.local.api.validation import RequestValidator
+from nodesweep.infra.local.api.in_process import ClientFactory
+from nodesweep.infra.local.api.protocol import JsonService
+from nodesweep.infra.local.api.validation import RequestValidator
 
 MOST_POINTS = 100_000
 """Of one metric of one resource; the oldest go first."""

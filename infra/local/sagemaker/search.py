@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from infra.local.api.protocol import validation_error
-from infra.local.api.validation import service_model
+from nodesweep.infra.local.api.protocol import validation_error
+from nodesweep.infra.local.api.validation import service_model
 
 Job = Mapping[str, Any]
 

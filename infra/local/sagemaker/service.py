@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from infra.local.api.in_process import ClientFactory
-from infra.local.api.protocol import Action, ApiError, JsonService
-from infra.local.api.validation import RequestValidator
-from infra.local.processing.manager import ProcessingJobs
-from infra.local.processing.service import ProcessingApi
-from infra.local.training.limits import LOCAL_INSTANCE_TYPES
-from infra.local.training.manager import TrainingJobs
-from infra.local.training.service import TrainingApi
+from nodesweep.infra.local.api.in_process import ClientFactory
+from nodesweep.infra.local.api.protocol import Action, ApiError, JsonService
+from nodesweep.infra.local.api.validation import RequestValidator
+from nodesweep.infra.local.processing.manager import ProcessingJobs
+from nodesweep.infra.local.processing.service import ProcessingApi
+from nodesweep.infra.local.training.limits import LOCAL_INSTANCE_TYPES
+from nodesweep.infra.local.training.manager import TrainingJobs
+from nodesweep.infra.local.training.service import TrainingApi
 
 _REFUSED = frozenset({"ListTrainingJobsForHyperParameterTuningJob"})
 """moto would answer it from its own training jobs, which don't know ours."""

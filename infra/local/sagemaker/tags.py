@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from infra.local.api.protocol import ApiError, validation_error
+from nodesweep.infra.local.api.protocol import ApiError, validation_error
 
 MOST_TAGS = 50
 """Of one resource: "Tag restrictions" in AWS's general reference."""

@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from infra.local.api.access import access_keys
-from infra.local.api.in_process import ClientFactory
-from infra.local.api.protocol import ACCOUNT_ID, SIMULATED_ACCOUNT_ID
-from infra.local.builds.ecr_registry import Registry
-from infra.local.engine.errors import EngineError
-from infra.local.interfaces import Engine, ImageStore, Room
-from infra.local.jobs.execution import ExecutionServices
-from infra.local.jobs.kept_metrics import KeptMetrics
-from infra.local.processing.runner import EngineProcessingRunner, ProcessingRunner
-from infra.local.sagemaker.metric_series import MetricSeries
-from infra.local.server.contract import ServerConfig, ServerStartError
-from infra.local.settings import SettingsError
-from infra.local.state.files import RecordStore
-from infra.local.training.runner import EngineRunner, JobRunner
+from nodesweep.infra.local.api.access import access_keys
+from nodesweep.infra.local.api.in_process import ClientFactory
+from nodesweep.infra.local.api.protocol import ACCOUNT_ID, SIMULATED_ACCOUNT_ID
+from nodesweep.infra.local.builds.ecr_registry import Registry
+from nodesweep.infra.local.engine.errors import EngineError
+from nodesweep.infra.local.interfaces import Engine, ImageStore, Room
+from nodesweep.infra.local.jobs.execution import ExecutionServices
+from nodesweep.infra.local.jobs.kept_metrics import KeptMetrics
+from nodesweep.infra.local.processing.runner import EngineProcessingRunner, ProcessingRunner
+from nodesweep.infra.local.sagemaker.metric_series import MetricSeries
+from nodesweep.infra.local.server.contract import ServerConfig, ServerStartError
+from nodesweep.infra.local.settings import SettingsError
+from nodesweep.infra.local.state.files import RecordStore
+from nodesweep.infra.local.training.runner import EngineRunner, JobRunner
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,8 @@ def with_real_nodes(
 
 def _process(config: ServerConfig, endpoint_url: str) -> Backend:
     """Nodes are process trees on this machine."""
-    from infra.local.engine.process.engine import ProcessEngine
-    from infra.local.engine.process.image_store import ProcessImageStore
+    from nodesweep.infra.local.engine.process.engine import ProcessEngine
+    from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
 
     images = ProcessImageStore(config.state_dir)
     node_key = access_keys(config.state_dir).node
@@ -105,7 +105,7 @@ def _process(config: ServerConfig, endpoint_url: str) -> Backend:
 
 def _container(config: ServerConfig, endpoint_url: str) -> Backend:
     """Nodes are containers; images are in a registry."""
-    from infra.local.engine.choice import make_container_engine
+    from nodesweep.infra.local.engine.choice import make_container_engine
 
     engine, images = make_container_engine(config.state_dir, endpoint_url, config.registry)
     return with_real_nodes(config, engine, images, engine.room, images.registry)
@@ -113,10 +113,10 @@ def _container(config: ServerConfig, endpoint_url: str) -> Backend:
 
 def _simulated(config: ServerConfig, endpoint_url: str) -> Backend:
     """Nothing runs: times are computed."""
-    from infra.local.simulation.execution import SimulatedRunner
-    from infra.local.simulation.images import SimulatedImageStore
-    from infra.local.simulation.model import PerformanceModel, read_model
-    from infra.local.simulation.processing import SimulatedProcessingRunner
+    from nodesweep.infra.local.simulation.execution import SimulatedRunner
+    from nodesweep.infra.local.simulation.images import SimulatedImageStore
+    from nodesweep.infra.local.simulation.model import PerformanceModel, read_model
+    from nodesweep.infra.local.simulation.processing import SimulatedProcessingRunner
 
     model = read_model(config.model_file) if config.model_file else PerformanceModel()
     images = SimulatedImageStore(config.state_dir)

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
 
-from infra.local.settings import digest
-from infra.local.state.files import DamagedFile, read_json
+from nodesweep.infra.local.settings import digest
+from nodesweep.infra.local.state.files import DamagedFile, read_json
 
 HOST = "127.0.0.1"
 """Loopback only: the platform runs what it is sent, and its HTTP is plain."""

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from infra.local.engine.host.scope import BUS_VARIABLES, scope_command
-from infra.local.environment import server_environment
-from infra.local.process_identity import start_ticks
-from infra.local.progress import LONGEST_SECONDS, Progress
-from infra.local.server.contract import (
+from nodesweep.infra.local.engine.host.scope import BUS_VARIABLES, scope_command
+from nodesweep.infra.local.environment import server_environment
+from nodesweep.infra.local.process_identity import start_ticks
+from nodesweep.infra.local.progress import LONGEST_SECONDS, Progress
+from nodesweep.infra.local.server.contract import (
     JOBS_STOP_DEADLINE_SECONDS,
     SERVER_FILE,
     STATUS_PATH,
@@ -32,9 +32,9 @@ from infra.local.server.contract import (
     make_state_dir,
     open_lock,
 )
-from infra.local.server.owners import add_owner, is_abandoned, living_owners, remove_owner
-from infra.local.state.files import DamagedFile, read_json
-from infra.local.state.kept import lost
+from nodesweep.infra.local.server.owners import add_owner, is_abandoned, living_owners, remove_owner
+from nodesweep.infra.local.state.files import DamagedFile, read_json
+from nodesweep.infra.local.state.kept import lost
 
 STOPPING_DEADLINE_SECONDS = 60.0
 """How long a start waits for a predecessor that is on its way out."""
@@ -271,7 +271,7 @@ def _spawn(config: ServerConfig) -> subprocess.Popen[bytes]:
     environment = server_environment(os.environ)
     bus = {name: os.environ[name] for name in BUS_VARIABLES if name in os.environ}
     scope = scope_command(environment | bus)
-    command = [*scope, sys.executable, "-P", "-m", "infra.local", "serve"]
+    command = [*scope, sys.executable, "-P", "-m", "nodesweep.infra.local", "serve"]
     command += ["--settings", config.to_json()]
     python_path = os.pathsep.join(
         filter(None, [str(_REPOSITORY_ROOT), os.environ.get("PYTHONPATH")])

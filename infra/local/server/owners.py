@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from infra.local.process_identity import start_ticks
+from nodesweep.infra.local.process_identity import start_ticks
 
 POLL_SECONDS = 0.5
 _FOLDER = "owners"

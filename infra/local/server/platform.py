@@ -9,38 +9,38 @@ import time
 from functools import partial
 from typing import Any
 
-from infra.local.api.access import Gate, access_keys
-from infra.local.api.front import Front
-from infra.local.api.in_process import OWN_KEY_ID, client_factory
-from infra.local.api.moto_backend import (
+from nodesweep.infra.local.api.access import Gate, access_keys
+from nodesweep.infra.local.api.front import Front
+from nodesweep.infra.local.api.in_process import OWN_KEY_ID, client_factory
+from nodesweep.infra.local.api.moto_backend import (
     issued_key,
     make_training_role,
     moto_application,
     reset_state,
     take_part_in_tagging,
 )
-from infra.local.api.moto_objects import stored_object
-from infra.local.builds.ecr_registry import EcrRegistry
-from infra.local.builds.service import Builds
-from infra.local.faults.injector import FaultInjector
-from infra.local.faults.plan import FaultPlan, read_fault_plan
-from infra.local.jobs.queue import OneJob
-from infra.local.jobs.utilisation import put_values
-from infra.local.processing.manager import ProcessingJobs
-from infra.local.sagemaker.metric_series import metrics_service
-from infra.local.sagemaker.service import sagemaker_service
-from infra.local.server.backends import Backend
-from infra.local.server.contract import (
+from nodesweep.infra.local.api.moto_objects import stored_object
+from nodesweep.infra.local.builds.ecr_registry import EcrRegistry
+from nodesweep.infra.local.builds.service import Builds
+from nodesweep.infra.local.faults.injector import FaultInjector
+from nodesweep.infra.local.faults.plan import FaultPlan, read_fault_plan
+from nodesweep.infra.local.jobs.queue import OneJob
+from nodesweep.infra.local.jobs.utilisation import put_values
+from nodesweep.infra.local.processing.manager import ProcessingJobs
+from nodesweep.infra.local.sagemaker.metric_series import metrics_service
+from nodesweep.infra.local.sagemaker.service import sagemaker_service
+from nodesweep.infra.local.server.backends import Backend
+from nodesweep.infra.local.server.contract import (
     CREDENTIALS_FILE,
     JOBS_STOP_DEADLINE_SECONDS,
     SERVICE,
     ServerConfig,
 )
-from infra.local.state import kept
-from infra.local.state.ecr_snapshot import EcrSnapshot
-from infra.local.state.files import RecordStore
-from infra.local.state.s3_snapshot import S3Snapshot
-from infra.local.training.manager import TrainingJobs
+from nodesweep.infra.local.state import kept
+from nodesweep.infra.local.state.ecr_snapshot import EcrSnapshot
+from nodesweep.infra.local.state.files import RecordStore
+from nodesweep.infra.local.state.s3_snapshot import S3Snapshot
+from nodesweep.infra.local.training.manager import TrainingJobs
 
 
 class Platform:

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from werkzeug.serving import make_server
 
-from infra.local.api.moto_backend import QuietRequestHandler
-from infra.local.environment import server_environment
-from infra.local.process_identity import start_ticks
-from infra.local.server.backends import MakeBackend, make_backend
-from infra.local.server.contract import (
+from nodesweep.infra.local.api.moto_backend import QuietRequestHandler
+from nodesweep.infra.local.environment import server_environment
+from nodesweep.infra.local.process_identity import start_ticks
+from nodesweep.infra.local.server.backends import MakeBackend, make_backend
+from nodesweep.infra.local.server.contract import (
     ENGINE_FILE,
     HOST,
     SERVER_FILE,
@@ -28,17 +28,17 @@ from infra.local.server.contract import (
     make_state_dir,
     open_lock,
 )
-from infra.local.server.owners import add_owner, forget_owners, watch_owners
-from infra.local.server.platform import Platform
-from infra.local.settings import SettingsError
-from infra.local.state.files import DamagedFile, write_json
+from nodesweep.infra.local.server.owners import add_owner, forget_owners, watch_owners
+from nodesweep.infra.local.server.platform import Platform
+from nodesweep.infra.local.settings import SettingsError
+from nodesweep.infra.local.state.files import DamagedFile, write_json
 
 _LOCK_FILE = "server.lock"
 _BACKLOG = 128
 _SHUTDOWN_POLL_SECONDS = 0.05
 
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 
 def serve(config: ServerConfig, make: MakeBackend = make_backend) -> None:

@@ -12,7 +12,7 @@ import json
 from typing import Any
 from urllib.parse import parse_qs
 
-from infra.local.api.protocol import ACCOUNT_ID, SIMULATED_ACCOUNT_ID
+from nodesweep.infra.local.api.protocol import ACCOUNT_ID, SIMULATED_ACCOUNT_ID
 
 _QUERIES = {("iam", "GetRole"), ("ec2", "DescribeSubnets"), ("ec2", "DescribeSecurityGroups")}
 _ECR_TARGET = "AmazonEC2ContainerRegistry_V20150921.BatchGetImage"

@@ -13,25 +13,25 @@ from typing import Any, ClassVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from infra.local.api.in_process import ClientFactory
-from infra.local.api.protocol import SIMULATED_ACCOUNT_ID
-from infra.local.faults.injector import JobFaults
-from infra.local.interfaces import ImageStore
-from infra.local.jobs.endings import Ending, WaitEnded
-from infra.local.jobs.job import Change
-from infra.local.s3_objects import S3Location
-from infra.local.simulation.model import PerformanceModel, model_of_job, plan_workload
-from infra.local.simulation.program import VALIDATIONS, log_lines, metrics
-from infra.local.simulation.virtual import VirtualExecution
-from infra.local.training.metrics import NAMESPACE, MetricMatcher, PublishedMetrics
-from infra.local.training.record import PENDING_TOO_LONG, Retries, TrainingJob
+from nodesweep.infra.local.api.in_process import ClientFactory
+from nodesweep.infra.local.api.protocol import SIMULATED_ACCOUNT_ID
+from nodesweep.infra.local.faults.injector import JobFaults
+from nodesweep.infra.local.interfaces import ImageStore
+from nodesweep.infra.local.jobs.endings import Ending, WaitEnded
+from nodesweep.infra.local.jobs.job import Change
+from nodesweep.infra.local.s3_objects import S3Location
+from nodesweep.infra.local.simulation.model import PerformanceModel, model_of_job, plan_workload
+from nodesweep.infra.local.simulation.program import VALIDATIONS, log_lines, metrics
+from nodesweep.infra.local.simulation.virtual import VirtualExecution
+from nodesweep.infra.local.training.metrics import NAMESPACE, MetricMatcher, PublishedMetrics
+from nodesweep.infra.local.training.record import PENDING_TOO_LONG, Retries, TrainingJob
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 
 @dataclass(frozen=True)
 class SimulatedRunner:
-    """Runs jobs by computing their times. See `infra.local.training.runner.JobRunner`."""
+    """Runs jobs by computing their times. See `nodesweep.infra.local.training.runner.JobRunner`."""
 
     model: PerformanceModel
     images: ImageStore

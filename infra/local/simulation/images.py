@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from infra.local.api.protocol import SIMULATED_ACCOUNT_ID
-from infra.local.interfaces import BuiltImage, ImageBuildError
-from infra.local.state.files import read_json, write_json
+from nodesweep.infra.local.api.protocol import SIMULATED_ACCOUNT_ID
+from nodesweep.infra.local.interfaces import BuiltImage, ImageBuildError
+from nodesweep.infra.local.state.files import read_json, write_json
 
 SIMULATED_LABEL = "nodesweep.simulated"
 _OWN = re.compile(
@@ -23,7 +23,7 @@ _OWN = re.compile(
 
 
 class SimulatedImageStore:
-    """Remembers what was "built". See `infra.local.interfaces.ImageStore`."""
+    """Remembers what was "built". See `nodesweep.infra.local.interfaces.ImageStore`."""
 
     def __init__(self, state_dir: Path) -> None:
         self._index = state_dir / "simulated-images.json"

@@ -28,9 +28,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from infra.local.api.protocol import validation_error
-from infra.local.plain_yaml import read_yaml
-from infra.local.settings import SettingsError
+from nodesweep.infra.local.api.protocol import validation_error
+from nodesweep.infra.local.plain_yaml import read_yaml
+from nodesweep.infra.local.settings import SettingsError
 
 ENVIRONMENT_PREFIX = "NODESWEEP_SIM_"
 """In a job's Environment: NODESWEEP_SIM_<FIELD in upper case> replaces a field

@@ -13,24 +13,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from infra.local.api.in_process import ClientFactory
-from infra.local.api.protocol import SIMULATED_ACCOUNT_ID, validation_error
-from infra.local.faults.injector import JobFaults
-from infra.local.interfaces import ImageStore, Node
-from infra.local.jobs.artifacts import upload_folder
-from infra.local.jobs.downloads import check_sources
-from infra.local.jobs.endings import Ending
-from infra.local.jobs.job import Change
-from infra.local.processing.execution import LOG_GROUP, exit_message
-from infra.local.processing.files import input_folders, output_folders
-from infra.local.processing.record import RUNTIME_EXCEEDED, ProcessingJob
-from infra.local.simulation.model import PerformanceModel, model_of_job
-from infra.local.simulation.virtual import VirtualExecution
+from nodesweep.infra.local.api.in_process import ClientFactory
+from nodesweep.infra.local.api.protocol import SIMULATED_ACCOUNT_ID, validation_error
+from nodesweep.infra.local.faults.injector import JobFaults
+from nodesweep.infra.local.interfaces import ImageStore, Node
+from nodesweep.infra.local.jobs.artifacts import upload_folder
+from nodesweep.infra.local.jobs.downloads import check_sources
+from nodesweep.infra.local.jobs.endings import Ending
+from nodesweep.infra.local.jobs.job import Change
+from nodesweep.infra.local.processing.execution import LOG_GROUP, exit_message
+from nodesweep.infra.local.processing.files import input_folders, output_folders
+from nodesweep.infra.local.processing.record import RUNTIME_EXCEEDED, ProcessingJob
+from nodesweep.infra.local.simulation.model import PerformanceModel, model_of_job
+from nodesweep.infra.local.simulation.virtual import VirtualExecution
 
 
 @dataclass(frozen=True)
 class SimulatedProcessingRunner:
-    """Stands for `infra.local.processing.runner.ProcessingRunner` where nothing is computed."""
+    """Stands for `nodesweep.infra.local.processing.runner.ProcessingRunner` where nothing is
+    computed.
+    """
 
     model: PerformanceModel
     images: ImageStore

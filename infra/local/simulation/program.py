@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from infra.local.simulation.model import PROBE_STEPS, Workload
+from nodesweep.infra.local.simulation.model import PROBE_STEPS, Workload
 
 SCHEMA_VERSION = 1
 _PROGRESS_LINES = 20

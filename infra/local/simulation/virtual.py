@@ -18,23 +18,23 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from infra.local.api.in_process import ClientFactory
-from infra.local.faults.injector import JobFaults
-from infra.local.interfaces import ImageStore
-from infra.local.jobs.endings import (
+from nodesweep.infra.local.api.in_process import ClientFactory
+from nodesweep.infra.local.faults.injector import JobFaults
+from nodesweep.infra.local.interfaces import ImageStore
+from nodesweep.infra.local.jobs.endings import (
     ClientFault,
     Ending,
     ImageNotFoundError,
     WaitEnded,
     internal_error,
 )
-from infra.local.jobs.execution import missing_image
-from infra.local.jobs.job import Change, Job
-from infra.local.log_streams import LogStreams
+from nodesweep.infra.local.jobs.execution import missing_image
+from nodesweep.infra.local.jobs.job import Change, Job
+from nodesweep.infra.local.log_streams import LogStreams
 
 _LOG_HOST = "algo-1"
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 
 class VirtualJob(Job, Protocol):

@@ -14,10 +14,10 @@ from typing import Any
 
 from botocore.exceptions import ClientError, ParamValidationError
 
-from infra.local.api.in_process import ClientFactory
-from infra.local.api.protocol import DEFAULT_REGION, credential_scope
-from infra.local.state.files import read_json, write_json
-from infra.local.state.kept import Ledger, NotKept
+from nodesweep.infra.local.api.in_process import ClientFactory
+from nodesweep.infra.local.api.protocol import DEFAULT_REGION, credential_scope
+from nodesweep.infra.local.state.files import read_json, write_json
+from nodesweep.infra.local.state.kept import Ledger, NotKept
 
 MANIFEST_MEDIA_TYPE = "application/vnd.docker.distribution.manifest.v2+json"
 TARGET_PREFIX = "AmazonEC2ContainerRegistry_V20150921."
@@ -28,7 +28,7 @@ _REMEDY = (
 )
 _READING = ("Describe", "Get", "List", "BatchGet", "BatchCheck")
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 
 class EcrSnapshot:

@@ -14,14 +14,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from infra.local.state.kept import Ledger, NotKept
+from nodesweep.infra.local.state.kept import Ledger, NotKept
 
 _CHUNK_BYTES = 1 << 20
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP)
 """How some network and FUSE file systems answer an fsync of a folder."""
 _T = TypeVar("_T")
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 
 class DamagedFile(Exception):

@@ -19,7 +19,7 @@ _FILE = "not-kept.json"
 _FILE_BYTES = 4096
 _MOST_NAMES = 20
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 
 class NotKept(Exception):

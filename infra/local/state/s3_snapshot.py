@@ -32,11 +32,11 @@ from urllib.parse import parse_qs, unquote
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from infra.local.api.checksums import ALGORITHMS, checksum
-from infra.local.api.in_process import ClientFactory
-from infra.local.api.moto_backend import set_last_modified
-from infra.local.api.protocol import ACCOUNT_ID, DEFAULT_REGION, credential_scope
-from infra.local.state.files import (
+from nodesweep.infra.local.api.checksums import ALGORITHMS, checksum
+from nodesweep.infra.local.api.in_process import ClientFactory
+from nodesweep.infra.local.api.moto_backend import set_last_modified
+from nodesweep.infra.local.api.protocol import ACCOUNT_ID, DEFAULT_REGION, credential_scope
+from nodesweep.infra.local.state.files import (
     DamagedFile,
     RecordStore,
     read_json,
@@ -44,7 +44,7 @@ from infra.local.state.files import (
     write_atomically,
     write_json,
 )
-from infra.local.state.kept import Ledger, NotKept
+from nodesweep.infra.local.state.kept import Ledger, NotKept
 
 _CHUNK_BYTES = 1 << 20
 _MUTATING = {"PUT", "POST", "DELETE"}
@@ -58,7 +58,7 @@ _KEPT_HEADERS = (
 _MISSING = {"404", "NoSuchKey", "NoSuchBucket", "NotFound", "MethodNotAllowed", "405"}
 """405 is what S3 answers for the head of a delete marker."""
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 
 class S3Snapshot:

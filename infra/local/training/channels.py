@@ -8,9 +8,9 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from infra.local.interfaces import Node
-from infra.local.jobs.downloads import Download, fill_folders
-from infra.local.s3_objects import S3Location, error_message, list_keys
+from nodesweep.infra.local.interfaces import Node
+from nodesweep.infra.local.jobs.downloads import Download, fill_folders
+from nodesweep.infra.local.s3_objects import S3Location, error_message, list_keys
 
 
 def fill_channels(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from infra.local.jobs.folder_sync import SyncedFolder, below_opt_ml
-from infra.local.s3_objects import S3Location
+from nodesweep.infra.local.jobs.folder_sync import SyncedFolder, below_opt_ml
+from nodesweep.infra.local.s3_objects import S3Location
 
 CHECKPOINTS_PATH = "/opt/ml/checkpoints"
 TENSORBOARD_PATH = "/opt/ml/output/tensorboard"

@@ -12,26 +12,26 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from infra.local.faults.injector import JobFaults
-from infra.local.faults.training_watch import TrainingWatch
-from infra.local.interfaces import Node, NodeAttainment, RunResult
-from infra.local.jobs.artifacts import ArtifactUploadError, upload_model, upload_output
-from infra.local.jobs.downloads import DownloadInterrupted
-from infra.local.jobs.endings import Ending
-from infra.local.jobs.execution import ExecutionServices, JobExecution
-from infra.local.jobs.folder_sync import FolderSync
-from infra.local.jobs.job import Change
-from infra.local.sagemaker.metric_series import Point
-from infra.local.training.channels import fill_channels
-from infra.local.training.checkpoints import synced_folders
-from infra.local.training.file_systems import mount_channels
-from infra.local.training.metrics import NAMESPACE, MetricMatcher, PublishedMetrics
-from infra.local.training.record import Retries, TrainingJob
-from infra.local.training.window import TrainWindow
+from nodesweep.infra.local.faults.injector import JobFaults
+from nodesweep.infra.local.faults.training_watch import TrainingWatch
+from nodesweep.infra.local.interfaces import Node, NodeAttainment, RunResult
+from nodesweep.infra.local.jobs.artifacts import ArtifactUploadError, upload_model, upload_output
+from nodesweep.infra.local.jobs.downloads import DownloadInterrupted
+from nodesweep.infra.local.jobs.endings import Ending
+from nodesweep.infra.local.jobs.execution import ExecutionServices, JobExecution
+from nodesweep.infra.local.jobs.folder_sync import FolderSync
+from nodesweep.infra.local.jobs.job import Change
+from nodesweep.infra.local.sagemaker.metric_series import Point
+from nodesweep.infra.local.training.channels import fill_channels
+from nodesweep.infra.local.training.checkpoints import synced_folders
+from nodesweep.infra.local.training.file_systems import mount_channels
+from nodesweep.infra.local.training.metrics import NAMESPACE, MetricMatcher, PublishedMetrics
+from nodesweep.infra.local.training.record import Retries, TrainingJob
+from nodesweep.infra.local.training.window import TrainWindow
 
 WAITING_FOR_MACHINE = "Training job waiting for capacity: another training job runs on this machine"
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 
 class TrainingExecution(JobExecution[TrainingJob]):

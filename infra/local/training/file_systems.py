@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from infra.local.interfaces import Node
-from infra.local.jobs.downloads import DataDownloadError
+from nodesweep.infra.local.interfaces import Node
+from nodesweep.infra.local.jobs.downloads import DataDownloadError
 
 
 def source_of(channel: Mapping[str, Any]) -> Mapping[str, str] | None:

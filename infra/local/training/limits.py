@@ -11,12 +11,12 @@ from typing import Any
 
 import re2
 
-from infra.local.api.protocol import validation_error
-from infra.local.api.validation import null_violation, raise_violations, violation
-from infra.local.engine.host.capacity import VCPUS_BY_INSTANCE_TYPE
-from infra.local.sagemaker.description import DEFAULT_MAX_RUNTIME_SECONDS
-from infra.local.training.checkpoints import synced_folders
-from infra.local.training.metrics import compile_expression
+from nodesweep.infra.local.api.protocol import validation_error
+from nodesweep.infra.local.api.validation import null_violation, raise_violations, violation
+from nodesweep.infra.local.engine.host.capacity import VCPUS_BY_INSTANCE_TYPE
+from nodesweep.infra.local.sagemaker.description import DEFAULT_MAX_RUNTIME_SECONDS
+from nodesweep.infra.local.training.checkpoints import synced_folders
+from nodesweep.infra.local.training.metrics import compile_expression
 
 LOCAL_INSTANCE_TYPES = tuple(VCPUS_BY_INSTANCE_TYPE)
 MAX_RUNTIME_SECONDS = 28 * 86_400

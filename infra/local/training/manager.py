@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from infra.local.api.protocol import validation_error
-from infra.local.jobs.book import JobBook
-from infra.local.jobs.queue import Waiting
-from infra.local.jobs.quotas import check_quota
-from infra.local.training.limits import usage_quota, warm_pool_quota
-from infra.local.training.record import TrainingJob
-from infra.local.training.runner import JobRunner
-from infra.local.training.warm_pool import WarmPool, instances_in, match_key
+from nodesweep.infra.local.api.protocol import validation_error
+from nodesweep.infra.local.jobs.book import JobBook
+from nodesweep.infra.local.jobs.queue import Waiting
+from nodesweep.infra.local.jobs.quotas import check_quota
+from nodesweep.infra.local.training.limits import usage_quota, warm_pool_quota
+from nodesweep.infra.local.training.record import TrainingJob
+from nodesweep.infra.local.training.runner import JobRunner
+from nodesweep.infra.local.training.warm_pool import WarmPool, instances_in, match_key
 
 _UPDATED_MEMBERS = ("ProfilerConfig", "ProfilerRuleConfigurations", "RemoteDebugConfig")
 

@@ -15,8 +15,8 @@ from typing import Any, Self
 
 import re2
 
-from infra.local.jobs.utilisation import put_values
-from infra.local.periodic import PeriodicThread
+from nodesweep.infra.local.jobs.utilisation import put_values
+from nodesweep.infra.local.periodic import PeriodicThread
 
 NAMESPACE = "/aws/sagemaker/TrainingJobs"
 """Of CloudWatch: the metrics of a job's log have the dimension TrainingJobName,
@@ -24,7 +24,7 @@ those of its nodes Host.
 """
 _PUBLISH_SECONDS = 1.0
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 OnValue = Callable[[str, float, int], None]
 """(metric, value, unix milliseconds); called from several threads."""

@@ -10,16 +10,19 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from infra.local.api.protocol import ACCOUNT_ID
-from infra.local.interfaces import JobSpec
-from infra.local.jobs.endings import (
+from nodesweep.infra.local.api.protocol import ACCOUNT_ID
+from nodesweep.infra.local.interfaces import JobSpec
+from nodesweep.infra.local.jobs.endings import (
     FAILURE_REASON_MAX_CHARACTERS,
     IN_PROGRESS,
     INTERNAL_ERROR,
     Ending,
 )
-from infra.local.sagemaker.description import DEFAULT_MAX_RUNTIME_SECONDS, described_request
-from infra.local.training.warm_pool import WarmPool, is_kept
+from nodesweep.infra.local.sagemaker.description import (
+    DEFAULT_MAX_RUNTIME_SECONDS,
+    described_request,
+)
+from nodesweep.infra.local.training.warm_pool import WarmPool, is_kept
 
 SPOT_BILLABLE_SHARE = 0.3
 """Of a managed spot job's training time: a model,

@@ -8,15 +8,15 @@ import threading
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from infra.local.api.protocol import ACCOUNT_ID, validation_error
-from infra.local.faults.injector import JobFaults
-from infra.local.jobs.book import Runner
-from infra.local.jobs.execution import ExecutionServices
-from infra.local.jobs.job import Change
-from infra.local.training.execution import TrainingExecution
-from infra.local.training.launch_path import launch_path_note
-from infra.local.training.limits import check_runnable
-from infra.local.training.record import TrainingJob
+from nodesweep.infra.local.api.protocol import ACCOUNT_ID, validation_error
+from nodesweep.infra.local.faults.injector import JobFaults
+from nodesweep.infra.local.jobs.book import Runner
+from nodesweep.infra.local.jobs.execution import ExecutionServices
+from nodesweep.infra.local.jobs.job import Change
+from nodesweep.infra.local.training.execution import TrainingExecution
+from nodesweep.infra.local.training.launch_path import launch_path_note
+from nodesweep.infra.local.training.limits import check_runnable
+from nodesweep.infra.local.training.record import TrainingJob
 
 
 class JobRunner(Runner[TrainingJob], Protocol):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra.local.api.in_process import ClientFactory
-from infra.local.api.protocol import Action, validation_error
-from infra.local.jobs.lists import Listing, page
-from infra.local.jobs.outputs import refuse_missing_bucket
-from infra.local.sagemaker.search import found_jobs
-from infra.local.sagemaker.tags import check_new_tags
-from infra.local.training.channels import channel_is_empty
-from infra.local.training.limits import check_request
-from infra.local.training.manager import TrainingJobs
+from nodesweep.infra.local.api.in_process import ClientFactory
+from nodesweep.infra.local.api.protocol import Action, validation_error
+from nodesweep.infra.local.jobs.lists import Listing, page
+from nodesweep.infra.local.jobs.outputs import refuse_missing_bucket
+from nodesweep.infra.local.sagemaker.search import found_jobs
+from nodesweep.infra.local.sagemaker.tags import check_new_tags
+from nodesweep.infra.local.training.channels import channel_is_empty
+from nodesweep.infra.local.training.limits import check_request
+from nodesweep.infra.local.training.manager import TrainingJobs
 
 _LISTING = Listing("TrainingJobSummaries", "TrainingJobName", "TrainingJobStatus")
 

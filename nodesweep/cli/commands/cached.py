@@ -12,13 +12,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cli.commands.sweeps import read_facts
-from scaling import names
-from scaling.secrets import hide_in_config
+from nodesweep.cli.commands.sweeps import read_facts
+from nodesweep.scaling import names
+from nodesweep.scaling.secrets import hide_in_config
 
 if TYPE_CHECKING:
-    from configs.models import BenchmarkConfig
-    from scaling.report import ScalingReport
+    from nodesweep.configs.models import BenchmarkConfig
+    from nodesweep.scaling.report import ScalingReport
 
 
 def finished_report(config: BenchmarkConfig, sweep: str) -> ScalingReport | None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import click
 
-from cli.sweep_ids import known_sweeps, match_sweep, said
-from configs.models import PlatformConfig
-from scaling import names
-from scaling.report.model import ScalingReport
-from scaling.trend.report_file import ReportUnreadable, parse_report
+from nodesweep.cli.sweep_ids import known_sweeps, match_sweep, said
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.scaling import names
+from nodesweep.scaling.report.model import ScalingReport
+from nodesweep.scaling.trend.report_file import ReportUnreadable, parse_report
 
 
 def find_report(
@@ -59,9 +59,9 @@ def read_report(path: Path) -> ScalingReport:
 
 
 def _from_bucket(sweep: str, platform: PlatformConfig) -> ScalingReport:
-    from cli.local_platform import running_platform
-    from tasks.platform import aws_client
-    from tasks.storage import get_bytes
+    from nodesweep.cli.local_platform import running_platform
+    from nodesweep.tasks.platform import aws_client
+    from nodesweep.tasks.storage import get_bytes
 
     key = names.report_key(platform.prefix, sweep, names.REPORT_JSON)
     with running_platform(platform) as running:

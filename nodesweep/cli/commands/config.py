@@ -8,11 +8,11 @@ from pathlib import Path
 
 import click
 
-from cli.guard import config_argument, guarded, set_option
-from cli.inputs import read_config_to_run
-from cli.output import print_text
-from cli.own_name import as_typed
-from configs import INIT_CONFIG
+from nodesweep.cli.guard import config_argument, guarded, set_option
+from nodesweep.cli.inputs import read_config_to_run
+from nodesweep.cli.output import print_text
+from nodesweep.cli.own_name import as_typed
+from nodesweep.configs import INIT_CONFIG
 
 
 @click.command("init", short_help="Make a config that measures your own script here.")
@@ -31,8 +31,8 @@ def init_own_script(script: Path | None, output: Path, force: bool) -> None:
     """Make a config that measures your own script on this machine,
     with a word on each field that matters.
     """
-    from cli.commands.init_config import init_script
-    from configs.written.own_script import GIVEN_TO_NODES, is_python
+    from nodesweep.cli.commands.init_config import init_script
+    from nodesweep.configs.written.own_script import GIVEN_TO_NODES, is_python
 
     program, notices = init_script(script, output, force)
     file = shlex.quote(str(output))
@@ -88,9 +88,9 @@ def init(
     force: bool,
 ) -> None:
     """Make a config of a first sweep on the account that a stack was deployed into."""
-    from cli.commands.init_config import init_config
-    from configs.models import STATE_DIRECTORY
-    from configs.written.from_stack import LocalEndpoint
+    from nodesweep.cli.commands.init_config import init_config
+    from nodesweep.configs.models import STATE_DIRECTORY
+    from nodesweep.configs.written.from_stack import LocalEndpoint
 
     if state_directory is not None and endpoint_url is None:
         raise click.UsageError("--state-directory goes with --endpoint-url")
@@ -111,7 +111,7 @@ def init(
 @guarded
 def validate(config: Path, overrides: tuple[str, ...]) -> None:
     """Check a config and its files; reports everything that is wrong."""
-    from flows.stages.offline import check_offline, refuse
+    from nodesweep.flows.stages.offline import check_offline, refuse
 
     benchmark = read_config_to_run(config, overrides)
     refuse(check_offline(benchmark))
@@ -125,7 +125,7 @@ def validate(config: Path, overrides: tuple[str, ...]) -> None:
 @guarded
 def schema() -> None:
     """Print the JSON Schema of a config, every field with its description."""
-    from configs.models import BenchmarkConfig
+    from nodesweep.configs.models import BenchmarkConfig
 
     print_text(json.dumps(BenchmarkConfig.model_json_schema(), indent=2))
 
@@ -134,7 +134,7 @@ def schema() -> None:
 @guarded
 def presets() -> None:
     """Print the names of the shipped configs; every command takes one in place of a file."""
-    from configs.presets import preset_names
+    from nodesweep.configs.presets import preset_names
 
     print_text("\n".join(preset_names()))
 
@@ -143,6 +143,6 @@ def presets() -> None:
 @guarded
 def stack() -> None:
     """Print the CloudFormation template of the account (infra/aws/nodesweep.yaml)."""
-    from cli.commands.stack import STACK_TEMPLATE
+    from nodesweep.cli.commands.stack import STACK_TEMPLATE
 
     print_text(STACK_TEMPLATE.read_text(encoding="utf-8").rstrip("\n"))

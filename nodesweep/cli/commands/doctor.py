@@ -17,11 +17,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from cli.guard import PREFLIGHT_REFUSED
-from cli.inputs import read_config
-from cli.output import print_rendered, print_text
-from configs.models import BenchmarkConfig
-from tasks.local_status import (
+from nodesweep.cli.guard import PREFLIGHT_REFUSED
+from nodesweep.cli.inputs import read_config
+from nodesweep.cli.output import print_rendered, print_text
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.tasks.local_status import (
     KeyUnreadable,
     NotLocalPlatform,
     own_status,
@@ -99,7 +99,7 @@ def check_python(config: BenchmarkConfig) -> Finding:
 
 def check_folders(config: BenchmarkConfig) -> Finding:
     """What a run reads is there, and where it writes can be written."""
-    from configs.load import ConfigError, check_directories
+    from nodesweep.configs.load import ConfigError, check_directories
 
     try:
         check_directories(config)
@@ -129,7 +129,7 @@ def check_prefect(config: BenchmarkConfig) -> Finding:
 
     A process of its own looks: Prefect takes 2 s to import, on a busy machine ten times that.
     """
-    command = [sys.executable, "-P", "-m", "cli.commands.prefect_check"]
+    command = [sys.executable, "-P", "-m", "nodesweep.cli.commands.prefect_check"]
     try:
         looked = subprocess.run(
             command, capture_output=True, text=True, timeout=_PREFECT_SECONDS, check=True
@@ -152,7 +152,7 @@ def check_packages(config: BenchmarkConfig) -> Finding:
 
 
 def check_control_groups(config: BenchmarkConfig) -> Finding:
-    command = [sys.executable, "-P", "-m", "infra.local.engine.host.scope"]
+    command = [sys.executable, "-P", "-m", "nodesweep.infra.local.engine.host.scope"]
     looked = subprocess.run(
         command, capture_output=True, text=True, timeout=_CALL_SECONDS, check=False
     )
@@ -244,7 +244,7 @@ def check_credentials(config: BenchmarkConfig) -> Finding:
     """Who AWS says one is; of the account only the last digits are shown."""
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from tasks.platform import aws_client
+    from nodesweep.tasks.platform import aws_client
 
     region = config.platform.region
     try:
@@ -260,12 +260,12 @@ def check_quotas(config: BenchmarkConfig) -> Finding:
     """What the preflight of a run asks Service Quotas, by the same rule."""
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
-    from scaling.formats import join_words
-    from scaling.rules.rule import together
-    from tasks.platform import aws_client
-    from tasks.preflight.facts import read_facts
-    from tasks.preflight.quota import ask_quotas, judge_quotas
-    from tasks.preflight.rule import Question
+    from nodesweep.scaling.formats import join_words
+    from nodesweep.scaling.rules.rule import together
+    from nodesweep.tasks.platform import aws_client
+    from nodesweep.tasks.preflight.facts import read_facts
+    from nodesweep.tasks.preflight.quota import ask_quotas, judge_quotas
+    from nodesweep.tasks.preflight.rule import Question
 
     facts = read_facts(config)
 

@@ -8,11 +8,11 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scaling import names
+from nodesweep.scaling import names
 
 if TYPE_CHECKING:
-    from cli.commands.sweeps import SweepFacts
-    from configs.models import BenchmarkConfig
+    from nodesweep.cli.commands.sweeps import SweepFacts
+    from nodesweep.configs.models import BenchmarkConfig
 
 _UNKNOWN_CONFIG = "CONFIG"
 _MOST_FILES, _MOST_BYTES = 100, 1 << 20
@@ -64,8 +64,8 @@ def config_here(sweep: str) -> Path | None:
     """A config that the sweep could have been started with as it is: a YAML file in this folder or
     its configs/, or a shipped config by its name. None where there is none.
     """
-    from configs.load import ConfigError, load_config
-    from configs.presets import config_file, preset_names
+    from nodesweep.configs.load import ConfigError, load_config
+    from nodesweep.configs.presets import config_file, preset_names
 
     name = sweep.rsplit("-", 2)[0]
     files = [path for folder in (".", "configs") for path in sorted(Path(folder).glob("*.yaml"))]
@@ -93,6 +93,6 @@ def _is_down(benchmark: BenchmarkConfig | None) -> bool:
     """Whether the sweep's platform was this machine's own, and does not run."""
     if benchmark is None or not benchmark.platform.autostart:
         return False
-    from cli.local_platform import own_platform
+    from nodesweep.cli.local_platform import own_platform
 
     return own_platform(benchmark.platform, or_silent=True) is None

@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cli.local_platform import running_platform
-from cli.output import print_notice, print_rendered, print_text
-from cli.sweep_ids import match_sweep
-from configs.models import BenchmarkConfig
-from scaling.formats import nodes_text
-from scaling.trend.history import HistoryError, Trend, parse_history, read_history
-from scaling.trend.history_render import history_plot, render_history_terminal
-from scaling.trend.trend_verdict import judge_trend
-from tasks.platform import aws_client
-from tasks.report.history import list_benchmarks, read_history_files
-from tasks.sweeps.folder import write_atomic
+from nodesweep.cli.local_platform import running_platform
+from nodesweep.cli.output import print_notice, print_rendered, print_text
+from nodesweep.cli.sweep_ids import match_sweep
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.formats import nodes_text
+from nodesweep.scaling.trend.history import HistoryError, Trend, parse_history, read_history
+from nodesweep.scaling.trend.history_render import history_plot, render_history_terminal
+from nodesweep.scaling.trend.trend_verdict import judge_trend
+from nodesweep.tasks.platform import aws_client
+from nodesweep.tasks.report.history import list_benchmarks, read_history_files
+from nodesweep.tasks.sweeps.folder import write_atomic
 
 _PLOT_EXTENSIONS = ("svg", "png")
 

@@ -7,16 +7,16 @@ from __future__ import annotations
 import os.path
 from pathlib import Path
 
-from cli.commands.code_folder import code_folder
-from cli.commands.stack import read_outputs, stack_client
-from configs.load import ConfigError, parse_config
-from configs.models import BenchmarkConfig
-from configs.strict_yaml import parse_yaml
-from configs.written.from_stack import LocalEndpoint, Stack, fill_template
-from configs.written.own_script import EXAMPLE, fill_script, name_of
-from tasks.sweeps.folder import SHARED, write_atomic
+from nodesweep.cli.commands.code_folder import code_folder
+from nodesweep.cli.commands.stack import read_outputs, stack_client
+from nodesweep.configs.load import ConfigError, parse_config
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.strict_yaml import parse_yaml
+from nodesweep.configs.written.from_stack import LocalEndpoint, Stack, fill_template
+from nodesweep.configs.written.own_script import EXAMPLE, fill_script, name_of
+from nodesweep.tasks.sweeps.folder import SHARED, write_atomic
 
-_CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+_CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 TEMPLATE = _CONFIGS / "first_sweep.yaml"
 SCRIPT_TEMPLATE = _CONFIGS / "own_script.yaml"
 
@@ -84,7 +84,7 @@ def init_script(
 
 def _check_program(config: BenchmarkConfig) -> tuple[str, ...]:
     """The notices of preflight; raises PreflightRefused for a program that no job could start."""
-    from flows.stages.offline import check_offline, refuse
+    from nodesweep.flows.stages.offline import check_offline, refuse
 
     checked = check_offline(config)
     refuse(checked)

@@ -13,27 +13,27 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from cli.local_platform import own_platform
-from cli.output import print_text
-from configs.catalogue import load_catalogue
-from configs.models import BenchmarkConfig
-from scaling import names
-from scaling.outcome.logged import LogLine
-from scaling.outcome.outcome import TERMINAL
-from scaling.outcome.plain_lines import rank_of
-from scaling.outcome.program_log import host_of_rank
-from scaling.planning.plan import processes_per_node, type_of_letter
-from scaling.secrets import hide_in_text
-from tasks.errors import RunFailed, SweepNotFound
-from tasks.jobs.calls import describe as describe_training
-from tasks.jobs.follow import LogFollower
-from tasks.jobs.logs import keep_log, read_kept
-from tasks.platform import aws_client
-from tasks.polling import Clock, intervals
-from tasks.processing.calls import claimed_jobs, describe
-from tasks.storage import list_objects
-from tasks.sweeps.owner import read_owner_sign
-from tasks.sweeps.stopping import list_of
+from nodesweep.cli.local_platform import own_platform
+from nodesweep.cli.output import print_text
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling import names
+from nodesweep.scaling.outcome.logged import LogLine
+from nodesweep.scaling.outcome.outcome import TERMINAL
+from nodesweep.scaling.outcome.plain_lines import rank_of
+from nodesweep.scaling.outcome.program_log import host_of_rank
+from nodesweep.scaling.planning.plan import processes_per_node, type_of_letter
+from nodesweep.scaling.secrets import hide_in_text
+from nodesweep.tasks.errors import RunFailed, SweepNotFound
+from nodesweep.tasks.jobs.calls import describe as describe_training
+from nodesweep.tasks.jobs.follow import LogFollower
+from nodesweep.tasks.jobs.logs import keep_log, read_kept
+from nodesweep.tasks.platform import aws_client
+from nodesweep.tasks.polling import Clock, intervals
+from nodesweep.tasks.processing.calls import claimed_jobs, describe
+from nodesweep.tasks.storage import list_objects
+from nodesweep.tasks.sweeps.owner import read_owner_sign
+from nodesweep.tasks.sweeps.stopping import list_of
 
 _OF_VALIDATION = 0
 """In a key instead of the number of nodes."""

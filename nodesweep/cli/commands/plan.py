@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from configs.catalogue import load_catalogue
-from configs.models import BenchmarkConfig
-from configs.training import TrainingConfig, variables_of
-from flows.stages.offline import Checked, check_offline, check_requests
-from scaling import names
-from scaling.design.costs import (
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.training import TrainingConfig, variables_of
+from nodesweep.flows.stages.offline import Checked, check_offline, check_requests
+from nodesweep.scaling import names
+from nodesweep.scaling.design.costs import (
     NOISE,
     REFERENCE_MINUTES,
     REFERENCE_STEPS,
@@ -22,19 +22,19 @@ from scaling.design.costs import (
     probe_cost,
     sequential_cost,
 )
-from scaling.design.kinds import is_check
-from scaling.formats import format_percent, join_words, nodes_text
-from scaling.outcome.attainment import MOST_REPEATS
-from scaling.planning.plan import POLICY_LABELS, PlannedPoint, SweepPlan
-from scaling.planning.request import ResolvedInputs, build_request
-from scaling.planning.validation import describe_engine
-from scaling.rules.rule import Facts
-from scaling.secrets import hide_in_request
-from tasks.dataset.files import channel_folders, check_keys, scan_directory
-from tasks.dataset.remote.objects import split_uri
-from tasks.image.find import read_context
-from tasks.jobs.shape import shape_problems
-from tasks.jobs.source import code_uri
+from nodesweep.scaling.design.kinds import is_check
+from nodesweep.scaling.formats import format_percent, join_words, nodes_text
+from nodesweep.scaling.outcome.attainment import MOST_REPEATS
+from nodesweep.scaling.planning.plan import POLICY_LABELS, PlannedPoint, SweepPlan
+from nodesweep.scaling.planning.request import ResolvedInputs, build_request
+from nodesweep.scaling.planning.validation import describe_engine
+from nodesweep.scaling.rules.rule import Facts
+from nodesweep.scaling.secrets import hide_in_request
+from nodesweep.tasks.dataset.files import channel_folders, check_keys, scan_directory
+from nodesweep.tasks.dataset.remote.objects import split_uri
+from nodesweep.tasks.image.find import read_context
+from nodesweep.tasks.jobs.shape import shape_problems
+from nodesweep.tasks.jobs.source import code_uri
 
 _SAME_SPEED = [
     "(Every instance type is taken to be as fast, and so none to be beaten, which would end its",
@@ -192,7 +192,7 @@ def _packages(facts: Facts) -> list[str]:
         return []
     if packages.at_start is not None:
         # what makes a report takes a while to import
-        from scaling.report.sources import at_start_text
+        from nodesweep.scaling.report.sources import at_start_text
 
         return [at_start_text(packages.at_start)]
     config = facts.config

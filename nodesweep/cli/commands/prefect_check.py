@@ -1,6 +1,7 @@
 """The doctor's look at Prefect: whether its server takes a run, and what would go wrong later.
 
-python -m cli.commands.prefect_check     prints a finding as JSON: its state, text and remedy
+python -m nodesweep.cli.commands.prefect_check     prints a finding as JSON: its state, text and
+remedy
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def look_at_prefect() -> tuple[Literal["ok", "warning", "missing"], str, str]:
 
 
 def _own_server(settings: Any) -> tuple[Literal["ok", "missing"], str, str]:
-    from cli.ephemeral_prefect import home_problem
+    from nodesweep.cli.ephemeral_prefect import home_problem
 
     if error := home_problem(settings):
         why = error.strerror or error

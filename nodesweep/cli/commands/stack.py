@@ -11,13 +11,13 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from configs.load import ConfigError
-from configs.written.from_stack import LocalEndpoint
-from tasks.answers import client_of
-from tasks.errors import error_code
-from tasks.local_keys import local_session
+from nodesweep.configs.load import ConfigError
+from nodesweep.configs.written.from_stack import LocalEndpoint
+from nodesweep.tasks.answers import client_of
+from nodesweep.tasks.errors import error_code
+from nodesweep.tasks.local_keys import local_session
 
-STACK_TEMPLATE = Path(__file__).resolve().parents[2] / "infra" / "aws" / "nodesweep.yaml"
+STACK_TEMPLATE = Path(__file__).resolve().parents[3] / "infra" / "aws" / "nodesweep.yaml"
 """What an account needs, as a CloudFormation template."""
 _CONFIG = Config(
     retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=5, read_timeout=20

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from cli.commands.go_on import how_it_goes_on, or_dash
-from cli.guard import BAD_INPUT, RUN_FAILED, fail, guarded
-from cli.output import print_notice, print_rendered, print_text
-from cli.own_name import as_typed
-from cli.sweep_ids import complete_sweep, known_sweeps, reports_directory, sweep_meant
-from scaling import names
+from nodesweep.cli.commands.go_on import how_it_goes_on, or_dash
+from nodesweep.cli.guard import BAD_INPUT, RUN_FAILED, fail, guarded
+from nodesweep.cli.output import print_notice, print_rendered, print_text
+from nodesweep.cli.own_name import as_typed
+from nodesweep.cli.sweep_ids import complete_sweep, known_sweeps, reports_directory, sweep_meant
+from nodesweep.scaling import names
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from configs.models import BenchmarkConfig
-    from scaling.report import ScalingReport
+    from nodesweep.configs.models import BenchmarkConfig
+    from nodesweep.scaling.report import ScalingReport
 
 State = Literal["finished", "incomplete", "reported", "no report", "unreadable"]
 
@@ -94,7 +94,7 @@ def show(sweep_id: str, config: Path | None, output: Path | None) -> None:
     if facts.problem is not None:
         fail(facts.problem, RUN_FAILED)
     if report is not None:
-        from scaling.report.render import render_terminal
+        from nodesweep.scaling.report.render import render_terminal
 
         print_rendered(render_terminal(report, as_typed))
         print_text(f"report: {directory / sweep / names.REPORT_HTML}")
@@ -138,13 +138,13 @@ def read_facts(
     """What is known of a sweep, its report and its config; None of what isn't there."""
     from pydantic import ValidationError
 
-    from cli.commands.compare import read_report
-    from configs.models import BenchmarkConfig
-    from scaling.design.of_sweep import points_done
-    from scaling.instances.progress import asked_keys
-    from scaling.trend.report_file import ReportUnreadable
-    from tasks.errors import RecordDamaged
-    from tasks.sweeps.folder import recall_sweep
+    from nodesweep.cli.commands.compare import read_report
+    from nodesweep.configs.models import BenchmarkConfig
+    from nodesweep.scaling.design.of_sweep import points_done
+    from nodesweep.scaling.instances.progress import asked_keys
+    from nodesweep.scaling.trend.report_file import ReportUnreadable
+    from nodesweep.tasks.errors import RecordDamaged
+    from nodesweep.tasks.sweeps.folder import recall_sweep
 
     try:
         started = names.sweep_started(sweep).isoformat()
@@ -184,7 +184,7 @@ def sweeps_table(sweeps: list[SweepFacts]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from scaling.formats import format_usd
+    from nodesweep.scaling.formats import format_usd
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     columns: dict[str, dict[str, Any]] = {

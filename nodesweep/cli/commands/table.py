@@ -9,18 +9,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from configs.catalogue import UnknownInstanceType, load_catalogue
-from configs.models import ParityConfig, ReportConfig
-from scaling import names
-from scaling.analysis.price import Price, price_of, unknown_price
-from scaling.measured.columns import BadCell, text
-from scaling.measured.table import MeasuredTableError, read_measured
-from scaling.measured.text import HEAD_BYTES, MAX_TABLE_BYTES, refuse_other_files
-from scaling.outcome.outcome import JobOutcome
-from tasks.sweeps.folder import write_files
+from nodesweep.configs.catalogue import UnknownInstanceType, load_catalogue
+from nodesweep.configs.models import ParityConfig, ReportConfig
+from nodesweep.scaling import names
+from nodesweep.scaling.analysis.price import Price, price_of, unknown_price
+from nodesweep.scaling.measured.columns import BadCell, text
+from nodesweep.scaling.measured.table import MeasuredTableError, read_measured
+from nodesweep.scaling.measured.text import HEAD_BYTES, MAX_TABLE_BYTES, refuse_other_files
+from nodesweep.scaling.outcome.outcome import JobOutcome
+from nodesweep.tasks.sweeps.folder import write_files
 
 if TYPE_CHECKING:
-    from scaling.report import ScalingReport
+    from nodesweep.scaling.report import ScalingReport
 
 
 def report_table(
@@ -39,7 +39,7 @@ def report_table(
     name, region = names.report_folder_name(table.stem), _readable_region(region)
     report = _analyse(name, table, region, rules or ReportConfig(), goal)
     # slow to import: a table that is refused is refused at once
-    from scaling.report.render import render_files
+    from nodesweep.scaling.report.render import render_files
 
     return report, write_files(directory, name, render_files(report))
 
@@ -47,8 +47,8 @@ def report_table(
 def _analyse(
     name: str, table: Path, region: str | None, rules: ReportConfig, goal: str | None
 ) -> ScalingReport:
-    from scaling.analysis.sources import choose_train_clock
-    from scaling.report import analyse
+    from nodesweep.scaling.analysis.sources import choose_train_clock
+    from nodesweep.scaling.report import analyse
 
     outcomes = read_measured_file(table, goal)
     judged = goal is not None or rules.parity != ParityConfig()

@@ -9,10 +9,17 @@ from pathlib import Path
 
 import click
 
-from cli.guard import BAD_INPUT, RUN_FAILED, fail, guarded, output_option, tolerance_option
-from cli.inputs import config_of_sweep, read_config
-from cli.output import print_rendered, print_text
-from cli.sweep_ids import complete_sweep, complete_sweep_or_file
+from nodesweep.cli.guard import (
+    BAD_INPUT,
+    RUN_FAILED,
+    fail,
+    guarded,
+    output_option,
+    tolerance_option,
+)
+from nodesweep.cli.inputs import config_of_sweep, read_config
+from nodesweep.cli.output import print_rendered, print_text
+from nodesweep.cli.sweep_ids import complete_sweep, complete_sweep_or_file
 
 
 @click.command(short_help="Say whether sweep B is slower than sweep A.")
@@ -54,9 +61,9 @@ def compare(
 
     A and B are each a sweep id, a report.json or the folder of one.
     """
-    from cli.commands.compare import find_report
-    from scaling.trend.compare import ComparisonError
-    from scaling.trend.compare import compare as compare_reports
+    from nodesweep.cli.commands.compare import find_report
+    from nodesweep.scaling.trend.compare import ComparisonError
+    from nodesweep.scaling.trend.compare import compare as compare_reports
 
     directory = output or Path(read_config(config).report.directory if config else "reports")
     try:
@@ -72,7 +79,7 @@ def compare(
     if as_json:
         print_text(comparison.model_dump_json(indent=2))
     else:
-        from scaling.trend.compare_render import render_comparison_terminal
+        from nodesweep.scaling.trend.compare_render import render_comparison_terminal
 
         print_rendered(render_comparison_terminal(comparison))
     if comparison.regressions or comparison.lost:
@@ -107,8 +114,8 @@ def history(
 ) -> None:
     """The trend of benchmark NAME over its sweeps; exit code 1 where the latest sweep alarms."""
     benchmark = read_config(config, output=output)
-    from cli.commands.history import show_history
-    from scaling.trend.history import HistoryError
+    from nodesweep.cli.commands.history import show_history
+    from nodesweep.scaling.trend.history import HistoryError
 
     try:
         alarms = show_history(benchmark, name, nodes, tolerance, reference)

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from cli.views.plain import Quiet, write_at_once
-from tasks.events import Event
+from nodesweep.cli.views.plain import Quiet, write_at_once
+from nodesweep.tasks.events import Event
 
 
 class JsonLines:

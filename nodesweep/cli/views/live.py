@@ -19,11 +19,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from cli.output import escape_control_characters
-from cli.views.plain import Quiet, event_lines, write_at_once
-from cli.views.state import PointState, RunState
-from scaling.formats import format_seconds, format_speedup, format_usd
-from scaling.planning.time_left import (
+from nodesweep.cli.output import escape_control_characters
+from nodesweep.cli.views.plain import Quiet, event_lines, write_at_once
+from nodesweep.cli.views.state import PointState, RunState
+from nodesweep.scaling.formats import format_seconds, format_speedup, format_usd
+from nodesweep.scaling.planning.time_left import (
     JobToCome,
     TimeLeft,
     Took,
@@ -31,7 +31,7 @@ from scaling.planning.time_left import (
     left_by_steps,
     time_left,
 )
-from tasks.events import Event
+from nodesweep.tasks.events import Event
 
 REDRAWS_PER_SECOND = 4
 _MARKS = {

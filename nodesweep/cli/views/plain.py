@@ -17,9 +17,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import IO, TextIO
 
-from cli.output import escape_control_characters
-from tasks.events import Event
-from tasks.polling import CallBudget, Clock
+from nodesweep.cli.output import escape_control_characters
+from nodesweep.tasks.events import Event
+from nodesweep.tasks.polling import CallBudget, Clock
 
 LINES_PER_MINUTE, BURST_LINES = 60.0, 20
 PROGRESS_SECONDS = 10.0
@@ -153,6 +153,6 @@ def _until(event: Event) -> str:
 
 def short_name(job: str | None) -> str:
     """n4-r1-a1 of a job's whole name, which begins with its sweep's."""
-    from scaling import names
+    from nodesweep.scaling import names
 
     return (names.short_job_name(job) if job else None) or str(job or "")

@@ -15,10 +15,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
-from cli.output import escape_control_characters
-from scaling import names
-from tasks.events import Event
-from tasks.sweeps.folder import PRIVATE, make_folder
+from nodesweep.cli.output import escape_control_characters
+from nodesweep.scaling import names
+from nodesweep.tasks.events import Event
+from nodesweep.tasks.sweeps.folder import PRIVATE, make_folder
 
 MAX_EARLY_EVENTS = 10_000
 

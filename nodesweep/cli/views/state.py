@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from cli.views.plain import short_name
-from scaling import names
-from tasks.events import STAGES, Event, Stage
+from nodesweep.cli.views.plain import short_name
+from nodesweep.scaling import names
+from nodesweep.tasks.events import STAGES, Event, Stage
 
 if TYPE_CHECKING:
-    from scaling.design.kinds import JobKind
+    from nodesweep.scaling.design.kinds import JobKind
 
 RECENT_LINES = 100
 LEAVES_JOBS = "Ctrl-C again ends at once and leaves the jobs"

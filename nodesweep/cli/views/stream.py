@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal, Protocol, TextIO
 
-from cli.own_name import as_typed
-from cli.views.json_lines import JsonLines
-from cli.views.plain import PlainLines
-from cli.views.run_log import RunLog
-from cli.views.state import LEAVES_JOBS, RunState
-from tasks.events import NODE_LOG, PROGRESS, ROOT, Event, read_event
+from nodesweep.cli.own_name import as_typed
+from nodesweep.cli.views.json_lines import JsonLines
+from nodesweep.cli.views.plain import PlainLines
+from nodesweep.cli.views.run_log import RunLog
+from nodesweep.cli.views.state import LEAVES_JOBS, RunState
+from nodesweep.tasks.events import NODE_LOG, PROGRESS, ROOT, Event, read_event
 
 LogFormat = Literal["auto", "plain", "json"]
 _NO = ("", "0", "false", "no")
@@ -65,7 +65,7 @@ def choose_view(
     if look.log_format == "json":
         return JsonLines(stream, look.verbose)
     if look.log_format == "auto" and is_drawn_on(stream, environment):
-        from cli.views.live import LiveView
+        from nodesweep.cli.views.live import LiveView
 
         return LiveView(stream, state, look.verbose)
     return PlainLines(stream, look.verbose)

@@ -9,11 +9,17 @@ from typing import Literal
 
 from pydantic import Field
 
-from scaling.analysis.counts import MeasuredCount, cost_change, faster_text
-from scaling.analysis.intervals import MIN_REPEATS, Interval
-from scaling.analysis.verdicts import JudgedCount, not_ruled_out
-from scaling.formats import format_percent, format_ratio, format_seconds, join_words, nodes_text
-from scaling.parts import Part
+from nodesweep.scaling.analysis.counts import MeasuredCount, cost_change, faster_text
+from nodesweep.scaling.analysis.intervals import MIN_REPEATS, Interval
+from nodesweep.scaling.analysis.verdicts import JudgedCount, not_ruled_out
+from nodesweep.scaling.formats import (
+    format_percent,
+    format_ratio,
+    format_seconds,
+    join_words,
+    nodes_text,
+)
+from nodesweep.scaling.parts import Part
 
 Rule = Literal["efficiency", "deadline"]
 Basis = Literal["interval", "point", "sequential"]

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from scaling.analysis.clocks import ClockStatistics, RowClocks
-from scaling.analysis.counts import MeasuredCount, is_bounded, measured_counts
-from scaling.analysis.interval import Interval
-from scaling.analysis.rows import SummaryRow
-from scaling.analysis.verdicts import JudgedCount, Verdict, more_runs
-from scaling.formats import (
+from nodesweep.scaling.analysis.clocks import ClockStatistics, RowClocks
+from nodesweep.scaling.analysis.counts import MeasuredCount, is_bounded, measured_counts
+from nodesweep.scaling.analysis.interval import Interval
+from nodesweep.scaling.analysis.rows import SummaryRow
+from nodesweep.scaling.analysis.verdicts import JudgedCount, Verdict, more_runs
+from nodesweep.scaling.formats import (
     format_percent,
     format_ratio,
     format_seconds,

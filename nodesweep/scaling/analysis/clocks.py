@@ -14,14 +14,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from scaling.analysis.intervals import (
+from nodesweep.scaling.analysis.intervals import (
     Interval,
     median_interval,
     next_run_bound,
     paired_ratio_interval,
     ratio_interval,
 )
-from scaling.parts import Part
+from nodesweep.scaling.parts import Part
 
 ClockName = Literal["train", "steady", "billable", "submit_to_end"]
 RepeatTime = tuple[int, float]

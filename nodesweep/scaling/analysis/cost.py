@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from scaling.analysis.intervals import Interval, median_interval, next_run_bound
-from scaling.analysis.parity import reaches
-from scaling.analysis.price import Price, node_cost_usd
-from scaling.outcome.outcome import JobOutcome
-from scaling.parts import Part
+from nodesweep.scaling.analysis.intervals import Interval, median_interval, next_run_bound
+from nodesweep.scaling.analysis.parity import reaches
+from nodesweep.scaling.analysis.price import Price, node_cost_usd
+from nodesweep.scaling.outcome.outcome import JobOutcome
+from nodesweep.scaling.parts import Part
 
 
 class RunCosts(Part):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scaling.analysis.speedup import SummaryRow
-from scaling.formats import format_percent, format_speedup
-from scaling.outcome.attainment import LEAST_BOUNDED
+from nodesweep.scaling.analysis.speedup import SummaryRow
+from nodesweep.scaling.formats import format_percent, format_speedup
+from nodesweep.scaling.outcome.attainment import LEAST_BOUNDED
 
 _WARM_POOL = "warm pool included"
 

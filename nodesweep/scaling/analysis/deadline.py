@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from configs.models import RecommendationConfig
-from scaling.analysis.advice import (
+from nodesweep.configs.models import RecommendationConfig
+from nodesweep.scaling.analysis.advice import (
     DEADLINE_SCOPE,
     Choice,
     DeadlineClock,
@@ -18,10 +18,10 @@ from scaling.analysis.advice import (
     sentence,
     undecided_notes,
 )
-from scaling.analysis.bounds import judge_counts
-from scaling.analysis.clocks import ClockStatistics
-from scaling.analysis.counts import MeasuredCount, rounded
-from scaling.analysis.verdicts import (
+from nodesweep.scaling.analysis.bounds import judge_counts
+from nodesweep.scaling.analysis.clocks import ClockStatistics
+from nodesweep.scaling.analysis.counts import MeasuredCount, rounded
+from nodesweep.scaling.analysis.verdicts import (
     JudgedCount,
     Verdict,
     at_most,
@@ -30,7 +30,7 @@ from scaling.analysis.verdicts import (
     judged_count,
     just,
 )
-from scaling.formats import format_seconds, format_usd, nodes_text
+from nodesweep.scaling.formats import format_seconds, format_usd, nodes_text
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import bdtr, stdtrit
 
-from scaling.analysis.interval import LEVEL, Interval
+from nodesweep.scaling.analysis.interval import LEVEL, Interval
 
 # One run shows no spread at all. Of two, the only interval there is, from one to the other, misses
 # the median every second time; it would be read as a 95 % interval.

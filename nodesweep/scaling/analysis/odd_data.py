@@ -10,9 +10,9 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from scaling.analysis.clocks import ClockStatistics
-from scaling.analysis.intervals import MIN_REPEATS
-from scaling.formats import format_ratio, format_seconds, join_words, nodes_text
+from nodesweep.scaling.analysis.clocks import ClockStatistics
+from nodesweep.scaling.analysis.intervals import MIN_REPEATS
+from nodesweep.scaling.formats import format_ratio, format_seconds, join_words, nodes_text
 
 # A rounding of half a second on either side is then more than 1 % of the time.
 COARSE_SECONDS = 100

@@ -15,9 +15,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from configs.models import ParityConfig
-from scaling.formats import format_value
-from scaling.parts import Part
+from nodesweep.configs.models import ParityConfig
+from nodesweep.scaling.formats import format_value
+from nodesweep.scaling.parts import Part
 
 Verdict = Literal["baseline", "same", "reached_target", "different", "unknown"]
 TESTED_FROM_REPEATS = 3

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from configs.catalogue import InstanceType
-from scaling.parts import Part
+from nodesweep.configs.catalogue import InstanceType
+from nodesweep.scaling.parts import Part
 
 _SECONDS_PER_HOUR = 3600
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from configs.models import RecommendationConfig
-from scaling.analysis.advice import (
+from nodesweep.configs.models import RecommendationConfig
+from nodesweep.scaling.analysis.advice import (
     Choice,
     Recommendation,
     basis_of,
@@ -25,12 +25,17 @@ from scaling.analysis.advice import (
     sentence,
     undecided_notes,
 )
-from scaling.analysis.bounds import JudgeOne, contended_text, judge_counts, largest_that_may_pass
-from scaling.analysis.counts import MeasuredCount, measured_counts, rounded
-from scaling.analysis.deadline import recommend_by_deadline, recommend_none
-from scaling.analysis.intervals import MIN_REPEATS
-from scaling.analysis.speedup import SummaryRow
-from scaling.analysis.verdicts import (
+from nodesweep.scaling.analysis.bounds import (
+    JudgeOne,
+    contended_text,
+    judge_counts,
+    largest_that_may_pass,
+)
+from nodesweep.scaling.analysis.counts import MeasuredCount, measured_counts, rounded
+from nodesweep.scaling.analysis.deadline import recommend_by_deadline, recommend_none
+from nodesweep.scaling.analysis.intervals import MIN_REPEATS
+from nodesweep.scaling.analysis.speedup import SummaryRow
+from nodesweep.scaling.analysis.verdicts import (
     STARVED,
     JudgedCount,
     is_comparable,
@@ -40,10 +45,16 @@ from scaling.analysis.verdicts import (
     judged_count,
     pays_for_doubling,
 )
-from scaling.design.advice import recommend_sequential
-from scaling.design.sequential import Progress
-from scaling.formats import format_percent, format_ratio, format_usd, join_words, nodes_text
-from scaling.outcome.attainment import LEAST_BOUNDED
+from nodesweep.scaling.design.advice import recommend_sequential
+from nodesweep.scaling.design.sequential import Progress
+from nodesweep.scaling.formats import (
+    format_percent,
+    format_ratio,
+    format_usd,
+    join_words,
+    nodes_text,
+)
+from nodesweep.scaling.outcome.attainment import LEAST_BOUNDED
 
 
 def recommend(

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Protocol
 
-from configs.models import RecommendationConfig
-from scaling.analysis.advice import Recommendation, sentence
-from scaling.analysis.counts import measured_counts
-from scaling.analysis.deadline import recommend_none
-from scaling.analysis.rows import SummaryRow
-from scaling.formats import format_percent, format_speedup, join_words, nodes_text
-from scaling.outcome.attainment import CONNECTED
-from scaling.outcome.cpu_speed import QUOTA_USED
+from nodesweep.configs.models import RecommendationConfig
+from nodesweep.scaling.analysis.advice import Recommendation, sentence
+from nodesweep.scaling.analysis.counts import measured_counts
+from nodesweep.scaling.analysis.deadline import recommend_none
+from nodesweep.scaling.analysis.rows import SummaryRow
+from nodesweep.scaling.formats import format_percent, format_speedup, join_words, nodes_text
+from nodesweep.scaling.outcome.attainment import CONNECTED
+from nodesweep.scaling.outcome.cpu_speed import QUOTA_USED
 
 REPEATED = "the work was repeated there, not divided"
 _LEAST_TIME_SHARE = 0.9

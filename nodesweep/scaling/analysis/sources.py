@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Literal
 
-from scaling.outcome.outcome import OWN_CLOCKS, PHASE_CLOCKS, JobOutcome, TrainClock
+from nodesweep.scaling.outcome.outcome import OWN_CLOCKS, PHASE_CLOCKS, JobOutcome, TrainClock
 
 Source = Literal["program", "logged"]
 """Where a number of the program is from: its metrics.json or its log."""

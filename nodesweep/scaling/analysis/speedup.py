@@ -22,25 +22,25 @@ from functools import cached_property
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
-from configs.models import ParityConfig
-from scaling.analysis.clocks import (
+from nodesweep.configs.models import ParityConfig
+from nodesweep.scaling.analysis.clocks import (
     ClockName,
     ClockStatistics,
     RepeatTime,
     RowClocks,
     clock_statistics,
 )
-from scaling.analysis.cost import (
+from nodesweep.scaling.analysis.cost import (
     CostSpread,
     RunCosts,
     cost_spread,
     run_costs,
     seconds_to_target,
 )
-from scaling.analysis.parity import FinalMetric, Parity, judge_parity, target_for
-from scaling.analysis.price import Price
-from scaling.analysis.rows import Baseline, Flag, SummaryRow
-from scaling.analysis.sources import (
+from nodesweep.scaling.analysis.parity import FinalMetric, Parity, judge_parity, target_for
+from nodesweep.scaling.analysis.price import Price
+from nodesweep.scaling.analysis.rows import Baseline, Flag, SummaryRow
+from nodesweep.scaling.analysis.sources import (
     STEP_SECONDS,
     Source,
     choose_source,
@@ -48,8 +48,8 @@ from scaling.analysis.sources import (
     seconds_per_sample,
     train_seconds_on,
 )
-from scaling.outcome.attainment import is_disturbed, least_time_share, soundness
-from scaling.outcome.outcome import PHASE_CLOCKS, JobOutcome, TrainClock
+from nodesweep.scaling.outcome.attainment import is_disturbed, least_time_share, soundness
+from nodesweep.scaling.outcome.outcome import PHASE_CLOCKS, JobOutcome, TrainClock
 
 T = TypeVar("T")
 # T0/T/N of perfectly scaled times is 1 only up to rounding; a real effect is far larger.

@@ -15,10 +15,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from configs.models import RecommendationConfig
-from scaling.analysis.counts import MeasuredCount, rounded
-from scaling.analysis.intervals import Interval, prediction_factor
-from scaling.formats import (
+from nodesweep.configs.models import RecommendationConfig
+from nodesweep.scaling.analysis.counts import MeasuredCount, rounded
+from nodesweep.scaling.analysis.intervals import Interval, prediction_factor
+from nodesweep.scaling.formats import (
     counted,
     format_percent,
     format_ratio,
@@ -26,7 +26,7 @@ from scaling.formats import (
     join_words,
     nodes_text,
 )
-from scaling.parts import Part
+from nodesweep.scaling.parts import Part
 
 Answer = Literal["pass", "fail", "on_the_limit", "undecided"]
 Criterion = Literal["comparable", "efficiency", "doubling_ratio", "faster", "deadline", "budget"]

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from configs.models import BenchmarkConfig, RecommendationConfig
-from scaling.analysis.advice import (
+from nodesweep.configs.models import BenchmarkConfig, RecommendationConfig
+from nodesweep.scaling.analysis.advice import (
     Choice,
     Recommendation,
     choice_of,
@@ -15,9 +15,9 @@ from scaling.analysis.advice import (
     sentence,
     undecided_notes,
 )
-from scaling.analysis.counts import MeasuredCount
-from scaling.analysis.intervals import Interval
-from scaling.analysis.verdicts import (
+from nodesweep.scaling.analysis.counts import MeasuredCount
+from nodesweep.scaling.analysis.intervals import Interval
+from nodesweep.scaling.analysis.verdicts import (
     JudgedCount,
     MoreRuns,
     Verdict,
@@ -25,8 +25,8 @@ from scaling.analysis.verdicts import (
     judged_count,
     runs_needed,
 )
-from scaling.design.sequential import ERROR, ZONE, CountAnswer, Judged, Point, Progress
-from scaling.formats import counted, format_percent, format_ratio, join_words, nodes_text
+from nodesweep.scaling.design.sequential import ERROR, ZONE, CountAnswer, Judged, Point, Progress
+from nodesweep.scaling.formats import counted, format_percent, format_ratio, join_words, nodes_text
 
 PROMISE = f"the sequential design's answers are wrong in at most {format_percent(ERROR)} of sweeps"
 

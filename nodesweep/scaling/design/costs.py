@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from configs.models import RecommendationConfig
-from scaling.design.sequential import Limits, Point, run_through
+from nodesweep.configs.models import RecommendationConfig
+from nodesweep.scaling.design.sequential import Limits, Point, run_through
 
 REFERENCE_MINUTES: Mapping[int, float] = {1: 99.0, 2: 55.0, 4: 27.0, 8: 13.5}
 """Train time by nodes, of one run each (docs/method.md, "Speedup")."""

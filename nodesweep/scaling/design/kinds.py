@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from configs.models import BenchmarkConfig
+from nodesweep.configs.models import BenchmarkConfig
 
 JobKind = Literal["run", "probe", "check"]
 """A whole run; of a probe sweep a part of one, or the whole one that checks the answer."""

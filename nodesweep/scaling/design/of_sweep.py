@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from configs.catalogue import load_catalogue
-from configs.models import BenchmarkConfig
-from scaling.analysis.price import Price, price_of
-from scaling.analysis.rows import SummaryRow
-from scaling.analysis.speedup import summarise_runs
-from scaling.design.probe import probe_progress
-from scaling.design.sequential import Limits, Point, Progress, follow
-from scaling.outcome.attainment import is_disturbed
-from scaling.outcome.outcome import JobOutcome
-from scaling.planning.plan import pairs_repeats, repeats_share_seeds
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.analysis.price import Price, price_of
+from nodesweep.scaling.analysis.rows import SummaryRow
+from nodesweep.scaling.analysis.speedup import summarise_runs
+from nodesweep.scaling.design.probe import probe_progress
+from nodesweep.scaling.design.sequential import Limits, Point, Progress, follow
+from nodesweep.scaling.outcome.attainment import is_disturbed
+from nodesweep.scaling.outcome.outcome import JobOutcome
+from nodesweep.scaling.planning.plan import pairs_repeats, repeats_share_seeds
 
 if TYPE_CHECKING:
-    from scaling.report.model import ScalingReport
+    from nodesweep.scaling.report.model import ScalingReport
 
 
 class Attempt(NamedTuple):

@@ -1,9 +1,9 @@
 """The probe design of a sweep: every node count is probed, then one whole job checks the answer.
 
 docs/probe.md. A probe is a job that ends itself once its steady step time is known; its time to
-train is projected (scaling/outcome/projection.py). The check is a whole job at the recommended
-count, planned as one repeat more. Like the sequential design it is a pure function of what has
-ended.
+train is projected (nodesweep/scaling/outcome/projection.py). The check is a whole job at the
+recommended count, planned as one repeat more. Like the sequential design it is a pure function of
+what has ended.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from statistics import fmean, stdev
 
 from pydantic import Field
 
-from configs.models import BenchmarkConfig
-from scaling.analysis.intervals import MIN_REPEATS
-from scaling.analysis.recommend import recommend
-from scaling.analysis.rows import SummaryRow
-from scaling.analysis.speedup import Run
-from scaling.design.kinds import check_repeat, is_check, kind_of_job
-from scaling.design.sequential import Point, Progress
-from scaling.formats import counted, format_seconds, join_words, nodes_text
-from scaling.outcome.attainment import soundness
-from scaling.outcome.outcome import JobOutcome
-from scaling.outcome.projection import Projection
-from scaling.parts import Part
-from scaling.student import t_quantile
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.analysis.intervals import MIN_REPEATS
+from nodesweep.scaling.analysis.recommend import recommend
+from nodesweep.scaling.analysis.rows import SummaryRow
+from nodesweep.scaling.analysis.speedup import Run
+from nodesweep.scaling.design.kinds import check_repeat, is_check, kind_of_job
+from nodesweep.scaling.design.sequential import Point, Progress
+from nodesweep.scaling.formats import counted, format_seconds, join_words, nodes_text
+from nodesweep.scaling.outcome.attainment import soundness
+from nodesweep.scaling.outcome.outcome import JobOutcome
+from nodesweep.scaling.outcome.projection import Projection
+from nodesweep.scaling.parts import Part
+from nodesweep.scaling.student import t_quantile
 
 _ROUNDING = 1e-9  # relative: sums of the same steps differ by so much
 

@@ -19,8 +19,8 @@ from itertools import chain
 from statistics import fmean
 from typing import Any, Literal
 
-from scaling.formats import format_percent, format_ratio, join_words, nodes_text
-from scaling.student import t_quantile
+from nodesweep.scaling.formats import format_percent, format_ratio, join_words, nodes_text
+from nodesweep.scaling.student import t_quantile
 
 ERROR = 0.05
 """The largest share of sweeps in which any pass, fail or "on the limit" may be wrong."""
@@ -246,7 +246,8 @@ class _Design:
 
     def replace_starved(self) -> Iterator[_Step]:
         """Take the next run of each count whose runs so far were contended, where there is one, as
-        in sweeps from before contended runs were repeated as such (scaling/planning/queue.py).
+        in sweeps from before contended runs were repeated as such
+        (nodesweep/scaling/planning/queue.py).
         """
         while add := [
             nodes

@@ -6,8 +6,8 @@ network that the catalogue has for it; where the platform places further nodes i
 
 from __future__ import annotations
 
-from configs.catalogue import InstanceType, UnknownInstanceType, load_catalogue
-from scaling.outcome.outcome import PlatformKind
+from nodesweep.configs.catalogue import InstanceType, UnknownInstanceType, load_catalogue
+from nodesweep.scaling.outcome.outcome import PlatformKind
 
 _NOT_HELD = "if the link gets slower there, neither number nor interval holds (docs/fits.md)"
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import fdtrc, stdtrit
 
-from scaling.analysis.intervals import LEVEL, MIN_REPEATS, Interval
-from scaling.fits.laws import (
+from nodesweep.scaling.analysis.intervals import LEVEL, MIN_REPEATS, Interval
+from nodesweep.scaling.fits.laws import (
     LAWS,
     ROUNDING,
     Floats,
@@ -33,8 +33,8 @@ from scaling.fits.laws import (
     significant,
     solve,
 )
-from scaling.fits.models import Extrapolation, Law, LawFit, Verdict
-from scaling.formats import counted, format_percent, join_words, nodes_text
+from nodesweep.scaling.fits.models import Extrapolation, Law, LawFit, Verdict
+from nodesweep.scaling.formats import counted, format_percent, join_words, nodes_text
 
 EXTRAPOLATION_FACTOR = 2
 MAX_MARGIN_OF_ERROR = 0.10

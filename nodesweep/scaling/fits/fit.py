@@ -1,7 +1,7 @@
 """Median train times over node counts -> fitted scaling laws and what they may be asked.
 
-docs/method.md, "Fits", and docs/fits.md. The laws stand in scaling/fits/laws.py, what is said
-beyond the measured node counts in scaling/fits/extrapolation.py.
+docs/method.md, "Fits", and docs/fits.md. The laws stand in nodesweep/scaling/fits/laws.py, what is
+said beyond the measured node counts in nodesweep/scaling/fits/extrapolation.py.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import stdtrit
 
-from scaling.analysis.intervals import LEVEL, Interval
-from scaling.fits.extrapolation import extrapolate
-from scaling.fits.laws import (
+from nodesweep.scaling.analysis.intervals import LEVEL, Interval
+from nodesweep.scaling.fits.extrapolation import extrapolate
+from nodesweep.scaling.fits.laws import (
     LAWS,
     ROUNDING,
     Floats,
@@ -27,8 +27,8 @@ from scaling.fits.laws import (
     significant,
     solve,
 )
-from scaling.fits.models import Fits, Law, LawFit, Parameter, Verdict
-from scaling.formats import counted, join_words
+from nodesweep.scaling.fits.models import Fits, Law, LawFit, Parameter, Verdict
+from nodesweep.scaling.formats import counted, join_words
 
 EXTRA_POINTS = 2  # node counts beyond the number of parameters, for a law to be identifiable
 

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import lsq_linear
 
-from scaling.fits.models import Law
+from nodesweep.scaling.fits.models import Law
 
 Floats = NDArray[np.float64]
 MAX_LEFT_OUT = 100

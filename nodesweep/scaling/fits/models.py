@@ -1,6 +1,6 @@
 """The typed form of fitted scaling laws in report.json.
 
-scaling/fits/ makes them; docs/fits.md explains them.
+nodesweep/scaling/fits/ makes them; docs/fits.md explains them.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from scaling.analysis.intervals import Interval
-from scaling.parts import Part
+from nodesweep.scaling.analysis.intervals import Interval
+from nodesweep.scaling.parts import Part
 
 Law = Literal["amdahl", "usl", "ring"]
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from configs.models import BenchmarkConfig
-from scaling.outcome.failure import memory_that_ran_out
-from scaling.outcome.outcome import JobOutcome
-from scaling.planning.fail_fast import reason_to_give_up
-from scaling.planning.plan import type_of_job
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.outcome.failure import memory_that_ran_out
+from nodesweep.scaling.outcome.outcome import JobOutcome
+from nodesweep.scaling.planning.fail_fast import reason_to_give_up
+from nodesweep.scaling.planning.plan import type_of_job
 
 
 class Arm(NamedTuple):

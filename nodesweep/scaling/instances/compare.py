@@ -9,16 +9,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from configs.models import BenchmarkConfig, RecommendationConfig
-from scaling.analysis.advice import sentence
-from scaling.analysis.counts import MeasuredCount, measured_counts, rounded
-from scaling.analysis.deadline import Deadline, deadline_clock, is_in_time
-from scaling.analysis.interval import Interval
-from scaling.analysis.parity import FinalMetric, judge_parity
-from scaling.analysis.recommend import recommend
-from scaling.analysis.repeated import REPEATED
-from scaling.analysis.rows import SummaryRow
-from scaling.analysis.verdicts import (
+from nodesweep.configs.models import BenchmarkConfig, RecommendationConfig
+from nodesweep.scaling.analysis.advice import sentence
+from nodesweep.scaling.analysis.counts import MeasuredCount, measured_counts, rounded
+from nodesweep.scaling.analysis.deadline import Deadline, deadline_clock, is_in_time
+from nodesweep.scaling.analysis.interval import Interval
+from nodesweep.scaling.analysis.parity import FinalMetric, judge_parity
+from nodesweep.scaling.analysis.recommend import recommend
+from nodesweep.scaling.analysis.repeated import REPEATED
+from nodesweep.scaling.analysis.rows import SummaryRow
+from nodesweep.scaling.analysis.verdicts import (
     Answer,
     JudgedCount,
     Verdict,
@@ -26,9 +26,9 @@ from scaling.analysis.verdicts import (
     is_within_budget,
     judged_count,
 )
-from scaling.formats import format_seconds, format_usd, join_words
-from scaling.instances.arms import Arm
-from scaling.instances.model import ArmChoice, Question
+from nodesweep.scaling.formats import format_seconds, format_usd, join_words
+from nodesweep.scaling.instances.arms import Arm
+from nodesweep.scaling.instances.model import ArmChoice, Question
 
 RowsByType = Mapping[str, Sequence[SummaryRow]]
 """Each type's summary, in the config's order; a type without an outcome is not there."""

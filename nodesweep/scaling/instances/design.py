@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import NamedTuple
 
-from configs.models import RecommendationConfig
-from scaling.design.sequential import LEAST_SPREAD
-from scaling.formats import format_seconds, format_usd
-from scaling.instances.arms import Arm
-from scaling.student import t_quantile
+from nodesweep.configs.models import RecommendationConfig
+from nodesweep.scaling.design.sequential import LEAST_SPREAD
+from nodesweep.scaling.formats import format_seconds, format_usd
+from nodesweep.scaling.instances.arms import Arm
+from nodesweep.scaling.student import t_quantile
 
 ERROR = 0.05
 """The largest share of sweeps in which an arm that belongs on the front may be dropped."""

@@ -9,10 +9,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from scaling.analysis.interval import Interval
-from scaling.analysis.price import Price
-from scaling.analysis.verdicts import Answer
-from scaling.parts import Part
+from nodesweep.scaling.analysis.interval import Interval
+from nodesweep.scaling.analysis.price import Price
+from nodesweep.scaling.analysis.verdicts import Answer
+from nodesweep.scaling.parts import Part
 
 Question = Literal["cheapest_within_deadline", "fastest_within_budget", "cheapest_efficient"]
 

@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from configs.catalogue import load_catalogue
-from configs.models import BenchmarkConfig
-from scaling.analysis.price import price_of
-from scaling.analysis.recommend import recommend
-from scaling.analysis.rows import SummaryRow
-from scaling.analysis.speedup import Run, summarise_runs
-from scaling.design.kinds import check_repeat
-from scaling.design.of_sweep import progress_of
-from scaling.design.sequential import CountAnswer, Progress
-from scaling.formats import counted, join_words
-from scaling.instances.arms import Arm, arms_of, lost_to_memory, outcomes_by_type
-from scaling.instances.compare import choose_arms, judge_arms
-from scaling.instances.design import Passes, Sample, follow_passes
-from scaling.outcome.attainment import is_disturbed
-from scaling.outcome.outcome import JobOutcome
-from scaling.planning.plan import Key, pairs_repeats, repeats_share_seeds, type_of_job
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.analysis.price import price_of
+from nodesweep.scaling.analysis.recommend import recommend
+from nodesweep.scaling.analysis.rows import SummaryRow
+from nodesweep.scaling.analysis.speedup import Run, summarise_runs
+from nodesweep.scaling.design.kinds import check_repeat
+from nodesweep.scaling.design.of_sweep import progress_of
+from nodesweep.scaling.design.sequential import CountAnswer, Progress
+from nodesweep.scaling.formats import counted, join_words
+from nodesweep.scaling.instances.arms import Arm, arms_of, lost_to_memory, outcomes_by_type
+from nodesweep.scaling.instances.compare import choose_arms, judge_arms
+from nodesweep.scaling.instances.design import Passes, Sample, follow_passes
+from nodesweep.scaling.outcome.attainment import is_disturbed
+from nodesweep.scaling.outcome.outcome import JobOutcome
+from nodesweep.scaling.planning.plan import Key, pairs_repeats, repeats_share_seeds, type_of_job
 
 
 @dataclass(frozen=True)

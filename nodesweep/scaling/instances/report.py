@@ -10,27 +10,33 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from configs.models import BenchmarkConfig
-from scaling.analysis.price import Price
-from scaling.analysis.repeated import find_repeated
-from scaling.analysis.rows import SummaryRow
-from scaling.formats import counted, format_seconds, format_usd, join_words
-from scaling.instances.arms import Arm, arms_of, lost_to_memory, outcomes_by_type, types_given_up
-from scaling.instances.compare import (
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.analysis.price import Price
+from nodesweep.scaling.analysis.repeated import find_repeated
+from nodesweep.scaling.analysis.rows import SummaryRow
+from nodesweep.scaling.formats import counted, format_seconds, format_usd, join_words
+from nodesweep.scaling.instances.arms import (
+    Arm,
+    arms_of,
+    lost_to_memory,
+    outcomes_by_type,
+    types_given_up,
+)
+from nodesweep.scaling.instances.compare import (
     JudgedArm,
     beaten_for_sure,
     choose_arms,
     front_of,
     judge_arms,
 )
-from scaling.instances.model import ArmChoice, ArmRow, InstanceComparison
-from scaling.instances.progress import asked_keys, keys_done, sweep_progress
-from scaling.outcome.outcome import JobOutcome
-from scaling.planning.plan import SweepPlan
-from scaling.report.build import analyse
-from scaling.report.headline import qualified
-from scaling.report.model import ScalingReport, SweepCosts
-from scaling.secrets import hide_in_config
+from nodesweep.scaling.instances.model import ArmChoice, ArmRow, InstanceComparison
+from nodesweep.scaling.instances.progress import asked_keys, keys_done, sweep_progress
+from nodesweep.scaling.outcome.outcome import JobOutcome
+from nodesweep.scaling.planning.plan import SweepPlan
+from nodesweep.scaling.report.build import analyse
+from nodesweep.scaling.report.headline import qualified
+from nodesweep.scaling.report.model import ScalingReport, SweepCosts
+from nodesweep.scaling.secrets import hide_in_config
 
 Reports = Mapping[str, ScalingReport]
 """Each type's own report, in the config's order; a type without an outcome is not there."""

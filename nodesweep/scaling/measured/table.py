@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from scaling.measured.columns import (
+from nodesweep.scaling.measured.columns import (
     COLUMNS,
     TEXT_COLUMNS,
     TIME_COLUMNS,
@@ -20,8 +20,8 @@ from scaling.measured.columns import (
     shown,
     with_decimal_comma,
 )
-from scaling.measured.text import Grid, MeasuredTableError, read_grid
-from scaling.outcome.outcome import Clocks, JobOutcome
+from nodesweep.scaling.measured.text import Grid, MeasuredTableError, read_grid
+from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 
 __all__ = ["MeasuredTableError", "read_measured"]
 MAX_NODE_COUNTS = 1_000

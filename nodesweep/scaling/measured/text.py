@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from scaling.measured.columns import COLUMNS
+from nodesweep.scaling.measured.columns import COLUMNS
 
 MAX_TABLE_BYTES = 64 * 1024 * 1024
 """The largest file that is read: far more than MAX_ROWS take, so that a table of too many rows can

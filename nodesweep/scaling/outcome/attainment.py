@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Protocol
 
-from scaling.formats import format_percent
+from nodesweep.scaling.formats import format_percent
 
 ATTAINED = "attained_percent"
 """In a run's utilisation: of the CPU it asked for,

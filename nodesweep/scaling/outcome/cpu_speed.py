@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from scaling.formats import UNKNOWN
-from scaling.outcome.attainment import Metered
+from nodesweep.scaling.formats import UNKNOWN
+from nodesweep.scaling.outcome.attainment import Metered
 
 CPU_SPEED = "cpu_speed_percent"
 """In a run's utilisation: 100 where a second of CPU time hashed 1 GB (BLAKE2b). AWS has none."""

@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from scaling.outcome.fault_dump import find_dumps
-from scaling.outcome.plain_lines import without_colours
-from scaling.outcome.program_error import (
+from nodesweep.scaling.outcome.fault_dump import find_dumps
+from nodesweep.scaling.outcome.plain_lines import without_colours
+from nodesweep.scaling.outcome.program_error import (
     CONSEQUENCE,
     ProgramError,
     find_program_error,
     launcher_error,
 )
-from scaling.outcome.program_log import ProgramLog, find_program_lines
+from nodesweep.scaling.outcome.program_log import ProgramLog, find_program_lines
 
 MAX_LINES = 20
 """Kept of the failed node's log, and as many of the others' together."""
@@ -108,7 +108,7 @@ def read_failure(reason: str | None, log: Sequence[str], failed: bool = True) ->
     The node is the one that `reason` begins with, else the one with the first line that tells of a
     failure of its own. Where it is not known, or the job did not fail but was stopped, the lines
     stay together. What the SageMaker toolkit and torchrun say around the program's own lines is
-    left out (scaling/outcome/program_log.py).
+    left out (nodesweep/scaling/outcome/program_log.py).
     """
     lines = _with_whole_dumps([_parsed(line) for line in log])
     at: dict[str | None, list[int]] = {}  # node -> where its lines are in the log

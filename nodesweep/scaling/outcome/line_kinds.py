@@ -10,7 +10,7 @@ it is the program's. Only these are not:
   next line. Each is known by its form and its place, never by its place alone: the first line of
   another form ends the dump.
   So are the words of torchrun's agents on a store that another agent has left with
-  (scaling/outcome/launcher_lines.py).
+  (nodesweep/scaling/outcome/launcher_lines.py).
 - platform: what the platform on this machine says of a node's CPU quota ("[platform] boot took").
 - repeat: a line that another node, or another rank that is marked as such, has said already, word
   for word and as often. Nothing that follows a traceback's first line is taken for one.
@@ -25,8 +25,8 @@ from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from scaling.outcome.launcher_lines import is_of_race
-from scaling.outcome.plain_lines import plain_lines
+from nodesweep.scaling.outcome.launcher_lines import is_of_race
+from nodesweep.scaling.outcome.plain_lines import plain_lines
 
 LineKind = Literal["program", "toolkit", "platform", "repeat"]
 MAX_TEXTS_REMEMBERED = 5000
@@ -57,7 +57,7 @@ _PIP = re.compile(
 )
 _PLATFORM = re.compile(r"\[platform\] (?:boot took \d|\d+\.\d s of CPU in )")
 _TRACEBACK = "Traceback (most recent call last):"
-# step=12; or "Step: 12/300", as scaling/planning/fail_fast.py reads a first step
+# step=12; or "Step: 12/300", as nodesweep/scaling/planning/fail_fast.py reads a first step
 _STEP = re.compile(
     r"\bstep\b\s*(?:[=:]\s*)?(?P<step>\d{1,12})(?![.,]?\d)"
     r"(?:\s*/\s*(?P<of>\d{1,12})(?![.,]?\d))?",

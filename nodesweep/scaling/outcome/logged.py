@@ -19,12 +19,12 @@ from itertools import product
 from statistics import median
 from typing import Any, NamedTuple
 
-from configs.training import compile_metric
-from scaling.names import METRICS_FILE
-from scaling.outcome.cut_numbers import cut_by, whole_number
-from scaling.outcome.given import dig
-from scaling.outcome.plain_lines import plain_lines, without_colours
-from scaling.outcome.projection import says_steps
+from nodesweep.configs.training import compile_metric
+from nodesweep.scaling.names import METRICS_FILE
+from nodesweep.scaling.outcome.cut_numbers import cut_by, whole_number
+from nodesweep.scaling.outcome.given import dig
+from nodesweep.scaling.outcome.plain_lines import plain_lines, without_colours
+from nodesweep.scaling.outcome.projection import says_steps
 
 NUMBERS = (
     "train_seconds",

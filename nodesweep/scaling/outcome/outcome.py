@@ -15,12 +15,19 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from scaling.analysis.parity import FinalMetric
-from scaling.outcome.failure import name_host, read_failure
-from scaling.outcome.given import dig, finite, positive
-from scaling.outcome.logged import FILE, LOG, CutNumber, Logged, UnmatchedMetric, contradiction
-from scaling.outcome.program_error import ProgramError
-from scaling.outcome.projection import (
+from nodesweep.scaling.analysis.parity import FinalMetric
+from nodesweep.scaling.outcome.failure import name_host, read_failure
+from nodesweep.scaling.outcome.given import dig, finite, positive
+from nodesweep.scaling.outcome.logged import (
+    FILE,
+    LOG,
+    CutNumber,
+    Logged,
+    UnmatchedMetric,
+    contradiction,
+)
+from nodesweep.scaling.outcome.program_error import ProgramError
+from nodesweep.scaling.outcome.projection import (
     ASKED_BY,
     MOST_STEPS,
     OF_ANY_PART,
@@ -31,8 +38,8 @@ from scaling.outcome.projection import (
     why_part_is_no_time,
     why_unprojected,
 )
-from scaling.parts import Part
-from scaling.secrets import hide_in_text
+from nodesweep.scaling.parts import Part
+from nodesweep.scaling.secrets import hide_in_text
 
 PlatformKind = Literal["aws", "emulated", "simulated", "measured"]
 """`measured`: the numbers were given by the user as a table;

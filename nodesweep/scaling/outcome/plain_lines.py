@@ -4,8 +4,8 @@ r"""A log line without what launchers, loggers, terminals and progress bars put 
     ['step=3;']
 
 Everything that reads a line of a training job's log reads it through plain_lines(). A user's own
-expression is searched in the line as it stands first (scaling/outcome/logged.py), since it may name
-a mark or a prefix itself, and since that is what CloudWatch searches.
+expression is searched in the line as it stands first (nodesweep/scaling/outcome/logged.py), since
+it may name a mark or a prefix itself, and since that is what CloudWatch searches.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from pydantic import ConfigDict, Field
 
-from scaling.outcome.plain_lines import plain_lines
-from scaling.parts import Part
+from nodesweep.scaling.outcome.plain_lines import plain_lines
+from nodesweep.scaling.parts import Part
 
 CONSEQUENCE = re.compile(
     r"connection (?:closed|reset|refused|lost|aborted)|broken pipe|socket time(?:out|d out)|failed"
@@ -208,7 +208,7 @@ def find_program_error(
     exit_code: int | None = None,
     program: str | None = None,
 ) -> ProgramError | None:
-    """The error in the program's own lines (scaling/outcome/program_log.py),
+    """The error in the program's own lines (nodesweep/scaling/outcome/program_log.py),
     without their node's name.
 
     The last one that is no consequence of another rank's end, or the signal that Python's fault

@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from scaling.outcome.given import dig, finite, positive, whole
-from scaling.parts import Part
-from scaling.student import t_quantile
+from nodesweep.scaling.outcome.given import dig, finite, positive, whole
+from nodesweep.scaling.parts import Part
+from nodesweep.scaling.student import t_quantile
 
 ASKED_BY = "NODESWEEP_PROBE_PRECISION"
 """The variable of the container that has a program end itself early; infra/image/nodesweep_clock.py

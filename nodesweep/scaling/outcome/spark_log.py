@@ -12,7 +12,7 @@ import re
 from collections import deque
 from collections.abc import Iterable
 
-from scaling.outcome.logged import LogLine
+from nodesweep.scaling.outcome.logged import LogLine
 
 LINES_SHOWN = 10
 _FRAMEWORK = re.compile(

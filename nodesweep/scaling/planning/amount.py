@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from configs.models import BenchmarkConfig
-from scaling.formats import counted, format_seconds, nodes_text
-from scaling.planning.plan import Key, PlannedPoint
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.formats import counted, format_seconds, nodes_text
+from nodesweep.scaling.planning.plan import Key, PlannedPoint
 
 if TYPE_CHECKING:
-    from scaling.outcome.outcome import JobOutcome
+    from nodesweep.scaling.outcome.outcome import JobOutcome
 
 RUN_SECONDS = "NODESWEEP_RUN_SECONDS"
 """In the container's environment of the run that counts its steps."""

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from configs.catalogue import InstanceType
-from configs.models import BenchmarkConfig
-from scaling import names
-from scaling.analysis.price import price_of
+from nodesweep.configs.catalogue import InstanceType
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling import names
+from nodesweep.scaling.analysis.price import price_of
 
 STOPPING_SECONDS = 120
 """Between SIGTERM and SIGKILL of a job past its max runtime
@@ -212,7 +212,7 @@ def billed_node_seconds(description: Mapping[str, Any]) -> float | None:
     its start has none of them and costs nothing. A warm pool counts its whole period until its
     retained time is final.
     """
-    from scaling.outcome.outcome import TERMINAL  # slow to import, and nothing of a plan
+    from nodesweep.scaling.outcome.outcome import TERMINAL  # slow to import, and nothing of a plan
 
     if description["TrainingJobStatus"] not in TERMINAL:
         return None

@@ -15,15 +15,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from configs.models import BenchmarkConfig
-from configs.training import compile_metric
-from scaling import names
-from scaling.outcome.failure import memory_that_ran_out
-from scaling.outcome.logged import searchable
-from scaling.outcome.outcome import JobOutcome
-from scaling.outcome.plain_lines import plain_lines
-from scaling.outcome.program_error import failure_cause
-from scaling.planning.request import ResolvedInputs
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.training import compile_metric
+from nodesweep.scaling import names
+from nodesweep.scaling.outcome.failure import memory_that_ran_out
+from nodesweep.scaling.outcome.logged import searchable
+from nodesweep.scaling.outcome.outcome import JobOutcome
+from nodesweep.scaling.outcome.plain_lines import plain_lines
+from nodesweep.scaling.outcome.program_error import failure_cause
+from nodesweep.scaling.planning.request import ResolvedInputs
 
 # What SageMaker's FailureReason begins with where the program, or what it was given, is at fault.
 _PROGRAMS_FAULT = ("AlgorithmError", "ClientError")

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from configs.catalogue import InstanceType
-from configs.models import BenchmarkConfig
-from configs.training import BatchConfig, LearningRateConfig, Scalar, TrainingConfig
-from scaling import names
-from scaling.analysis.price import Price, price_of
-from scaling.planning.budget import cost_bound, cost_bound_of_types
-from scaling.planning.validation import with_validation
-from scaling.rules import distribution
+from nodesweep.configs.catalogue import InstanceType
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.training import BatchConfig, LearningRateConfig, Scalar, TrainingConfig
+from nodesweep.scaling import names
+from nodesweep.scaling.analysis.price import Price, price_of
+from nodesweep.scaling.planning.budget import cost_bound, cost_bound_of_types
+from nodesweep.scaling.planning.validation import with_validation
+from nodesweep.scaling.rules import distribution
 
 POLICY_LABELS = {
     "fixed_global": "strong scaling (fixed global batch)",
@@ -160,7 +160,7 @@ def plan_sweep(
     base_world: int | None = None,
 ) -> SweepPlan:
     """Lay out every node count x repeat, whether the rules allow it or not
-    (scaling/rules/offline.py).
+    (nodesweep/scaling/rules/offline.py).
 
     `validation_price`: of an instance of the Processing job that may validate the dataset; None:
     it was not asked for. `base_world`: the processes that the learning rate is given for; None:

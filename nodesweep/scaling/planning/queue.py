@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from configs.models import BenchmarkConfig
-from scaling import names
-from scaling.instances.arms import Arm, lost_to_memory, types_given_up
-from scaling.instances.progress import (
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling import names
+from nodesweep.scaling.instances.arms import Arm, lost_to_memory, types_given_up
+from nodesweep.scaling.instances.progress import (
     SweepProgress,
     key_of,
     keys_disturbed,
@@ -24,19 +24,19 @@ from scaling.instances.progress import (
     lacks_sound_runs,
     sweep_progress,
 )
-from scaling.outcome.attainment import MOST_REPEATS, is_steady
-from scaling.outcome.outcome import TERMINAL, JobOutcome
-from scaling.planning.amount import is_sized, sized_steps, sizing_key, unsized_reason
-from scaling.planning.budget import Allowance
-from scaling.planning.fail_fast import (
+from nodesweep.scaling.outcome.attainment import MOST_REPEATS, is_steady
+from nodesweep.scaling.outcome.outcome import TERMINAL, JobOutcome
+from nodesweep.scaling.planning.amount import is_sized, sized_steps, sizing_key, unsized_reason
+from nodesweep.scaling.planning.budget import Allowance
+from nodesweep.scaling.planning.fail_fast import (
     Candidate,
     code_digest,
     needs_smoke,
     next_to_start,
     reason_to_give_up,
 )
-from scaling.planning.plan import Key, PlannedPoint, SweepPlan, letter_of
-from scaling.planning.request import ResolvedInputs, build_request
+from nodesweep.scaling.planning.plan import Key, PlannedPoint, SweepPlan, letter_of
+from nodesweep.scaling.planning.request import ResolvedInputs, build_request
 
 
 @dataclass(frozen=True)

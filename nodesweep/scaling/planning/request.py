@@ -8,17 +8,17 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from configs.catalogue import load_catalogue
-from configs.job import FileSystemConfig, S3ChannelConfig
-from configs.models import BenchmarkConfig
-from configs.training import TrainingConfig
-from scaling import names
-from scaling.outcome.projection import ASKED_BY, MOST_STEPS
-from scaling.planning.amount import amount_variables
-from scaling.planning.plan import PlannedPoint, fill_placeholders, letter_of
-from scaling.rules.distribution import distribution_hyperparameters
-from scaling.rules.distribution.option import Value
-from scaling.rules.plan import hyperparameter_problems
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.configs.job import FileSystemConfig, S3ChannelConfig
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.training import TrainingConfig
+from nodesweep.scaling import names
+from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_STEPS
+from nodesweep.scaling.planning.amount import amount_variables
+from nodesweep.scaling.planning.plan import PlannedPoint, fill_placeholders, letter_of
+from nodesweep.scaling.rules.distribution import distribution_hyperparameters
+from nodesweep.scaling.rules.distribution.option import Value
+from nodesweep.scaling.rules.plan import hyperparameter_problems
 
 TENSORBOARD_PATH = "/opt/ml/output/tensorboard"
 """Where SageMaker's containers look for TensorBoard logs by default."""
@@ -47,7 +47,7 @@ def build_request(
     steps: int | None = None,
 ) -> dict[str, Any]:
     """The whole CreateTrainingJob request of one attempt at one point, which is told to make so
-    many `steps` where a sweep has found how many (scaling/planning/amount.py).
+    many `steps` where a sweep has found how many (nodesweep/scaling/planning/amount.py).
     Raises ValueError where a limit is passed.
     """
     letter = letter_of(config, point.instance_type)

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from configs.dataset import DatasetConfig
-from configs.models import BenchmarkConfig, ImageConfig
-from configs.validation import SPARK_CONTEXT, SPARK_FROM_BYTES, ValidationConfig
-from scaling import names
-from scaling.analysis.price import Price, node_cost_usd
-from scaling.planning.budget import STOPPING_SECONDS
+from nodesweep.configs.dataset import DatasetConfig
+from nodesweep.configs.models import BenchmarkConfig, ImageConfig
+from nodesweep.configs.validation import SPARK_CONTEXT, SPARK_FROM_BYTES, ValidationConfig
+from nodesweep.scaling import names
+from nodesweep.scaling.analysis.price import Price, node_cost_usd
+from nodesweep.scaling.planning.budget import STOPPING_SECONDS
 
 ENTRYPOINT = ("smspark-submit", "/opt/nodesweep/validate_dataset.py")
 """The command of AWS's Spark image, and the program that infra/image_spark adds to it."""
@@ -247,7 +247,7 @@ def billed_seconds(description: Mapping[str, Any]) -> float | None:
     """How long each instance of a Processing job that ended was billed; None where it runs, or its
     times are missing. One that ended before its instances started was billed nothing.
     """
-    from scaling.outcome.outcome import TERMINAL  # slow to import, and nothing of a plan
+    from nodesweep.scaling.outcome.outcome import TERMINAL  # slow to import, and nothing of a plan
 
     if description["ProcessingJobStatus"] not in TERMINAL:
         return None

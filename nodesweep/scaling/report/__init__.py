@@ -1,6 +1,6 @@
 """What the outcomes mean: analyse makes the ScalingReport, the render modules write it down."""
 
-from scaling.report.build import analyse
-from scaling.report.model import ScalingReport
+from nodesweep.scaling.report.build import analyse
+from nodesweep.scaling.report.model import ScalingReport
 
 __all__ = ["ScalingReport", "analyse"]

@@ -10,40 +10,45 @@ from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any, Literal, TypeVar, get_args
 
-from configs.models import BenchmarkConfig, ReportConfig
-from scaling.analysis.price import Price, unknown_price
-from scaling.analysis.recommend import pareto_front, recommend
-from scaling.analysis.repeated import REPEATED, find_repeated, recommend_none_for_repeated
-from scaling.analysis.speedup import (
+from nodesweep.configs.models import BenchmarkConfig, ReportConfig
+from nodesweep.scaling.analysis.price import Price, unknown_price
+from nodesweep.scaling.analysis.recommend import pareto_front, recommend
+from nodesweep.scaling.analysis.repeated import REPEATED, find_repeated, recommend_none_for_repeated
+from nodesweep.scaling.analysis.speedup import (
     Run,
     SummaryRow,
     baseline_of,
     choose_train_clock,
     summarise_runs,
 )
-from scaling.design.advice import spared
-from scaling.design.of_sweep import progress_of
-from scaling.design.probe import (
+from nodesweep.scaling.design.advice import spared
+from nodesweep.scaling.design.of_sweep import progress_of
+from nodesweep.scaling.design.probe import (
     find_checks,
     kind_of_job,
     projected_notes,
     unasked_notes,
     unprojected_notes,
 )
-from scaling.design.sequential import Progress
-from scaling.fits.assumption import assumption
-from scaling.fits.extrapolation import EXTRAPOLATION_FACTOR
-from scaling.fits.fit import fit_laws
-from scaling.fits.models import Fits
-from scaling.outcome.outcome import JobOutcome, PlatformKind, TrainClock
-from scaling.planning.amount import amount_notes
-from scaling.planning.fail_fast import given_up_caveat
-from scaling.planning.plan import POLICY_LABELS, SweepPlan, pairs_repeats, repeats_share_seeds
-from scaling.planning.validation import validation_usd
-from scaling.report.caveats import find_caveats
-from scaling.report.evidence import Evidence
-from scaling.report.headline import write_headline
-from scaling.report.model import (
+from nodesweep.scaling.design.sequential import Progress
+from nodesweep.scaling.fits.assumption import assumption
+from nodesweep.scaling.fits.extrapolation import EXTRAPOLATION_FACTOR
+from nodesweep.scaling.fits.fit import fit_laws
+from nodesweep.scaling.fits.models import Fits
+from nodesweep.scaling.outcome.outcome import JobOutcome, PlatformKind, TrainClock
+from nodesweep.scaling.planning.amount import amount_notes
+from nodesweep.scaling.planning.fail_fast import given_up_caveat
+from nodesweep.scaling.planning.plan import (
+    POLICY_LABELS,
+    SweepPlan,
+    pairs_repeats,
+    repeats_share_seeds,
+)
+from nodesweep.scaling.planning.validation import validation_usd
+from nodesweep.scaling.report.caveats import find_caveats
+from nodesweep.scaling.report.evidence import Evidence
+from nodesweep.scaling.report.headline import write_headline
+from nodesweep.scaling.report.model import (
     Conditions,
     DeviceFacts,
     PlatformFacts,
@@ -54,9 +59,9 @@ from scaling.report.model import (
     SteadyWindow,
     SweepCosts,
 )
-from scaling.report.sources import at_start_text, changed_dataset_text, is_phase
-from scaling.report.unmatched import find_cut, find_unmatched
-from scaling.secrets import hide_in_config, hide_secrets
+from nodesweep.scaling.report.sources import at_start_text, changed_dataset_text, is_phase
+from nodesweep.scaling.report.unmatched import find_cut, find_unmatched
+from nodesweep.scaling.secrets import hide_in_config, hide_secrets
 
 UNKNOWN_POLICY_LABEL = "batch policy unknown"
 _HOLDS_START_UP = "the times are those of the platform's Training phase, not the program's own"

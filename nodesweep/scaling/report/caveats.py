@@ -7,11 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime
 from statistics import median
 
-from scaling.analysis.intervals import MIN_REPEATS
-from scaling.analysis.odd_data import find_confounded, find_even_steps, find_odd, other_unit
-from scaling.analysis.repeated import find_repeated
-from scaling.analysis.speedup import is_unconfirmed
-from scaling.formats import (
+from nodesweep.scaling.analysis.intervals import MIN_REPEATS
+from nodesweep.scaling.analysis.odd_data import (
+    find_confounded,
+    find_even_steps,
+    find_odd,
+    other_unit,
+)
+from nodesweep.scaling.analysis.repeated import find_repeated
+from nodesweep.scaling.analysis.speedup import is_unconfirmed
+from nodesweep.scaling.formats import (
     counted,
     format_percent,
     format_seconds,
@@ -19,19 +24,19 @@ from scaling.formats import (
     join_words,
     nodes_text,
 )
-from scaling.outcome.attainment import (
+from nodesweep.scaling.outcome.attainment import (
     attained_share,
     format_attained,
     format_least_attained,
     is_disturbed,
     least_attained,
 )
-from scaling.outcome.cpu_speed import cpu_speed
-from scaling.outcome.outcome import OWN_CLOCKS
-from scaling.report.cpu_use import find_low_use
-from scaling.report.evidence import Evidence
-from scaling.report.model import Point, SampleCounts
-from scaling.report.sources import PHASE_HOLDS, SOURCES, is_phase, start_up_text
+from nodesweep.scaling.outcome.cpu_speed import cpu_speed
+from nodesweep.scaling.outcome.outcome import OWN_CLOCKS
+from nodesweep.scaling.report.cpu_use import find_low_use
+from nodesweep.scaling.report.evidence import Evidence
+from nodesweep.scaling.report.model import Point, SampleCounts
+from nodesweep.scaling.report.sources import PHASE_HOLDS, SOURCES, is_phase, start_up_text
 
 NOT_ISOLATED = "not isolated"
 DUTY_CYCLE = "duty cycle"
@@ -352,7 +357,7 @@ def _work(evidence: Evidence) -> Iterator[str]:
             f"Throughput only at {at}: the final metric is not shown to be within {tolerance} of"
             f" the baseline's, so the time is not a time-to-train ({reasons})."
         )
-    # that probes tell nothing of it is said of all of them (scaling/design/probe.py)
+    # that probes tell nothing of it is said of all of them (nodesweep/scaling/design/probe.py)
     unchecked = [
         row.nodes
         for row in evidence.report.summary

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from configs.catalogue import InstanceType, UnknownInstanceType, load_catalogue
-from scaling.formats import format_percent, join_words, nodes_text
-from scaling.outcome.cpu_speed import QUOTA_USED
-from scaling.report.model import Point
+from nodesweep.configs.catalogue import InstanceType, UnknownInstanceType, load_catalogue
+from nodesweep.scaling.formats import format_percent, join_words, nodes_text
+from nodesweep.scaling.outcome.cpu_speed import QUOTA_USED
+from nodesweep.scaling.report.model import Point
 
 LOW_USE = 0.5
 """Below this share of its CPU a node waited for longer than it worked."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
-from scaling.outcome.attainment import is_disturbed
-from scaling.report.model import Point, SampleCounts, ScalingReport
+from nodesweep.scaling.outcome.attainment import is_disturbed
+from nodesweep.scaling.report.model import Point, SampleCounts, ScalingReport
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import Any
 
-from scaling.analysis.advice import Basis, Rule
-from scaling.formats import (
+from nodesweep.scaling.analysis.advice import Basis, Rule
+from nodesweep.scaling.formats import (
     UNKNOWN,
     counted,
     format_interval,
@@ -17,12 +17,12 @@ from scaling.formats import (
     format_usd,
     nodes_text,
 )
-from scaling.outcome.cpu_speed import cpu_speed, format_cpu_speed
-from scaling.outcome.outcome import TrainClock
-from scaling.report.model import ScalingReport
-from scaling.report.sources import PHASE_HOLDS
-from scaling.report.tables.cells import time_unit
-from scaling.report.tables.costs import price_text
+from nodesweep.scaling.outcome.cpu_speed import cpu_speed, format_cpu_speed
+from nodesweep.scaling.outcome.outcome import TrainClock
+from nodesweep.scaling.report.model import ScalingReport
+from nodesweep.scaling.report.sources import PHASE_HOLDS
+from nodesweep.scaling.report.tables.cells import time_unit
+from nodesweep.scaling.report.tables.costs import price_text
 
 RULE_TEXTS: Mapping[Rule, str] = {
     "efficiency": "the largest node count that is efficient enough",

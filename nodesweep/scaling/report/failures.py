@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from scaling.formats import nodes_text
-from scaling.outcome.program_error import failure_cause
-from scaling.report.model import Point, ScalingReport
+from nodesweep.scaling.formats import nodes_text
+from nodesweep.scaling.outcome.program_error import failure_cause
+from nodesweep.scaling.report.model import Point, ScalingReport
 
 MAX_CAUSES_SHOWN = 3
 LINES_SHOWN = 10

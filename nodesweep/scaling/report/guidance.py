@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from configs.catalogue import InstanceType, UnknownInstanceType, load_catalogue
-from configs.models import RecommendationConfig
-from scaling.formats import format_percent, join_words, nodes_text
-from scaling.outcome.failure import MemoryShortage, memory_that_ran_out
-from scaling.report.caveats import DATA_WAIT_LIMIT
-from scaling.report.model import Point, ScalingReport
-from scaling.rules.distribution.options import SMDDP_TYPES
-from scaling.rules.learning import one_instance_instead
+from nodesweep.configs.catalogue import InstanceType, UnknownInstanceType, load_catalogue
+from nodesweep.configs.models import RecommendationConfig
+from nodesweep.scaling.formats import format_percent, join_words, nodes_text
+from nodesweep.scaling.outcome.failure import MemoryShortage, memory_that_ran_out
+from nodesweep.scaling.report.caveats import DATA_WAIT_LIMIT
+from nodesweep.scaling.report.model import Point, ScalingReport
+from nodesweep.scaling.rules.distribution.options import SMDDP_TYPES
+from nodesweep.scaling.rules.learning import one_instance_instead
 
 GUIDE = "Amazon SageMaker developer guide, Distributed training"
 BLOG = "AWS blog, Run PyTorch Lightning and native PyTorch DDP on Amazon SageMaker Training"

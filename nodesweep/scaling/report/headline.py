@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scaling.analysis.advice import DEADLINE_SCOPE, Recommendation
-from scaling.analysis.bounds import speedup_ends
-from scaling.analysis.counts import cost_change, faster_text, rounded
-from scaling.analysis.speedup import Baseline, SummaryRow
-from scaling.analysis.verdicts import not_ruled_out
-from scaling.design.advice import PROMISE, on_the_limit_notes
-from scaling.design.probe import Check
-from scaling.formats import (
+from nodesweep.scaling.analysis.advice import DEADLINE_SCOPE, Recommendation
+from nodesweep.scaling.analysis.bounds import speedup_ends
+from nodesweep.scaling.analysis.counts import cost_change, faster_text, rounded
+from nodesweep.scaling.analysis.speedup import Baseline, SummaryRow
+from nodesweep.scaling.analysis.verdicts import not_ruled_out
+from nodesweep.scaling.design.advice import PROMISE, on_the_limit_notes
+from nodesweep.scaling.design.probe import Check
+from nodesweep.scaling.formats import (
     counted,
     format_percent,
     format_seconds,
@@ -21,8 +21,8 @@ from scaling.formats import (
     join_words,
     nodes_text,
 )
-from scaling.outcome.outcome import PlatformKind, TrainClock
-from scaling.report.sources import is_phase
+from nodesweep.scaling.outcome.outcome import PlatformKind, TrainClock
+from nodesweep.scaling.report.sources import is_phase
 
 # Opens the sentence, so that it can't be quoted without it.
 _QUALIFIERS: dict[PlatformKind, str] = {

@@ -1,6 +1,6 @@
 """The typed form of report.json; docs/report.schema.json is generated from it:
 
-python -m scaling.report.schema > docs/report.schema.json
+python -m nodesweep.scaling.report.schema > docs/report.schema.json
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from scaling.analysis.advice import Recommendation
-from scaling.analysis.cost import RunCosts
-from scaling.analysis.parity import FinalMetric
-from scaling.analysis.price import Price
-from scaling.analysis.speedup import Baseline, SummaryRow
-from scaling.design.kinds import JobKind
-from scaling.design.probe import Check
-from scaling.fits.models import Fits
-from scaling.instances.model import InstanceComparison
-from scaling.outcome.outcome import Clocks, PlatformKind, TrainClock
-from scaling.outcome.program_error import ProgramError
-from scaling.outcome.projection import Projection
-from scaling.parts import Part
+from nodesweep.scaling.analysis.advice import Recommendation
+from nodesweep.scaling.analysis.cost import RunCosts
+from nodesweep.scaling.analysis.parity import FinalMetric
+from nodesweep.scaling.analysis.price import Price
+from nodesweep.scaling.analysis.speedup import Baseline, SummaryRow
+from nodesweep.scaling.design.kinds import JobKind
+from nodesweep.scaling.design.probe import Check
+from nodesweep.scaling.fits.models import Fits
+from nodesweep.scaling.instances.model import InstanceComparison
+from nodesweep.scaling.outcome.outcome import Clocks, PlatformKind, TrainClock
+from nodesweep.scaling.outcome.program_error import ProgramError
+from nodesweep.scaling.outcome.projection import Projection
+from nodesweep.scaling.parts import Part
 
 SCHEMA_VERSION: Literal[2] = 2
 Start = Literal["cold", "warm", "mixed"]

@@ -13,13 +13,19 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from scaling.analysis.cost import RunCosts
-from scaling.analysis.parity import FinalMetric
-from scaling.outcome.outcome import Clocks
-from scaling.outcome.program_error import ProgramError
-from scaling.outcome.projection import Projection
-from scaling.report.model import DeviceFacts, Point, SampleCounts, ScalingReport, SteadyWindow
-from scaling.report.table import kind_label
+from nodesweep.scaling.analysis.cost import RunCosts
+from nodesweep.scaling.analysis.parity import FinalMetric
+from nodesweep.scaling.outcome.outcome import Clocks
+from nodesweep.scaling.outcome.program_error import ProgramError
+from nodesweep.scaling.outcome.projection import Projection
+from nodesweep.scaling.report.model import (
+    DeviceFacts,
+    Point,
+    SampleCounts,
+    ScalingReport,
+    SteadyWindow,
+)
+from nodesweep.scaling.report.table import kind_label
 
 # Fields that are models of their own, and the prefix of their columns:
 # samples.padded becomes samples_padded.

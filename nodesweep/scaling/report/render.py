@@ -11,10 +11,10 @@ from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from scaling import names
-from scaling.formats import escape_markdown, nodes_text
-from scaling.names import PlotKind
-from scaling.report.facts import (
+from nodesweep.scaling import names
+from nodesweep.scaling.formats import escape_markdown, nodes_text
+from nodesweep.scaling.names import PlotKind
+from nodesweep.scaling.report.facts import (
     BASIS_TEXTS,
     RULE_TEXTS,
     condition_facts,
@@ -22,30 +22,37 @@ from scaling.report.facts import (
     provenance_facts,
     sweep_facts,
 )
-from scaling.report.guidance import find_guidance, out_of_memory_by_index
-from scaling.report.model import ScalingReport
-from scaling.report.plots import Drawing, draw_plots, drawing_style, to_page_svg, to_png, to_svg
-from scaling.report.points_csv import render_csv
-from scaling.report.share import for_sharing
-from scaling.report.table import kind_label, split_table, titled
-from scaling.report.tables.attempts import (
+from nodesweep.scaling.report.guidance import find_guidance, out_of_memory_by_index
+from nodesweep.scaling.report.model import ScalingReport
+from nodesweep.scaling.report.plots import (
+    Drawing,
+    draw_plots,
+    drawing_style,
+    to_page_svg,
+    to_png,
+    to_svg,
+)
+from nodesweep.scaling.report.points_csv import render_csv
+from nodesweep.scaling.report.share import for_sharing
+from nodesweep.scaling.report.table import kind_label, split_table, titled
+from nodesweep.scaling.report.tables.attempts import (
     MAX_ATTEMPTS_SHOWN,
     attempts_table,
     console_url,
     run_anchor,
 )
-from scaling.report.tables.cells import MAX_NODE_COUNTS_SHOWN, time_unit
-from scaling.report.tables.costs import costs_table, price_text
-from scaling.report.tables.fits import extrapolation_text, fits_table, law_line
-from scaling.report.tables.instances import arms_table, of_all_types
-from scaling.report.tables.summary import (
+from nodesweep.scaling.report.tables.cells import MAX_NODE_COUNTS_SHOWN, time_unit
+from nodesweep.scaling.report.tables.costs import costs_table, price_text
+from nodesweep.scaling.report.tables.fits import extrapolation_text, fits_table, law_line
+from nodesweep.scaling.report.tables.instances import arms_table, of_all_types
+from nodesweep.scaling.report.tables.summary import (
     clocks_table,
     compact_table,
     main_table,
     no_result_text,
     parity_lines,
 )
-from scaling.report.terminal import render_terminal
+from nodesweep.scaling.report.terminal import render_terminal
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -261,7 +268,7 @@ def _markdown() -> Environment:
 def _environment(**options: Any) -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    loader = PackageLoader("scaling")
+    loader = PackageLoader("nodesweep.scaling")
     return Environment(
         loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, **options
     )

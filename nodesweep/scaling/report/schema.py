@@ -1,6 +1,6 @@
 """The JSON Schema of report.json, made from the typed model:
 
-python -m scaling.report.schema > docs/report.schema.json
+python -m nodesweep.scaling.report.schema > docs/report.schema.json
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from scaling.report.model import ScalingReport
+from nodesweep.scaling.report.model import ScalingReport
 
 
 def report_schema() -> dict[str, Any]:

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from scaling.analysis.speedup import SummaryRow
-from scaling.formats import UNKNOWN, format_seconds, join_words, nodes_text
-from scaling.outcome.outcome import PHASE_CLOCKS, TrainClock
-from scaling.outcome.projection import Projection
-from scaling.report.model import Point, ScalingReport
+from nodesweep.scaling.analysis.speedup import SummaryRow
+from nodesweep.scaling.formats import UNKNOWN, format_seconds, join_words, nodes_text
+from nodesweep.scaling.outcome.outcome import PHASE_CLOCKS, TrainClock
+from nodesweep.scaling.outcome.projection import Projection
+from nodesweep.scaling.report.model import Point, ScalingReport
 
 SOURCES: Mapping[TrainClock, str] = {
     "projected": "probes, projected",

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from scaling.formats import UNKNOWN
-from scaling.report.model import PlatformFacts, ScalingReport
+from nodesweep.scaling.formats import UNKNOWN
+from nodesweep.scaling.report.model import PlatformFacts, ScalingReport
 
 Row = TypeVar("Row")
 FIRST_COLUMNS = 4

@@ -13,14 +13,14 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from scaling.formats import format_speedup
-from scaling.report.failures import failure_lines
-from scaling.report.guidance import find_guidance, out_of_memory_line
-from scaling.report.model import ScalingReport
-from scaling.report.table import TextTable, thinned, titled
-from scaling.report.tables.fits import extrapolation_text
-from scaling.report.tables.instances import brief_arms_table
-from scaling.report.tables.summary import brief_table
+from nodesweep.scaling.formats import format_speedup
+from nodesweep.scaling.report.failures import failure_lines
+from nodesweep.scaling.report.guidance import find_guidance, out_of_memory_line
+from nodesweep.scaling.report.model import ScalingReport
+from nodesweep.scaling.report.table import TextTable, thinned, titled
+from nodesweep.scaling.report.tables.fits import extrapolation_text
+from nodesweep.scaling.report.tables.instances import brief_arms_table
+from nodesweep.scaling.report.tables.summary import brief_table
 
 MAX_BARS = 16
 _WIDEST_BAR = 60

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from scaling.formats import join_words, point_text
-from scaling.outcome.logged import CutNumber
-from scaling.outcome.outcome import JobOutcome
+from nodesweep.scaling.formats import join_words, point_text
+from nodesweep.scaling.outcome.logged import CutNumber
+from nodesweep.scaling.outcome.outcome import JobOutcome
 
 
 def find_unmatched(outcomes: Sequence[JobOutcome]) -> Iterator[str]:

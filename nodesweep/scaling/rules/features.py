@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from configs.amount import SHIPPED_AMOUNTS, STEP_LIMITS, spelled
-from configs.distribution import SmpV1, SmpV2
-from configs.job import FileSystemConfig, S3ChannelConfig
-from scaling.rules.rule import Facts, advises, refuses
+from nodesweep.configs.amount import SHIPPED_AMOUNTS, STEP_LIMITS, spelled
+from nodesweep.configs.distribution import SmpV1, SmpV2
+from nodesweep.configs.job import FileSystemConfig, S3ChannelConfig
+from nodesweep.scaling.rules.rule import Facts, advises, refuses
 
 # -- problems --------------------------------------------------------------------------------------
 

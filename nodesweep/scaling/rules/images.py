@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Literal
 
-from configs.models import BenchmarkConfig
+from nodesweep.configs.models import BenchmarkConfig
 
 Device = Literal["gpu", "cpu", "neuron"]
 PYTORCH = frozenset({"pytorch-training", "pytorch"})  # `pytorch` from 2.11 on
@@ -95,7 +95,8 @@ def keeps_its_base(config: BenchmarkConfig) -> bool:
 def image_facts(config: BenchmarkConfig) -> ImageFacts | None:
     """The container that the job runs or is built on, None where its name tells nothing.
 
-    `image.framework` is looked up before the rules are asked (tasks.image.bases.with_container).
+    `image.framework` is looked up before the rules are asked
+    (nodesweep.tasks.image.bases.with_container).
     """
     if config.image.uri is not None:
         return parse_image(config.image.uri, config.platform.role_arn.split(":")[4])

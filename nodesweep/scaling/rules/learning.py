@@ -7,8 +7,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from configs.catalogue import InstanceType, load_catalogue
-from scaling.rules.rule import Facts, advises
+from nodesweep.configs.catalogue import InstanceType, load_catalogue
+from nodesweep.scaling.rules.rule import Facts, advises
 
 _OPTIMISER_NAMES = frozenset({"optimizer", "optimiser", "optim"})
 BATCH_NORM_SAMPLES = 16

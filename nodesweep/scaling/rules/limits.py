@@ -1,9 +1,9 @@
 """Lengths and patterns of the request's fields
 (botocore 1.44.5 holds them and checks none of the maxima).
 
-tests/scaling/rules compares every number here with botocore's model. What a config's own bounds
-hold already (channel names, tags, VPC ids, key ids) is not repeated, and hyperparameters are looked
-at in scaling/rules/plan.py.
+tests/nodesweep/scaling/rules compares every number here with botocore's model. What a config's own
+bounds hold already (channel names, tags, VPC ids, key ids) is not repeated, and hyperparameters are
+looked at in nodesweep/scaling/rules/plan.py.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
-from configs.section import MAY_BE_SECRET, marked_values
-from configs.training import variables_of
-from scaling.outcome.projection import ASKED_BY, MOST_STEPS
-from scaling.planning.amount import RUN_SECONDS, RUN_STEPS
-from scaling.rules.rule import Facts, advises, refuses
-from scaling.secrets import secrets_in
+from nodesweep.configs.section import MAY_BE_SECRET, marked_values
+from nodesweep.configs.training import variables_of
+from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_STEPS
+from nodesweep.scaling.planning.amount import RUN_SECONDS, RUN_STEPS
+from nodesweep.scaling.rules.rule import Facts, advises, refuses
+from nodesweep.scaling.secrets import secrets_in
 
 MAX_ENVIRONMENT_CHARS = 512
 MAX_METRIC_NAME_CHARS = 255

@@ -3,13 +3,13 @@
 findings = check(facts)
 
 tasks/preflight/facts.py has the one call that gets the facts, and
-`python -m tasks.preflight.document` makes docs/preflight.md of this table. A new rule is a function
-of Facts, marked as one that refuses or advises, and its row.
+`python -m nodesweep.tasks.preflight.document` makes docs/preflight.md of this table. A new rule is
+a function of Facts, marked as one that refuses or advises, and its row.
 """
 
 from __future__ import annotations
 
-from scaling.rules import (
+from nodesweep.scaling.rules import (
     distribution,
     features,
     learning,
@@ -18,9 +18,9 @@ from scaling.rules import (
     program,
     requirements,
 )
-from scaling.rules.distribution import containers, rules
-from scaling.rules.distribution import program as shipped
-from scaling.rules.rule import Facts, Findings, Rule, of_types, together
+from nodesweep.scaling.rules.distribution import containers, rules
+from nodesweep.scaling.rules.distribution import program as shipped
+from nodesweep.scaling.rules.rule import Facts, Findings, Rule, of_types, together
 
 OFFLINE_RULES: tuple[Rule[Facts], ...] = (
     Rule(

@@ -7,16 +7,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from scaling.planning.budget import budget_problem
-from scaling.planning.plan import fill_placeholders, replicas_of
-from scaling.rules import distribution
-from scaling.rules.rule import Facts, refuses
+from nodesweep.scaling.planning.budget import budget_problem
+from nodesweep.scaling.planning.plan import fill_placeholders, replicas_of
+from nodesweep.scaling.rules import distribution
+from nodesweep.scaling.rules.rule import Facts, refuses
 
 # Limits of the service (API reference of CreateTrainingJob; botocore checks none of the maxima).
 MAX_HYPERPARAMETERS = 100
 MAX_HYPERPARAMETER_CHARS = 2500
 MAX_HYPERPARAMETER_KEY_CHARS = 256
-# What scaling/planning/request.py sends whatever the distribution;
+# What nodesweep/scaling/planning/request.py sends whatever the distribution;
 # the code's place only where code is sent.
 COMMON_HYPERPARAMETERS = (
     "sagemaker_program",

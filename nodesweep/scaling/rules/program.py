@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from scaling.rules import distribution
-from scaling.rules.rule import Facts, advises, refuses
+from nodesweep.scaling.rules import distribution
+from nodesweep.scaling.rules.rule import Facts, advises, refuses
 
 _UNSUPPORTED = re.compile(r"[^A-Za-z0-9._+/-]")
 _SHELL, _PACKAGE = ".sh", "setup.py"

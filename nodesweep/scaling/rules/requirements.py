@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from scaling.rules import distribution
-from scaling.rules.distribution import rules
-from scaling.rules.rule import Facts, notes, refuses
+from nodesweep.scaling.rules import distribution
+from nodesweep.scaling.rules.distribution import rules
+from nodesweep.scaling.rules.rule import Facts, notes, refuses
 
 _PACKAGE = "mpi4py"
 _REGISTRY = re.compile(r"^\d{12}\.dkr\.ecr\.|^public\.ecr\.aws/deep-learning-containers/")

@@ -11,14 +11,16 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from configs.catalogue import InstanceType, load_catalogue
-from configs.distribution import DistributionConfig
-from configs.models import BenchmarkConfig
-from configs.training import TrainingConfig
-from scaling.rules.images import ImageFacts, image_facts, is_shipped_program
+from nodesweep.configs.catalogue import InstanceType, load_catalogue
+from nodesweep.configs.distribution import DistributionConfig
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.training import TrainingConfig
+from nodesweep.scaling.rules.images import ImageFacts, image_facts, is_shipped_program
 
-if TYPE_CHECKING:  # the plan itself asks scaling/rules/distribution how many processes a node has
-    from scaling.planning.plan import PlannedPoint, SweepPlan
+if (
+    TYPE_CHECKING
+):  # the plan itself asks nodesweep/scaling/rules/distribution how many processes a node has
+    from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
 
 
 @dataclass(frozen=True)

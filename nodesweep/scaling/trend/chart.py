@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from scaling.analysis.intervals import MIN_REPEATS
+from nodesweep.scaling.analysis.intervals import MIN_REPEATS
 
 LEARNING_SWEEPS = 5
 """Sweeps that the level is learnt from, before any can alarm."""

@@ -14,16 +14,16 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from configs.section import NOT_COMPARED, marked_fields
-from configs.training import TrainingConfig
-from scaling.analysis.intervals import MIN_REPEATS, SEED, Interval, ratio_interval
-from scaling.analysis.parity import FinalMetric
-from scaling.analysis.speedup import SummaryRow
-from scaling.formats import format_percent, join_words, nodes_text
-from scaling.outcome.outcome import TrainClock
-from scaling.parts import Part
-from scaling.report.caveats import CALIBRATED_FROM_REPEATS
-from scaling.report.model import Conditions, PlatformFacts, ScalingReport
+from nodesweep.configs.section import NOT_COMPARED, marked_fields
+from nodesweep.configs.training import TrainingConfig
+from nodesweep.scaling.analysis.intervals import MIN_REPEATS, SEED, Interval, ratio_interval
+from nodesweep.scaling.analysis.parity import FinalMetric
+from nodesweep.scaling.analysis.speedup import SummaryRow
+from nodesweep.scaling.formats import format_percent, join_words, nodes_text
+from nodesweep.scaling.outcome.outcome import TrainClock
+from nodesweep.scaling.parts import Part
+from nodesweep.scaling.report.caveats import CALIBRATED_FROM_REPEATS
+from nodesweep.scaling.report.model import Conditions, PlatformFacts, ScalingReport
 
 Verdict = Literal["regression", "improvement", "no difference", "not established"]
 DEFAULT_TOLERANCE = 0.05

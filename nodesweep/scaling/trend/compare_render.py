@@ -5,9 +5,9 @@ from __future__ import annotations
 from rich.console import Group
 from rich.text import Text
 
-from scaling.analysis.intervals import MIN_REPEATS
-from scaling.analysis.parity import FinalMetric
-from scaling.formats import (
+from nodesweep.scaling.analysis.intervals import MIN_REPEATS
+from nodesweep.scaling.analysis.parity import FinalMetric
+from nodesweep.scaling.formats import (
     UNKNOWN,
     format_count,
     format_percent,
@@ -19,10 +19,10 @@ from scaling.formats import (
     join_words,
     nodes_text,
 )
-from scaling.report.table import Column, kind_label, make_table
-from scaling.report.table import Group as RowGroup
-from scaling.report.terminal import console_table
-from scaling.trend.compare import ComparedRow, Comparison
+from nodesweep.scaling.report.table import Column, kind_label, make_table
+from nodesweep.scaling.report.table import Group as RowGroup
+from nodesweep.scaling.report.terminal import console_table
+from nodesweep.scaling.trend.compare import ComparedRow, Comparison
 
 
 def render_comparison_terminal(comparison: Comparison) -> Group:

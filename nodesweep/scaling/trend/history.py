@@ -18,12 +18,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from scaling.analysis.cost import total_usd
-from scaling.analysis.intervals import Interval
-from scaling.analysis.speedup import SummaryRow
-from scaling.names import canonical_digest
-from scaling.report.model import Conditions, PlatformFacts, Point, ScalingReport
-from scaling.trend.compare import measured_under
+from nodesweep.scaling.analysis.cost import total_usd
+from nodesweep.scaling.analysis.intervals import Interval
+from nodesweep.scaling.analysis.speedup import SummaryRow
+from nodesweep.scaling.names import canonical_digest
+from nodesweep.scaling.report.model import Conditions, PlatformFacts, Point, ScalingReport
+from nodesweep.scaling.trend.compare import measured_under
 
 HISTORY_SCHEMA_VERSION = 1
 """Grows when a column changes its name, type or meaning; every version is a table of its own."""

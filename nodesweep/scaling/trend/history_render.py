@@ -13,8 +13,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from scaling.analysis.intervals import Interval
-from scaling.formats import (
+from nodesweep.scaling.analysis.intervals import Interval
+from nodesweep.scaling.formats import (
     UNKNOWN,
     format_count,
     format_percent,
@@ -23,9 +23,9 @@ from scaling.formats import (
     format_usd,
     nodes_text,
 )
-from scaling.report.plots import drawing_style
-from scaling.report.table import kind_label
-from scaling.trend.history import Trend, TrendPoint
+from nodesweep.scaling.report.plots import drawing_style
+from nodesweep.scaling.report.table import kind_label
+from nodesweep.scaling.trend.history import Trend, TrendPoint
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,9 +8,9 @@ from statistics import median
 
 from pydantic import ValidationError
 
-from scaling import names
-from scaling.report.model import SCHEMA_VERSION, ScalingReport
-from scaling.trend.compare import ComparisonError
+from nodesweep.scaling import names
+from nodesweep.scaling.report.model import SCHEMA_VERSION, ScalingReport
+from nodesweep.scaling.trend.compare import ComparisonError
 
 _ROUNDING = 1e-9
 _MAKE_ANEW = "make it anew with `nodesweep report SWEEP_ID` (of a table: --csv FILE)"

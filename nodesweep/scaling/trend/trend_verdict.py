@@ -8,11 +8,23 @@ from typing import Literal
 
 from pydantic import Field
 
-from scaling.analysis.intervals import MIN_REPEATS
-from scaling.formats import counted, escape_markdown, format_percent, join_words, nodes_text
-from scaling.parts import Part
-from scaling.trend.chart import LEARNING_SWEEPS, Judgement, SweepLevel, chart_sweeps, sweep_level
-from scaling.trend.history import HistoryError, Trend, TrendPoint
+from nodesweep.scaling.analysis.intervals import MIN_REPEATS
+from nodesweep.scaling.formats import (
+    counted,
+    escape_markdown,
+    format_percent,
+    join_words,
+    nodes_text,
+)
+from nodesweep.scaling.parts import Part
+from nodesweep.scaling.trend.chart import (
+    LEARNING_SWEEPS,
+    Judgement,
+    SweepLevel,
+    chart_sweeps,
+    sweep_level,
+)
+from nodesweep.scaling.trend.history import HistoryError, Trend, TrendPoint
 
 
 class CountVerdict(Part):

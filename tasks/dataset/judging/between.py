@@ -29,7 +29,7 @@ from great_expectations.expectations.metrics.column_map_metrics.column_values_be
 from great_expectations.expectations.metrics.metric_provider import metric_partial
 from great_expectations.expectations.registry import register_metric
 
-from tasks.dataset.judging.proof import BIGGEST_EXACT_INTEGER
+from nodesweep.tasks.dataset.judging.proof import BIGGEST_EXACT_INTEGER
 
 _NUMBERS = frozenset({int, float, bool, Decimal})
 

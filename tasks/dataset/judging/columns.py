@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from configs.dataset import ExpectationConfig
+from nodesweep.configs.dataset import ExpectationConfig
 
 _NAMING = ("column", "column_A", "column_B", "column_list")
 _LOOKING_ELSEWHERE = frozenset({"row_condition", "result_format"})

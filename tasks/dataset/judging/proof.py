@@ -25,8 +25,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as types
 
-from tasks.dataset.judging.comparing import as_decimal, as_single
-from tasks.dataset.judging.layout import index_columns
+from nodesweep.tasks.dataset.judging.comparing import as_decimal, as_single
+from nodesweep.tasks.dataset.judging.layout import index_columns
 
 if TYPE_CHECKING:
     from great_expectations.expectations.expectation import Expectation

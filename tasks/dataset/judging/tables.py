@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tasks.dataset.judging.layout import (
+from nodesweep.tasks.dataset.judging.layout import (
     CSV_OPTIONS,
     add_partition,
     csv_column,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from great_expectations.expectations.expectation import Expectation
 
-    from tasks.dataset.judging.proof import Seen
+    from nodesweep.tasks.dataset.judging.proof import Seen
 BYTES_PER_VALUE = 8
 """Of a column in memory, by an estimate."""
 _MOST_DEFLATED = 1032
@@ -268,7 +268,7 @@ def read_tables(
                 yield error
         return
 
-    from tasks.dataset.judging.proof import look_at
+    from nodesweep.tasks.dataset.judging.proof import look_at
 
     def look(file: TableFile) -> Table | Unreadable:
         try:

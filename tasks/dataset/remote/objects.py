@@ -18,14 +18,18 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from configs.dataset import DatasetConfig
-from configs.models import PlatformConfig
-from scaling import names
-from tasks.dataset.naming import Names, notices_of, sort_out
-from tasks.dataset.remote.listing import list_in_parallel, pages_of_objects, pages_of_versions
-from tasks.errors import DatasetMissing, DatasetRefused, error_code
-from tasks.platform import TASK_OPTIONS, aws_client
-from tasks.task import task
+from nodesweep.configs.dataset import DatasetConfig
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.scaling import names
+from nodesweep.tasks.dataset.naming import Names, notices_of, sort_out
+from nodesweep.tasks.dataset.remote.listing import (
+    list_in_parallel,
+    pages_of_objects,
+    pages_of_versions,
+)
+from nodesweep.tasks.errors import DatasetMissing, DatasetRefused, error_code
+from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
+from nodesweep.tasks.task import task
 
 CHANGES_SHOWN = 20
 _NOT_ALLOWED = frozenset({"403", "AccessDenied", "AllAccessDisabled"})

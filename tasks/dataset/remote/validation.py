@@ -7,16 +7,16 @@ from typing import Any
 
 from prefect.cache_policies import NO_CACHE
 
-from configs.dataset import DatasetConfig
-from configs.models import PlatformConfig
-from tasks.dataset.judging.layout import partitions_of
-from tasks.dataset.judging.tables import TableFile
-from tasks.dataset.remote.objects import RemoteDataset
-from tasks.dataset.remote.reading import opener
-from tasks.dataset.validation import validate_tables
-from tasks.dataset.validation_report import ValidationReport
-from tasks.platform import aws_client
-from tasks.task import task
+from nodesweep.configs.dataset import DatasetConfig
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.tasks.dataset.judging.layout import partitions_of
+from nodesweep.tasks.dataset.judging.tables import TableFile
+from nodesweep.tasks.dataset.remote.objects import RemoteDataset
+from nodesweep.tasks.dataset.remote.reading import opener
+from nodesweep.tasks.dataset.validation import validate_tables
+from nodesweep.tasks.dataset.validation_report import ValidationReport
+from nodesweep.tasks.platform import aws_client
+from nodesweep.tasks.task import task
 
 
 def remote_tables(s3: Any, dataset: RemoteDataset, config: DatasetConfig) -> list[TableFile]:

@@ -15,16 +15,20 @@ import datetime
 from collections.abc import Mapping
 from typing import Any
 
-from configs.dataset import DatasetConfig, ExpectationConfig
-from scaling import names
-from tasks.dataset.findings import Repeats, dataset_report, file_report, unreadable_report
-from tasks.dataset.judging.columns import OF_THE_SCHEMA, named_columns
-from tasks.dataset.judging.layout import partitions_of
-from tasks.dataset.judging.tables import ColumnTypes
-from tasks.dataset.remote.objects import RemoteDataset
-from tasks.dataset.remote.reading import refusal
-from tasks.dataset.validation_report import FileReport, InvalidExpectations, ValidationReport
-from tasks.errors import DatasetRefused
+from nodesweep.configs.dataset import DatasetConfig, ExpectationConfig
+from nodesweep.scaling import names
+from nodesweep.tasks.dataset.findings import Repeats, dataset_report, file_report, unreadable_report
+from nodesweep.tasks.dataset.judging.columns import OF_THE_SCHEMA, named_columns
+from nodesweep.tasks.dataset.judging.layout import partitions_of
+from nodesweep.tasks.dataset.judging.tables import ColumnTypes
+from nodesweep.tasks.dataset.remote.objects import RemoteDataset
+from nodesweep.tasks.dataset.remote.reading import refusal
+from nodesweep.tasks.dataset.validation_report import (
+    FileReport,
+    InvalidExpectations,
+    ValidationReport,
+)
+from nodesweep.tasks.errors import DatasetRefused
 
 FORMAT = 1
 READING_ERRORS = ("deleted", "replaced", "forbidden")
@@ -33,7 +37,7 @@ READING_ERRORS = ("deleted", "replaced", "forbidden")
 
 def request_document(section: DatasetConfig, dataset: RemoteDataset) -> dict[str, Any]:
     """What the program is asked; JSON. Raises InvalidExpectations, before anything is started."""
-    from tasks.dataset.validation import build_expectations
+    from nodesweep.tasks.dataset.validation import build_expectations
 
     build_expectations(section.expectations)
     return _request(section, dataset)
@@ -169,7 +173,7 @@ def _schema(
     """
     import pyarrow as pa
 
-    from tasks.dataset.judging.proof import column_types
+    from nodesweep.tasks.dataset.judging.proof import column_types
 
     columns = [str(column) for column in described["columns"]]
     index = [str(column) for column in described.get("index", ())]

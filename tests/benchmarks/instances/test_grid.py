@@ -7,7 +7,7 @@ import json
 import pytest
 
 from benchmarks.instances import grid
-from scaling.instances.arms import Arm
+from nodesweep.scaling.instances.arms import Arm
 
 CHEAP, NEXT = grid.TYPES[:2]
 

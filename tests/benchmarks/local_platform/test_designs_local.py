@@ -17,7 +17,7 @@ from benchmarks.local_platform.designs import (
     settings_of,
     summarise,
 )
-from configs.load import load_config
+from nodesweep.configs.load import load_config
 
 OPTIONS = Namespace(batch=8192, epochs=4, repeats=3, precision=0.02, min_efficiency=0.6)
 

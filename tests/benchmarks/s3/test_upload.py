@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks.s3 import listing, upload
 from benchmarks.s3.upload import Bench, empty_bucket, problems, summarise, upload_ours, write_data
-from tasks.dataset.sending import IN_MEMORY_BYTES, PART_BYTES
-from tasks.platform import aws_client
+from nodesweep.tasks.dataset.sending import IN_MEMORY_BYTES, PART_BYTES
+from nodesweep.tasks.platform import aws_client
 from tests.infra.local.platform_client import serve_platform
 
 
@@ -52,7 +52,7 @@ def test_ours_sends_all_and_the_second_time_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("tasks.dataset.hashing.SETTLED_SECONDS", -60.0)
+    monkeypatch.setattr("nodesweep.tasks.dataset.hashing.SETTLED_SECONDS", -60.0)
     write_data(tmp_path / "data", 3, 100)
     for served in serve_platform(tmp_path / "platform"):
         bench = Bench(served.endpoint, served.state_dir, "platform")

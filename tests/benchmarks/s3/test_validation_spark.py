@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.s3.validation_spark import plant_faults, ratios, section
 from benchmarks.validation import write_data
-from tasks.dataset.validation import validate_dataset
+from nodesweep.tasks.dataset.validation import validate_dataset
 
 
 def test_planted_faults_are_what_pandas_reports(tmp_path: Path) -> None:

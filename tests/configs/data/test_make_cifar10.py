@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from configs.data import make_cifar10
-from configs.data.make_cifar10 import SHARDS, BadArchive, read_archive, tables_of
-from configs.load import load_config
-from tasks.dataset.validation import validate_dataset
+from nodesweep.configs.data import make_cifar10
+from nodesweep.configs.data.make_cifar10 import SHARDS, BadArchive, read_archive, tables_of
+from nodesweep.configs.load import load_config
+from nodesweep.tasks.dataset.validation import validate_dataset
 from tests.configs.data.cifar10_archive import BATCHES, python2_pickle, small_batches, write_archive
 
 EXAMPLE = (
@@ -30,7 +30,7 @@ ONE = np.full((3, 3072), 7, np.uint8)
 
 
 def make(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "configs.data.make_cifar10", *map(str, arguments)]
+    command = [sys.executable, "-m", "nodesweep.configs.data.make_cifar10", *map(str, arguments)]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=60, cwd=EXAMPLE.parents[2]
     )

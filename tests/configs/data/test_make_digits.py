@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from configs.data.make_digits import DEFAULT_DIRECTORY, PIXELS, SHARDS, digits_tables
-from configs.data.shards import write_shards
+from nodesweep.configs.data.make_digits import DEFAULT_DIRECTORY, PIXELS, SHARDS, digits_tables
+from nodesweep.configs.data.shards import write_shards
 
 
 @pytest.fixture(scope="module")

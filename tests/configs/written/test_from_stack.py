@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from configs.load import ConfigError, load_config, parse_config
-from configs.strict_yaml import parse_yaml
-from configs.written.from_stack import LocalEndpoint, Stack, fill_template
+from nodesweep.configs.load import ConfigError, load_config, parse_config
+from nodesweep.configs.strict_yaml import parse_yaml
+from nodesweep.configs.written.from_stack import LocalEndpoint, Stack, fill_template
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 TEMPLATE = CONFIGS / "first_sweep.yaml"

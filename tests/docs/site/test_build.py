@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from configs.models import BenchmarkConfig
 from docs.site import build
-from scaling.report.schema import report_schema
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.report.schema import report_schema
 
 DOCS = build.REPOSITORY / "docs"
 SETTINGS = tomllib.loads(build.SETTINGS.read_text())["project"]

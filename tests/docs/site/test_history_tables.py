@@ -6,7 +6,7 @@ import re
 
 from docs.site.build import with_references
 from docs.site.history_tables import history_tables
-from scaling.trend.history import COLUMNS
+from nodesweep.scaling.trend.history import COLUMNS
 
 
 def test_table_and_statement_have_every_column_once() -> None:

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from configs.models import BenchmarkConfig
-from flows.report import report_sweep
-from flows.scaling_benchmark import SweepResult, scaling_benchmark
-from infra.local.interfaces import JobSpec
-from scaling import names
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.report import report_sweep
+from nodesweep.flows.scaling_benchmark import SweepResult, scaling_benchmark
+from nodesweep.infra.local.interfaces import JobSpec
+from nodesweep.scaling import names
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]

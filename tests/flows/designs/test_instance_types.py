@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from configs.models import BenchmarkConfig
-from flows.report import report_sweep
-from flows.scaling_benchmark import scaling_benchmark
-from infra.local.interfaces import JobSpec, Node
-from scaling import names
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.report import report_sweep
+from nodesweep.flows.scaling_benchmark import scaling_benchmark
+from nodesweep.infra.local.interfaces import JobSpec, Node
+from nodesweep.scaling import names
 from tests.flows.conftest import train
 from tests.flows.designs.test_probe_sweep import events_of
 from tests.flows.simulated_sweep import measure

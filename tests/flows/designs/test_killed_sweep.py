@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from configs.models import BenchmarkConfig
-from flows.scaling_benchmark import scaling_benchmark
-from scaling import names
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.scaling_benchmark import scaling_benchmark
+from nodesweep.scaling import names
 from tests.flows.designs.test_sequential_sweep import points_of
 from tests.flows.simulated_sweep import ledger, write_config
 from tests.flows.stages.test_end_signals import nodesweep_command

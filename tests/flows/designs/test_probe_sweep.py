@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from configs.models import BenchmarkConfig
-from flows.detach import start_detached_sweep
-from flows.scaling_benchmark import scaling_benchmark
-from infra.local.interfaces import JobSpec, Node
-from tasks.errors import PreflightRefused
-from tasks.events import read_event
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.detach import start_detached_sweep
+from nodesweep.flows.scaling_benchmark import scaling_benchmark
+from nodesweep.infra.local.interfaces import JobSpec, Node
+from nodesweep.tasks.errors import PreflightRefused
+from nodesweep.tasks.events import read_event
 from tests.flows.designs.test_sequential_sweep import points_of
 from tests.flows.simulated_sweep import measure
 
@@ -70,7 +70,7 @@ def test_a_crash_before_the_check_loses_nothing(
     with simulated(model=MODEL) as served:
         config = sweep_config(served, sweep=PROBE)
         with monkeypatch.context() as patched:
-            patched.setattr("flows.stages.sweep.logger.info", crash)
+            patched.setattr("nodesweep.flows.stages.sweep.logger.info", crash)
             with pytest.raises(MemoryError):
                 scaling_benchmark(config)
         sweep = _only_sweep(served, config)

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from configs.models import BenchmarkConfig
-from flows.detach import start_detached_sweep
-from flows.scaling_benchmark import scaling_benchmark
-from scaling import names
-from tasks.errors import PreflightRefused
-from tasks.events import read_event
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.detach import start_detached_sweep
+from nodesweep.flows.scaling_benchmark import scaling_benchmark
+from nodesweep.scaling import names
+from nodesweep.tasks.errors import PreflightRefused
+from nodesweep.tasks.events import read_event
 from tests.flows.simulated_sweep import measure
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -77,7 +77,7 @@ def test_a_crash_between_two_decisions_loses_nothing(
         say(message, *arguments, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr("flows.stages.sweep.logger.info", crash)
+        patched.setattr("nodesweep.flows.stages.sweep.logger.info", crash)
         with pytest.raises(MemoryError):
             scaling_benchmark(config)
     sweeps = served.s3.list_objects_v2(

@@ -19,21 +19,21 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled as CancelledState
 from prefect.states import Cancelling, Paused, Running, State, Suspended
 
-import flows.stages.cancellable
-import flows.stages.sweep
-import tasks.cancelling
-from configs.models import BenchmarkConfig
-from flows.collect import collect_sweep
-from flows.detach import start_detached_sweep
-from flows.reaper import reaper
-from flows.report import report_sweep
-from flows.scaling_benchmark import scaling_benchmark
-from flows.stages.cancellable import cancellable, named
-from flows.stages.signals import EndSignals, held_for_prefect
-from flows.stop import stop_sweep
-from tasks.cancelling import is_cancel
-from tasks.errors import JobRefused
-from tasks.polling import STOP, Cancelled, Clock
+import nodesweep.flows.stages.cancellable
+import nodesweep.flows.stages.sweep
+import nodesweep.tasks.cancelling
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.collect import collect_sweep
+from nodesweep.flows.detach import start_detached_sweep
+from nodesweep.flows.reaper import reaper
+from nodesweep.flows.report import report_sweep
+from nodesweep.flows.scaling_benchmark import scaling_benchmark
+from nodesweep.flows.stages.cancellable import cancellable, named
+from nodesweep.flows.stages.signals import EndSignals, held_for_prefect
+from nodesweep.flows.stop import stop_sweep
+from nodesweep.tasks.cancelling import is_cancel
+from nodesweep.tasks.errors import JobRefused
+from nodesweep.tasks.polling import STOP, Cancelled, Clock
 from tests.flows.simulated_sweep import nodesweep_run
 
 Configs = Callable[..., BenchmarkConfig]
@@ -45,9 +45,9 @@ def says_cancelling(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Any, 
     the run is being cancelled.
     """
     called: list[str] = []
-    monkeypatch.setattr(tasks.cancelling, "ASK_SECONDS", 0.05)
+    monkeypatch.setattr(nodesweep.tasks.cancelling, "ASK_SECONDS", 0.05)
     monkeypatch.setattr(
-        tasks.cancelling, "_read_state", lambda run: Cancelling() if called else Running()
+        nodesweep.tasks.cancelling, "_read_state", lambda run: Cancelling() if called else Running()
     )
 
     def install(module: Any, name: str) -> None:
@@ -91,7 +91,7 @@ def test_run_stops_its_jobs_and_is_cancelled(
     served: SimpleNamespace,
     says_cancelling: Callable[[Any, str], None],
 ) -> None:
-    says_cancelling(flows.stages.sweep, "watch_training_jobs")
+    says_cancelling(nodesweep.flows.stages.sweep, "watch_training_jobs")
     config = pipeline_config("endless", name="unheard", sweep={"max_parallel_jobs": 3})
     state: State[Any] = scaling_benchmark(config, return_state=True)
     assert state.is_cancelled()
@@ -106,7 +106,7 @@ def test_command_says_that_its_run_was_cancelled(
     says_cancelling: Callable[[Any, str], None],
     tmp_path: Path,
 ) -> None:
-    says_cancelling(flows.stages.sweep, "watch_training_jobs")
+    says_cancelling(nodesweep.flows.stages.sweep, "watch_training_jobs")
     done = nodesweep_run(pipeline_config("endless", name="from-afar"), tmp_path)
     assert done.exit_code == 1
     assert "the run was cancelled in Prefect" in done.output
@@ -132,14 +132,14 @@ def test_wait_that_the_workers_signal_ends_is_the_end_that_prefect_knows(
     """The signal's exception was lost, and the next wait has ended the run. What Prefect takes for
     a cancel is a TerminationSignal.
     """
-    for module in (tasks.cancelling, flows.stages.cancellable):
+    for module in (nodesweep.tasks.cancelling, nodesweep.flows.stages.cancellable):
         monkeypatch.setattr(module, "has_deployment", lambda: True)
-    monkeypatch.setattr(tasks.cancelling, "_run_id", lambda: None)
+    monkeypatch.setattr(nodesweep.tasks.cancelling, "_run_id", lambda: None)
     states = iter([Cancelling(), Running()])
-    monkeypatch.setattr(tasks.cancelling, "_read_state", lambda run: next(states))
+    monkeypatch.setattr(nodesweep.tasks.cancelling, "_read_state", lambda run: next(states))
 
     def ended() -> None:
-        monkeypatch.setattr(tasks.cancelling, "_run_id", lambda: "0" * 32)
+        monkeypatch.setattr(nodesweep.tasks.cancelling, "_run_id", lambda: "0" * 32)
         try:
             signal.raise_signal(signal.SIGTERM)
         except KeyboardInterrupt:
@@ -147,7 +147,7 @@ def test_wait_that_the_workers_signal_ends_is_the_end_that_prefect_knows(
 
     with pytest.raises(TerminationSignal):
         cancellable(ended)()
-    monkeypatch.setattr(tasks.cancelling, "_run_id", lambda: None)
+    monkeypatch.setattr(nodesweep.tasks.cancelling, "_run_id", lambda: None)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     with pytest.raises(Cancelled):  # a rollout of the worker: no cancel
         cancellable(ended)()
@@ -198,10 +198,10 @@ def test_suspended_run_ends_as_suspended_and_one_that_pauses_in_its_place_as_can
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nobody would resume it in its place, and its slot in the deployment's limit is gone."""
-    monkeypatch.setattr(tasks.cancelling, "ASK_SECONDS", 0.01)
-    monkeypatch.setattr(tasks.cancelling, "_run_id", lambda: "0" * 32)
+    monkeypatch.setattr(nodesweep.tasks.cancelling, "ASK_SECONDS", 0.01)
+    monkeypatch.setattr(nodesweep.tasks.cancelling, "_run_id", lambda: "0" * 32)
     said = [Suspended(), Paused()]
-    monkeypatch.setattr(tasks.cancelling, "_read_state", lambda run: said[0])
+    monkeypatch.setattr(nodesweep.tasks.cancelling, "_read_state", lambda run: said[0])
 
     def waits() -> None:
         with pytest.raises(Cancelled) as ended:

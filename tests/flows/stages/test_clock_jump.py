@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-import flows.report
-import tasks.polling
+import nodesweep.flows.report
+import nodesweep.tasks.polling
 from benchmarks.chaos.plan import UNDISTURBED, Moment
 from benchmarks.chaos.proxy import Proxy
-from configs.models import BenchmarkConfig
-from flows.scaling_benchmark import scaling_benchmark
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from tests.flows.simulated_sweep import COMPLETED, ledger
 from tests.flows.stages.test_lost_network import through
 
@@ -43,7 +43,7 @@ class MachineClock:
             def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
                 return datetime.now(tz) + timedelta(seconds=machine.set_forward_seconds)
 
-        for module in (tasks.polling, flows.report):
+        for module in (nodesweep.tasks.polling, nodesweep.flows.report):
             monkeypatch.setattr(module, "datetime", Datetime)
 
 

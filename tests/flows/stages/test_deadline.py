@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
-import flows.stages.deadline
-import flows.stages.sweep
-from configs.models import BenchmarkConfig
-from flows.scaling_benchmark import scaling_benchmark
-from flows.stages.deadline import deadline
-from tasks.errors import RunTimedOut
-from tasks.polling import STOP, Cancelled, Clock
+import nodesweep.flows.stages.deadline
+import nodesweep.flows.stages.sweep
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.scaling_benchmark import scaling_benchmark
+from nodesweep.flows.stages.deadline import deadline
+from nodesweep.tasks.errors import RunTimedOut
+from nodesweep.tasks.polling import STOP, Cancelled, Clock
 from tests.infra.local.platform_client import wait_until
 
 A_MOMENT_HOURS = 0.05 / 3600
@@ -50,7 +50,7 @@ def test_a_sweep_that_takes_longer_leaves_no_job_running(
 ) -> None:
     """The hours are over at its first look at its jobs."""
     over: list[Callable[[], None]] = []
-    watch = flows.stages.sweep.watch_training_jobs
+    watch = nodesweep.flows.stages.sweep.watch_training_jobs
 
     class Timer:
         def __init__(self, seconds: float, end: Callable[[], None]) -> None:
@@ -66,8 +66,8 @@ def test_a_sweep_that_takes_longer_leaves_no_job_running(
         over[0]()
         return watch(*arguments)
 
-    monkeypatch.setattr(flows.stages.deadline.threading, "Timer", Timer)
-    monkeypatch.setattr(flows.stages.sweep, "watch_training_jobs", late)
+    monkeypatch.setattr(nodesweep.flows.stages.deadline.threading, "Timer", Timer)
+    monkeypatch.setattr(nodesweep.flows.stages.sweep, "watch_training_jobs", late)
     config = pipeline_config("lingering", name="late", sweep={"max_parallel_jobs": 2})
     state = scaling_benchmark(config, timeout_hours=2.5, return_state=True)
     assert (state.type.value, "timeout_hours (2.5)" in str(state.message)) == ("FAILED", True)

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from prefect.settings import PREFECT_API_URL
 
-from configs.models import BenchmarkConfig
-from scaling import names
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling import names
 from tests.flows.simulated_sweep import ledger, write_config
 from tests.infra.local.platform_client import wait_until
 
@@ -106,7 +106,7 @@ def test_signals_that_follow_do_not_cut_off_the_stopping_of_the_jobs(
 def nodesweep_command(*arguments: str) -> subprocess.Popen[str]:
     """The command as its own process, against this test's Prefect server."""
     return subprocess.Popen(
-        [sys.executable, "-m", "cli.main", *arguments],
+        [sys.executable, "-m", "nodesweep", *arguments],
         cwd=REPOSITORY,
         env={**os.environ, "PREFECT_API_URL": str(PREFECT_API_URL.value())},
         stdout=subprocess.PIPE,

@@ -21,22 +21,22 @@ from prefect.exceptions import TerminationSignal
 from prefect.states import Cancelled as CancelledState
 from prefect.states import Cancelling, Running
 
-import flows.stages.ending
-import flows.stages.sweep
-import tasks.cancelling
-import tasks.jobs.training_jobs
-import tasks.platform
-import tasks.sweeps.folder
-import tasks.sweeps.stop
-from cli.main import main
-from configs.models import BenchmarkConfig
-from flows.scaling_benchmark import scaling_benchmark
-from flows.stages.ending import end_sweep
-from scaling import names
-from tasks.cancelling import is_cancel
-from tasks.platform import PATIENT_TASK_OPTIONS
-from tasks.polling import Cancelled
-from tasks.report.history import read_history_files
+import nodesweep.flows.stages.ending
+import nodesweep.flows.stages.sweep
+import nodesweep.tasks.cancelling
+import nodesweep.tasks.jobs.training_jobs
+import nodesweep.tasks.platform
+import nodesweep.tasks.sweeps.folder
+import nodesweep.tasks.sweeps.stop
+from nodesweep.cli.main import main
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.scaling_benchmark import scaling_benchmark
+from nodesweep.flows.stages.ending import end_sweep
+from nodesweep.scaling import names
+from nodesweep.tasks.cancelling import is_cancel
+from nodesweep.tasks.platform import PATIENT_TASK_OPTIONS
+from nodesweep.tasks.polling import Cancelled
+from nodesweep.tasks.report.history import read_history_files
 from tests.flows.simulated_sweep import nodesweep_run
 from tests.infra.local.platform_client import wait_until
 
@@ -88,8 +88,8 @@ def test_sigterm_to_a_command_is_a_cancel() -> None:
 def test_sigterm_under_a_worker_is_what_the_server_says(
     monkeypatch: pytest.MonkeyPatch, state: Any, cancelled: bool
 ) -> None:
-    monkeypatch.setattr(tasks.cancelling, "has_deployment", lambda: True)
-    monkeypatch.setattr(tasks.cancelling, "_run_id", lambda: str(uuid4()))
+    monkeypatch.setattr(nodesweep.tasks.cancelling, "has_deployment", lambda: True)
+    monkeypatch.setattr(nodesweep.tasks.cancelling, "_run_id", lambda: str(uuid4()))
     monkeypatch.setattr("prefect.client.orchestration.get_client", Server(state))
     assert is_cancel(TERMINATED) is cancelled
 
@@ -116,8 +116,8 @@ def test_cancel_does_what_the_config_says_and_a_crash_does_nothing(
         calls.append("stopped")
         return jobs
 
-    monkeypatch.setattr(flows.stages.ending, "stop_sweep_jobs_now", stop)
-    monkeypatch.setattr(flows.stages.ending, "still_running", lambda *_: None)
+    monkeypatch.setattr(nodesweep.flows.stages.ending, "stop_sweep_jobs_now", stop)
+    monkeypatch.setattr(nodesweep.flows.stages.ending, "still_running", lambda *_: None)
     owner: Any = SimpleNamespace(leave=lambda: calls.append("marked"))
     end_sweep(
         make_config(sweep={"on_cancel": policy}),
@@ -154,8 +154,10 @@ def test_jobs_that_run_on_are_counted_by_what_the_platform_says(
     listed = [
         {"TrainingJobName": name, "TrainingJobStatus": status} for name, status in LISTED.items()
     ]
-    monkeypatch.setattr(tasks.sweeps.stop, "aws_client", lambda *_, **__: None)
-    monkeypatch.setattr(tasks.sweeps.stop, "list_of", lambda client, sweep: lambda: listed)
+    monkeypatch.setattr(nodesweep.tasks.sweeps.stop, "aws_client", lambda *_, **__: None)
+    monkeypatch.setattr(
+        nodesweep.tasks.sweeps.stop, "list_of", lambda client, sweep: lambda: listed
+    )
     owner: Any = SimpleNamespace()
     with caplog.at_level("WARNING", "nodesweep"):
         end_sweep(make_config(), "bench-20260102030405-0a1b2c3d", names_known, error, owner)
@@ -192,16 +194,16 @@ def failing_watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception, int],
     """
 
     def install(error: Exception, times: int) -> None:
-        left, real = [error] * times, tasks.jobs.training_jobs.watch
+        left, real = [error] * times, nodesweep.tasks.jobs.training_jobs.watch
 
         def watch(*arguments: Any) -> list[dict[str, Any]]:
             if left:
                 raise left.pop()
             return real(*arguments)
 
-        monkeypatch.setattr(tasks.jobs.training_jobs, "watch", watch)
-        prompt = (0.0,) * len(tasks.platform.OUTAGE_PAUSES_SECONDS)
-        monkeypatch.setattr(tasks.platform, "OUTAGE_PAUSES_SECONDS", prompt)
+        monkeypatch.setattr(nodesweep.tasks.jobs.training_jobs, "watch", watch)
+        prompt = (0.0,) * len(nodesweep.tasks.platform.OUTAGE_PAUSES_SECONDS)
+        monkeypatch.setattr(nodesweep.tasks.platform, "OUTAGE_PAUSES_SECONDS", prompt)
 
     return install
 
@@ -250,8 +252,8 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(handle)
 
-    monkeypatch.setattr(tasks.sweeps.folder.os, "fsync", fsync)
-    return lambda: monkeypatch.setattr(tasks.sweeps.folder.os, "fsync", real)
+    monkeypatch.setattr(nodesweep.tasks.sweeps.folder.os, "fsync", fsync)
+    return lambda: monkeypatch.setattr(nodesweep.tasks.sweeps.folder.os, "fsync", real)
 
 
 @pytest.mark.usefixtures("prefect", "quiet")

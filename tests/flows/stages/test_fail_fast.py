@@ -11,12 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from configs.models import BenchmarkConfig
-from flows.detach import start_detached_sweep
-from flows.scaling_benchmark import check_points, scaling_benchmark
-from infra.local.interfaces import JobSpec, Node
-from scaling import names
-from tasks.errors import PointsMissing, RunFailed
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.detach import start_detached_sweep
+from nodesweep.flows.scaling_benchmark import check_points, scaling_benchmark
+from nodesweep.infra.local.interfaces import JobSpec, Node
+from nodesweep.scaling import names
+from nodesweep.tasks.errors import PointsMissing, RunFailed
 from tests.flows.conftest import train
 from tests.flows.simulated_sweep import measure
 from tests.infra.local.platform_client import wait_until

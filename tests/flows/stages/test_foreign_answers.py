@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from botocore.config import Config
 
-import tasks.answers
-import tasks.clients
-import tasks.platform
+import nodesweep.tasks.answers
+import nodesweep.tasks.clients
+import nodesweep.tasks.platform
 from benchmarks.chaos.plan import CallFault
 from benchmarks.chaos.proxy import Proxy
-from configs.models import BenchmarkConfig
-from flows.scaling_benchmark import scaling_benchmark
-from tasks.sweeps.bucket import ensure_bucket
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.scaling_benchmark import scaling_benchmark
+from nodesweep.tasks.sweeps.bucket import ensure_bucket
 from tests.flows.simulated_sweep import COMPLETED, ledger, nodesweep_run
 from tests.flows.stages.test_lost_network import MODEL, PATIENT_TASKS, TIME_SCALE, through
 from tests.tasks.hostile_server import PAGE, Words, hostile_server
@@ -41,14 +41,18 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     def install(times: float) -> None:
         once = Config(retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=1)
         for name in ("_CLIENT_CONFIG", "_QUICK_CONFIG"):
-            monkeypatch.setattr(tasks.clients, name, getattr(tasks.clients, name).merge(once))
-        pauses = tuple(seconds / times for seconds in tasks.platform.OUTAGE_PAUSES_SECONDS)
-        monkeypatch.setattr(tasks.platform, "OUTAGE_PAUSES_SECONDS", pauses)
+            monkeypatch.setattr(
+                nodesweep.tasks.clients, name, getattr(nodesweep.tasks.clients, name).merge(once)
+            )
+        pauses = tuple(
+            seconds / times for seconds in nodesweep.tasks.platform.OUTAGE_PAUSES_SECONDS
+        )
+        monkeypatch.setattr(nodesweep.tasks.platform, "OUTAGE_PAUSES_SECONDS", pauses)
         for task in (*PATIENT_TASKS, ensure_bucket):
             delays = [seconds / times for seconds in task.retry_delay_seconds]
             monkeypatch.setattr(task._task, "retry_delay_seconds", delays)
-        monkeypatch.setattr(tasks.answers, "SAY_SECONDS", 1.5)
-        monkeypatch.setattr(tasks.answers, "GIVE_UP_SECONDS", 3.0)
+        monkeypatch.setattr(nodesweep.tasks.answers, "SAY_SECONDS", 1.5)
+        monkeypatch.setattr(nodesweep.tasks.answers, "GIVE_UP_SECONDS", 3.0)
 
     return install
 

@@ -12,12 +12,12 @@ import pytest
 import yaml
 from prefect.flows import load_flow_from_entrypoint
 
-from configs.allowed import LISTS, LOCAL_PLATFORM
-from configs.load import ConfigError
-from configs.models import BenchmarkConfig
-from configs.presets import PRESETS_DIRECTORY, config_of_preset
-from flows.stages import form
-from flows.stages.form import config_of_run
+from nodesweep.configs.allowed import LISTS, LOCAL_PLATFORM
+from nodesweep.configs.load import ConfigError
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.presets import PRESETS_DIRECTORY, config_of_preset
+from nodesweep.flows.stages import form
+from nodesweep.flows.stages.form import config_of_run
 from tests.test_deployments import REPOSITORY
 
 STRAY = {

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from configs.models import BenchmarkConfig
-from flows.scaling_benchmark import scaling_benchmark
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from tests.flows.simulated_sweep import measure
 
 pytestmark = pytest.mark.usefixtures("prefect")

@@ -17,20 +17,20 @@ import pytest
 from botocore.exceptions import ClientError
 from prefect.exceptions import CancelledRun
 
-import flows.scaling_benchmark
-import flows.stages.ending
-import flows.stages.sweep
-import tasks.jobs.training_jobs
-import tasks.sweeps.stopping
-from configs.models import BenchmarkConfig
-from flows.collect import collect_sweep
-from flows.detach import start_detached_sweep
-from flows.scaling_benchmark import scaling_benchmark
-from flows.stop import stop_sweep
-from scaling import names
-from tasks.errors import PreflightRefused, SweepStopped
-from tasks.platform import aws_client
-from tasks.sweeps.owner import read_owner_sign
+import nodesweep.flows.scaling_benchmark
+import nodesweep.flows.stages.ending
+import nodesweep.flows.stages.sweep
+import nodesweep.tasks.jobs.training_jobs
+import nodesweep.tasks.sweeps.stopping
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.collect import collect_sweep
+from nodesweep.flows.detach import start_detached_sweep
+from nodesweep.flows.scaling_benchmark import scaling_benchmark
+from nodesweep.flows.stop import stop_sweep
+from nodesweep.scaling import names
+from nodesweep.tasks.errors import PreflightRefused, SweepStopped
+from nodesweep.tasks.platform import aws_client
+from nodesweep.tasks.sweeps.owner import read_owner_sign
 from tests.flows.simulated_sweep import begin_as, measure
 from tests.infra.local.platform_client import wait_for_end, wait_until
 
@@ -105,9 +105,9 @@ def late(monkeypatch: pytest.MonkeyPatch) -> Callable[[float, float], None]:
                 return made
             return clients.setdefault(platform.bucket, Late(made, list_seconds, known_seconds))
 
-        for module in (tasks.jobs.training_jobs, tasks.sweeps.stopping):
+        for module in (nodesweep.tasks.jobs.training_jobs, nodesweep.tasks.sweeps.stopping):
             monkeypatch.setattr(module, "aws_client", client)
-        monkeypatch.setattr(tasks.sweeps.stopping, "SETTLE_SECONDS", known_seconds + 4.0)
+        monkeypatch.setattr(nodesweep.tasks.sweeps.stopping, "SETTLE_SECONDS", known_seconds + 4.0)
 
     return install
 
@@ -222,7 +222,7 @@ def test_cancel_releases_the_warm_pools(
         training={"keep_alive_seconds": 3600},
         sweep={"max_parallel_jobs": 3},
     )
-    interrupt_at(monkeypatch, flows.stages.sweep, "watch_training_jobs", 1)
+    interrupt_at(monkeypatch, nodesweep.flows.stages.sweep, "watch_training_jobs", 1)
     with pytest.raises(CancelledRun):
         scaling_benchmark(config)
     assert statuses(served, "poolcancel") == ["Stopped"] * 3
@@ -262,12 +262,12 @@ def test_hook_of_a_cancelled_deployment_ends_all_jobs_of_its_sweep_and_their_poo
         sweep={"max_parallel_jobs": 3},
     )
     sweep = start_detached_sweep(config).sweep_id
-    monkeypatch.setattr(flows.stages.ending, "config_of_run", lambda parameters: config)
+    monkeypatch.setattr(nodesweep.flows.stages.ending, "config_of_run", lambda parameters: config)
     run: Any = SimpleNamespace(
         parameters={"sweep_id": sweep}, expected_start_time=datetime.now(UTC)
     )
     cancelled: Any = None
-    flows.stages.ending.stop_jobs_of_run(scaling_benchmark, run, cancelled)
+    nodesweep.flows.stages.ending.stop_jobs_of_run(scaling_benchmark, run, cancelled)
     assert statuses(served, "hooked") == ["Stopped"] * 3
     assert pools(served, "hooked") == {"Terminated"}
 
@@ -293,12 +293,12 @@ def start_crashed_sweep(config: BenchmarkConfig, monkeypatch: pytest.MonkeyPatch
     was tidied up.
     """
     with monkeypatch.context() as patches:
-        patches.setattr(flows.stages.sweep, "release_pools_now", lambda *_: [])
+        patches.setattr(nodesweep.flows.stages.sweep, "release_pools_now", lambda *_: [])
 
         def die(*_: Any) -> None:
             raise RuntimeError("killed")
 
-        patches.setattr(flows.stages.sweep, "watch_training_jobs", die)
+        patches.setattr(nodesweep.flows.stages.sweep, "watch_training_jobs", die)
         with pytest.raises(RuntimeError, match="killed"):
             scaling_benchmark(config)
     s3 = aws_client("s3", config.platform)
@@ -316,8 +316,8 @@ def start_crashed_sweep(config: BenchmarkConfig, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("name", "module", "task"),
     [
-        ("cancelearly", flows.scaling_benchmark, "preflight"),
-        ("cancelsubmit", flows.stages.sweep, "submit_training_job"),
+        ("cancelearly", nodesweep.flows.scaling_benchmark, "preflight"),
+        ("cancelsubmit", nodesweep.flows.stages.sweep, "submit_training_job"),
     ],
 )
 def test_ctrl_c_on_resume_stops_all_jobs_of_the_sweep(
@@ -343,21 +343,21 @@ def test_stop_that_is_given_while_a_resume_starts_holds(
 ) -> None:
     config = pipeline_config("scaling", name="restopped", sweep={"node_counts": [1, 2]})
     sweep = f"restopped-20261120000001-{names.config_digest(config)[:8]}"
-    interrupt_at(monkeypatch, flows.stages.sweep, "submit_training_job", 1)
+    interrupt_at(monkeypatch, nodesweep.flows.stages.sweep, "submit_training_job", 1)
     with pytest.raises(CancelledRun):
         begin_as(config, sweep)
     stop_sweep(sweep, config)
-    preflight = flows.scaling_benchmark.preflight
+    preflight = nodesweep.flows.scaling_benchmark.preflight
 
     def stopped_meanwhile(config: BenchmarkConfig, goes_on: bool) -> Any:
         stop_sweep(sweep, config)
         return preflight(config, goes_on)
 
-    monkeypatch.setattr(flows.scaling_benchmark, "preflight", stopped_meanwhile)
+    monkeypatch.setattr(nodesweep.flows.scaling_benchmark, "preflight", stopped_meanwhile)
     with pytest.raises(SweepStopped):
         scaling_benchmark(config, sweep_id=sweep)
     assert statuses(served, "restopped") == []
-    monkeypatch.setattr(flows.scaling_benchmark, "preflight", preflight)
+    monkeypatch.setattr(nodesweep.flows.scaling_benchmark, "preflight", preflight)
     assert scaling_benchmark(config, sweep_id=sweep).missing_points == 0, (
         "an earlier stop does not hold a resume"
     )
@@ -380,11 +380,11 @@ def test_resume_whose_first_look_at_the_mark_failed_goes_on(
 ) -> None:
     config = pipeline_config("scaling", name="markless", sweep={"node_counts": [1]})
     sweep = f"markless-20261120000001-{names.config_digest(config)[:8]}"
-    interrupt_at(monkeypatch, flows.stages.sweep, "submit_training_job", 1)
+    interrupt_at(monkeypatch, nodesweep.flows.stages.sweep, "submit_training_job", 1)
     with pytest.raises(CancelledRun):
         begin_as(config, sweep)
     stop_sweep(sweep, config)
-    monkeypatch.setattr(flows.scaling_benchmark, "_earlier_run", lambda *_: None)
+    monkeypatch.setattr(nodesweep.flows.scaling_benchmark, "_earlier_run", lambda *_: None)
     assert scaling_benchmark(config, sweep_id=sweep).missing_points == 0
 
 
@@ -395,14 +395,14 @@ def test_stop_of_a_detach_whose_last_job_is_accepted_late_ends_that_job_too(
     throttled create.
     """
     config = pipeline_config("endless", name="lastlate", sweep={"node_counts": [1]})
-    submit = flows.stages.sweep.submit_training_job
+    submit = nodesweep.flows.stages.sweep.submit_training_job
 
     def stopped_meanwhile(platform: Any, request: Any, label: str) -> Any:
         stop_sweep(request["TrainingJobName"].rsplit("-n1-", 1)[0], config)
         return submit(platform, request, label)
 
-    monkeypatch.setattr(flows.stages.sweep, "submit_training_job", stopped_meanwhile)
-    monkeypatch.setattr(tasks.sweeps.stopping, "SETTLE_SECONDS", 0.5)
+    monkeypatch.setattr(nodesweep.flows.stages.sweep, "submit_training_job", stopped_meanwhile)
+    monkeypatch.setattr(nodesweep.tasks.sweeps.stopping, "SETTLE_SECONDS", 0.5)
     with pytest.raises(SweepStopped):
         start_detached_sweep(config)
     assert statuses(served, "lastlate") == ["Stopped"]
@@ -419,7 +419,7 @@ def test_interrupted_detach_ends_what_it_has_started_and_says_its_id(
     config = pipeline_config(
         "endless", name=f"cut{policy}", sweep={"max_parallel_jobs": 3, "on_cancel": policy}
     )
-    interrupt_at(monkeypatch, flows.stages.sweep, "submit_training_job", 3)
+    interrupt_at(monkeypatch, nodesweep.flows.stages.sweep, "submit_training_job", 3)
     caplog.set_level("INFO", "nodesweep")
     with pytest.raises(CancelledRun):
         start_detached_sweep(config)
@@ -441,7 +441,7 @@ def test_job_that_does_not_stop_is_its_points_outcome_and_no_other_is_lost(
     config = pipeline_config(
         "scaling", name="stubborn", sweep={"max_parallel_jobs": 3, "max_attempts": 3}
     )
-    watch, stubborn = flows.stages.sweep.watch_training_jobs, list[str]()
+    watch, stubborn = nodesweep.flows.stages.sweep.watch_training_jobs, list[str]()
 
     def given_up(platform: Any, sweep: str, jobs: list[str], *rest: Any) -> Any:
         if stubborn:
@@ -450,7 +450,7 @@ def test_job_that_does_not_stop_is_its_points_outcome_and_no_other_is_lost(
         why = "it did not stop within 300 s of being asked to"
         return [{"TrainingJobName": jobs[0], "TrainingJobStatus": "Stopping", "FailureReason": why}]
 
-    monkeypatch.setattr(flows.stages.sweep, "watch_training_jobs", given_up)
+    monkeypatch.setattr(nodesweep.flows.stages.sweep, "watch_training_jobs", given_up)
     result = measure(config)
     assert result.missing_points == 1
     points = {point["job_name"]: point for point in result.report.model_dump(mode="json")["points"]}
@@ -470,6 +470,6 @@ def test_claims_and_lists_are_of_this_sweep_alone(pipeline_config: Configs, tmp_
     config = pipeline_config("scaling", name="claims", sweep={"node_counts": [1]})
     first = scaling_benchmark(config)
     [job] = json.loads((first.folder / "report.json").read_text())["points"]
-    assert tasks.jobs.training_jobs.list_training_jobs(config.platform, first.sweep_id) == [
-        job["job_name"]
-    ]
+    assert nodesweep.tasks.jobs.training_jobs.list_training_jobs(
+        config.platform, first.sweep_id
+    ) == [job["job_name"]]

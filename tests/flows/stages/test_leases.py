@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows.stages import leases
-from flows.stages.leases import warn_of_leases_in_memory
-from infra.worker.server import LEASE_STORAGE, LEASES_IN_FILES
+from nodesweep.flows.stages import leases
+from nodesweep.flows.stages.leases import warn_of_leases_in_memory
+from nodesweep.infra.worker.server import LEASE_STORAGE, LEASES_IN_FILES
 
 MEMORY = "prefect.server.concurrency.lease_storage.memory"
 IN_MEMORY = json.dumps({"server": {"concurrency": {"lease_storage": MEMORY}}})

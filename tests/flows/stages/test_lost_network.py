@@ -16,20 +16,24 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError
 from prefect.utilities.math import lower_clamp_multiple
 
-import tasks.clients
-import tasks.platform
+import nodesweep.tasks.clients
+import nodesweep.tasks.platform
 from benchmarks.chaos.plan import UNDISTURBED, Moment
 from benchmarks.chaos.proxy import Proxy
-from configs.models import BenchmarkConfig
-from flows.scaling_benchmark import scaling_benchmark
-from tasks.errors import is_transient
-from tasks.jobs.logs import read_job_log
-from tasks.jobs.results import read_job_metrics
-from tasks.jobs.training_jobs import describe_training_job, submit_training_job, watch_training_jobs
-from tasks.platform import OUTAGE_JITTER, OUTAGE_PAUSES_SECONDS, PATIENT_TASK_OPTIONS
-from tasks.storage import put_objects
-from tasks.sweeps.claims import claim_job, is_sweep_stopped
-from tasks.sweeps.records import write_sweep_record
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.scaling_benchmark import scaling_benchmark
+from nodesweep.tasks.errors import is_transient
+from nodesweep.tasks.jobs.logs import read_job_log
+from nodesweep.tasks.jobs.results import read_job_metrics
+from nodesweep.tasks.jobs.training_jobs import (
+    describe_training_job,
+    submit_training_job,
+    watch_training_jobs,
+)
+from nodesweep.tasks.platform import OUTAGE_JITTER, OUTAGE_PAUSES_SECONDS, PATIENT_TASK_OPTIONS
+from nodesweep.tasks.storage import put_objects
+from nodesweep.tasks.sweeps.claims import claim_job, is_sweep_stopped
+from nodesweep.tasks.sweeps.records import write_sweep_record
 from tests.flows.simulated_sweep import COMPLETED, ledger
 
 Configs = Callable[..., BenchmarkConfig]
@@ -54,12 +58,14 @@ def compress(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """compress(times): every pause of the patient tasks is so many times shorter."""
 
     def install(times: float) -> None:
-        once = tasks.clients._CLIENT_CONFIG.merge(
+        once = nodesweep.tasks.clients._CLIENT_CONFIG.merge(
             Config(retries={"mode": "standard", "total_max_attempts": 1})
         )
-        monkeypatch.setattr(tasks.clients, "_CLIENT_CONFIG", once)
-        pauses = tuple(seconds / times for seconds in tasks.platform.OUTAGE_PAUSES_SECONDS)
-        monkeypatch.setattr(tasks.platform, "OUTAGE_PAUSES_SECONDS", pauses)
+        monkeypatch.setattr(nodesweep.tasks.clients, "_CLIENT_CONFIG", once)
+        pauses = tuple(
+            seconds / times for seconds in nodesweep.tasks.platform.OUTAGE_PAUSES_SECONDS
+        )
+        monkeypatch.setattr(nodesweep.tasks.platform, "OUTAGE_PAUSES_SECONDS", pauses)
         for task in PATIENT_TASKS:
             monkeypatch.setattr(task._task, "retry_delay_seconds", list(pauses))
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from configs.models import BenchmarkConfig
-from flows.scaling_benchmark import scaling_benchmark
-from scaling import names
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.scaling_benchmark import scaling_benchmark
+from nodesweep.scaling import names
 from tests.flows.simulated_sweep import COMPLETED, DLC, ledger, measure, nodesweep_run
 from tests.infra.local.platform_client import job_request, resources
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from configs.catalogue import load_catalogue
-from configs.models import BenchmarkConfig
-from flows.stages import outcomes
-from scaling.outcome.logged import LogLine
-from scaling.outcome.outcome import JobOutcome
-from scaling.planning.plan import plan_sweep
-from tests.scaling.outcome.test_outcome import description
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.stages import outcomes
+from nodesweep.scaling.outcome.logged import LogLine
+from nodesweep.scaling.outcome.outcome import JobOutcome
+from nodesweep.scaling.planning.plan import plan_sweep
+from tests.nodesweep.scaling.outcome.test_outcome import description
 
 REGEX = "val_loss=([0-9.]+)"
 WHOLE = {"schema_version": 1, "train_seconds": 50.0, "world": {"world_size": 1}}

@@ -10,12 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from configs.models import BenchmarkConfig
-from flows.scaling_benchmark import scaling_benchmark
-from infra.local.engine.process.engine import ProcessEngine
-from infra.local.server.backends import Backend, with_real_nodes
-from infra.local.server.contract import ServerConfig
-from infra.local.server.serving import running
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.scaling_benchmark import scaling_benchmark
+from nodesweep.infra.local.engine.process.engine import ProcessEngine
+from nodesweep.infra.local.server.backends import Backend, with_real_nodes
+from nodesweep.infra.local.server.contract import ServerConfig
+from nodesweep.infra.local.server.serving import running
 from tests.flows.simulated_sweep import measure
 from tests.infra.local.engine.engine_bench import TIMES, OneImage, write_image, write_train
 from tests.infra.local.platform_client import client

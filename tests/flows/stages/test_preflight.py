@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.commands.plan import plan_of
-from cli.main import main
-from configs.models import BenchmarkConfig, PlatformConfig
-from flows.scaling_benchmark import scaling_benchmark
-from flows.stages import preflight as stage
-from scaling.planning.plan import PlannedPoint
-from scaling.planning.request import ResolvedInputs
-from scaling.rules.rule import Facts, Findings
-from tasks.errors import PreflightRefused
-from tasks.preflight.identity import needs_of
-from tasks.report.pricing import Asked, Priced, with_price
+from nodesweep.cli.commands.plan import plan_of
+from nodesweep.cli.main import main
+from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
+from nodesweep.flows.scaling_benchmark import scaling_benchmark
+from nodesweep.flows.stages import preflight as stage
+from nodesweep.scaling.planning.plan import PlannedPoint
+from nodesweep.scaling.planning.request import ResolvedInputs
+from nodesweep.scaling.rules.rule import Facts, Findings
+from nodesweep.tasks.errors import PreflightRefused
+from nodesweep.tasks.preflight.identity import needs_of
+from nodesweep.tasks.report.pricing import Asked, Priced, with_price
 
 Configs = Callable[..., BenchmarkConfig]
 LOCAL = str(Path(__file__).resolve().parents[3] / "configs" / "local.yaml")
@@ -244,7 +244,7 @@ def test_flow_begins_with_the_online_rules(
         "scaling", platform={"create_missing": False, "bucket": "nowhere-at-all"}
     )
     monkeypatch.setattr(
-        "flows.scaling_benchmark.ensure_bucket", lambda _: pytest.fail("the flow went on")
+        "nodesweep.flows.scaling_benchmark.ensure_bucket", lambda _: pytest.fail("the flow went on")
     )
     with pytest.raises(PreflightRefused, match=r"platform\.bucket: nowhere-at-all does not exist"):
         scaling_benchmark(config)
@@ -254,7 +254,7 @@ def test_flow_begins_with_the_online_rules(
 def test_report_is_at_the_current_price(
     pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flows.report.look_up_prices", at_two_dollars)
+    monkeypatch.setattr("nodesweep.flows.report.look_up_prices", at_two_dollars)
     report = scaling_benchmark(pipeline_config("scaling", sweep={"node_counts": [1]})).report
     price = report.price
     assert (price.usd_per_hour, price.source, price.date) == (

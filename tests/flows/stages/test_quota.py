@@ -9,12 +9,12 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate
 
-import flows.stages.sweep
-from configs.models import BenchmarkConfig
-from flows.scaling_benchmark import scaling_benchmark
-from tasks.errors import PreflightRefused
-from tasks.jobs.quota import NodeSlots, check_limit
-from tasks.jobs.training_jobs import QuotaReached
+import nodesweep.flows.stages.sweep
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.scaling_benchmark import scaling_benchmark
+from nodesweep.tasks.errors import PreflightRefused
+from nodesweep.tasks.jobs.quota import NodeSlots, check_limit
+from nodesweep.tasks.jobs.training_jobs import QuotaReached
 
 LIMIT = "test-instances"
 
@@ -48,7 +48,7 @@ def test_two_sweeps_never_hold_more_nodes_than_the_limit(limit_of_four: str) -> 
 
 
 def test_a_sweep_without_a_limit_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.jobs.quota.concurrency", None)
+    monkeypatch.setattr("nodesweep.tasks.jobs.quota.concurrency", None)
     NodeSlots(None).take("a", 99)
     check_limit(None, 99)
 
@@ -70,14 +70,14 @@ def test_a_sweep_holds_its_jobs_nodes_and_gives_them_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     taken: list[int] = []
-    watch = flows.stages.sweep.watch_training_jobs
+    watch = nodesweep.flows.stages.sweep.watch_training_jobs
 
     def spy(*arguments: object) -> object:
         with get_client(sync_client=True) as client:
             taken.append(client.read_global_concurrency_limit_by_name(LIMIT).active_slots)
         return watch(*arguments)
 
-    monkeypatch.setattr(flows.stages.sweep, "watch_training_jobs", spy)
+    monkeypatch.setattr(nodesweep.flows.stages.sweep, "watch_training_jobs", spy)
     sweep = {
         "node_counts": [1, 4],
         "max_parallel_jobs": 1,

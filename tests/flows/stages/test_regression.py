@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-import flows.stages.regression
-from configs.models import BenchmarkConfig
-from flows.stages.regression import alarm_on_regression
-from scaling import names
-from scaling.instances.model import InstanceComparison
-from scaling.outcome.outcome import Clocks, JobOutcome
-from scaling.report import ScalingReport, analyse
-from scaling.trend.chart import LEARNING_SWEEPS
-from scaling.trend.history import HistoryError, history_table, write_history
-from scaling.trend.trend_verdict import TrendVerdict
-from tasks.errors import RegressionEstablished
+import nodesweep.flows.stages.regression
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.stages.regression import alarm_on_regression
+from nodesweep.scaling import names
+from nodesweep.scaling.instances.model import InstanceComparison
+from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
+from nodesweep.scaling.report import ScalingReport, analyse
+from nodesweep.scaling.trend.chart import LEARNING_SWEEPS
+from nodesweep.scaling.trend.history import HistoryError, history_table, write_history
+from nodesweep.scaling.trend.trend_verdict import TrendVerdict
+from nodesweep.tasks.errors import RegressionEstablished
 
 TIMES = (100.0, 100.5, 101.0, 101.5, 102.0)
 
@@ -96,7 +96,7 @@ def bucket(
         "announce_regression": lambda *event: made.events.append(event),
     }
     for name, fake in fakes.items():
-        monkeypatch.setattr(flows.stages.regression, name, fake)
+        monkeypatch.setattr(nodesweep.flows.stages.regression, name, fake)
     yield made
 
 

@@ -12,7 +12,7 @@ from tests.processes.warm_process import WarmProcess, warm_process
 
 TWICE = """
 import os, signal
-from flows.stages.signals import EndSignals
+from nodesweep.flows.stages.signals import EndSignals
 signal.signal(signal.SIGINT, EndSignals())
 try:
     os.kill(os.getpid(), signal.SIGINT)
@@ -23,7 +23,7 @@ print("never")
 """
 FLOW = """
 import os, signal, sys
-from flows.stages.signals import EndSignals, ended_once
+from nodesweep.flows.stages.signals import EndSignals, ended_once
 
 class Terminated(BaseException): pass
 
@@ -53,7 +53,7 @@ except (KeyboardInterrupt, Terminated):
 @pytest.fixture(scope="module")
 def own_process() -> Iterator[WarmProcess]:
     """Where a signal hits a program and not the tests."""
-    with warm_process("flows.stages.signals", "prefect.utilities.engine") as process:
+    with warm_process("nodesweep.flows.stages.signals", "prefect.utilities.engine") as process:
         yield process
 
 
@@ -99,7 +99,7 @@ def test_ctrl_c_after_a_sigterm_says_that_the_run_is_ending_already(
 CANCELLED = """
 import signal
 from prefect.utilities import engine
-from flows.stages.signals import ended_once
+from nodesweep.flows.stages.signals import ended_once
 
 own = engine._prefect_sigterm_handler
 with engine.capture_sigterm():
@@ -123,8 +123,8 @@ def test_prefect_hears_a_cancellation_while_a_flow_runs(own_process: WarmProcess
 
 SWALLOWED = """
 import os, signal, sys
-from flows.stages.signals import EndSignals, ended_once
-from tasks.polling import Cancelled, Clock
+from nodesweep.flows.stages.signals import EndSignals, ended_once
+from nodesweep.tasks.polling import Cancelled, Clock
 
 class Library:
     def __del__(self):  # what is raised in here is printed and forgotten

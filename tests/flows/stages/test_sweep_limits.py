@@ -15,18 +15,18 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
-import flows.scaling_benchmark
-import flows.stages.sweep
-import tasks.preflight.facts
-from configs.catalogue import InstanceType, load_catalogue
-from configs.models import BenchmarkConfig
-from flows.scaling_benchmark import SweepResult, check_points, scaling_benchmark
-from scaling import names
-from scaling.planning.budget import billed_node_seconds
-from scaling.report import ScalingReport
-from tasks.errors import PointsMissing, PreflightRefused
-from tasks.report.pricing import with_price
-from tasks.sweeps.claims import claim_job
+import nodesweep.flows.scaling_benchmark
+import nodesweep.flows.stages.sweep
+import nodesweep.tasks.preflight.facts
+from nodesweep.configs.catalogue import InstanceType, load_catalogue
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.scaling_benchmark import SweepResult, check_points, scaling_benchmark
+from nodesweep.scaling import names
+from nodesweep.scaling.planning.budget import billed_node_seconds
+from nodesweep.scaling.report import ScalingReport
+from nodesweep.tasks.errors import PointsMissing, PreflightRefused
+from nodesweep.tasks.report.pricing import with_price
+from nodesweep.tasks.sweeps.claims import claim_job
 from tests.flows.simulated_sweep import begin_as, measure
 from tests.infra.local.platform_client import serve_simulated
 
@@ -55,7 +55,9 @@ def price(monkeypatch: pytest.MonkeyPatch) -> None:
             date(2026, 11, 20),
         )
 
-    monkeypatch.setattr(tasks.preflight.facts, "load_catalogue", lambda: SimpleNamespace(get=get))
+    monkeypatch.setattr(
+        nodesweep.tasks.preflight.facts, "load_catalogue", lambda: SimpleNamespace(get=get)
+    )
 
 
 @pytest.fixture
@@ -63,7 +65,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The events that were sent."""
     sent: list[dict[str, Any]] = []
     monkeypatch.setattr(
-        "tasks.report.publish.emit_event",
+        "nodesweep.tasks.report.publish.emit_event",
         lambda event, **members: sent.append({"event": event, **members}),
     )
     return sent
@@ -210,13 +212,13 @@ def test_running_job_of_a_crashed_run_is_adopted_where_no_money_is_left(
     with simulated(model=EACH_NEARLY_AN_HOUR) as served, pytest.MonkeyPatch.context() as patch:
         config = sweep_config(served, budget_usd=ALL_BOUNDS, order="descending", smoke="never")
         sweep = "bench-20261120000000-" + names.config_digest(config)[:8]
-        patch.setattr("flows.stages.sweep.watch_training_jobs", crash)
+        patch.setattr("nodesweep.flows.stages.sweep.watch_training_jobs", crash)
         with pytest.raises(RuntimeError, match="lost"):
             begin_as(config, sweep)
         assert set(jobs_of(served)) == {(4, 1)}
         patch.undo()
         monkeypatch.setattr(
-            "scaling.planning.queue.Allowance.budget_problem",
+            "nodesweep.scaling.planning.queue.Allowance.budget_problem",
             lambda *_: "sweep.budget_usd: none is left",
         )
         resumed = measure(config, sweep_id=sweep)
@@ -312,7 +314,7 @@ def test_two_runs_of_one_sweep_are_one_budget(
             "max_parallel_jobs": 2,
         },
     )
-    plan_of = flows.scaling_benchmark.preflight
+    plan_of = nodesweep.flows.scaling_benchmark.preflight
     sweep = f"shared-20261120000001-{names.config_digest(config)[:8]}"
 
     def at_a_price(config: BenchmarkConfig, goes_on: bool) -> Any:
@@ -321,15 +323,15 @@ def test_two_runs_of_one_sweep_are_one_budget(
         )
         return replace(plan_of(unbounded, goes_on), usd_per_hour=1.0)
 
-    monkeypatch.setattr(flows.scaling_benchmark, "preflight", at_a_price)
-    submit = flows.stages.sweep.submit_training_job
+    monkeypatch.setattr(nodesweep.flows.scaling_benchmark, "preflight", at_a_price)
+    submit = nodesweep.flows.stages.sweep.submit_training_job
 
     def beside_another_run(platform: Any, request: Any, label: str) -> Any:
         accepted = submit(platform, request, label)
         claim_job(platform, sweep, names.job_name(sweep, 4, 1, 2, "abcd"), "another")
         return accepted
 
-    monkeypatch.setattr(flows.stages.sweep, "submit_training_job", beside_another_run)
+    monkeypatch.setattr(nodesweep.flows.stages.sweep, "submit_training_job", beside_another_run)
     report = begin_as(config, sweep).report.model_dump(mode="json")
     assert [(point["nodes"], point["status"]) for point in report["points"]] == [
         (1, "Completed"),

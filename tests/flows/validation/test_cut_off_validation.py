@@ -14,12 +14,17 @@ from typing import Any
 import pytest
 from prefect.exceptions import CancelledRun
 
-from configs.models import BenchmarkConfig
-from flows.scaling_benchmark import _say_unfinished, scaling_benchmark
-from flows.stages import validation
-from flows.stop import stop_sweep
-from scaling import names
-from tasks.errors import PreflightRefused, SweepNotFound, SweepNotNamed, ValidationJobFailed
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.scaling_benchmark import _say_unfinished, scaling_benchmark
+from nodesweep.flows.stages import validation
+from nodesweep.flows.stop import stop_sweep
+from nodesweep.scaling import names
+from nodesweep.tasks.errors import (
+    PreflightRefused,
+    SweepNotFound,
+    SweepNotNamed,
+    ValidationJobFailed,
+)
 from tests.flows.simulated_sweep import begin_as, write_config
 from tests.flows.validation.test_validation_on_spark import (
     answer,
@@ -61,7 +66,7 @@ def cut_off(
         config = spark_config(waiting, **sections)
         sweep = names.sweep_id(config, datetime(2026, 12, day, tzinfo=UTC))
         with monkeypatch.context() as patched:
-            patched.setattr("flows.stages.validation.watch_validation_job", die)
+            patched.setattr("nodesweep.flows.stages.validation.watch_validation_job", die)
             with pytest.raises(OSError, match="killed"):
                 begin_as(config, sweep)
         assert list(processing_jobs(served, sweep).values()) == ["InProgress"]
@@ -104,7 +109,9 @@ def test_a_new_sweep_names_the_one_that_was_left(
     go_on = f": `nodesweep run CONFIG --resume {left}` goes on with it"
     with caplog.at_level("WARNING", logger="nodesweep.flow"):
         with monkeypatch.context() as patched:
-            patched.setattr("tasks.sweeps.owner._LOST_SECONDS", -1.0)  # its last sign is old
+            patched.setattr(
+                "nodesweep.tasks.sweeps.owner._LOST_SECONDS", -1.0
+            )  # its last sign is old
             _say_unfinished(config, new)
         assert f"{left}, of the same config, has points left{go_on}" in caplog.text
         assert begin_as(config, new).sweep_id == new

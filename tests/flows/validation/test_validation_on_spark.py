@@ -17,15 +17,15 @@ import pytest
 from click.testing import CliRunner
 from prefect.exceptions import CancelledRun
 
-from cli.commands.plan import describe_plan, plan_of
-from cli.main import main
-from configs.models import BenchmarkConfig
-from flows.reaper import reaper
-from flows.scaling_benchmark import scaling_benchmark
-from flows.stop import stop_sweep
-from infra.local.interfaces import JobSpec, Node
-from scaling import names
-from tasks.errors import DatasetRefused, SweepStopped, ValidationJobFailed
+from nodesweep.cli.commands.plan import describe_plan, plan_of
+from nodesweep.cli.main import main
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.reaper import reaper
+from nodesweep.flows.scaling_benchmark import scaling_benchmark
+from nodesweep.flows.stop import stop_sweep
+from nodesweep.infra.local.interfaces import JobSpec, Node
+from nodesweep.scaling import names
+from nodesweep.tasks.errors import DatasetRefused, SweepStopped, ValidationJobFailed
 from tests.flows.simulated_sweep import begin_as, write_config
 from tests.flows.test_reaper import later
 from tests.infra.local.platform_client import wait_until
@@ -247,7 +247,7 @@ def test_interrupted_run_stops_the_job(
 
     config = spark_config(endless_program)
     sweep = names.sweep_id(config, datetime(2026, 11, 5, tzinfo=UTC))
-    monkeypatch.setattr("flows.stages.validation.watch_validation_job", interrupt)
+    monkeypatch.setattr("nodesweep.flows.stages.validation.watch_validation_job", interrupt)
     with pytest.raises(CancelledRun):
         begin_as(config, sweep)
     wait_until(lambda: list(processing_jobs(served, sweep).values()) == ["Stopped"], 30)
@@ -261,12 +261,13 @@ def test_reaper_stops_the_job_of_a_run_that_was_killed(
 
     config = spark_config(endless_program)
     sweep = names.sweep_id(config, datetime(2026, 11, 6, tzinfo=UTC))
-    monkeypatch.setattr("flows.stages.validation.watch_validation_job", die)
+    monkeypatch.setattr("nodesweep.flows.stages.validation.watch_validation_job", die)
     with pytest.raises(OSError, match="killed"):
         begin_as(config, sweep)
     [job] = processing_jobs(served, sweep)
     monkeypatch.setattr(
-        "flows.reaper.config_of_run", lambda parameters: SimpleNamespace(platform=config.platform)
+        "nodesweep.flows.reaper.config_of_run",
+        lambda parameters: SimpleNamespace(platform=config.platform),
     )
     assert job not in reaper(grace_minutes=20)
     later(monkeypatch, 1201)

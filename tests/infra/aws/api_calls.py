@@ -12,7 +12,7 @@ from typing import Any
 import botocore.client
 from botocore.exceptions import ClientError
 
-from scaling import names
+from nodesweep.scaling import names
 from tests.infra.aws.iam_policy import Access
 from tests.infra.local.platform_client import TESTS_CLIENT
 

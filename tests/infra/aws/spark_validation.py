@@ -8,18 +8,18 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from configs.models import BenchmarkConfig
-from configs.section import WITH_SECRETS
-from scaling import names
-from scaling.planning.validation import build_validation_request, spark_image
-from tasks.image.bases import pin_bases
-from tasks.image.find import build_arguments
-from tasks.platform import aws_client
-from tasks.polling import Clock
-from tasks.processing.calls import claimed_jobs, end_jobs
-from tasks.processing.jobs import submit
-from tasks.storage import put_once
-from tasks.sweeps.orphans import validation_orphans
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.section import WITH_SECRETS
+from nodesweep.scaling import names
+from nodesweep.scaling.planning.validation import build_validation_request, spark_image
+from nodesweep.tasks.image.bases import pin_bases
+from nodesweep.tasks.image.find import build_arguments
+from nodesweep.tasks.platform import aws_client
+from nodesweep.tasks.polling import Clock
+from nodesweep.tasks.processing.calls import claimed_jobs, end_jobs
+from nodesweep.tasks.processing.jobs import submit
+from nodesweep.tasks.storage import put_once
+from nodesweep.tasks.sweeps.orphans import validation_orphans
 from tests.infra.aws.api_calls import Answers
 
 ACCOUNT = "000000000001"

@@ -13,32 +13,32 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from cli.commands.history import show_history
-from cli.main import main
-from configs.catalogue import load_catalogue
-from configs.load import load_config
-from configs.models import BenchmarkConfig
-from configs.section import WITH_SECRETS
-from flows.report import report_sweep
-from flows.scaling_benchmark import scaling_benchmark
-from flows.stages.sweep import submit_point
-from flows.stop import stop_sweep
-from infra.local.interfaces import ImageBuildError
-from infra.local.simulation.images import SimulatedImageStore
-from scaling.planning.plan import plan_sweep
-from scaling.planning.request import ResolvedInputs, build_request
-from tasks.dataset.remote.objects import describe_remote
-from tasks.dataset.remote.validation import remote_tables
-from tasks.errors import ImageBuildFailed
-from tasks.image.codebuild import start, wait
-from tasks.image.find import find_repository, read_context
-from tasks.jobs.training_jobs import submit
-from tasks.platform import aws_client
-from tasks.polling import STOP, Clock
-from tasks.preflight.ask import check_online
-from tasks.preflight.facts import read_facts
-from tasks.preflight.identity import needs_of
-from tasks.report.pricing import price_instance
+from nodesweep.cli.commands.history import show_history
+from nodesweep.cli.main import main
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.configs.load import load_config
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.section import WITH_SECRETS
+from nodesweep.flows.report import report_sweep
+from nodesweep.flows.scaling_benchmark import scaling_benchmark
+from nodesweep.flows.stages.sweep import submit_point
+from nodesweep.flows.stop import stop_sweep
+from nodesweep.infra.local.interfaces import ImageBuildError
+from nodesweep.infra.local.simulation.images import SimulatedImageStore
+from nodesweep.scaling.planning.plan import plan_sweep
+from nodesweep.scaling.planning.request import ResolvedInputs, build_request
+from nodesweep.tasks.dataset.remote.objects import describe_remote
+from nodesweep.tasks.dataset.remote.validation import remote_tables
+from nodesweep.tasks.errors import ImageBuildFailed
+from nodesweep.tasks.image.codebuild import start, wait
+from nodesweep.tasks.image.find import find_repository, read_context
+from nodesweep.tasks.jobs.training_jobs import submit
+from nodesweep.tasks.platform import aws_client
+from nodesweep.tasks.polling import STOP, Clock
+from nodesweep.tasks.preflight.ask import check_online
+from nodesweep.tasks.preflight.facts import read_facts
+from nodesweep.tasks.preflight.identity import needs_of
+from nodesweep.tasks.report.pricing import price_instance
 from tests.flows.simulated_sweep import measure
 from tests.infra.aws.api_calls import ApiCall, needed, recorded
 from tests.infra.aws.deployed import NOT_IN_MOTO, deploy, policies_of, template

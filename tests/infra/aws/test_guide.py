@@ -17,7 +17,7 @@ import pytest
 from botocore.exceptions import ClientError
 from click.testing import CliRunner
 
-from cli.main import main
+from nodesweep.cli.main import main
 from tests.infra.aws.deployed import template
 from tests.infra.local.platform_client import client, serve_simulated
 

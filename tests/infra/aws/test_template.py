@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from configs.models import ImageConfig, PlatformConfig
-from configs.written.from_stack import REQUIRED_OUTPUTS
-from scaling import names
+from nodesweep.configs.models import ImageConfig, PlatformConfig
+from nodesweep.configs.written.from_stack import REQUIRED_OUTPUTS
+from nodesweep.scaling import names
 from tests.infra.aws.deployed import TEMPLATE, taken, template
 from tests.infra.aws.iam_policy import as_list
 
@@ -98,8 +98,8 @@ def test_names_are_those_of_the_config() -> None:
 
 
 def test_prefixes_are_those_of_the_names() -> None:
-    """Each of the bucket's prefixes in a policy or rule is one that scaling/names.py writes
-    below.
+    """Each of the bucket's prefixes in a policy or rule is one that nodesweep/scaling/names.py
+    writes below.
     """
     keys = (
         names.dataset_prefix("P", "d", "0" * 64),

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from infra.local.engine.process.engine import ProcessEngine
-from infra.local.engine.process.image_store import ProcessImageStore
-from infra.local.interfaces import JobSpec, Node
+from nodesweep.infra.local.engine.process.engine import ProcessEngine
+from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
+from nodesweep.infra.local.interfaces import JobSpec, Node
 
 pytestmark = pytest.mark.slow
 

@@ -18,8 +18,8 @@ import nodesweep_clock
 import pytest
 from nodesweep_clock import Probe, clock, mean_step
 
-from configs.sweep import ProbeConfig
-from scaling.outcome.projection import ASKED_BY, MOST_STEPS, project
+from nodesweep.configs.sweep import ProbeConfig
+from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_STEPS, project
 from tests.infra.image.test_nodesweep_clock import LIBRARIES, SCHEMA, VARIABLES, load
 
 ASKED = {"NODESWEEP_PROBE_PRECISION": "0.01", "NODESWEEP_PROBE_MAX_STEPS": "400"}

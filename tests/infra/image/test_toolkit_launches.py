@@ -20,21 +20,21 @@ import pytest
 from training.arguments import parse_arguments
 from training.data.batching import plan_batch
 
-from configs.catalogue import InstanceType, load_catalogue
-from configs.load import load_config
-from configs.models import BenchmarkConfig
-from configs.presets import PRESETS_DIRECTORY, preset_names
-from infra.local.engine.host.network import Loopback
-from infra.local.engine.process.image_store import ProcessImageStore
-from infra.local.engine.run.node_environment import node_environment
-from infra.local.engine.run.node_files import make_nodes
-from infra.local.interfaces import AccessKey, JobSpec
-from scaling.planning.plan import PlannedPoint, plan_sweep
-from scaling.planning.request import ResolvedInputs, build_request
-from scaling.rules.distribution import option_of, processes_per_node, ranks_per_replica
-from scaling.rules.offline import check
-from scaling.rules.rule import Facts
-from tasks.jobs.source import pack
+from nodesweep.configs.catalogue import InstanceType, load_catalogue
+from nodesweep.configs.load import load_config
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.presets import PRESETS_DIRECTORY, preset_names
+from nodesweep.infra.local.engine.host.network import Loopback
+from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
+from nodesweep.infra.local.engine.run.node_environment import node_environment
+from nodesweep.infra.local.engine.run.node_files import make_nodes
+from nodesweep.infra.local.interfaces import AccessKey, JobSpec
+from nodesweep.scaling.planning.plan import PlannedPoint, plan_sweep
+from nodesweep.scaling.planning.request import ResolvedInputs, build_request
+from nodesweep.scaling.rules.distribution import option_of, processes_per_node, ranks_per_replica
+from nodesweep.scaling.rules.offline import check
+from nodesweep.scaling.rules.rule import Facts
+from nodesweep.tasks.jobs.source import pack
 
 pytestmark = pytest.mark.slow
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from configs.models import BenchmarkConfig
-from infra.local.engine.process import dockerfile
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.infra.local.engine.process import dockerfile
 from tests.infra.image.training.processes import IMAGE
 
 DOCS = IMAGE.parents[1] / "docs"

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from configs.dataset import DatasetConfig
-from tasks.dataset.remote.objects import RemoteDataset, describe_remote
-from tasks.dataset.remote.validation import remote_tables
-from tasks.dataset.spark.contract import report_of, request_document
-from tasks.dataset.validation import validate_tables
+from nodesweep.configs.dataset import DatasetConfig
+from nodesweep.tasks.dataset.remote.objects import RemoteDataset, describe_remote
+from nodesweep.tasks.dataset.remote.validation import remote_tables
+from nodesweep.tasks.dataset.spark.contract import report_of, request_document
+from nodesweep.tasks.dataset.validation import validate_tables
 from tests.infra.image_spark.judged_data import BUCKET, CASES
 
 NOW = datetime(2026, 11, 29, tzinfo=UTC)

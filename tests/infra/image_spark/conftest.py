@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from infra.image_spark.nodesweep_judge import reading
+from nodesweep.infra.image_spark.nodesweep_judge import reading
 from tests.infra.image_spark.judged_data import BUCKET
 
 

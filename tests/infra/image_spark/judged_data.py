@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from configs.dataset import DatasetConfig, ExpectationConfig
+from nodesweep.configs.dataset import DatasetConfig, ExpectationConfig
 
 BUCKET = "judged"
 BETWEEN = "expect_column_values_to_be_between"

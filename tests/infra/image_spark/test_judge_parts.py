@@ -13,14 +13,24 @@ import pyarrow.parquet as pq
 import pytest
 from botocore.exceptions import ClientError, ResponseStreamingError
 
-from infra.image_spark.nodesweep_judge import proving, reading
-from infra.image_spark.nodesweep_judge.expectations import build, judge_on_pandas
-from infra.image_spark.nodesweep_judge.judging import row_count_holds
-from infra.image_spark.nodesweep_judge.keys import common_type
-from infra.image_spark.nodesweep_judge.reading import ObjectFile, ReadError, Source, find_read_error
-from infra.image_spark.nodesweep_judge.request import Check, JudgeError, S3Object, read_request
-from infra.image_spark.nodesweep_judge.rules import Proof, proof_of
-from infra.image_spark.nodesweep_judge.survey import survey
+from nodesweep.infra.image_spark.nodesweep_judge import proving, reading
+from nodesweep.infra.image_spark.nodesweep_judge.expectations import build, judge_on_pandas
+from nodesweep.infra.image_spark.nodesweep_judge.judging import row_count_holds
+from nodesweep.infra.image_spark.nodesweep_judge.keys import common_type
+from nodesweep.infra.image_spark.nodesweep_judge.reading import (
+    ObjectFile,
+    ReadError,
+    Source,
+    find_read_error,
+)
+from nodesweep.infra.image_spark.nodesweep_judge.request import (
+    Check,
+    JudgeError,
+    S3Object,
+    read_request,
+)
+from nodesweep.infra.image_spark.nodesweep_judge.rules import Proof, proof_of
+from nodesweep.infra.image_spark.nodesweep_judge.survey import survey
 from tests.infra.image_spark.judged_data import (
     BETWEEN,
     BUCKET,

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from infra.local.server import daemon
-from infra.local.server.contract import ServerConfig
+from nodesweep.infra.local.server import daemon
+from nodesweep.infra.local.server.contract import ServerConfig
 from tests.infra.local.platform_client import serve_platform
 from tests.processes.warm_process import Forked, WarmProcess, warm_process
 
@@ -22,7 +22,7 @@ main(*sys.argv[1:])
 """
 _AS_STARTED = """
 import os, sys
-from infra.local.__main__ import main
+from nodesweep.infra.local.__main__ import main
 log = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 for handle in (1, 2):
     os.dup2(log, handle)
@@ -41,7 +41,9 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespa
 @pytest.fixture(scope="session")
 def warm_server() -> Iterator[WarmProcess]:
     """Has imported what a platform's process imports."""
-    with warm_process("infra.local.__main__", "tests.infra.local.serve_with_fakes") as process:
+    with warm_process(
+        "nodesweep.infra.local.__main__", "tests.infra.local.serve_with_fakes"
+    ) as process:
         yield process
 
 

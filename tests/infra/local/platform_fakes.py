@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from infra.local.interfaces import (
+from nodesweep.infra.local.interfaces import (
     BuiltImage,
     ImageBuildError,
     JobSpec,
@@ -54,7 +54,7 @@ def _attained(share: float) -> NodeAttainment:
 
 
 class FakeEngine:
-    """Keeps the protocol of `infra.local.interfaces.Engine`; the program is chosen by
+    """Keeps the protocol of `nodesweep.infra.local.interfaces.Engine`; the program is chosen by
     hyperparameter "program", or of a Processing job by its variable PROGRAM.
     """
 
@@ -182,8 +182,8 @@ class FakeEngine:
 
 
 class FakeImageStore:
-    """Keeps the protocol of `infra.local.interfaces.ImageStore`; building only digests the
-    Dockerfile.
+    """Keeps the protocol of `nodesweep.infra.local.interfaces.ImageStore`; building only digests
+    the Dockerfile.
     """
 
     def __init__(self) -> None:

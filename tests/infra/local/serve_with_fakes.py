@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from infra.local.server.backends import Backend, with_real_nodes
-from infra.local.server.contract import ServerConfig
-from infra.local.server.serving import serve
+from nodesweep.infra.local.server.backends import Backend, with_real_nodes
+from nodesweep.infra.local.server.contract import ServerConfig
+from nodesweep.infra.local.server.serving import serve
 from tests.infra.local.platform_fakes import FakeEngine, FakeImageStore
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from infra.local.environment import node_environment_of, server_environment
+from nodesweep.infra.local.environment import node_environment_of, server_environment
 
 SECRETS = {
     name: "s3cr3t"

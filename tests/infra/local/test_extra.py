@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.local import extra
-from infra.local.__main__ import main
+from nodesweep.infra.local import extra
+from nodesweep.infra.local.__main__ import main
 
 
 @pytest.mark.parametrize("verb", ["start", "serve"])

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from infra.local.engine.run.node_files import failure_text
-from infra.local.interfaces import Node
-from infra.local.jobs.artifacts import upload_model, upload_output
-from infra.local.jobs.folder_sync import FolderSync, SyncedFolder
-from infra.local.node_tree import file_names, open_file
-from infra.local.s3_objects import S3Location
+from nodesweep.infra.local.engine.run.node_files import failure_text
+from nodesweep.infra.local.interfaces import Node
+from nodesweep.infra.local.jobs.artifacts import upload_model, upload_output
+from nodesweep.infra.local.jobs.folder_sync import FolderSync, SyncedFolder
+from nodesweep.infra.local.node_tree import file_names, open_file
+from nodesweep.infra.local.s3_objects import S3Location
 
 SECRET = "root:s3cr3t"
 

@@ -13,8 +13,8 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from botocore.model import ListShape, MapShape, Shape, StructureShape
 
-from infra.local.api.validation import service_model
-from infra.local.operations import (
+from nodesweep.infra.local.api.validation import service_model
+from nodesweep.infra.local.operations import (
     SERVICES,
     Operations,
     Service,

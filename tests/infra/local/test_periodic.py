@@ -3,7 +3,7 @@ from __future__ import annotations
 import threading
 from itertools import chain, repeat
 
-from infra.local.periodic import PeriodicThread
+from nodesweep.infra.local.periodic import PeriodicThread
 
 
 def test_work_is_done_after_each_pause_until_it_is_stopped() -> None:

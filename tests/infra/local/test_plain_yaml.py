@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from infra.local.builds.buildspec import BuildspecError, parse_buildspec
-from infra.local.faults.plan import read_fault_plan
-from infra.local.plain_yaml import MAX_CHARACTERS, MAX_DEPTH, parse_plain_yaml
-from infra.local.settings import SettingsError
-from infra.local.simulation.model import read_model
+from nodesweep.infra.local.builds.buildspec import BuildspecError, parse_buildspec
+from nodesweep.infra.local.faults.plan import read_fault_plan
+from nodesweep.infra.local.plain_yaml import MAX_CHARACTERS, MAX_DEPTH, parse_plain_yaml
+from nodesweep.infra.local.settings import SettingsError
+from nodesweep.infra.local.simulation.model import read_model
 
 BOMB = "\n".join(
     [

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from infra.local.progress import Progress, cpu_ticks
+from nodesweep.infra.local.progress import Progress, cpu_ticks
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from infra.local.__main__ import ENGINES, main
-from infra.local.engine import choice
-from infra.local.faults.plan import kinds, read_fault_plan
-from infra.local.server import daemon, serving
-from infra.local.server.backends import BACKENDS
-from infra.local.server.contract import ServerConfig, ServerStartError
-from infra.local.settings import SettingsError, digest, read_quotas
+from nodesweep.infra.local.__main__ import ENGINES, main
+from nodesweep.infra.local.engine import choice
+from nodesweep.infra.local.faults.plan import kinds, read_fault_plan
+from nodesweep.infra.local.server import daemon, serving
+from nodesweep.infra.local.server.backends import BACKENDS
+from nodesweep.infra.local.server.contract import ServerConfig, ServerStartError
+from nodesweep.infra.local.settings import SettingsError, digest, read_quotas
 
 
 def written(folder: Path, content: Any) -> Path:
@@ -153,7 +153,7 @@ def served(config: ServerConfig, monkeypatch: pytest.MonkeyPatch) -> ServerConfi
     monkeypatch.setattr(
         daemon.subprocess,
         "Popen",
-        lambda command, **_: main(command[command.index("infra.local") + 1 :]),
+        lambda command, **_: main(command[command.index("nodesweep.infra.local") + 1 :]),
     )
     monkeypatch.setattr("logging.basicConfig", lambda **_: None)
     config.state_dir.mkdir(parents=True, exist_ok=True)

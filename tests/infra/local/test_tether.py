@@ -6,15 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from infra.local.process_identity import start_ticks
-from infra.local.tether import tethered
+from nodesweep.infra.local.process_identity import start_ticks
+from nodesweep.infra.local.tether import tethered
 from tests.infra.local.platform_client import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 STARTER = f"""
 import subprocess, sys
 sys.path.insert(0, {str(ROOT)!r})
-from infra.local.tether import tethered
+from nodesweep.infra.local.tether import tethered
 print(subprocess.Popen(tethered("sleep", "60")).pid, flush=True)
 sys.stdin.read()
 """

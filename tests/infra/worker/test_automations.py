@@ -15,9 +15,9 @@ from prefect.events.actions import ChangeFlowRunState
 from prefect.events.schemas.automations import Posture
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from infra.worker.__main__ import _automations
-from infra.worker.automations import PREFIX, gone_runs, notifications
-from tasks.report.publish import announce_budget, announce_regression
+from nodesweep.infra.worker.__main__ import _automations
+from nodesweep.infra.worker.automations import PREFIX, gone_runs, notifications
+from nodesweep.tasks.report.publish import announce_budget, announce_regression
 
 if TYPE_CHECKING:
     from prefect.server.events.schemas.automations import EventTrigger
@@ -50,7 +50,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[ReceivedEvent]:
     def emit(event: str, resource: dict[str, str], payload: dict[str, Any]) -> None:
         received.append(received_event(event=event, resource=resource, payload=payload))
 
-    monkeypatch.setattr("tasks.report.publish.emit_event", emit)
+    monkeypatch.setattr("nodesweep.tasks.report.publish.emit_event", emit)
     return received
 
 

@@ -1,4 +1,4 @@
-"""`python -m infra.worker deploy`: what `make up` and compose.yaml's `deploy` do alike."""
+"""`python -m nodesweep.infra.worker deploy`: what `make up` and compose.yaml's `deploy` do alike."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 import yaml
 from prefect.utilities.schema_tools.validation import ValidationError, validate
 
-from configs.allowed import LISTS
-from infra.local import progress
-from infra.worker import deployments
-from infra.worker.deployments import DeployError, wait_for_server
+from nodesweep.configs.allowed import LISTS
+from nodesweep.infra.local import progress
+from nodesweep.infra.worker import deployments
+from nodesweep.infra.worker.deployments import DeployError, wait_for_server
 
 ROOT = Path(__file__).resolve().parents[3]
 NOWHERE = "http://127.0.0.1:1/api"
@@ -63,7 +63,7 @@ def test_command_that_gets_nowhere_is_ended(
 def test_command_asks_for_the_servers_address() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}
     done = subprocess.run(
-        [sys.executable, "-m", "infra.worker", "deploy"],
+        [sys.executable, "-m", "nodesweep.infra.worker", "deploy"],
         cwd=ROOT,
         env=environment,
         capture_output=True,

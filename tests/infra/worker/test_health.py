@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from infra.worker import health
-from infra.worker.server import (
+from nodesweep.infra.worker import health
+from nodesweep.infra.worker.server import (
     DATABASE_PASSWORD,
     SECRETS,
     SERVER_AUTH,

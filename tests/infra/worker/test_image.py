@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from docker.utils.build import exclude_paths
 
-from configs.allowed import LISTS
+from nodesweep.configs.allowed import LISTS
 from tests.hadolint import hadolint
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -97,9 +97,9 @@ def test_no_secret_is_in_the_build_context(tmp_path: Path) -> None:
     Docker's own.
     """
     needed = {
-        "cli/main.py",
+        "nodesweep/cli/main.py",
         "configs/local.yaml",
-        "scaling/secrets.py",
+        "nodesweep/scaling/secrets.py",
         "prefect.yaml",
         "infra/image/.dockerignore",
     }

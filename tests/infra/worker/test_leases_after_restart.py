@@ -22,11 +22,11 @@ from prefect.settings import (
     temporary_settings,
 )
 
-from infra.worker.deployments import wait_for_server
-from infra.worker.machine import HOST
-from infra.worker.server import SERVER_AUTH
-from tasks.jobs import quota
-from tasks.jobs.quota import NodeSlots
+from nodesweep.infra.worker.deployments import wait_for_server
+from nodesweep.infra.worker.machine import HOST
+from nodesweep.infra.worker.server import SERVER_AUTH
+from nodesweep.tasks.jobs import quota
+from nodesweep.tasks.jobs.quota import NodeSlots
 from tests.infra.local.platform_client import wait_until
 from tests.production.world import free_port
 
@@ -55,7 +55,7 @@ def restart(tmp_path: Path, limit: str) -> Iterator[Callable[[], None]]:
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         SERVER_AUTH: PASSWORD,
     }
-    command = [sys.executable, "-m", "infra.worker", "server", "--port", str(port)]
+    command = [sys.executable, "-m", "nodesweep.infra.worker", "server", "--port", str(port)]
     running: list[subprocess.Popen[bytes]] = []
 
     def kill() -> None:

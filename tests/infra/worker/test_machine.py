@@ -18,12 +18,12 @@ from pathlib import Path
 
 import pytest
 
-from configs.allowed import LISTS, LOCAL_PLATFORM
-from flows.stages.form import config_of_run
-from infra.local.process_identity import start_ticks
-from infra.worker import machine as machines
-from infra.worker.machine import HOST, Machine, MachineError, up
-from infra.worker.ports import is_taken, listens
+from nodesweep.configs.allowed import LISTS, LOCAL_PLATFORM
+from nodesweep.flows.stages.form import config_of_run
+from nodesweep.infra.local.process_identity import start_ticks
+from nodesweep.infra.worker import machine as machines
+from nodesweep.infra.worker.machine import HOST, Machine, MachineError, up
+from nodesweep.infra.worker.ports import is_taken, listens
 from tests.production.world import free_port
 
 
@@ -116,7 +116,7 @@ def test_platform_is_started_on_the_port_and_ended_wherever_it_is(
 def test_make_up_hands_its_ports_on() -> None:
     command = ["make", "--dry-run", "up", "PORT=4300", "PLATFORM_PORT=4670"]
     said = subprocess.run(command, cwd=machines.REPOSITORY, capture_output=True, text=True)
-    assert "-m infra.worker up --port 4300 --platform-port 4670" in said.stdout
+    assert "-m nodesweep.infra.worker up --port 4300 --platform-port 4670" in said.stdout
 
 
 @pytest.fixture
@@ -305,7 +305,9 @@ def test_a_password_that_others_may_reach_starts_nothing(
     machine = Machine(tmp_path, port=1)
     machine.auth_file.write_text("a:b")
     machine.auth_file.chmod(mode)
-    monkeypatch.setattr("infra.worker.machine._platform", lambda *_: pytest.fail("started"))
+    monkeypatch.setattr(
+        "nodesweep.infra.worker.machine._platform", lambda *_: pytest.fail("started")
+    )
     with pytest.raises(MachineError, match=f"prefect-auth is not used: its mode is {mode:o}.*make"):
         up(machine)
 
@@ -328,7 +330,7 @@ def test_what_make_up_makes_opens_to_its_owner_alone(
     def stop(*_: object) -> None:
         raise MachineError("enough")
 
-    monkeypatch.setattr("infra.worker.machine._refuse_taken_port", stop)
+    monkeypatch.setattr("nodesweep.infra.worker.machine._refuse_taken_port", stop)
     old = os.umask(0)
     try:
         with pytest.raises(MachineError, match="enough"):

@@ -17,16 +17,16 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from cli.main import main
-from configs.models import PlatformConfig
-from scaling import names
-from scaling.outcome.outcome import Clocks, JobOutcome
-from scaling.report import ScalingReport, analyse
-from tasks.platform import aws_client
-from tasks.report.history import put_history
+from nodesweep.cli.main import main
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.scaling import names
+from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
+from nodesweep.scaling.report import ScalingReport, analyse
+from nodesweep.tasks.platform import aws_client
+from nodesweep.tasks.report.history import put_history
 
 BEFORE, AFTER = "bench-20260102030405-0a1b2c3d", "bench-20260105030405-0a1b2c3d"
-GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "history.md").read_text()
+GUIDE = (Path(__file__).resolve().parents[3] / "docs" / "history.md").read_text()
 TIMES = (100.0, 100.5, 101.0, 101.5, 102.0)
 
 
@@ -171,7 +171,7 @@ def test_reader_that_has_seen_enough_is_no_error(
     folders(report_of(AFTER))
     read_end, write_end = os.pipe()
     os.close(read_end)
-    program = f"from cli.main import main; main({['compare', BEFORE, AFTER, *options]!r})"
+    program = f"from nodesweep.cli.main import main; main({['compare', BEFORE, AFTER, *options]!r})"
     done = subprocess.run(
         [sys.executable, "-c", program],
         stdout=write_end,
@@ -297,7 +297,7 @@ def test_comparing_files_needs_no_prefect_and_no_aws(
 ) -> None:
     before, after = folders(report_of(BEFORE)), folders(report_of(AFTER))
     program = (
-        "import sys; from cli.main import main\n"
+        "import sys; from nodesweep.cli.main import main\n"
         f"main(['compare', {str(before)!r}, {str(after)!r}], standalone_mode=False)\n"
         "print({'prefect', 'boto3', 'pandas', 'matplotlib'} & set(sys.modules))"
     )

@@ -10,11 +10,11 @@ import pytest
 import yaml
 from botocore.config import Config
 
-import tasks.answers
-import tasks.clients
-import tasks.platform
-from tasks.platform import aws_client
-from tests.cli.test_main import LOCAL, REPOSITORY, nodesweep
+import nodesweep.tasks.answers
+import nodesweep.tasks.clients
+import nodesweep.tasks.platform
+from nodesweep.tasks.platform import aws_client
+from tests.nodesweep.cli.test_main import LOCAL, REPOSITORY, nodesweep
 from tests.tasks.hostile_server import DRIPS, dripping_server
 
 SWEEP = "local-20261120000000-00000000"
@@ -28,12 +28,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     for name in ("_CLIENT_CONFIG", "_QUICK_CONFIG"):
-        monkeypatch.setattr(tasks.clients, name, SOON)
-    monkeypatch.setattr(tasks.platform, "SHORT_PAUSES_SECONDS", (0.02, 0.04, 0.08))
-    monkeypatch.setattr(tasks.platform, "OUTAGE_PAUSES_SECONDS", (0.02,) * 14)
-    monkeypatch.setattr(tasks.answers, "GIVE_UP_SECONDS", GIVE_UP_SECONDS)
-    monkeypatch.setattr("tasks.sweeps.stopping.SETTLE_SECONDS", 0.0)
-    monkeypatch.setattr("tasks.sweeps.stopping.STOPPING_SECONDS", 1.0)
+        monkeypatch.setattr(nodesweep.tasks.clients, name, SOON)
+    monkeypatch.setattr(nodesweep.tasks.platform, "SHORT_PAUSES_SECONDS", (0.02, 0.04, 0.08))
+    monkeypatch.setattr(nodesweep.tasks.platform, "OUTAGE_PAUSES_SECONDS", (0.02,) * 14)
+    monkeypatch.setattr(nodesweep.tasks.answers, "GIVE_UP_SECONDS", GIVE_UP_SECONDS)
+    monkeypatch.setattr("nodesweep.tasks.sweeps.stopping.SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr("nodesweep.tasks.sweeps.stopping.STOPPING_SECONDS", 1.0)
     raw = yaml.safe_load(Path(LOCAL).read_text())
     with dripping_server(DRIPS["body"]) as endpoint:
         raw["platform"] |= {"endpoint_url": endpoint, "credentials": "chain", "autostart": False}

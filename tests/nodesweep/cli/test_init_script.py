@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.main import main
-from configs.load import load_config
-from configs.written.own_script import name_of
+from nodesweep.cli.main import main
+from nodesweep.configs.load import load_config
+from nodesweep.configs.written.own_script import name_of
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(autouse=True)

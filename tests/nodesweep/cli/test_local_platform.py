@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 import yaml
 
-from cli import local_platform
-from cli.local_platform import own_platform, running_platform
-from configs.models import PlatformConfig
-from infra.local.api.access import access_keys
-from infra.local.server.contract import SERVICE, proof_of
-from tasks.local_status import STATUS_PATH
-from tasks.platform import aws_client
-from tests.cli.test_main import LOCAL, nodesweep
+from nodesweep.cli import local_platform
+from nodesweep.cli.local_platform import own_platform, running_platform
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.infra.local.api.access import access_keys
+from nodesweep.infra.local.server.contract import SERVICE, proof_of
+from nodesweep.tasks.local_status import STATUS_PATH
+from nodesweep.tasks.platform import aws_client
+from tests.nodesweep.cli.test_main import LOCAL, nodesweep
 from tests.tasks.hostile_server import DRIPS, Words, dripping_server, hostile_server
 
 
@@ -123,7 +123,7 @@ def test_stop_takes_a_platform_that_does_not_answer_for_one_that_runs(
 ) -> None:
     """It may be busy, and its jobs run on: the stop goes on to ask, and says what comes of it."""
     monkeypatch.setattr(local_platform, "_ANSWER_SECONDS", 0.2)
-    monkeypatch.setattr("cli.session.command_session", lambda *_, **__: sys.exit(9))
+    monkeypatch.setattr("nodesweep.cli.session.command_session", lambda *_, **__: sys.exit(9))
     with dripping_server(DRIPS[drip]) as endpoint:
         config = config_in(tmp_path, endpoint)
         served_before(tmp_path / "state", endpoint)
@@ -136,7 +136,7 @@ def test_logs_of_a_platform_that_does_not_answer_are_not_said_to_be_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drip: str
 ) -> None:
     monkeypatch.setattr(local_platform, "_ANSWER_SECONDS", 0.2)
-    monkeypatch.setattr("tasks.local_keys._ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("nodesweep.tasks.local_keys._ANSWER_SECONDS", 0.2)
     with dripping_server(DRIPS[drip]) as endpoint:
         config = config_in(tmp_path, endpoint)
         served_before(tmp_path / "state", endpoint)
@@ -169,7 +169,7 @@ def test_a_platform_that_does_not_start_in_time_is_one_message(
     result = nodesweep("run", LOCAL, *(word for change in where for word in ("--set", change)))
     assert result.exit_code == 1
     assert (
-        "infra.local start --port 9" in result.output
+        "nodesweep.infra.local start --port 9" in result.output
         and "gave no answer within 1980 s" in result.output
     )
     assert isinstance(result.exception, SystemExit)

@@ -17,15 +17,15 @@ import yaml
 from click.testing import CliRunner, Result
 from prefect.exceptions import PrefectHTTPStatusError
 
-from cli.guard import explain
-from cli.main import main
-from configs.load import load_config
-from scaling.analysis.speedup import MixedOutcomesError
-from scaling.trend.report_file import parse_report
-from tasks.dataset.hashing import cache_file
-from tasks.errors import PointsMissing
+from nodesweep.cli.guard import explain
+from nodesweep.cli.main import main
+from nodesweep.configs.load import load_config
+from nodesweep.scaling.analysis.speedup import MixedOutcomesError
+from nodesweep.scaling.trend.report_file import parse_report
+from nodesweep.tasks.dataset.hashing import cache_file
+from nodesweep.tasks.errors import PointsMissing
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 LOCAL = str(REPOSITORY / "configs" / "local.yaml")
 REFERENCE = str(REPOSITORY / "configs" / "search_mlp_p3.yaml")
 OWN_CODE = str(REPOSITORY / "configs" / "examples" / "own_code_g5.yaml")
@@ -41,7 +41,7 @@ def test_help_answers_in_under_a_second() -> None:
     while len(seconds) < 3 and min(seconds, default=2.0) >= 1.0:  # the first may still compile
         started = time.perf_counter()
         done = subprocess.run(
-            [sys.executable, "-m", "cli.main", "--help"],
+            [sys.executable, "-m", "nodesweep", "--help"],
             capture_output=True,
             text=True,
             cwd=REPOSITORY,
@@ -60,9 +60,7 @@ def test_no_line_of_the_help_is_cut_off_at_80_columns() -> None:
 
 
 def test_help_imports_nothing_heavy() -> None:
-    program = (
-        "import sys, cli.main; print({'prefect', 'boto3', 'pandas', 'pydantic'} & set(sys.modules))"
-    )
+    program = "import sys, nodesweep.cli.main; print({'prefect', 'boto3', 'pandas', 'pydantic'} & set(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=REPOSITORY, check=True
     )
@@ -300,7 +298,7 @@ def test_a_region_prices_the_nodes_of_a_table(tmp_path: Path) -> None:
 def test_the_report_of_a_table_needs_no_prefect(tmp_path: Path) -> None:
     (tmp_path / "times.csv").write_text(REFERENCE_TIMES)
     program = (
-        "import sys\nfrom cli.main import main\n"
+        "import sys\nfrom nodesweep.cli.main import main\n"
         "main(['report', '--csv', sys.argv[1], '--output', sys.argv[2]], standalone_mode=False)\n"
         "assert not {'prefect', 'boto3'} & set(sys.modules), 'imported'"
     )
@@ -342,7 +340,7 @@ def test_reports_that_cannot_be_written_are_one_message(tmp_path: Path) -> None:
 def test_a_prefect_api_that_cannot_be_used_is_one_message(
     url: str, code: int, message: str, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "cli.main", "run", LOCAL, "--set", "platform.autostart=false"]
+    command = [sys.executable, "-m", "nodesweep", "run", LOCAL, "--set", "platform.autostart=false"]
     environment = {**os.environ, "PREFECT_API_URL": url, "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
     assert (done.returncode, message in done.stderr) == (code, True), done.stderr
@@ -403,7 +401,7 @@ def test_only_an_interrupted_run_says_that_its_jobs_were_stopped(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cli.main.read_config_to_run", interrupt)
+    monkeypatch.setattr("nodesweep.cli.main.read_config_to_run", interrupt)
     run, plan = nodesweep("run", LOCAL), nodesweep("plan", LOCAL)
     assert (run.exit_code, plan.exit_code) == (1, 1)
     assert run.output == "nodesweep: interrupted\n"
@@ -413,9 +411,9 @@ def test_only_an_interrupted_run_says_that_its_jobs_were_stopped(
 def test_report_of_a_run_with_too_few_points_is_shown_before_the_run_fails(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from flows.scaling_benchmark import SweepResult
+    from nodesweep.flows.scaling_benchmark import SweepResult
 
-    golden = REPOSITORY / "tests" / "scaling" / "golden" / "reference.json"
+    golden = REPOSITORY / "tests" / "nodesweep" / "scaling" / "golden" / "reference.json"
     missing = PointsMissing("as Prefect keeps it")
     missing.result = SweepResult(
         "bench", parse_report(golden.read_bytes(), "golden"), tmp_path, 4, 1
@@ -424,8 +422,8 @@ def test_report_of_a_run_with_too_few_points_is_shown_before_the_run_fails(
     def fail(*_: Any, **__: Any) -> None:
         raise missing
 
-    monkeypatch.setattr("cli.session.flow_session", lambda *_, **__: nullcontext())
-    monkeypatch.setattr("cli.session.run_flow", fail)
+    monkeypatch.setattr("nodesweep.cli.session.flow_session", lambda *_, **__: nullcontext())
+    monkeypatch.setattr("nodesweep.cli.session.run_flow", fail)
     done = nodesweep("run", LOCAL)
     assert done.exit_code == 1
     said = done.output.index("1 of the planned points have no completed run")
@@ -439,7 +437,7 @@ def test_how_a_run_is_shown_is_handed_to_its_session(monkeypatch: pytest.MonkeyP
         looks.append(look)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cli.session.flow_session", session)
+    monkeypatch.setattr("nodesweep.cli.session.flow_session", session)
     assert nodesweep("run", LOCAL).exit_code == 1
     more = ("--set", "training.seed=2", "--output", "my reports")
     nodesweep("run", LOCAL, "--verbose", "--log-format", "json", *more)
@@ -453,12 +451,12 @@ def test_rehash_forgets_the_hashes_of_the_local_dataset(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("cli.session.flow_session", lambda *_, **__: nullcontext())
+    monkeypatch.setattr("nodesweep.cli.session.flow_session", lambda *_, **__: nullcontext())
 
     def stop(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cli.session.run_flow", stop)
+    monkeypatch.setattr("nodesweep.cli.session.run_flow", stop)
     dataset = load_config(Path(LOCAL)).dataset
     assert dataset is not None
     remembered = cache_file(dataset)

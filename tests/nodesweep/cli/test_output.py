@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 from rich.table import Table
 
-from cli.main import main
-from cli.output import print_notice, print_rendered, print_text
+from nodesweep.cli.main import main
+from nodesweep.cli.output import print_notice, print_rendered, print_text
 
 TABLE = "nodes,train_seconds\n1,100\n2,55\n4,30\n"
 C_LOCALE = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
@@ -43,7 +43,7 @@ def test_a_report_is_printed_in_any_encoding(tmp_path: Path, encoding: str) -> N
 
 
 def test_a_report_is_printed_in_the_locale_c(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "cli.main", *arguments(tmp_path)]
+    command = [sys.executable, "-m", "nodesweep", *arguments(tmp_path)]
     done = subprocess.run(
         command,
         env={**os.environ, **C_LOCALE},
@@ -58,7 +58,7 @@ def test_a_report_is_printed_in_the_locale_c(tmp_path: Path) -> None:
 def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path) -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
-    command = [sys.executable, "-m", "cli.main", *arguments(tmp_path)]
+    command = [sys.executable, "-m", "nodesweep", *arguments(tmp_path)]
     done = subprocess.run(
         command, stdout=write_end, stderr=subprocess.PIPE, text=True, timeout=60, check=False
     )
@@ -81,7 +81,7 @@ def test_streams_that_are_closed_or_full_give_no_traceback(
     tmp_path: Path, redirected: str, code: int
 ) -> None:
     """A closed stdout is no error: the report is in its file, and not in the place of stdout."""
-    command = shlex.join([sys.executable, "-m", "cli.main", *arguments(tmp_path)])
+    command = shlex.join([sys.executable, "-m", "nodesweep", *arguments(tmp_path)])
     done = subprocess.run(
         ["bash", "-c", f"{command} {redirected}; exit ${{PIPESTATUS[0]}}"],
         stderr=subprocess.PIPE,
@@ -95,7 +95,7 @@ def test_streams_that_are_closed_or_full_give_no_traceback(
 
 
 def test_help_that_cannot_be_written_is_a_message() -> None:
-    command = shlex.join([sys.executable, "-m", "cli.main", "--help"])
+    command = shlex.join([sys.executable, "-m", "nodesweep", "--help"])
     done = subprocess.run(
         ["bash", "-c", f"{command} >/dev/full"], stderr=subprocess.PIPE, text=True, check=False
     )

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from cli.inputs import command_of_run
-from cli.main import main
-from cli.own_name import COMMANDS, as_typed, own_words
+from nodesweep.cli.inputs import command_of_run
+from nodesweep.cli.main import main
+from nodesweep.cli.own_name import COMMANDS, as_typed, own_words
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def installed(tmp_path: Path) -> Path:
     """An environment's nodesweep, as pip writes one."""
     script = tmp_path / "venv" / "bin" / "nodesweep"
     script.parent.mkdir(parents=True)
-    script.write_text(f"#!{sys.executable}\nfrom cli.main import main\nmain()\n")
+    script.write_text(f"#!{sys.executable}\nfrom nodesweep.cli.main import main\nmain()\n")
     script.chmod(0o755)
     return script
 
@@ -72,8 +72,8 @@ def test_the_command_to_run_again_has_no_secret() -> None:
 
 
 def test_a_module_is_started_by_its_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = str(REPOSITORY / "cli" / "main.py")
-    assert started(monkeypatch, module) == [sys.executable, "-m", "cli.main"]
+    module = str(REPOSITORY / "nodesweep" / "cli" / "main.py")
+    assert started(monkeypatch, module) == [sys.executable, "-m", "nodesweep"]
     assert started(monkeypatch, "/usr/bin/pytest") == ["nodesweep"], "a flow in a worker"
 
 

@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from cli.commands.plan import describe_plan
-from configs.catalogue import load_catalogue
-from configs.models import BenchmarkConfig
-from flows.stages.offline import Checked
-from scaling.planning.plan import plan_types
+from nodesweep.cli.commands.plan import describe_plan
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.stages.offline import Checked
+from nodesweep.scaling.planning.plan import plan_types
 
 Configs = Callable[..., BenchmarkConfig]
 COUNTS = [1, 2, 4, 8]

@@ -20,16 +20,16 @@ from prefect.settings import (
     temporary_settings,
 )
 
-from cli import prefect_server
-from cli.prefect_server import connect_prefect
-from tasks.errors import RunFailed
+from nodesweep.cli import prefect_server
+from nodesweep.cli.prefect_server import connect_prefect
+from nodesweep.tasks.errors import RunFailed
 from tests.infra.local.platform_client import wait_until
 from tests.processes.listening import listening_addresses
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 PROGRAM = """
 import sys
-from cli import prefect_server
+from nodesweep.cli import prefect_server
 started = []
 real = prefect_server._start
 prefect_server._start = lambda port, password: started.append(real(port, password)) or started[-1]

@@ -10,12 +10,12 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from cli.inputs import config_of_sweep
-from cli.main import main
-from configs.load import load_config
-from configs.presets import PRESETS_DIRECTORY, config_file, preset_names
+from nodesweep.cli.inputs import config_of_sweep
+from nodesweep.cli.main import main
+from nodesweep.configs.load import load_config
+from nodesweep.configs.presets import PRESETS_DIRECTORY, config_file, preset_names
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(autouse=True)

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 import pytest
 from prefect.exceptions import CancelledRun, TerminationSignal
 
-from cli import session
-from configs.models import PlatformConfig
-from tasks.errors import JobRefused, RunFailed
-from tasks.polling import STOP, Cancelled, Clock
+from nodesweep.cli import session
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.tasks.errors import JobRefused, RunFailed
+from nodesweep.tasks.polling import STOP, Cancelled, Clock
 
 
 @pytest.fixture(autouse=True)

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from cli import stop_record
-from cli.stop_record import record_stop
-from tests.cli.test_local_platform import config_in, served_before
-from tests.cli.test_main import nodesweep
+from nodesweep.cli import stop_record
+from nodesweep.cli.stop_record import record_stop
 from tests.infra.local.platform_client import job_request, serve_platform
+from tests.nodesweep.cli.test_local_platform import config_in, served_before
+from tests.nodesweep.cli.test_main import nodesweep
 from tests.tasks.hostile_server import DRIPS, Words, dripping_server, hostile_server
 
 SWEEP = "local-20261120000000-00000000"
@@ -41,7 +41,7 @@ def served(
 
 @pytest.fixture
 def unsettled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.sweeps.stopping.SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr("nodesweep.tasks.sweeps.stopping.SETTLE_SECONDS", 0.0)
 
 
 def stop(served: SimpleNamespace, tmp_path: Path) -> Any:

@@ -13,10 +13,10 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
-from cli.main import main
-from cli.sweep_ids import known_sweeps, match_sweep, sweep_to_resume
+from nodesweep.cli.main import main
+from nodesweep.cli.sweep_ids import known_sweeps, match_sweep, sweep_to_resume
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 OLD, MIDDLE, NEW = (
     "zeta-20260102030405-0a1b2c3d",
     "bench-20260105030405-0a1b2c3d",
@@ -167,7 +167,7 @@ def test_completion_imports_nothing_heavy(reports: Folder) -> None:
         "import sys, atexit\n"
         "heavy = {'prefect', 'boto3', 'botocore', 'pydantic', 'pandas', 'rich', 'yaml'}\n"
         "atexit.register(lambda: print(heavy & set(sys.modules)))\n"
-        "from cli.main import main\n"
+        "from nodesweep.cli.main import main\n"
         "main(prog_name='nodesweep')"
     )
     asked = {

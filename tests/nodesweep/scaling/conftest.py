@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scaling.analysis.rows import SummaryRow
-from scaling.analysis.speedup import summarise_runs
-from scaling.outcome.outcome import Clocks, JobOutcome
-from scaling.outcome.projection import Projection
+from nodesweep.scaling.analysis.rows import SummaryRow
+from nodesweep.scaling.analysis.speedup import summarise_runs
+from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
+from nodesweep.scaling.outcome.projection import Projection
 
 if TYPE_CHECKING:
-    from scaling.report import ScalingReport
+    from nodesweep.scaling.report import ScalingReport
 
 GENERATED_AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -130,7 +130,7 @@ def make_outcomes() -> Callable[..., list[JobOutcome]]:
 @pytest.fixture
 def make_report() -> Callable[..., ScalingReport]:
     """make_report(outcomes, config=…, plan=…, price=…, provenance=…) at a fixed time."""
-    from scaling.report import analyse
+    from nodesweep.scaling.report import analyse
 
     def make(outcomes: Sequence[JobOutcome], **given: Any) -> ScalingReport:
         return analyse(

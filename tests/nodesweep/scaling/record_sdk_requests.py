@@ -1,11 +1,11 @@
 """Records the CreateTrainingJob requests that the SageMaker SDK v2 sends, for
-tests/scaling/planning/test_request.py.
+tests/nodesweep/scaling/planning/test_request.py.
 
 The SDK is no dependency of this project; the program runs in an environment of its own and reaches
 no network (every call is answered here, and what would open a connection raises):
 
     python3.11 -m venv /tmp/sdk-v2 && /tmp/sdk-v2/bin/pip install sagemaker==2.257.7
-    /tmp/sdk-v2/bin/python tests/scaling/record_sdk_requests.py tests/scaling/golden_requests
+    /tmp/sdk-v2/bin/python tests/nodesweep/scaling/record_sdk_requests.py tests/nodesweep/scaling/golden_requests
 
 One file per case: what was asked of the estimator, and the request, or the message with which the
 SDK refused. Beside the folder sdk_tables.json: which versions and instance types the SDK takes for

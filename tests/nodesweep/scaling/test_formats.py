@@ -2,8 +2,8 @@
 
 import pytest
 
-from scaling.analysis.intervals import Interval
-from scaling.formats import (
+from nodesweep.scaling.analysis.intervals import Interval
+from nodesweep.scaling.formats import (
     escape_markdown,
     format_interval,
     format_percent,

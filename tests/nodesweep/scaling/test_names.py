@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from configs.load import parse_config
-from scaling import names
+from nodesweep.configs.load import parse_config
+from nodesweep.scaling import names
 
 STARTED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 JOB_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")

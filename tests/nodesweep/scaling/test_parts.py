@@ -7,10 +7,10 @@ import math
 import pytest
 from pydantic import ValidationError
 
-from scaling.analysis.cost import RunCosts
-from scaling.analysis.parity import FinalMetric
-from scaling.analysis.speedup import Baseline
-from scaling.report.model import ScalingReport
+from nodesweep.scaling.analysis.cost import RunCosts
+from nodesweep.scaling.analysis.parity import FinalMetric
+from nodesweep.scaling.analysis.speedup import Baseline
+from nodesweep.scaling.report.model import ScalingReport
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf])

@@ -9,9 +9,9 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from configs.load import parse_config
-from configs.models import BenchmarkConfig
-from scaling.secrets import (
+from nodesweep.configs.load import parse_config
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.secrets import (
     HIDDEN,
     MAX_KEY_LINES,
     LogHider,

@@ -10,21 +10,21 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from configs.dataset import DatasetConfig
-from configs.models import BenchmarkConfig
-from scaling import names
-from tasks.dataset import files as dataset
-from tasks.dataset import hashing, sending
-from tasks.dataset.files import (
+from nodesweep.configs.dataset import DatasetConfig
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling import names
+from nodesweep.tasks.dataset import files as dataset
+from nodesweep.tasks.dataset import hashing, sending
+from nodesweep.tasks.dataset.files import (
     Dataset,
     channel_folders,
     check_keys,
     scan_directory,
     upload,
 )
-from tasks.dataset.sending import PART_BYTES, DataFile
-from tasks.errors import DatasetRefused, UploadFailed
-from tasks.platform import aws_client
+from nodesweep.tasks.dataset.sending import PART_BYTES, DataFile
+from nodesweep.tasks.errors import DatasetRefused, UploadFailed
+from nodesweep.tasks.platform import aws_client
 
 
 class Counting:

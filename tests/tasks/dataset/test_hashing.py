@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from configs.dataset import DatasetConfig
-from tasks.dataset import hashing
-from tasks.dataset.files import scan_directory
-from tasks.dataset.hashing import cache_file, forget_hashes, hash_files
-from tasks.events import PROGRESS, read_event
+from nodesweep.configs.dataset import DatasetConfig
+from nodesweep.tasks.dataset import hashing
+from nodesweep.tasks.dataset.files import scan_directory
+from nodesweep.tasks.dataset.hashing import cache_file, forget_hashes, hash_files
+from nodesweep.tasks.events import PROGRESS, read_event
 
 
 @pytest.fixture

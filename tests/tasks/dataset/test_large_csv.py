@@ -14,10 +14,10 @@ import pandas as pd
 import pytest
 from pandas.errors import DtypeWarning
 
-from configs.dataset import DatasetConfig
-from tasks.dataset import validation
-from tasks.dataset.judging.repeats import RepeatedRows
-from tasks.dataset.judging.tables import (
+from nodesweep.configs.dataset import DatasetConfig
+from nodesweep.tasks.dataset import validation
+from nodesweep.tasks.dataset.judging.repeats import RepeatedRows
+from nodesweep.tasks.dataset.judging.tables import (
     LargeCsvTable,
     SmallCsvTable,
     Table,
@@ -26,7 +26,7 @@ from tasks.dataset.judging.tables import (
     local_files,
     rows_per_block,
 )
-from tasks.dataset.validation import validate_dataset
+from nodesweep.tasks.dataset.validation import validate_dataset
 
 NOW = datetime(2026, 11, 24, tzinfo=UTC)
 MEAN = "expect_column_mean_to_be_between"

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from configs.dataset import DatasetConfig
-from tasks.dataset import naming
-from tasks.dataset.files import channel_folders, list_directory, scan_directory
-from tasks.dataset.naming import Names, notices_of, sort_out
-from tasks.dataset.remote.objects import describe_remote
-from tasks.dataset.remote.validation import remote_tables
-from tasks.dataset.validation import validate_dataset, validate_tables
-from tasks.errors import DatasetMissing, DatasetRefused
+from nodesweep.configs.dataset import DatasetConfig
+from nodesweep.tasks.dataset import naming
+from nodesweep.tasks.dataset.files import channel_folders, list_directory, scan_directory
+from nodesweep.tasks.dataset.naming import Names, notices_of, sort_out
+from nodesweep.tasks.dataset.remote.objects import describe_remote
+from nodesweep.tasks.dataset.remote.validation import remote_tables
+from nodesweep.tasks.dataset.validation import validate_dataset, validate_tables
+from nodesweep.tasks.errors import DatasetMissing, DatasetRefused
 from tests.tasks.dataset.test_files import dataset_at
 
 BUCKET, SOURCE = "bench-bucket", "s3://bench-bucket/raw"
@@ -158,7 +158,7 @@ def test_a_gz_is_judged_by_what_it_holds_in_blocks_too(
     nulls = [{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "a"}}]
     found = []
     for most_bytes in (1 << 30, 1):
-        monkeypatch.setattr("tasks.dataset.validation.MAX_FRAME_BYTES", most_bytes)
+        monkeypatch.setattr("nodesweep.tasks.dataset.validation.MAX_FRAME_BYTES", most_bytes)
         for source in (str(tmp_path), SOURCE):
             config = dataset_at(source, "csv", expectations=nulls, unique_columns=["b"])
             tables = (

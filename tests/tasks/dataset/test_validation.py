@@ -16,17 +16,17 @@ import pandas as pd
 import pytest
 from moto import mock_aws
 
-from configs.data.make_digits import DEFAULT_DIRECTORY
-from configs.dataset import DatasetConfig
-from tasks.dataset.data_docs import render_data_docs
-from tasks.dataset.validation import store_data_docs, validate_dataset
-from tasks.dataset.validation_report import (
+from nodesweep.configs.data.make_digits import DEFAULT_DIRECTORY
+from nodesweep.configs.dataset import DatasetConfig
+from nodesweep.tasks.dataset.data_docs import render_data_docs
+from nodesweep.tasks.dataset.validation import store_data_docs, validate_dataset
+from nodesweep.tasks.dataset.validation_report import (
     InvalidExpectations,
     NoFiles,
     ValidationFailed,
     ValidationReport,
 )
-from tasks.errors import DatasetRefused
+from nodesweep.tasks.errors import DatasetRefused
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 LABEL = {
@@ -360,7 +360,7 @@ def test_data_docs_say_it_all_and_load_nothing(tmp_path: Path) -> None:
         " 'unsafe-inline'; base-uri 'none'; form-action 'none'\">"
     )
     assert page.index(policy) < page.index("<title>"), "before anything that it could allow"
-    style = files("scaling.templates").joinpath("report.css").read_text().strip()
+    style = files("nodesweep.scaling.templates").joinpath("report.css").read_text().strip()
     assert style in page, "it looks as the report does"
 
 

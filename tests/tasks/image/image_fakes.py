@@ -7,8 +7,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from configs.models import ImageConfig
-from tasks.polling import Clock
+from nodesweep.configs.models import ImageConfig
+from nodesweep.tasks.polling import Clock
 
 MANIFEST = (
     '{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "layers": []}'

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
-from configs.catalogue import load_catalogue
-from configs.models import FrameworkConfig, ImageConfig, PlatformConfig
-from tasks.errors import PreflightRefused
-from tasks.image import bases as image_bases
-from tasks.image.bases import (
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.configs.models import FrameworkConfig, ImageConfig, PlatformConfig
+from nodesweep.tasks.errors import PreflightRefused
+from nodesweep.tasks.image import bases as image_bases
+from nodesweep.tasks.image.bases import (
     Base,
     device_of,
     dockerfile_bases,
@@ -308,7 +308,7 @@ def test_container_that_runs_as_it_is_goes_by_its_digest(
             asked.append(call)
             return {"images": [{"imageId": {"imageDigest": "sha256:" + "1" * 64}}], "failures": []}
 
-    monkeypatch.setattr("tasks.image.bases.aws_client", lambda *_, **__: Ecr())
+    monkeypatch.setattr("nodesweep.tasks.image.bases.aws_client", lambda *_, **__: Ecr())
     base = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training"
     assert pin_container.fn(platform, f"{base}:2.5-gpu-py311") == f"{base}@sha256:" + "1" * 64
     assert asked == [

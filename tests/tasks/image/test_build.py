@@ -7,15 +7,20 @@ from typing import Any
 
 import pytest
 
-from configs.models import BenchmarkConfig
-from tasks.events import read_event
-from tasks.image import build as image_build
-from tasks.image import codebuild as image_codebuild
-from tasks.image import find as image
-from tasks.image.build import StartedBuild, builder_of, start_image_build, wait_for_image_build
-from tasks.image.codebuild import CodeBuildBuilder
-from tasks.image.docker import DockerBuilder
-from tasks.image.find import Image, find_image, read_context
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.tasks.events import read_event
+from nodesweep.tasks.image import build as image_build
+from nodesweep.tasks.image import codebuild as image_codebuild
+from nodesweep.tasks.image import find as image
+from nodesweep.tasks.image.build import (
+    StartedBuild,
+    builder_of,
+    start_image_build,
+    wait_for_image_build,
+)
+from nodesweep.tasks.image.codebuild import CodeBuildBuilder
+from nodesweep.tasks.image.docker import DockerBuilder
+from nodesweep.tasks.image.find import Image, find_image, read_context
 from tests.tasks.image.image_fakes import make_context, push
 
 

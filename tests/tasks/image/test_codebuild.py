@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from configs.models import BenchmarkConfig
-from tasks.errors import ImageBuildFailed
-from tasks.image.codebuild import running_build, start, wait
-from tasks.image.find import read_context
-from tasks.polling import Cancelled, Clock
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.tasks.errors import ImageBuildFailed
+from nodesweep.tasks.image.codebuild import running_build, start, wait
+from nodesweep.tasks.image.find import read_context
+from nodesweep.tasks.polling import Cancelled, Clock
 from tests.tasks.image.image_fakes import counting_clock, make_context
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from configs.models import ImageConfig
-from tasks.image.bases import dockerfile_bases
-from tasks.image.find import read_context
+from nodesweep.configs.models import ImageConfig
+from nodesweep.tasks.image.bases import dockerfile_bases
+from nodesweep.tasks.image.find import read_context
 from tests.hadolint import hadolint
 
 IMAGE = Path(__file__).resolve().parents[3] / "infra" / "image"

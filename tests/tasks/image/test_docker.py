@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from configs.models import ImageConfig, PlatformConfig
-from tasks.errors import ImageBuildFailed, PreflightRefused
-from tasks.image.docker import DockerBuilder, find_engine
-from tasks.image.find import read_context
-from tasks.polling import Cancelled, Clock
+from nodesweep.configs.models import ImageConfig, PlatformConfig
+from nodesweep.tasks.errors import ImageBuildFailed, PreflightRefused
+from nodesweep.tasks.image.docker import DockerBuilder, find_engine
+from nodesweep.tasks.image.find import read_context
+from nodesweep.tasks.polling import Cancelled, Clock
 from tests.tasks.image.image_fakes import make_context, make_repository, push
 
 # Appends {action, argv, stdin, files of the private folder} to $RECORD; then does what behaviour.py
@@ -400,7 +400,7 @@ def test_hanging_build_meets_its_deadline_and_is_ended_with_its_children(
     monkeypatch: pytest.MonkeyPatch,
     deaf: bool,
 ) -> None:
-    monkeypatch.setattr("tasks.image.process._END_SECONDS", 0.2)
+    monkeypatch.setattr("nodesweep.tasks.image.process._END_SECONDS", 0.2)
     engine.behave(
         ("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" if deaf else "") + HANGS
     )
@@ -498,7 +498,7 @@ def test_machine_without_an_engine_is_refused_with_what_each_said(
         PreflightRefused, match=r"docker: is the docker daemon running\?; podman: not on PATH"
     ):
         find_engine()
-    monkeypatch.setattr("tasks.image.docker._ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr("nodesweep.tasks.image.docker._ANSWER_SECONDS", 0.1)
     only(tmp_path / "b", monkeypatch, docker="exec /bin/sleep 60", podman="exit 4")
     with pytest.raises(
         PreflightRefused, match=r"docker: .*timed out after 0\.1 seconds; podman: exit code 4"

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from configs.models import ImageConfig
-from tasks.errors import ImageBuildFailed, PreflightRefused
-from tasks.image.find import (
+from nodesweep.configs.models import ImageConfig
+from nodesweep.tasks.errors import ImageBuildFailed, PreflightRefused
+from nodesweep.tasks.image.find import (
     Image,
     arguments_to_send,
     find,

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from tasks.events import read_event
-from tasks.image.output import MAX_LINES_AT_ONCE, BuildOutput
+from nodesweep.tasks.events import read_event
+from nodesweep.tasks.image.output import MAX_LINES_AT_ONCE, BuildOutput
 
 
 def test_what_a_build_fetched_is_shown_though_its_other_lines_are_not(

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from configs.models import BenchmarkConfig
-from scaling.rules.rule import Requirements
-from tasks.image.bases import dockerfile_bases
-from tasks.image.find import BuildContext, read_context
-from tasks.image.packages import cure_of_build, read_requirements, write_layer
-from tasks.preflight.storage import why_no_push
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.rules.rule import Requirements
+from nodesweep.tasks.image.bases import dockerfile_bases
+from nodesweep.tasks.image.find import BuildContext, read_context
+from nodesweep.tasks.image.packages import cure_of_build, read_requirements, write_layer
+from nodesweep.tasks.preflight.storage import why_no_push
 
 Configs = Callable[..., BenchmarkConfig]
 BASE = "123456789012.dkr.ecr.us-east-1.amazonaws.com/nodesweep@sha256:" + "a" * 64

@@ -11,7 +11,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from benchmarks.watch_calls import SimulatedTime
-from scaling.outcome.outcome import TERMINAL
+from nodesweep.scaling.outcome.outcome import TERMINAL
 
 
 def error(code: str, message: str, operation: str) -> ClientError:

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tasks.jobs.follow import (
+from nodesweep.tasks.jobs.follow import (
     BURST_LINES,
     LINES_PER_MINUTE,
     MAX_LINE_CHARACTERS,
     MAX_LINES_PER_POLL,
     LogFollower,
 )
-from tasks.jobs.logs import LOG_GROUP
-from tasks.polling import Clock
+from nodesweep.tasks.jobs.logs import LOG_GROUP
+from nodesweep.tasks.polling import Clock
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
-import tasks.jobs.logs
-from configs.models import PlatformConfig
-from scaling.outcome.logged import LogLine
-from tasks.jobs.logs import LOG_GROUP, keep_log, log_tail, read_job_log, read_kept
+import nodesweep.tasks.jobs.logs
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.scaling.outcome.logged import LogLine
+from nodesweep.tasks.jobs.logs import LOG_GROUP, keep_log, log_tail, read_job_log, read_kept
 
 JOB = "bench-20261120191500-1a2b3c4d-n2-r1-a1-ab12"
 
@@ -80,7 +80,7 @@ def test_long_log_keeps_its_beginning_and_its_end_and_says_what_is_left_out(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In pages of 1 MiB: what is beyond the cap is never held, but for the last page."""
-    monkeypatch.setattr(tasks.jobs.logs, "MAX_FIRST_BYTES", 1_500_000)
+    monkeypatch.setattr(nodesweep.tasks.jobs.logs, "MAX_FIRST_BYTES", 1_500_000)
     filler = "x" * 100_000
     job.write("algo-1", *((at, f"line {at} {filler}") for at in range(9)))
     stream = f"{JOB}/algo-1-1700000000000"
@@ -124,7 +124,7 @@ def its_platform(
     job: Job, platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
 ) -> PlatformConfig:
     """The job's, with its warnings shown."""
-    monkeypatch.setattr(tasks.jobs.logs, "aws_client", lambda *_: job.logs)
+    monkeypatch.setattr(nodesweep.tasks.jobs.logs, "aws_client", lambda *_: job.logs)
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     return platform
 
@@ -152,7 +152,7 @@ def test_each_line_of_a_job_that_completed_is_asked_for_once(
 ) -> None:
     job.write("algo-1", (1, "train_seconds=3;"))
     counted = Pages(job.logs)
-    monkeypatch.setattr(tasks.jobs.logs, "aws_client", lambda *_: counted)
+    monkeypatch.setattr(nodesweep.tasks.jobs.logs, "aws_client", lambda *_: counted)
     expected = [LogLine(job.begun + 1, "algo-1", "train_seconds=3;")]
     assert list(read_job_log(its_platform, JOB, tmp_path, True)) == expected
     assert counted.calls == 2, "the page and the one that says that it was the last"
@@ -212,7 +212,7 @@ def test_full_disk_loses_the_files_and_not_what_the_log_says(
 
     job.write("algo-1", (1, "first"), (3, "third"))
     job.write("algo-2", (2, "second password=hunter2"))
-    monkeypatch.setattr("tasks.sweeps.folder.os.replace", full)
+    monkeypatch.setattr("nodesweep.tasks.sweeps.folder.os.replace", full)
     lines = read_job_log(its_platform, JOB, tmp_path, True)
     assert f"the log of {JOB} can't be kept: [Errno 28] No space left on device" in caplog.text
     assert list(tmp_path.iterdir()) == []

@@ -19,15 +19,15 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ClientError
 
-from configs.catalogue import load_catalogue
-from configs.load import load_config
-from configs.models import BenchmarkConfig, PlatformConfig
-from scaling.planning.plan import plan_sweep
-from scaling.planning.request import ResolvedInputs, build_request
-from tasks.errors import JobRefused
-from tasks.jobs.request import create, request_problems
-from tasks.jobs.training_jobs import QuotaReached, submit
-from tasks.platform import aws_client
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.configs.load import load_config
+from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
+from nodesweep.scaling.planning.plan import plan_sweep
+from nodesweep.scaling.planning.request import ResolvedInputs, build_request
+from nodesweep.tasks.errors import JobRefused
+from nodesweep.tasks.jobs.request import create, request_problems
+from nodesweep.tasks.jobs.training_jobs import QuotaReached, submit
+from nodesweep.tasks.platform import aws_client
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 SHIPPED = sorted([*CONFIGS.glob("*.yaml"), *CONFIGS.glob("examples/*.yaml")])
@@ -209,7 +209,7 @@ def test_the_platforms_refusal_keeps_its_kind(
     code: str,
     error: type[Exception],
 ) -> None:
-    monkeypatch.setattr("tasks.jobs.training_jobs.describe", lambda *_: None)
+    monkeypatch.setattr("nodesweep.tasks.jobs.training_jobs.describe", lambda *_: None)
     wire.refuse(code)
     with pytest.raises(error, match=f"said {code}"):
         submit(client, request_)
@@ -314,7 +314,7 @@ def test_the_jobs_environment_reaches_no_log(
 def test_sagemaker_core_is_imported_late_and_leaves_logging_and_the_excepthook_alone() -> None:
     """By those who send a job, and not with the modules that ask for it."""
     program = (
-        "import tasks.jobs.training_jobs, tasks.image.bases, flows.stages.preflight, logging, sys\n"
+        "import nodesweep.tasks.jobs.training_jobs, nodesweep.tasks.image.bases, nodesweep.flows.stages.preflight, logging, sys\n"
         "assert 'sagemaker' not in sys.modules\n"
         "hook, before = sys.excepthook, (logging.root.handlers[:], logging.root.level)\n"
         "import sagemaker.core.resources\n"

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-import tasks.jobs.results
-from tasks.jobs.results import read_metrics
+import nodesweep.tasks.jobs.results
+from nodesweep.tasks.jobs.results import read_metrics
 
 
 def archive(files: dict[str, bytes]) -> bytes:
@@ -115,7 +115,7 @@ def test_archive_is_read_as_a_stream_whatever_its_size() -> None:
 def test_archive_that_unpacks_to_more_than_the_limit_is_refused_in_words(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(tasks.jobs.results, "_MAX_UNPACKED_BYTES", 10_000_000)
+    monkeypatch.setattr(nodesweep.tasks.jobs.results, "_MAX_UNPACKED_BYTES", 10_000_000)
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     assert read_metrics(Stream(20_480_000), "bucket", "k") is None
     assert (

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from configs.models import BenchmarkConfig, PlatformConfig
-from scaling import names
-from tasks.errors import PreflightRefused
-from tasks.jobs import source
-from tasks.jobs.source import (
+from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
+from nodesweep.scaling import names
+from nodesweep.tasks.errors import PreflightRefused
+from nodesweep.tasks.jobs import source
+from nodesweep.tasks.jobs.source import (
     entry_point_problem,
     is_code_proven,
     mark_code_proven,
     pack,
     pack_code,
 )
-from tasks.storage import get_bytes
+from nodesweep.tasks.storage import get_bytes
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_code_is_proven_once_by_the_first_sweep(
 ) -> None:
     s3 = aws("s3")
     s3.create_bucket(Bucket=platform.bucket)
-    monkeypatch.setattr("tasks.jobs.source.aws_client", lambda service, platform: s3)
+    monkeypatch.setattr("nodesweep.tasks.jobs.source.aws_client", lambda service, platform: s3)
     assert not is_code_proven(platform, "ab12")
     for sweep in ("first", "second"):
         mark_code_proven.fn(platform, "ab12", sweep)

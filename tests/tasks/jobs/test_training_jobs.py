@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError
 
-from configs.catalogue import load_catalogue
-from configs.models import BenchmarkConfig
-from configs.section import HIDDEN
-from scaling.planning.plan import plan_sweep
-from scaling.planning.request import ResolvedInputs, build_request
-from scaling.secrets import hide_in_text
-from tasks.errors import JobRefused
-from tasks.jobs.calls import is_made_of, stop
-from tasks.jobs.training_jobs import (
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.section import HIDDEN
+from nodesweep.scaling.planning.plan import plan_sweep
+from nodesweep.scaling.planning.request import ResolvedInputs, build_request
+from nodesweep.scaling.secrets import hide_in_text
+from nodesweep.tasks.errors import JobRefused
+from nodesweep.tasks.jobs.calls import is_made_of, stop
+from nodesweep.tasks.jobs.training_jobs import (
     JobLimits,
     QuotaReached,
     describe,
@@ -289,9 +289,13 @@ def test_stop_names_every_job_it_could_not_stop(monkeypatch: pytest.MonkeyPatch)
 
 def serve(monkeypatch: pytest.MonkeyPatch, sagemaker: SageMaker, logs: SimpleNamespace) -> None:
     """Have the watch ask these, of a sweep that nobody stops."""
-    monkeypatch.setattr("tasks.jobs.training_jobs.read_stop_mark", lambda s3, platform, sweep: None)
+    monkeypatch.setattr(
+        "nodesweep.tasks.jobs.training_jobs.read_stop_mark", lambda s3, platform, sweep: None
+    )
     clients = {"logs": logs, "sagemaker": sagemaker, "s3": SimpleNamespace()}
-    monkeypatch.setattr("tasks.jobs.training_jobs.aws_client", lambda service, _: clients[service])
+    monkeypatch.setattr(
+        "nodesweep.tasks.jobs.training_jobs.aws_client", lambda service, _: clients[service]
+    )
 
 
 def test_log_of_a_job_is_said_once_over_several_watches(

@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tasks.jobs import utilisation
-from tasks.jobs.utilisation import NAMESPACE, read_job_utilisation, read_utilisation, running_time
+from nodesweep.tasks.jobs import utilisation
+from nodesweep.tasks.jobs.utilisation import (
+    NAMESPACE,
+    read_job_utilisation,
+    read_utilisation,
+    running_time,
+)
 
 STARTED = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=10)
 ENDED = STARTED + timedelta(minutes=5)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.watch_calls import START
-from tasks.jobs.watch import JobLimits, overdue
+from nodesweep.tasks.jobs.watch import JobLimits, overdue
 
 LIMITS = JobLimits(queue_seconds=600.0, run_seconds=3600.0)
 

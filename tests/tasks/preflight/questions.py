@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from configs.catalogue import load_catalogue
-from configs.models import BenchmarkConfig
-from scaling.planning.plan import plan_sweep
-from scaling.rules.rule import Facts, Files, Findings, together
-from tasks.preflight.ask import ACCOUNT_RULES
-from tasks.preflight.rule import Question, find
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.planning.plan import plan_sweep
+from nodesweep.scaling.rules.rule import Facts, Files, Findings, together
+from nodesweep.tasks.preflight.ask import ACCOUNT_RULES
+from nodesweep.tasks.preflight.rule import Question, find
 
 ROLE = "arn:aws:iam::123456789012:role/training"
 

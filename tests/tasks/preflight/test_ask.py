@@ -13,13 +13,13 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
 from botocore.parsers import ResponseParserError
 
-from configs.models import BenchmarkConfig
-from scaling.rules.rule import Findings
-from tasks.errors import CallTimedOut, ForeignAnswer
-from tasks.platform import aws_client
-from tasks.preflight.ask import ACCOUNT_RULES, _clients, ask_rules, check_online
-from tasks.preflight.facts import read_facts
-from tasks.preflight.rule import AccountRule, Question, find
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.rules.rule import Findings
+from nodesweep.tasks.errors import CallTimedOut, ForeignAnswer
+from nodesweep.tasks.platform import aws_client
+from nodesweep.tasks.preflight.ask import ACCOUNT_RULES, _clients, ask_rules, check_online
+from nodesweep.tasks.preflight.facts import read_facts
+from nodesweep.tasks.preflight.rule import AccountRule, Question, find
 from tests.tasks.hostile_server import DRIPS, PAGE, Words, dripping_server, hostile_server
 from tests.tasks.preflight.questions import ROLE, clients, question
 
@@ -152,7 +152,7 @@ def test_answer_that_never_ends_is_a_problem_by_the_deadline(
     where: str,
 ) -> None:
     once = Config(retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=0.2)
-    monkeypatch.setattr("tasks.clients._QUICK_CONFIG", once)
+    monkeypatch.setattr("nodesweep.tasks.clients._QUICK_CONFIG", once)
     with dripping_server(DRIPS[drip]) as endpoint:
         (problem,) = bucket_of(endpoint, is_named).problems
     answer = f"{endpoint} gave GetBucketLocation no whole answer within"
@@ -238,7 +238,7 @@ def test_platform_is_asked_through_clients_of_its_own(
 ) -> None:
     config = make_config(sweep={"node_counts": [1, 2, 4], "max_parallel_jobs": 2})
     asked: list[Question] = []
-    monkeypatch.setattr("tasks.preflight.ask.ask_rules", lambda one, _: asked.append(one))
+    monkeypatch.setattr("nodesweep.tasks.preflight.ask.ask_rules", lambda one, _: asked.append(one))
     check_online(read_facts(config))
     assert asked[0].facts.peak_nodes == 6
     # what moto has
@@ -276,7 +276,7 @@ def test_types_of_a_sweep_are_asked_about_at_once(
         (lambda asked: Findings((asked.answer,)),),
         action="moon:Describe", asks="", ask=ask, needed=lambda facts: True, per_type=True,
     )  # fmt: skip
-    monkeypatch.setattr("tasks.preflight.ask.ACCOUNT_RULES", (per_type,))
+    monkeypatch.setattr("nodesweep.tasks.preflight.ask.ACCOUNT_RULES", (per_type,))
     config = make_config(training={"instance_type": types[0]}, sweep={"instance_types": types})
     assert check_online(read_facts(config)).problems == tuple(types)
 

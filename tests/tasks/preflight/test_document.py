@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from scaling.rules.offline import OFFLINE_RULES
-from scaling.rules.rule import Rule
-from tasks.preflight.ask import ACCOUNT_RULES
-from tasks.preflight.document import preflight_document
+from nodesweep.scaling.rules.offline import OFFLINE_RULES
+from nodesweep.scaling.rules.rule import Rule
+from nodesweep.tasks.preflight.ask import ACCOUNT_RULES
+from nodesweep.tasks.preflight.document import preflight_document
 
 RULES: tuple[Rule[object], ...] = (*OFFLINE_RULES, *ACCOUNT_RULES)
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from configs.models import BenchmarkConfig
-from flows.stages.offline import check_offline, check_requests
-from scaling.rules.requirements import files_are_there
-from tasks.jobs.request import request_problems
-from tasks.preflight.facts import read_facts, read_files
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.stages.offline import check_offline, check_requests
+from nodesweep.scaling.rules.requirements import files_are_there
+from nodesweep.tasks.jobs.request import request_problems
+from nodesweep.tasks.preflight.facts import read_facts, read_files
 
 Configs = Callable[..., BenchmarkConfig]
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from configs.job import FileSystemConfig
-from configs.models import BenchmarkConfig
-from scaling.rules.rule import Findings
-from tasks.preflight.ask import ACCOUNT_RULES
-from tasks.preflight.file_systems import judge_efs, judge_fsx
+from nodesweep.configs.job import FileSystemConfig
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.rules.rule import Findings
+from nodesweep.tasks.preflight.ask import ACCOUNT_RULES
+from nodesweep.tasks.preflight.file_systems import judge_efs, judge_fsx
 from tests.tasks.preflight.questions import asking, clients, question
 
 Configs = Callable[..., BenchmarkConfig]

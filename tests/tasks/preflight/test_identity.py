@@ -10,10 +10,16 @@ import pytest
 from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 
-from configs.models import BenchmarkConfig
-from scaling.rules.rule import Files, Requirements
-from tasks.preflight import identity
-from tasks.preflight.identity import Need, judge_key, judge_simulation, judge_trust, needs_of
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.rules.rule import Files, Requirements
+from nodesweep.tasks.preflight import identity
+from nodesweep.tasks.preflight.identity import (
+    Need,
+    judge_key,
+    judge_simulation,
+    judge_trust,
+    needs_of,
+)
 from tests.tasks.preflight.questions import ROLE, asking, clients, question
 
 Configs = Callable[..., BenchmarkConfig]

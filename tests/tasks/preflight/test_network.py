@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from configs.models import BenchmarkConfig
-from tasks.preflight.network import judge_groups, judge_one_network, judge_subnets
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.tasks.preflight.network import judge_groups, judge_one_network, judge_subnets
 from tests.tasks.preflight.questions import asking, clients, question
 
 Configs = Callable[..., BenchmarkConfig]

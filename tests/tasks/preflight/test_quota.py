@@ -6,11 +6,11 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from configs.catalogue import load_catalogue
-from configs.models import BenchmarkConfig
-from scaling.planning.plan import plan_sweep
-from scaling.rules.rule import Facts, Findings
-from tasks.preflight.quota import (
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.planning.plan import plan_sweep
+from nodesweep.scaling.rules.rule import Facts, Findings
+from nodesweep.tasks.preflight.quota import (
     MOST_PER_JOB,
     MOST_TOGETHER,
     judge_quotas,

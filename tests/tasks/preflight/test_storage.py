@@ -8,9 +8,9 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from configs.models import BenchmarkConfig
-from scaling.rules.rule import Files, Findings, Requirements
-from tasks.preflight.storage import EcrImage, judge_bucket, judge_image, parse_ecr_image
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.rules.rule import Files, Findings, Requirements
+from nodesweep.tasks.preflight.storage import EcrImage, judge_bucket, judge_image, parse_ecr_image
 from tests.tasks.preflight.questions import asking, clients, question
 
 Configs = Callable[..., BenchmarkConfig]

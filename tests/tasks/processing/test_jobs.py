@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from configs.models import PlatformConfig
-from scaling import names
-from tasks.errors import JobRefused, ValidationJobFailed
-from tasks.platform import aws_client
-from tasks.polling import CallBudget, Clock
-from tasks.processing import calls, jobs
-from tasks.processing.jobs import failure_text, read_verdict, submit, watch
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.scaling import names
+from nodesweep.tasks.errors import JobRefused, ValidationJobFailed
+from nodesweep.tasks.platform import aws_client
+from nodesweep.tasks.polling import CallBudget, Clock
+from nodesweep.tasks.processing import calls, jobs
+from nodesweep.tasks.processing.jobs import failure_text, read_verdict, submit, watch
 
 NOW = datetime(2026, 11, 25, tzinfo=UTC)
 NAME = "bench-20261125000000-0123abcd-v1-0123abcd"

@@ -7,12 +7,17 @@ from typing import Any
 import pytest
 from botocore.stub import Stubber
 
-from configs.models import PlatformConfig
-from scaling.outcome.outcome import Clocks, JobOutcome
-from scaling.report import ScalingReport, analyse
-from scaling.trend.history import parse_history
-from tasks.platform import aws_client
-from tasks.report.history import append_history, list_benchmarks, put_history, read_history_files
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
+from nodesweep.scaling.report import ScalingReport, analyse
+from nodesweep.scaling.trend.history import parse_history
+from nodesweep.tasks.platform import aws_client
+from nodesweep.tasks.report.history import (
+    append_history,
+    list_benchmarks,
+    put_history,
+    read_history_files,
+)
 
 SWEEPS = ("bench-20260102030405-0a1b2c3d", "bench-20260105030405-0a1b2c3d")
 

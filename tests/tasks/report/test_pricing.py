@@ -11,10 +11,10 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from configs.catalogue import InstanceType, load_catalogue
-from configs.models import PlatformConfig
-from scaling.analysis.price import price_of
-from tasks.report.pricing import (
+from nodesweep.configs.catalogue import InstanceType, load_catalogue
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.scaling.analysis.price import price_of
+from nodesweep.tasks.report.pricing import (
     PROCESSING,
     SOURCE,
     TRAINING,
@@ -59,7 +59,7 @@ def price_list(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubber]:
         assert (service, platform.region, quick) == ("pricing", "us-east-1", True)
         return client
 
-    monkeypatch.setattr("tasks.report.pricing.aws_client", client_of)
+    monkeypatch.setattr("nodesweep.tasks.report.pricing.aws_client", client_of)
     with Stubber(client) as stub:
         yield stub
 
@@ -176,7 +176,7 @@ def test_prices_are_asked_for_at_once(
             usage = {"Training": "Train", "Processing": "Processing"}[component]
             return {"PriceList": [product(f"USE1-{usage}:{name}", f"{len(name)}.0")]}
 
-    monkeypatch.setattr("tasks.report.pricing.aws_client", lambda *_, **__: PriceList())
+    monkeypatch.setattr("nodesweep.tasks.report.pricing.aws_client", lambda *_, **__: PriceList())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     priced = current_prices(platform, asked)
     assert [one.instance_type for one, _ in priced] == [*types, types[0]]

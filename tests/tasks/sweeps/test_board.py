@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-import tasks.sweeps.board
-import tasks.sweeps.drawing
-from configs.models import SweepConfig
-from scaling.outcome.line_kinds import Step
-from scaling.outcome.outcome import Clocks, JobOutcome
-from scaling.planning.plan import PlannedPoint, SweepPlan
-from tasks.jobs.watch import JobStanding
-from tasks.sweeps.board import SweepBoard
-from tasks.sweeps.drawing import Drawer, Drawing
-from tests.scaling.conftest import projection
+import nodesweep.tasks.sweeps.board
+import nodesweep.tasks.sweeps.drawing
+from nodesweep.configs.models import SweepConfig
+from nodesweep.scaling.outcome.line_kinds import Step
+from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
+from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
+from nodesweep.tasks.jobs.watch import JobStanding
+from nodesweep.tasks.sweeps.board import SweepBoard
+from nodesweep.tasks.sweeps.drawing import Drawer, Drawing
+from tests.nodesweep.scaling.conftest import projection
 
 
 def outcome(nodes: int, status: str = "Completed", **more: Any) -> JobOutcome:
@@ -68,21 +68,21 @@ def calls(monkeypatch: pytest.MonkeyPatch, told: list[str]) -> list[tuple[str, A
 
     monkeypatch.setattr(Drawer, "ask", ask_and_wait)
     monkeypatch.setattr(
-        tasks.sweeps.drawing,
+        nodesweep.tasks.sweeps.drawing,
         "create_progress_artifact",
         lambda progress, description, **_: (
             made.append(("new", progress)) or told.append(description) or "id"
         ),
     )
     monkeypatch.setattr(
-        tasks.sweeps.drawing,
+        nodesweep.tasks.sweeps.drawing,
         "update_progress_artifact",
         lambda artifact, progress, description: (
             made.append((artifact, progress)) or told.append(description)
         ),
     )
     monkeypatch.setattr(
-        tasks.sweeps.drawing,
+        nodesweep.tasks.sweeps.drawing,
         "create_table_artifact",
         lambda table, description, **_: made.append((description, table)),
     )
@@ -149,7 +149,7 @@ def test_the_progress_says_what_the_terminal_does_of_cost_and_end(
     take 10 %, by the geometric mean 71 s.
     """
     noon = datetime(2026, 11, 24, 12, 0, tzinfo=UTC)
-    monkeypatch.setattr(tasks.sweeps.board, "utc_now", lambda: noon)
+    monkeypatch.setattr(nodesweep.tasks.sweeps.board, "utc_now", lambda: noon)
     now = iter([0.0, 0.0, 20.0, 90.0])
     board = board_of(2, lambda: next(now), usd_per_hour=36.0, cost_bound_usd=5.0)
     board.show([])
@@ -210,7 +210,7 @@ def test_a_server_that_does_not_answer_costs_nothing(
     def refuse(**_: Any) -> None:
         raise ConnectionError("no server")
 
-    monkeypatch.setattr(tasks.sweeps.drawing, "create_progress_artifact", refuse)
+    monkeypatch.setattr(nodesweep.tasks.sweeps.drawing, "create_progress_artifact", refuse)
     board_of(1).show([outcome(1)], last=True)
     assert "can't be shown in Prefect: no server" in caplog.text
 
@@ -233,21 +233,21 @@ def test_a_server_that_hangs_holds_nobody_up_and_gets_the_newest_when_it_is_back
 ) -> None:
     is_back, drawn = threading.Event(), list[Any]()
     monkeypatch.setattr(
-        tasks.sweeps.drawing,
+        nodesweep.tasks.sweeps.drawing,
         "create_progress_artifact",
         lambda **_: is_back.wait(20.0) and "id",
     )
     monkeypatch.setattr(
-        tasks.sweeps.drawing,
+        nodesweep.tasks.sweeps.drawing,
         "update_progress_artifact",
         lambda artifact, progress, description: drawn.append(progress),
     )
     monkeypatch.setattr(
-        tasks.sweeps.drawing,
+        nodesweep.tasks.sweeps.drawing,
         "create_table_artifact",
         lambda table, **_: drawn.append(len(table)),
     )
-    monkeypatch.setattr(tasks.sweeps.board, "_LAST_SECONDS", 0.05)
+    monkeypatch.setattr(nodesweep.tasks.sweeps.board, "_LAST_SECONDS", 0.05)
     board = board_of(4)
     board.show([])
     time.sleep(0.05)  # its thread has taken it
@@ -316,7 +316,7 @@ def test_the_last_job_of_several_types_ends_by_what_each_type_takes_itself(
     600; of b nothing is known before.
     """
     noon = datetime(2026, 11, 24, 12, 0, tzinfo=UTC)
-    monkeypatch.setattr(tasks.sweeps.board, "utc_now", lambda: noon)
+    monkeypatch.setattr(nodesweep.tasks.sweeps.board, "utc_now", lambda: noon)
     points = tuple(
         PlannedPoint(nodes, 1, 0, 0, nodes, *[None] * 4, instance_type=f"ml.{letter}")
         for nodes in (1, 2)

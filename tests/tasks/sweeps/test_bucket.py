@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from configs.models import PlatformConfig
-from tasks.errors import PreflightRefused
-from tasks.sweeps.bucket import make_sure_of_bucket
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.tasks.errors import PreflightRefused
+from nodesweep.tasks.sweeps.bucket import make_sure_of_bucket
 from tests.tasks.test_storage import WhoMayNotList
 
 

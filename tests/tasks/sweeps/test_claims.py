@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from configs.models import PlatformConfig
-from scaling import names
-from tasks.platform import aws_client
-from tasks.processing.calls import claimed_jobs
-from tasks.sweeps.claims import (
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.scaling import names
+from nodesweep.tasks.platform import aws_client
+from nodesweep.tasks.processing.calls import claimed_jobs
+from nodesweep.tasks.sweeps.claims import (
     Claim,
     claim_job,
     mark_sweep_stopped,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.errors import RecordDamaged
-from tasks.sweeps.folder import (
+from nodesweep.tasks.errors import RecordDamaged
+from nodesweep.tasks.sweeps.folder import (
     SHARED,
     folder_problem,
     recall_sweep,
@@ -26,7 +26,7 @@ def test_failed_write_leaves_the_old_file_and_no_litter(
     def full(source: str, target: Path) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("tasks.sweeps.folder.os.replace", full)
+    monkeypatch.setattr("nodesweep.tasks.sweeps.folder.os.replace", full)
     with pytest.raises(OSError, match="disk full"):
         write_atomic(path, b"new")
     assert path.read_bytes() == b"old"

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-import tasks.sweeps.ids
-from configs.models import BenchmarkConfig
-from scaling import names
-from tasks.errors import RunFailed
-from tasks.polling import Clock
-from tasks.storage import put_bytes
-from tasks.sweeps.ids import claimed_sweep_id, take_sweep_id
-from tasks.sweeps.records import latest_sweep
+import nodesweep.tasks.sweeps.ids
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling import names
+from nodesweep.tasks.errors import RunFailed
+from nodesweep.tasks.polling import Clock
+from nodesweep.tasks.storage import put_bytes
+from nodesweep.tasks.sweeps.ids import claimed_sweep_id, take_sweep_id
+from nodesweep.tasks.sweeps.records import latest_sweep
 from tests.infra.local.platform_client import serve_platform
 
 STARTED = datetime(2026, 11, 22, 23, 59, 58, 700_000, tzinfo=UTC)
@@ -130,7 +130,7 @@ def test_two_that_write_at_once_and_are_both_refused_try_again(
 def test_ids_end_with_a_message(
     s3: Any, benchmark_config: BenchmarkConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks.sweeps.ids, "_MOST_SECONDS", 2)
+    monkeypatch.setattr(nodesweep.tasks.sweeps.ids, "_MOST_SECONDS", 2)
     for run in ("a", "b"):
         take_sweep_id(s3, benchmark_config, STARTED, run)
     with pytest.raises(RunFailed, match="2 runs of this config have begun since 2026-11-22"):

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from configs.models import PlatformConfig
-from scaling import names
-from tasks.sweeps.orphans import orphans
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.scaling import names
+from nodesweep.tasks.sweeps.orphans import orphans
 
 NOW = datetime(2031, 5, 1, 12, 0, 0, tzinfo=UTC)
 """The platform's clock; this machine's is years behind."""
@@ -100,7 +100,7 @@ def _dated() -> dict[str, Any]:
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
-    monkeypatch.setattr("tasks.sweeps.orphans.read_claims", lambda *_: frozenset())
+    monkeypatch.setattr("nodesweep.tasks.sweeps.orphans.read_claims", lambda *_: frozenset())
     return FakePlatform()
 
 
@@ -197,7 +197,7 @@ def test_job_that_lost_its_tag_is_the_sweeps_where_the_bucket_has_its_claim(
     fake.add_sweep(platform, SWEEP, 9_000.0)
     job = fake.add_job(job_of(SWEEP, 1), tag, 9_000.0)
     claims = frozenset({job} if claimed else ())
-    monkeypatch.setattr("tasks.sweeps.orphans.read_claims", lambda *_: claims)
+    monkeypatch.setattr("nodesweep.tasks.sweeps.orphans.read_claims", lambda *_: claims)
     assert found(fake, platform) == ([job] if reaped else [])
 
 

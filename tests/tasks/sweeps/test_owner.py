@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from botocore.stub import Stubber
 
-import tasks.sweeps.owner
-from configs.models import PlatformConfig
-from scaling import names
-from tasks.platform import aws_client
-from tasks.sweeps.owner import OwnerSign, leave_running, owned, read_owner_sign
+import nodesweep.tasks.sweeps.owner
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.scaling import names
+from nodesweep.tasks.platform import aws_client
+from nodesweep.tasks.sweeps.owner import OwnerSign, leave_running, owned, read_owner_sign
 
 SWEEP = "bench-20260102030405-0a1b2c3d"
 
@@ -60,8 +60,8 @@ def test_sign_is_written_anew_with_every_beat(
         if len(written) == 3:
             three_times.set()
 
-    monkeypatch.setattr(tasks.sweeps.owner, "_write", write)
-    monkeypatch.setattr(tasks.sweeps.owner, "BEAT_SECONDS", 0.001)
+    monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "_write", write)
+    monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "BEAT_SECONDS", 0.001)
     with owned(platform, SWEEP):
         assert three_times.wait(10)
     assert set(written) == {False}
@@ -93,7 +93,7 @@ def test_beat_that_is_under_way_does_not_undo_that_the_jobs_were_left(
     s3: Any, platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """sweep.on_cancel: leave, while a slow beat is being written and others follow at once."""
-    write, writing = tasks.sweeps.owner._write, threading.Event()
+    write, writing = nodesweep.tasks.sweeps.owner._write, threading.Event()
 
     def slowly(s3: Any, platform: PlatformConfig, sweep: str, left_running: bool) -> None:
         if not left_running:
@@ -101,8 +101,8 @@ def test_beat_that_is_under_way_does_not_undo_that_the_jobs_were_left(
             time.sleep(0.2)
         write(s3, platform, sweep, left_running)
 
-    monkeypatch.setattr(tasks.sweeps.owner, "_write", slowly)
-    monkeypatch.setattr(tasks.sweeps.owner, "BEAT_SECONDS", 0.001)
+    monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "_write", slowly)
+    monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "BEAT_SECONDS", 0.001)
     with owned(platform, SWEEP) as owner:
         assert writing.wait(10)
         owner.leave()
@@ -125,8 +125,8 @@ def test_beat_goes_on_whatever_error_one_of_them_meets(
         if number == 2:
             twice_more.set()
 
-    monkeypatch.setattr(tasks.sweeps.owner, "_write", write)
-    monkeypatch.setattr(tasks.sweeps.owner, "BEAT_SECONDS", 0.001)
+    monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "_write", write)
+    monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "BEAT_SECONDS", 0.001)
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     with owned(platform, SWEEP):
         assert twice_more.wait(10)

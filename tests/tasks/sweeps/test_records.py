@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from configs.models import BenchmarkConfig
-from scaling import names
-from scaling.outcome.outcome import Clocks, JobOutcome
-from scaling.report import analyse
-from tasks.errors import SweepNotFound, SweepNotNamed
-from tasks.storage import put_bytes
-from tasks.sweeps.ids import take_sweep_id
-from tasks.sweeps.records import is_complete, latest_sweep, unfinished_sweep
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling import names
+from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
+from nodesweep.scaling.report import analyse
+from nodesweep.tasks.errors import SweepNotFound, SweepNotNamed
+from nodesweep.tasks.storage import put_bytes
+from nodesweep.tasks.sweeps.ids import take_sweep_id
+from nodesweep.tasks.sweeps.records import is_complete, latest_sweep, unfinished_sweep
 
 
 def test_latest_sweep_is_the_youngest_of_the_same_config(

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
-import tasks.sweeps.stopping
-from configs.models import PlatformConfig
-from scaling import names
-from tasks.errors import JobRefused
-from tasks.sweeps.stopping import (
+import nodesweep.tasks.sweeps.stopping
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.scaling import names
+from nodesweep.tasks.errors import JobRefused
+from nodesweep.tasks.sweeps.stopping import (
     SETTLE_SECONDS,
     STOPPING_SECONDS,
     end_jobs,
@@ -125,8 +125,8 @@ def test_end_that_cannot_ask_says_that_jobs_may_run_on(
         def get_paginator(self, operation: str) -> None:
             raise EndpointConnectionError(endpoint_url="http://there:1")
 
-    monkeypatch.setattr(tasks.sweeps.stopping, "aws_client", lambda *_: Lost())
-    monkeypatch.setattr(tasks.sweeps.stopping, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(nodesweep.tasks.sweeps.stopping, "aws_client", lambda *_: Lost())
+    monkeypatch.setattr(nodesweep.tasks.sweeps.stopping, "SETTLE_SECONDS", 0.0)
     with pytest.raises(EndpointConnectionError, match="http://there:1"):
         stop_sweep_jobs_now(platform, SWEEP)
     assert f"some may run on: `nodesweep stop {SWEEP}`" in caplog.text

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.local.engine.errors import EngineError
-from infra.local.state.files import write_atomically
+from nodesweep.infra.local.engine.errors import EngineError
+from nodesweep.infra.local.state.files import write_atomically
 
 PROGRAMS = ("podman", "docker")
 _COMMAND_SECONDS = 60.0

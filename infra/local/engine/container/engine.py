@@ -20,31 +20,31 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from infra.local.engine.container.cli import ContainerCli
-from infra.local.engine.container.images import ContainerImageStore, ImageConfig
-from infra.local.engine.container.nodes import (
+from nodesweep.infra.local.engine.container.cli import ContainerCli
+from nodesweep.infra.local.engine.container.images import ContainerImageStore, ImageConfig
+from nodesweep.infra.local.engine.container.nodes import (
     ENVIRONMENT_FILE,
     NODE_FOLDER,
     ContainerNodes,
     ContainerPlan,
     environment_script,
 )
-from infra.local.engine.container.quota import LEAST_SHARES, YieldingQuotas
-from infra.local.engine.errors import EngineError
-from infra.local.engine.host import capacity
-from infra.local.engine.host.port_lock import SharedSlot, wait_for
-from infra.local.engine.host.room import Room
-from infra.local.engine.run.exclusive_engine import ExclusiveEngine
-from infra.local.engine.run.job_run import JobRun, Quota, RunTimes
-from infra.local.engine.run.node_environment import (
+from nodesweep.infra.local.engine.container.quota import LEAST_SHARES, YieldingQuotas
+from nodesweep.infra.local.engine.errors import EngineError
+from nodesweep.infra.local.engine.host import capacity
+from nodesweep.infra.local.engine.host.port_lock import SharedSlot, wait_for
+from nodesweep.infra.local.engine.host.room import Room
+from nodesweep.infra.local.engine.run.exclusive_engine import ExclusiveEngine
+from nodesweep.infra.local.engine.run.job_run import JobRun, Quota, RunTimes
+from nodesweep.infra.local.engine.run.node_environment import (
     barrier_folder,
     container_command,
     container_environment,
     uses_boot_barrier,
 )
-from infra.local.engine.run.node_files import READABLE, job_folder, make_container_nodes
-from infra.local.interfaces import AccessKey, JobSpec, LineSink, Node, RunResult
-from infra.local.state.files import write_atomically
+from nodesweep.infra.local.engine.run.node_files import READABLE, job_folder, make_container_nodes
+from nodesweep.infra.local.interfaces import AccessKey, JobSpec, LineSink, Node, RunResult
+from nodesweep.infra.local.state.files import write_atomically
 
 _ROOT = Path(__file__).resolve().parents[4]
 _STATE_LABEL, _OWNER_LABEL = "nodesweep.state", "nodesweep.owner"
@@ -63,7 +63,7 @@ _SSHD_CAPABILITIES = ("SETUID", "SETGID", "SYS_CHROOT", "NET_BIND_SERVICE", "AUD
 
 class ContainerEngine(ExclusiveEngine):
     """Runs nodes as containers, several jobs at once where they fit. See
-    `infra.local.interfaces.Engine`.
+    `nodesweep.infra.local.interfaces.Engine`.
 
     `room` is what the running jobs leave. A job that has no room in it yet takes some, or waits for
     it, in `run`.
@@ -254,7 +254,7 @@ class ContainerEngine(ExclusiveEngine):
         label = f"{_OWNER_LABEL}={self._owner}"
         code = (
             f"import sys; sys.path.append({str(_ROOT)!r}); sys.stdin.buffer.read()\nfrom"
-            " infra.local.engine.container.cli import"
+            " nodesweep.infra.local.engine.container.cli import"
             f" ContainerCli\nContainerCli({self._cli.program!r},"
             f" {self._cli.environment!r}).remove_labelled({label!r})"
         )

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from infra.local.builds.shell import BuildShell, ShellEnded
-from infra.local.engine.container.cli import ContainerCli, ContainerCommandError
-from infra.local.engine.container.registry import Registry
-from infra.local.engine.errors import ImageNotFoundError
-from infra.local.interfaces import BuiltImage, ImageBuildError
-from infra.local.state.files import write_atomically
+from nodesweep.infra.local.builds.shell import BuildShell, ShellEnded
+from nodesweep.infra.local.engine.container.cli import ContainerCli, ContainerCommandError
+from nodesweep.infra.local.engine.container.registry import Registry
+from nodesweep.infra.local.engine.errors import ImageNotFoundError
+from nodesweep.infra.local.interfaces import BuiltImage, ImageBuildError
+from nodesweep.infra.local.state.files import write_atomically
 
 _SHIM = '#!/bin/sh\nexec {program} "$@"\n'
 _REFERENCE = re.compile(
@@ -36,7 +36,7 @@ class ImageConfig:
 
 
 class ContainerImageStore:
-    """See `infra.local.interfaces.ImageStore`; `address` is the registry's host:port,
+    """See `nodesweep.infra.local.interfaces.ImageStore`; `address` is the registry's host:port,
     as ECR gives it to clients.
     """
 

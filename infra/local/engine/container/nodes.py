@@ -16,14 +16,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from infra.local.engine.container.cli import ContainerCli, ContainerCommandError
-from infra.local.engine.errors import EngineError, SupervisorError
-from infra.local.engine.host.cgroups import groups_of
-from infra.local.engine.host.node_usage import usage_by_host
-from infra.local.engine.host.process_tree import descendants, list_processes, process_threads
-from infra.local.engine.host.relay import Relay
-from infra.local.engine.run.running_nodes import Event
-from infra.local.interfaces import LineSink, NodeUsage
+from nodesweep.infra.local.engine.container.cli import ContainerCli, ContainerCommandError
+from nodesweep.infra.local.engine.errors import EngineError, SupervisorError
+from nodesweep.infra.local.engine.host.cgroups import groups_of
+from nodesweep.infra.local.engine.host.node_usage import usage_by_host
+from nodesweep.infra.local.engine.host.process_tree import (
+    descendants,
+    list_processes,
+    process_threads,
+)
+from nodesweep.infra.local.engine.host.relay import Relay
+from nodesweep.infra.local.engine.run.running_nodes import Event
+from nodesweep.infra.local.interfaces import LineSink, NodeUsage
 
 NODE_FOLDER = "/run/nodesweep"
 """Of the platform in a node: its environment, and the boot barrier's files."""

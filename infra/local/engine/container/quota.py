@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.local.engine.host.cgroups import FIRST, USUAL_WEIGHTS, WEIGHT_FILES, CpuQuotas
+from nodesweep.infra.local.engine.host.cgroups import FIRST, USUAL_WEIGHTS, WEIGHT_FILES, CpuQuotas
 
 LEAST_SHARES = 2
 """Of a container's start (`--cpu-shares`): the kernel's least."""

@@ -21,9 +21,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Protocol
 
-from infra.local.engine.errors import EngineError
-from infra.local.state.files import write_atomically
-from infra.local.tether import tethered
+from nodesweep.infra.local.engine.errors import EngineError
+from nodesweep.infra.local.state.files import write_atomically
+from nodesweep.infra.local.tether import tethered
 
 HOST = "127.0.0.1"
 MANIFEST_TYPES = (

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from infra.local.engine.host.ballast import Ran
-from infra.local.engine.host.cgroups import enclosing_groups
-from infra.local.interfaces import NodeAttainment, NodeUsage
+from nodesweep.infra.local.engine.host.ballast import Ran
+from nodesweep.infra.local.engine.host.cgroups import enclosing_groups
+from nodesweep.infra.local.interfaces import NodeAttainment, NodeUsage
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _IDLE, _IOWAIT = 3, 4

@@ -21,7 +21,7 @@ import threading
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from infra.local.tether import tethered
+from nodesweep.infra.local.tether import tethered
 
 _RECORD = struct.Struct("dd")
 """CPU seconds that a process has run, bytes that it has hashed."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from infra.local.engine.host.cgroups import cpu_limit, enclosing_groups
+from nodesweep.infra.local.engine.host.cgroups import cpu_limit, enclosing_groups
 
 
 class Link(NamedTuple):

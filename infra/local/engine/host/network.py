@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from infra.local.engine.host import switch
-from infra.local.engine.host.capacity import LINK_BY_INSTANCE_TYPE
-from infra.local.engine.host.switch import SwitchPlan
+from nodesweep.infra.local.engine.host import switch
+from nodesweep.infra.local.engine.host.capacity import LINK_BY_INSTANCE_TYPE
+from nodesweep.infra.local.engine.host.switch import SwitchPlan
 
 LOOPBACK_INTERFACE = "lo"
 _ROOT = Path(__file__).resolve().parents[4]
 _TRIAL = (
     f"import sys; sys.path.append({str(_ROOT)!r}); "
-    "from infra.local.engine.host.switch import main; main()"
+    "from nodesweep.infra.local.engine.host.switch import main; main()"
 )
 _TRIAL_SECONDS = 40.0
 """A fifth of a second on a quiet machine; within the minute that a server has to start."""

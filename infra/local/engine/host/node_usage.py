@@ -8,9 +8,9 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from infra.local.engine.host.connections import connected_hosts
-from infra.local.engine.host.process_tree import cgroup_pids, descendants, list_processes
-from infra.local.interfaces import NodeUsage
+from nodesweep.infra.local.engine.host.connections import connected_hosts
+from nodesweep.infra.local.engine.host.process_tree import cgroup_pids, descendants, list_processes
+from nodesweep.infra.local.interfaces import NodeUsage
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from infra.local.engine.host.capacity import (
+from nodesweep.infra.local.engine.host.capacity import (
     MEMORY_BYTES_BY_INSTANCE_TYPE,
     VCPUS_BY_INSTANCE_TYPE,
     machine_cores,

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-from infra.local.engine.host.cgroups import v1_quotas_look_writable
+from nodesweep.infra.local.engine.host.cgroups import v1_quotas_look_writable
 
 BUS_VARIABLES = ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
 """How `systemd-run --user` finds the user's manager."""
@@ -51,7 +51,7 @@ def scope_command(environment: Mapping[str, str]) -> list[str]:
 
 def main() -> int:
     """Say what the platform's server will find. The exit code: 0 where quotas look writable."""
-    look = [sys.executable, "-P", "-m", "infra.local.engine.host.cgroups"]
+    look = [sys.executable, "-P", "-m", "nodesweep.infra.local.engine.host.cgroups"]
     return subprocess.run([*scope_command(os.environ), *look], check=False).returncode
 
 

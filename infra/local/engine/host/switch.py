@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Self, TypedDict
 
-from infra.local.engine.host.relay import CLONE_NEWNET, Relay, enter, in_thread, inside
+from nodesweep.infra.local.engine.host.relay import CLONE_NEWNET, Relay, enter, in_thread, inside
 
 PROGRAMS = ("ip", "tc", "slirp4netns")
 INTERFACE = "eth0"

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 
-from infra.local.engine.host.process_tree import Membership, kill_all
-from infra.local.interfaces import ImageBuildError
-from infra.local.tether import tethered
+from nodesweep.infra.local.engine.host.process_tree import Membership, kill_all
+from nodesweep.infra.local.interfaces import ImageBuildError
+from nodesweep.infra.local.tether import tethered
 
 _LAST_LINES = 20
 _TICK_SECONDS = 0.1

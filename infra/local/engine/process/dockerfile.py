@@ -16,7 +16,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from infra.local.interfaces import ImageBuildError
+from nodesweep.infra.local.interfaces import ImageBuildError
 
 # pip's options that change nothing about what an environment of its own comes to hold.
 _PIP_FLAGS = frozenset(

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from infra.local.engine.host.process_tree import descendants, list_processes
+from nodesweep.infra.local.engine.host.process_tree import descendants, list_processes
 
 PERIOD_SECONDS = 0.04
 """Twice the kernel quota's (cgroups.py), since each look costs this process CPU time, too."""

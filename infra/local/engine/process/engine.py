@@ -12,35 +12,49 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from infra.local.engine.errors import EngineError, ImageNotFoundError
-from infra.local.engine.host import capacity
-from infra.local.engine.host.cgroups import CpuQuotas
-from infra.local.engine.host.containment import Containment
-from infra.local.engine.host.network import find_network
-from infra.local.engine.host.process_tree import MARKER_NODE, MARKER_STATE, Membership, kill_all
-from infra.local.engine.process.job_supervisor import NodePlan
-from infra.local.engine.process.supervised_nodes import SupervisedNodes
-from infra.local.engine.run.exclusive_engine import ExclusiveEngine
-from infra.local.engine.run.job_run import JobRun, Quota, RunTimes
-from infra.local.engine.run.node_environment import (
+from nodesweep.infra.local.engine.errors import EngineError, ImageNotFoundError
+from nodesweep.infra.local.engine.host import capacity
+from nodesweep.infra.local.engine.host.cgroups import CpuQuotas
+from nodesweep.infra.local.engine.host.containment import Containment
+from nodesweep.infra.local.engine.host.network import find_network
+from nodesweep.infra.local.engine.host.process_tree import (
+    MARKER_NODE,
+    MARKER_STATE,
+    Membership,
+    kill_all,
+)
+from nodesweep.infra.local.engine.process.job_supervisor import NodePlan
+from nodesweep.infra.local.engine.process.supervised_nodes import SupervisedNodes
+from nodesweep.infra.local.engine.run.exclusive_engine import ExclusiveEngine
+from nodesweep.infra.local.engine.run.job_run import JobRun, Quota, RunTimes
+from nodesweep.infra.local.engine.run.node_environment import (
     barrier_folder,
     node_command,
     node_environment,
     uses_boot_barrier,
 )
-from infra.local.engine.run.node_files import (
+from nodesweep.infra.local.engine.run.node_files import (
     job_folder,
     loopback_block,
     make_nodes,
     make_working_folder,
 )
-from infra.local.interfaces import AccessKey, ImageStore, JobSpec, LineSink, Node, RunResult
+from nodesweep.infra.local.interfaces import (
+    AccessKey,
+    ImageStore,
+    JobSpec,
+    LineSink,
+    Node,
+    RunResult,
+)
 
 _SWEEP_SECONDS = 10.0
 
 
 class ProcessEngine(ExclusiveEngine):
-    """Runs the nodes of one job at a time as processes. See `infra.local.interfaces.Engine`."""
+    """Runs the nodes of one job at a time as processes. See
+    `nodesweep.infra.local.interfaces.Engine`.
+    """
 
     def __init__(
         self,

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from infra.local.engine.process.dockerfile import Copy, Install, Recipe
-from infra.local.interfaces import ImageBuildError
+from nodesweep.infra.local.engine.process.dockerfile import Copy, Install, Recipe
+from nodesweep.infra.local.interfaces import ImageBuildError
 
 _CODE = PurePosixPath("/opt/ml/code")
 _INSTALLER_ARGUMENTS = ("PIP_", "UV_")

@@ -23,17 +23,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from infra.local.engine.process.build_run import BuildRun, build_lock
-from infra.local.engine.process.dockerfile import Recipe, parse
-from infra.local.engine.process.image_content import (
+from nodesweep.infra.local.engine.process.build_run import BuildRun, build_lock
+from nodesweep.infra.local.engine.process.dockerfile import Recipe, parse
+from nodesweep.infra.local.engine.process.image_content import (
     Content,
     is_executable,
     python_name,
     read_content,
 )
-from infra.local.engine.process.installer import end_leftovers, make_venv
-from infra.local.interfaces import BuiltImage, ImageBuildError
-from infra.local.state.files import read_json, write_atomically
+from nodesweep.infra.local.engine.process.installer import end_leftovers, make_venv
+from nodesweep.infra.local.interfaces import BuiltImage, ImageBuildError
+from nodesweep.infra.local.state.files import read_json, write_atomically
 
 _INDEX_REMEDY = "remove it and start again; runs rebuild their images, from what was installed"
 _RECORD_FIELDS = {"digest", "environment", "labels", "folder", "base"}
@@ -44,7 +44,9 @@ _REFERENCE = re.compile(
 
 
 class ProcessImageStore:
-    """Builds and keeps images for the process engine. See `infra.local.interfaces.ImageStore`."""
+    """Builds and keeps images for the process engine. See
+    `nodesweep.infra.local.interfaces.ImageStore`.
+    """
 
     def __init__(self, state_dir: Path) -> None:
         """Open the store, and end whatever the builds of a killed predecessor left running."""

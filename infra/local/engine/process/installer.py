@@ -11,27 +11,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from infra.local.engine.host.process_tree import (
+from nodesweep.infra.local.engine.host.process_tree import (
     MARKER_NODE,
     MARKER_STATE,
     Membership,
     kill_all,
     node_marks,
 )
-from infra.local.engine.process import torch_wheel
-from infra.local.engine.process.build_run import KILL_SECONDS, BuildRun
-from infra.local.engine.process.fetched import Fetched
-from infra.local.engine.process.image_content import (
+from nodesweep.infra.local.engine.process import torch_wheel
+from nodesweep.infra.local.engine.process.build_run import KILL_SECONDS, BuildRun
+from nodesweep.infra.local.engine.process.fetched import Fetched
+from nodesweep.infra.local.engine.process.image_content import (
     Content,
     PlacedInstall,
     requirement_lines,
     venv_of,
 )
-from infra.local.engine.process.torch_wheel import Target, asks_for_torch, install_torch
-from infra.local.engine.run.node_files import state_id
-from infra.local.environment import server_environment
-from infra.local.interfaces import ImageBuildError
-from infra.local.process_identity import start_ticks
+from nodesweep.infra.local.engine.process.torch_wheel import Target, asks_for_torch, install_torch
+from nodesweep.infra.local.engine.run.node_files import state_id
+from nodesweep.infra.local.environment import server_environment
+from nodesweep.infra.local.interfaces import ImageBuildError
+from nodesweep.infra.local.process_identity import start_ticks
 
 _BUILDER = "builder/"  # <pid>/<start ticks> of the process that builds
 _ELF = b"\x7fELF"

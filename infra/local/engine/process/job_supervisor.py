@@ -26,10 +26,10 @@ import threading
 from pathlib import Path
 from typing import Any, TypedDict
 
-from infra.local.engine.host.cgroups import remove_group
-from infra.local.engine.host.process_tree import Membership, kill_all
-from infra.local.engine.host.switch import Switch, SwitchPlan
-from infra.local.engine.process.duty_cycle import DutyCycle
+from nodesweep.infra.local.engine.host.cgroups import remove_group
+from nodesweep.infra.local.engine.host.process_tree import Membership, kill_all
+from nodesweep.infra.local.engine.host.switch import Switch, SwitchPlan
+from nodesweep.infra.local.engine.process.duty_cycle import DutyCycle
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36

@@ -18,10 +18,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from infra.local.engine.errors import SupervisorError
-from infra.local.engine.host.cgroups import remove_group
-from infra.local.engine.host.node_usage import usage_by_host
-from infra.local.engine.host.process_tree import (
+from nodesweep.infra.local.engine.errors import SupervisorError
+from nodesweep.infra.local.engine.host.cgroups import remove_group
+from nodesweep.infra.local.engine.host.node_usage import usage_by_host
+from nodesweep.infra.local.engine.host.process_tree import (
     Membership,
     descendants,
     kill_all,
@@ -29,15 +29,15 @@ from infra.local.engine.host.process_tree import (
     process_threads,
     signal_members,
 )
-from infra.local.engine.host.switch import SwitchPlan
-from infra.local.engine.process.job_supervisor import NodePlan, Plan
-from infra.local.engine.run.running_nodes import Event
-from infra.local.interfaces import LineSink, NodeUsage
+from nodesweep.infra.local.engine.host.switch import SwitchPlan
+from nodesweep.infra.local.engine.process.job_supervisor import NodePlan, Plan
+from nodesweep.infra.local.engine.run.running_nodes import Event
+from nodesweep.infra.local.interfaces import LineSink, NodeUsage
 
 _ROOT = Path(__file__).resolve().parents[4]
 _PROGRAM = (
     f"import sys; sys.path.append({str(_ROOT)!r}); "
-    "from infra.local.engine.process.job_supervisor import main; main()"
+    "from nodesweep.infra.local.engine.process.job_supervisor import main; main()"
 )
 _CLEAN_UP_SECONDS = 15.0  # the supervisor gives itself 10 s
 _OUTPUT_DRAIN_SECONDS = 5.0

@@ -20,10 +20,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from infra.local.engine.process.build_run import BuildRun
-from infra.local.engine.process.fetched import Fetched, megabytes
-from infra.local.engine.process.image_content import PlacedInstall, file_digest, requirement_lines
-from infra.local.interfaces import ImageBuildError
+from nodesweep.infra.local.engine.process.build_run import BuildRun
+from nodesweep.infra.local.engine.process.fetched import Fetched, megabytes
+from nodesweep.infra.local.engine.process.image_content import (
+    PlacedInstall,
+    file_digest,
+    requirement_lines,
+)
+from nodesweep.infra.local.interfaces import ImageBuildError
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 """Where PyTorch's project keeps its wheels without CUDA."""

@@ -15,13 +15,20 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import IO
 
-from infra.local.engine.errors import EngineError, StateInUseError
-from infra.local.engine.host import capacity
-from infra.local.engine.host.port_lock import training_slot, wait_for
-from infra.local.engine.run.job_run import RunTimes
-from infra.local.engine.run.node_files import state_id
-from infra.local.engine.run.running_nodes import RunningNodes
-from infra.local.interfaces import AccessKey, JobSpec, LineSink, Node, NodeUsage, RunResult
+from nodesweep.infra.local.engine.errors import EngineError, StateInUseError
+from nodesweep.infra.local.engine.host import capacity
+from nodesweep.infra.local.engine.host.port_lock import training_slot, wait_for
+from nodesweep.infra.local.engine.run.job_run import RunTimes
+from nodesweep.infra.local.engine.run.node_files import state_id
+from nodesweep.infra.local.engine.run.running_nodes import RunningNodes
+from nodesweep.infra.local.interfaces import (
+    AccessKey,
+    JobSpec,
+    LineSink,
+    Node,
+    NodeUsage,
+    RunResult,
+)
 
 _FREED_SECONDS = 1.0
 _ANY_KEY = AccessKey("local", "local")  # for an endpoint that checks none

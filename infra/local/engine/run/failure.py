@@ -10,7 +10,7 @@ import re
 import signal
 from collections.abc import Sequence
 
-from infra.local.interfaces import NodeExit
+from nodesweep.infra.local.interfaces import NodeExit
 
 # What gloo, NCCL, torch's TCP store and torchrun say when the other end has gone.
 _CONNECTION_LOSS = re.compile(

@@ -19,14 +19,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from infra.local.engine.errors import SupervisorError
-from infra.local.engine.host.attainment import AttainmentMeter
-from infra.local.engine.host.ballast import Ballast, ballast_ran
-from infra.local.engine.host.cgroups import CpuQuotas
-from infra.local.engine.run.failure import failure_reason, is_connection_loss, is_failed, root_cause
-from infra.local.engine.run.node_files import failure_text
-from infra.local.engine.run.running_nodes import Event, RunningNodes
-from infra.local.interfaces import LineSink, Node, NodeAttainment, NodeExit, RunResult
+from nodesweep.infra.local.engine.errors import SupervisorError
+from nodesweep.infra.local.engine.host.attainment import AttainmentMeter
+from nodesweep.infra.local.engine.host.ballast import Ballast, ballast_ran
+from nodesweep.infra.local.engine.host.cgroups import CpuQuotas
+from nodesweep.infra.local.engine.run.failure import (
+    failure_reason,
+    is_connection_loss,
+    is_failed,
+    root_cause,
+)
+from nodesweep.infra.local.engine.run.node_files import failure_text
+from nodesweep.infra.local.engine.run.running_nodes import Event, RunningNodes
+from nodesweep.infra.local.interfaces import LineSink, Node, NodeAttainment, NodeExit, RunResult
 
 _TICK_SECONDS = 0.05
 _TERM_REPEAT_SECONDS = 1.0
@@ -35,7 +40,7 @@ _LOOK_SECONDS = 2.0
 _START_LOOK_SECONDS = 0.2
 _PLATFORM_PREFIX = "[platform]"
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from infra.local.engine.host.capacity import omp_threads
-from infra.local.engine.host.process_tree import MARKER_NODE, MARKER_STATE
-from infra.local.engine.run.node_files import in_image, in_node, node_folder
-from infra.local.environment import node_environment_of
-from infra.local.interfaces import AccessKey, JobSpec, Node
+from nodesweep.infra.local.engine.host.capacity import omp_threads
+from nodesweep.infra.local.engine.host.process_tree import MARKER_NODE, MARKER_STATE
+from nodesweep.infra.local.engine.run.node_files import in_image, in_node, node_folder
+from nodesweep.infra.local.environment import node_environment_of
+from nodesweep.infra.local.interfaces import AccessKey, JobSpec, Node
 
 BARRIER_SWITCH = "SM_BOOT_BARRIER"  # in the image's ENV: its program waits at the boot barrier
 BARRIER_FOLDER = "SM_BOOT_BARRIER_DIR"

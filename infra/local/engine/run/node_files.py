@@ -21,11 +21,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from infra.local.engine.host.containment import hosts_text
-from infra.local.engine.host.network import Network, resolver_text
-from infra.local.interfaces import JobSpec, Node, ProcessingFiles
-from infra.local.node_tree import open_file
-from infra.local.state.files import write_atomically
+from nodesweep.infra.local.engine.host.containment import hosts_text
+from nodesweep.infra.local.engine.host.network import Network, resolver_text
+from nodesweep.infra.local.interfaces import JobSpec, Node, ProcessingFiles
+from nodesweep.infra.local.node_tree import open_file
+from nodesweep.infra.local.state.files import write_atomically
 
 GROUP_NAME = "homogeneousCluster"
 CONTAINER_INTERFACE = "eth0"

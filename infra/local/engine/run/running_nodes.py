@@ -8,7 +8,7 @@ import queue
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from infra.local.interfaces import NodeUsage
+from nodesweep.infra.local.interfaces import NodeUsage
 
 Event = dict[str, Any]
 """{"event": "started" | "not_started" | "ended" | "supervisor_lost", "host",

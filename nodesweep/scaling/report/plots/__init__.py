@@ -5,16 +5,22 @@ One is left out where the report has nothing to draw in it.
 
 from __future__ import annotations
 
-from scaling.instances.model import InstanceComparison
-from scaling.names import PlotKind
-from scaling.report.model import ScalingReport
-from scaling.report.plots.canvas import Drawing, drawing_style, to_page_svg, to_png, to_svg
-from scaling.report.plots.cost import draw_cost
-from scaling.report.plots.efficiency import draw_efficiency
-from scaling.report.plots.phases import draw_phases
-from scaling.report.plots.speedup import draw_speedup
-from scaling.report.plots.types import draw_frontier, draw_types
-from scaling.report.sources import is_phase
+from nodesweep.scaling.instances.model import InstanceComparison
+from nodesweep.scaling.names import PlotKind
+from nodesweep.scaling.report.model import ScalingReport
+from nodesweep.scaling.report.plots.canvas import (
+    Drawing,
+    drawing_style,
+    to_page_svg,
+    to_png,
+    to_svg,
+)
+from nodesweep.scaling.report.plots.cost import draw_cost
+from nodesweep.scaling.report.plots.efficiency import draw_efficiency
+from nodesweep.scaling.report.plots.phases import draw_phases
+from nodesweep.scaling.report.plots.speedup import draw_speedup
+from nodesweep.scaling.report.plots.types import draw_frontier, draw_types
+from nodesweep.scaling.report.sources import is_phase
 
 __all__ = ["Drawing", "draw_plots", "drawing_style", "to_page_svg", "to_png", "to_svg"]
 

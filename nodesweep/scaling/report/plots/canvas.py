@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
-from scaling.analysis.intervals import Interval
-from scaling.analysis.speedup import SummaryRow
-from scaling.formats import nodes_text
-from scaling.names import PlotKind
-from scaling.report.model import ScalingReport
-from scaling.report.table import thinned, titled
+from nodesweep.scaling.analysis.intervals import Interval
+from nodesweep.scaling.analysis.speedup import SummaryRow
+from nodesweep.scaling.formats import nodes_text
+from nodesweep.scaling.names import PlotKind
+from nodesweep.scaling.report.model import ScalingReport
+from nodesweep.scaling.report.table import thinned, titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

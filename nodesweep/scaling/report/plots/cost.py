@@ -9,11 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scaling.analysis.recommend import pareto_front
-from scaling.analysis.speedup import SummaryRow
-from scaling.formats import format_seconds, format_usd, format_value, join_words, nodes_text
-from scaling.report.model import ScalingReport
-from scaling.report.plots.canvas import (
+from nodesweep.scaling.analysis.recommend import pareto_front
+from nodesweep.scaling.analysis.speedup import SummaryRow
+from nodesweep.scaling.formats import (
+    format_seconds,
+    format_usd,
+    format_value,
+    join_words,
+    nodes_text,
+)
+from nodesweep.scaling.report.model import ScalingReport
+from nodesweep.scaling.report.plots.canvas import (
     COLOURS,
     HOLLOW,
     MAX_MARKERS,
@@ -24,8 +30,8 @@ from scaling.report.plots.canvas import (
     mark,
     spaced,
 )
-from scaling.report.table import thinned
-from scaling.report.tables.costs import cost_origin
+from nodesweep.scaling.report.table import thinned
+from nodesweep.scaling.report.tables.costs import cost_origin
 
 _SECONDS_PER_HOUR = 3600
 _NICE_SECONDS = [

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from configs.models import RecommendationConfig
-from scaling.analysis.intervals import Interval
-from scaling.analysis.speedup import Baseline, SummaryRow
-from scaling.formats import format_interval, format_percent, nodes_text
-from scaling.report.model import ScalingReport
-from scaling.report.plots.canvas import (
+from nodesweep.configs.models import RecommendationConfig
+from nodesweep.scaling.analysis.intervals import Interval
+from nodesweep.scaling.analysis.speedup import Baseline, SummaryRow
+from nodesweep.scaling.formats import format_interval, format_percent, nodes_text
+from nodesweep.scaling.report.model import ScalingReport
+from nodesweep.scaling.report.plots.canvas import (
     COLOURS,
     DASHED,
     MAX_MARKERS,
@@ -23,7 +23,7 @@ from scaling.report.plots.canvas import (
     mark_curve,
     set_node_axis,
 )
-from scaling.report.table import thinned
+from nodesweep.scaling.report.table import thinned
 
 # Where a label may stand, best first: from the point to its baseline (below it or above it), and
 # the least free space to a line, all in points. 7 put its middle about 8 percentage points away. A

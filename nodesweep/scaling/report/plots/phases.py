@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scaling.analysis.speedup import SummaryRow
-from scaling.formats import format_percent, format_seconds, nodes_text
-from scaling.report.model import ScalingReport
-from scaling.report.plots.canvas import COLOURS, HEIGHT_INCHES, Drawing, begin, finish, name_artist
-from scaling.report.table import thinned
+from nodesweep.scaling.analysis.speedup import SummaryRow
+from nodesweep.scaling.formats import format_percent, format_seconds, nodes_text
+from nodesweep.scaling.report.model import ScalingReport
+from nodesweep.scaling.report.plots.canvas import (
+    COLOURS,
+    HEIGHT_INCHES,
+    Drawing,
+    begin,
+    finish,
+    name_artist,
+)
+from nodesweep.scaling.report.table import thinned
 
 MAX_BARS = 12
 # In the order they happen; each told by its hatching too, not by colour alone.

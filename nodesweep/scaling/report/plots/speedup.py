@@ -9,11 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from scaling.analysis.speedup import Baseline, SummaryRow
-from scaling.fits.models import LawFit
-from scaling.formats import format_interval, format_seconds, format_speedup, join_words, nodes_text
-from scaling.report.model import ScalingReport
-from scaling.report.plots.canvas import (
+from nodesweep.scaling.analysis.speedup import Baseline, SummaryRow
+from nodesweep.scaling.fits.models import LawFit
+from nodesweep.scaling.formats import (
+    format_interval,
+    format_seconds,
+    format_speedup,
+    join_words,
+    nodes_text,
+)
+from nodesweep.scaling.report.model import ScalingReport
+from nodesweep.scaling.report.plots.canvas import (
     COLOURS,
     DASHED,
     DOTTED,
@@ -30,8 +36,8 @@ from scaling.report.plots.canvas import (
     powers_of_two,
     set_node_axis,
 )
-from scaling.report.table import thinned
-from scaling.report.tables.cells import time_unit
+from nodesweep.scaling.report.table import thinned
+from nodesweep.scaling.report.tables.cells import time_unit
 
 MAX_DOTS_PER_NODE_COUNT = 100
 

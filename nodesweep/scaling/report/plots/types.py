@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scaling.formats import format_seconds, format_usd
-from scaling.instances.arms import Arm
-from scaling.instances.model import ArmRow, InstanceComparison
-from scaling.report.model import ScalingReport
-from scaling.report.plots.canvas import (
+from nodesweep.scaling.formats import format_seconds, format_usd
+from nodesweep.scaling.instances.arms import Arm
+from nodesweep.scaling.instances.model import ArmRow, InstanceComparison
+from nodesweep.scaling.report.model import ScalingReport
+from nodesweep.scaling.report.plots.canvas import (
     COLOURS,
     DASHED,
     Drawing,
@@ -19,8 +19,8 @@ from scaling.report.plots.canvas import (
     mark,
     set_node_ticks,
 )
-from scaling.report.plots.cost import set_time_cost_axes, tick_text, time_ticks
-from scaling.report.tables.instances import of_all_types
+from nodesweep.scaling.report.plots.cost import set_time_cost_axes, tick_text, time_ticks
+from nodesweep.scaling.report.tables.instances import of_all_types
 
 # Told apart by shape as well as by colour.
 _STYLES = tuple(

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from scaling.report.model import Point, ScalingReport
+from nodesweep.scaling.report.model import Point, ScalingReport
 
 LEFT_OUT = "left out of the page to share"
 _NOTE = (

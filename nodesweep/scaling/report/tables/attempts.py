@@ -7,9 +7,9 @@ from functools import partial
 from itertools import groupby
 from urllib.parse import quote
 
-from scaling import names
-from scaling.analysis.speedup import is_unconfirmed
-from scaling.formats import (
+from nodesweep.scaling import names
+from nodesweep.scaling.analysis.speedup import is_unconfirmed
+from nodesweep.scaling.formats import (
     UNKNOWN,
     counted,
     format_count,
@@ -18,13 +18,13 @@ from scaling.formats import (
     format_usd,
     nodes_text,
 )
-from scaling.outcome.attainment import format_attained, is_disturbed, least_attained
-from scaling.outcome.cpu_speed import cpu_speed, format_cpu_speed
-from scaling.report.model import Point, ScalingReport
-from scaling.report.sources import point_source
-from scaling.report.table import Cell, Column, Group, TextTable, make_table, titled
-from scaling.report.tables.cells import metric_column
-from scaling.report.tables.costs import cost_origin
+from nodesweep.scaling.outcome.attainment import format_attained, is_disturbed, least_attained
+from nodesweep.scaling.outcome.cpu_speed import cpu_speed, format_cpu_speed
+from nodesweep.scaling.report.model import Point, ScalingReport
+from nodesweep.scaling.report.sources import point_source
+from nodesweep.scaling.report.table import Cell, Column, Group, TextTable, make_table, titled
+from nodesweep.scaling.report.tables.cells import metric_column
+from nodesweep.scaling.report.tables.costs import cost_origin
 
 # A browser and a pull request stay quick up to about this many rows;
 # points.csv and report.json have them all.

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from scaling.analysis.intervals import Interval
-from scaling.analysis.parity import FinalMetric
-from scaling.analysis.speedup import SummaryRow
-from scaling.formats import UNKNOWN, format_interval, format_value
-from scaling.report.model import ScalingReport
-from scaling.report.table import Cell, thinned
+from nodesweep.scaling.analysis.intervals import Interval
+from nodesweep.scaling.analysis.parity import FinalMetric
+from nodesweep.scaling.analysis.speedup import SummaryRow
+from nodesweep.scaling.formats import UNKNOWN, format_interval, format_value
+from nodesweep.scaling.report.model import ScalingReport
+from nodesweep.scaling.report.table import Cell, thinned
 
 MAX_NODE_COUNTS_SHOWN = 100
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from scaling.analysis.price import Price
-from scaling.analysis.speedup import SummaryRow
-from scaling.formats import UNKNOWN, format_count, format_seconds, format_usd, format_value
-from scaling.report.model import ScalingReport
-from scaling.report.table import Cell, Column, Group, TextTable, make_table, titled
-from scaling.report.tables.cells import hidden_note, ranged, shown_rows
+from nodesweep.scaling.analysis.price import Price
+from nodesweep.scaling.analysis.speedup import SummaryRow
+from nodesweep.scaling.formats import (
+    UNKNOWN,
+    format_count,
+    format_seconds,
+    format_usd,
+    format_value,
+)
+from nodesweep.scaling.report.model import ScalingReport
+from nodesweep.scaling.report.table import Cell, Column, Group, TextTable, make_table, titled
+from nodesweep.scaling.report.tables.cells import hidden_note, ranged, shown_rows
 
 
 def costs_table(report: ScalingReport) -> TextTable | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from scaling.fits.models import LawFit, Parameter
-from scaling.formats import format_interval, format_seconds, format_value, nodes_text
-from scaling.report.model import ScalingReport
-from scaling.report.table import Column, Group, TextTable, make_table, titled
-from scaling.report.tables.cells import time_unit
+from nodesweep.scaling.fits.models import LawFit, Parameter
+from nodesweep.scaling.formats import format_interval, format_seconds, format_value, nodes_text
+from nodesweep.scaling.report.model import ScalingReport
+from nodesweep.scaling.report.table import Column, Group, TextTable, make_table, titled
+from nodesweep.scaling.report.tables.cells import time_unit
 
 
 def fits_table(report: ScalingReport) -> TextTable | None:

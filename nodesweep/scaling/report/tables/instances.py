@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scaling.formats import (
+from nodesweep.scaling.formats import (
     UNKNOWN,
     format_count,
     format_interval,
@@ -14,9 +14,9 @@ from scaling.formats import (
     format_usd,
     format_value,
 )
-from scaling.instances.model import ArmRow, InstanceComparison
-from scaling.report.model import ScalingReport
-from scaling.report.table import (
+from nodesweep.scaling.instances.model import ArmRow, InstanceComparison
+from nodesweep.scaling.report.model import ScalingReport
+from nodesweep.scaling.report.table import (
     Cell,
     Column,
     Group,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from scaling.analysis.speedup import SummaryRow
-from scaling.formats import (
+from nodesweep.scaling.analysis.speedup import SummaryRow
+from nodesweep.scaling.formats import (
     UNKNOWN,
     format_count,
     format_percent,
@@ -18,12 +18,18 @@ from scaling.formats import (
     format_value,
     nodes_text,
 )
-from scaling.outcome.attainment import format_attained, least_attained
-from scaling.report.model import ScalingReport
-from scaling.report.sources import row_source, source_note
-from scaling.report.table import Cell, Column, Group, TextTable, make_table, titled
-from scaling.report.tables.attempts import MAX_ATTEMPTS_SHOWN, runs_anchor
-from scaling.report.tables.cells import hidden_note, metric_column, ranged, shown_rows, time_unit
+from nodesweep.scaling.outcome.attainment import format_attained, least_attained
+from nodesweep.scaling.report.model import ScalingReport
+from nodesweep.scaling.report.sources import row_source, source_note
+from nodesweep.scaling.report.table import Cell, Column, Group, TextTable, make_table, titled
+from nodesweep.scaling.report.tables.attempts import MAX_ATTEMPTS_SHOWN, runs_anchor
+from nodesweep.scaling.report.tables.cells import (
+    hidden_note,
+    metric_column,
+    ranged,
+    shown_rows,
+    time_unit,
+)
 
 _BRIEF = ("N", "n", "T", "S", "E", "D", "cost", "status")
 _COMPACT = ("N", "world", "B", *_BRIEF[1:-1], "limits", "status", "T from")

@@ -4,17 +4,17 @@ to be wrong with it.
     distribution_hyperparameters(config.training.distribution, instance)    # before JSON-encoding
     findings = kind_fits(facts)
 
-`python -m scaling.rules.distribution > docs/distribution.md` writes the table for users.
+`python -m nodesweep.scaling.rules.distribution > docs/distribution.md` writes the table for users.
 """
 
 from __future__ import annotations
 
-from configs.catalogue import InstanceType
-from configs.distribution import DistributionConfig
-from scaling.rules.distribution import rules
-from scaling.rules.distribution.option import Option, Value, ranks_per_replica
-from scaling.rules.distribution.options import OPTIONS
-from scaling.rules.rule import Facts, Findings, together
+from nodesweep.configs.catalogue import InstanceType
+from nodesweep.configs.distribution import DistributionConfig
+from nodesweep.scaling.rules.distribution import rules
+from nodesweep.scaling.rules.distribution.option import Option, Value, ranks_per_replica
+from nodesweep.scaling.rules.distribution.options import OPTIONS
+from nodesweep.scaling.rules.rule import Facts, Findings, together
 
 __all__ = [
     "OPTIONS",

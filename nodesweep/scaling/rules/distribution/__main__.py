@@ -1,8 +1,8 @@
-"""python -m scaling.rules.distribution > docs/distribution.md"""
+"""python -m nodesweep.scaling.rules.distribution > docs/distribution.md"""
 
 from __future__ import annotations
 
-from scaling.rules.distribution.table import distribution_document
+from nodesweep.scaling.rules.distribution.table import distribution_document
 
 if __name__ == "__main__":
     print(distribution_document(), end="")

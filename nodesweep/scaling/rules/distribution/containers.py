@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from scaling.rules.images import NEURON, PYTORCH, SMDDP_BY_PATCH, ImageFacts
-from scaling.rules.rule import Facts, Findings, advises, refuses
+from nodesweep.scaling.rules.images import NEURON, PYTORCH, SMDDP_BY_PATCH, ImageFacts
+from nodesweep.scaling.rules.rule import Facts, Findings, advises, refuses
 
 Version = tuple[int, ...]
 

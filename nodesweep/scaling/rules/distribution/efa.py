@@ -8,7 +8,7 @@ process that asks an adapter without RDMA read for it is aborted).
 
 from __future__ import annotations
 
-from configs.catalogue import InstanceType
+from nodesweep.configs.catalogue import InstanceType
 
 PROVIDER, DEVICE_RDMA, FORK_SAFE = "FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "RDMAV_FORK_SAFE"
 TOOLKIT_EFA_TYPES = frozenset(

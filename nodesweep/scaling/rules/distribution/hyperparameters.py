@@ -1,11 +1,11 @@
 """What a job is sent for each kind of distribution: the hyperparameters of SageMaker SDK 2.257.7
-(tests/scaling/golden_requests holds recordings of them).
+(tests/nodesweep/scaling/golden_requests holds recordings of them).
 """
 
 from __future__ import annotations
 
-from configs.catalogue import InstanceType
-from configs.distribution import (
+from nodesweep.configs.catalogue import InstanceType
+from nodesweep.configs.distribution import (
     Horovod,
     Mpi,
     NoDistribution,
@@ -17,8 +17,8 @@ from configs.distribution import (
     TorchDistributed,
     Trainium,
 )
-from scaling.rules.distribution.efa import mpi_options
-from scaling.rules.distribution.option import Value
+from nodesweep.scaling.rules.distribution.efa import mpi_options
+from nodesweep.scaling.rules.distribution.option import Value
 
 
 def none(config: NoDistribution, instance: InstanceType) -> dict[str, Value]:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from configs.catalogue import InstanceType
-from configs.distribution import DistributionConfig, SmpV1, SmpV2
-from scaling.rules.rule import Facts, Judge
+from nodesweep.configs.catalogue import InstanceType
+from nodesweep.configs.distribution import DistributionConfig, SmpV1, SmpV2
+from nodesweep.scaling.rules.rule import Facts, Judge
 
 Value = bool | int | float | str | dict[str, bool | int | float | str]
 Launcher = Literal["plain", "torchrun", "mpirun"]

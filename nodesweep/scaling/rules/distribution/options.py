@@ -1,13 +1,19 @@
-"""The ten options. Sources: SageMaker SDK 2.257.7 (what is sent; tests/scaling/golden_requests
-holds recordings of it), sagemaker-training 5.1.4 and sagemaker-pytorch-training 3.0.0 (what runs),
-AWS developer guide (what is supported).
+"""The ten options. Sources: SageMaker SDK 2.257.7 (what is sent;
+tests/nodesweep/scaling/golden_requests holds recordings of it), sagemaker-training 5.1.4 and
+sagemaker-pytorch-training 3.0.0 (what runs), AWS developer guide (what is supported).
 """
 
 from __future__ import annotations
 
-from scaling.rules.distribution import hyperparameters, rules
-from scaling.rules.distribution.option import Option
-from scaling.rules.images import MODEL_PARALLEL, NEURON, PYTORCH, SMDDP_BY_PATCH, ImageFacts
+from nodesweep.scaling.rules.distribution import hyperparameters, rules
+from nodesweep.scaling.rules.distribution.option import Option
+from nodesweep.scaling.rules.images import (
+    MODEL_PARALLEL,
+    NEURON,
+    PYTORCH,
+    SMDDP_BY_PATCH,
+    ImageFacts,
+)
 
 SMDDP_TYPES = ("ml.p3.16xlarge", "ml.p3dn.24xlarge", "ml.p4d.24xlarge", "ml.p4de.24xlarge")
 SMDDP_ALLGATHER_TYPES = ("ml.p4d.24xlarge", "ml.p4de.24xlarge")
@@ -19,8 +25,8 @@ SDK_SMDDP_VERSIONS = frozenset(
      (1, 12, 1), (1, 13, 1), (2, 0, 0), (2, 0, 1), (2, 1, 0), (2, 1, 2), (2, 2, 0)}
 )  # fmt: skip
 """SDK 2.257.7, SM_DATAPARALLEL_SUPPORTED_FRAMEWORK_VERSIONS: PyTorch for smddp, and for pytorchddp,
-which the SDK turns into smddp before it checks. tests/scaling/sdk_tables.json holds a recording of
-it.
+which the SDK turns into smddp before it checks. tests/nodesweep/scaling/sdk_tables.json holds a
+recording of it.
 """
 SMDDP_VERSIONS = SDK_SMDDP_VERSIONS | {(2, 3, 0)}
 """With 2.3.0 of AWS's table of containers with SMDDP."""

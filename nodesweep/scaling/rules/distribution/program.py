@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from scaling.rules.distribution.options import LIBRARIES
-from scaling.rules.rule import Facts, advises, refuses
+from nodesweep.scaling.rules.distribution.options import LIBRARIES
+from nodesweep.scaling.rules.rule import Facts, advises, refuses
 
 PROGRAM_TORCH = (2, 1)
 """The oldest PyTorch that the shipped program runs on."""

@@ -8,17 +8,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from configs.distribution import SmpV1, SmpV2, TorchDistributed
-from scaling.rules.distribution.efa import (
+from nodesweep.configs.distribution import SmpV1, SmpV2, TorchDistributed
+from nodesweep.scaling.rules.distribution.efa import (
     DEVICE_RDMA,
     PROVIDER,
     TOOLKIT_EFA_TYPES,
     efa_settings,
     has_device_rdma,
 )
-from scaling.rules.distribution.option import ranks_per_replica
-from scaling.rules.images import ImageFacts
-from scaling.rules.rule import Facts, Findings, Judge, advises, refuses
+from nodesweep.scaling.rules.distribution.option import ranks_per_replica
+from nodesweep.scaling.rules.images import ImageFacts
+from nodesweep.scaling.rules.rule import Facts, Findings, Judge, advises, refuses
 
 # MCA parameters that sagemaker-training 5.1.4 gives to mpirun itself (mpi.py, smdataparallel.py).
 _RUNNER_MCA = frozenset(

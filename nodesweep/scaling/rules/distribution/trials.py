@@ -33,7 +33,7 @@ gloo on CPUs, whichever launcher started it. A run of the version matrix is ente
 SDK = ("SDK 2.257.7",)
 TOOLKIT = ("toolkits 5.1.4 and 3.0.0, torch 2.13.0",)
 """sagemaker-training, sagemaker-pytorch-training and what lies beside them."""
-REQUEST_EVIDENCE = "tests/scaling/planning/test_request.py"
+REQUEST_EVIDENCE = "tests/nodesweep/scaling/planning/test_request.py"
 LAUNCH_EVIDENCE = "tests/infra/image/test_toolkit_launches.py"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scaling.outcome.projection import project
+from nodesweep.scaling.outcome.projection import project
 from tests.infra.image.training.processes import Trainings, succeed, two_nodes
 from tests.infra.image.training.test_runs import EXCLUDE, check
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from infra.image_spark.nodesweep_judge import judge
-from infra.image_spark.nodesweep_judge.request import read_request
-from tasks.dataset.remote.objects import describe_remote
-from tasks.dataset.remote.validation import remote_tables
-from tasks.dataset.spark.contract import report_of, request_document
-from tasks.dataset.validation import validate_tables
+from nodesweep.infra.image_spark.nodesweep_judge import judge
+from nodesweep.infra.image_spark.nodesweep_judge.request import read_request
+from nodesweep.tasks.dataset.remote.objects import describe_remote
+from nodesweep.tasks.dataset.remote.validation import remote_tables
+from nodesweep.tasks.dataset.spark.contract import report_of, request_document
+from nodesweep.tasks.dataset.validation import validate_tables
 from tests.infra.image_spark.judged_data import CASES
 
 QUICK = sorted(set(CASES) - {"types", "faults", "no values"})

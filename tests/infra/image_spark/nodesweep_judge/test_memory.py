@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from infra.image_spark.nodesweep_judge.memory import HEAP, OVERHEAD, shared_with_python
+from nodesweep.infra.image_spark.nodesweep_judge.memory import HEAP, OVERHEAD, shared_with_python
 
 
 @pytest.mark.parametrize(

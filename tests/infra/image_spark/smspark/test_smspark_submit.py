@@ -10,8 +10,8 @@ from types import ModuleType
 
 import pytest
 
-from infra.image_spark import nodesweep_judge
-from infra.local.engine.process.dockerfile import Install, parse
+from nodesweep.infra.image_spark import nodesweep_judge
+from nodesweep.infra.local.engine.process.dockerfile import Install, parse
 from tests.hadolint import hadolint
 
 IMAGE = Path(nodesweep_judge.__file__).resolve().parents[1]

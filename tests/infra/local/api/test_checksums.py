@@ -19,9 +19,14 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
-from infra.local.api.access import access_keys
-from infra.local.api.checksums import ALGORITHMS, check_signed_hash, checksum, sign_chunks_as
-from infra.local.api.protocol import ApiError
+from nodesweep.infra.local.api.access import access_keys
+from nodesweep.infra.local.api.checksums import (
+    ALGORITHMS,
+    check_signed_hash,
+    checksum,
+    sign_chunks_as,
+)
+from nodesweep.infra.local.api.protocol import ApiError
 from tests.infra.local.platform_client import client, serve_platform
 
 BODY = b"some bytes"

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from werkzeug.test import Client
 
-from infra.local.api.access import AccessKeys, Gate
-from infra.local.api.front import Front
-from infra.local.api.protocol import credential_scope
-from infra.local.interfaces import AccessKey
+from nodesweep.infra.local.api.access import AccessKeys, Gate
+from nodesweep.infra.local.api.front import Front
+from nodesweep.infra.local.api.protocol import credential_scope
+from nodesweep.infra.local.interfaces import AccessKey
 
 KEYS = AccessKeys(AccessKey("user", "a"), AccessKey("node", "b"))
 

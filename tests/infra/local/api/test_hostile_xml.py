@@ -11,7 +11,7 @@ from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from infra.local.api.access import access_keys
+from nodesweep.infra.local.api.access import access_keys
 from tests.infra.local.api.test_access import send
 from tests.infra.local.platform_client import serve_platform
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moto.s3.models import FakeKey, S3Backend
 
-import infra.local.api.moto_backend  # noqa: F401  (sets moto's listing up)
-from infra.local.api.moto_listing import SortedKeyStore
+import nodesweep.infra.local.api.moto_backend  # noqa: F401  (sets moto's listing up)
+from nodesweep.infra.local.api.moto_listing import SortedKeyStore
 
 KEYS = st.lists(st.text("ab/é", min_size=1, max_size=6), unique=True, max_size=25)
 

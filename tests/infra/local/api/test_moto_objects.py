@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from moto.core import DEFAULT_ACCOUNT_ID
 
-from infra.local.api.moto_objects import stored_object
+from nodesweep.infra.local.api.moto_objects import stored_object
 
 TOLD = (
     "ETag", "LastModified", "ContentType", "ContentEncoding", "ContentDisposition",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from infra.local.api.policies import decision
+from nodesweep.infra.local.api.policies import decision
 from tests.infra.local.platform_client import client
 
 ROLE = "arn:aws:iam::000000000000:role/nodesweep-training"

@@ -16,8 +16,8 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
-from infra.local.api.access import access_keys
-from infra.local.api.s3_bodies import _readers
+from nodesweep.infra.local.api.access import access_keys
+from nodesweep.infra.local.api.s3_bodies import _readers
 from tests.infra.local.platform_client import serve_platform
 
 ElementTree.register_namespace("xsi", "http://www.w3.org/2001/XMLSchema-instance")

@@ -13,7 +13,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.exceptions import ClientError
 from botocore.httpsession import URLLib3Session
 
-from infra.local.api.validation import compile_pattern, service_model
+from nodesweep.infra.local.api.validation import compile_pattern, service_model
 from tests.infra.local.platform_client import (
     job_request,
     resources,

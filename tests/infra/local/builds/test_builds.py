@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from configs.models import BenchmarkConfig
-from infra.local.builds.source import SourceError, fetch_source
-from infra.local.s3_objects import S3Location
-from tasks.image.codebuild import start as start_build
-from tasks.image.find import BuildContext, read_context
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.infra.local.builds.source import SourceError, fetch_source
+from nodesweep.infra.local.s3_objects import S3Location
+from nodesweep.tasks.image.codebuild import start as start_build
+from nodesweep.tasks.image.find import BuildContext, read_context
 from tests.infra.local.platform_client import client, wait_until
 from tests.tasks.image.image_fakes import make_context
 

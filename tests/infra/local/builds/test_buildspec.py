@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.builds.buildspec import PHASES, BuildspecError, parse_buildspec
+from nodesweep.infra.local.builds.buildspec import PHASES, BuildspecError, parse_buildspec
 
 OWN = Path(__file__).resolve().parents[4] / "infra" / "image" / "buildspec.yml"
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from infra.local.api.access import Gate, access_keys
-from infra.local.api.front import Front
-from infra.local.api.in_process import OWN_KEY_ID, client_factory
-from infra.local.api.moto_backend import moto_application, reset_state
-from infra.local.builds.ecr_registry import EcrRegistry
+from nodesweep.infra.local.api.access import Gate, access_keys
+from nodesweep.infra.local.api.front import Front
+from nodesweep.infra.local.api.in_process import OWN_KEY_ID, client_factory
+from nodesweep.infra.local.api.moto_backend import moto_application, reset_state
+from nodesweep.infra.local.builds.ecr_registry import EcrRegistry
 
 A, B = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.builds.shell import BuildShell, ShellEnded
-from infra.local.process_identity import start_ticks
+from nodesweep.infra.local.builds.shell import BuildShell, ShellEnded
+from nodesweep.infra.local.process_identity import start_ticks
 
 SOON = 20.0
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.engine.host.containment import Containment
-from infra.local.engine.host.network import Loopback, Network, find_network
-from infra.local.engine.host.port_lock import training_slot
-from infra.local.engine.process import engine as process_engine
-from infra.local.engine.process.engine import ProcessEngine
-from infra.local.engine.run import exclusive_engine
-from infra.local.interfaces import JobSpec
+from nodesweep.infra.local.engine.host.containment import Containment
+from nodesweep.infra.local.engine.host.network import Loopback, Network, find_network
+from nodesweep.infra.local.engine.host.port_lock import training_slot
+from nodesweep.infra.local.engine.process import engine as process_engine
+from nodesweep.infra.local.engine.process.engine import ProcessEngine
+from nodesweep.infra.local.engine.run import exclusive_engine
+from nodesweep.infra.local.interfaces import JobSpec
 from tests.infra.local.engine.engine_bench import TIMES, Bench, OneImage, write_image
 
 

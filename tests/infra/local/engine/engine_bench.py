@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.engine.host.process_tree import Membership
-from infra.local.engine.process.engine import ProcessEngine
-from infra.local.engine.run.job_run import RunTimes
-from infra.local.interfaces import JobSpec, Node, RunResult
+from nodesweep.infra.local.engine.host.process_tree import Membership
+from nodesweep.infra.local.engine.process.engine import ProcessEngine
+from nodesweep.infra.local.engine.run.job_run import RunTimes
+from nodesweep.infra.local.interfaces import JobSpec, Node, RunResult
 
 once = pytest.mark.parametrize("bench", ["contained"], indirect=True)
 """For tests of what is the same with and without namespaces."""

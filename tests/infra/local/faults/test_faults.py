@@ -17,7 +17,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from infra.local.interfaces import JobSpec, Node
+from nodesweep.infra.local.interfaces import JobSpec, Node
 from tests.infra.local.platform_client import (
     job_request,
     phases,

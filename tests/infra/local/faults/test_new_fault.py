@@ -12,11 +12,11 @@ from typing import Any, Literal
 import pytest
 from botocore.exceptions import ClientError
 
-from infra.local.api.protocol import ApiError
-from infra.local.faults import plan
-from infra.local.faults.rules import ApiRule, JobRule, TrainingRule
-from infra.local.jobs.endings import Ending
-from infra.local.settings import SettingsError
+from nodesweep.infra.local.api.protocol import ApiError
+from nodesweep.infra.local.faults import plan
+from nodesweep.infra.local.faults.rules import ApiRule, JobRule, TrainingRule
+from nodesweep.infra.local.jobs.endings import Ending
+from nodesweep.infra.local.settings import SettingsError
 from tests.infra.local.platform_client import (
     job_request,
     phases,

@@ -8,9 +8,9 @@ from typing import IO, Any
 import pytest
 from botocore.exceptions import ClientError
 
-from infra.local.interfaces import Node
-from infra.local.jobs.folder_sync import FolderSync, SyncedFolder
-from infra.local.s3_objects import S3Location
+from nodesweep.infra.local.interfaces import Node
+from nodesweep.infra.local.jobs.folder_sync import FolderSync, SyncedFolder
+from nodesweep.infra.local.s3_objects import S3Location
 
 FOLDER = SyncedFolder("checkpoints", S3Location("bucket", "cp/"), restored=True)
 
@@ -91,9 +91,9 @@ def test_keys_that_are_no_file_names_are_left_in_s3(
         got.append(location.key)
         target.write_text("1")
 
-    monkeypatch.setattr("infra.local.jobs.folder_sync.download", download)
+    monkeypatch.setattr("nodesweep.infra.local.jobs.folder_sync.download", download)
     monkeypatch.setattr(
-        "infra.local.jobs.folder_sync.list_keys",
+        "nodesweep.infra.local.jobs.folder_sync.list_keys",
         lambda s3, prefix: ["cp/", "cp/../out", "cp//abs", "cp/last"],
     )
     s3, nodes = RecordingS3(), nodes_with(tmp_path)

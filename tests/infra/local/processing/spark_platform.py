@@ -13,10 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from infra.local.engine.host.containment import Containment
-from infra.local.engine.process.image_store import ProcessImageStore
-from infra.local.server import daemon
-from infra.local.server.contract import ServerConfig
+from nodesweep.infra.local.engine.host.containment import Containment
+from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
+from nodesweep.infra.local.server import daemon
+from nodesweep.infra.local.server.contract import ServerConfig
 from tests.infra.local.platform_client import client
 
 REPOSITORY = Path(__file__).resolve().parents[4]

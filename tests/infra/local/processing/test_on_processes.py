@@ -10,14 +10,14 @@ from types import SimpleNamespace
 import pytest
 from botocore.exceptions import ClientError
 
-from infra.local.api.access import access_keys
-from infra.local.engine.host.containment import Containment
-from infra.local.engine.host.port_lock import training_slot
-from infra.local.engine.process.engine import ProcessEngine
-from infra.local.engine.run import exclusive_engine
-from infra.local.server.backends import Backend, with_real_nodes
-from infra.local.server.contract import ServerConfig
-from infra.local.server.serving import running
+from nodesweep.infra.local.api.access import access_keys
+from nodesweep.infra.local.engine.host.containment import Containment
+from nodesweep.infra.local.engine.host.port_lock import training_slot
+from nodesweep.infra.local.engine.process.engine import ProcessEngine
+from nodesweep.infra.local.engine.run import exclusive_engine
+from nodesweep.infra.local.server.backends import Backend, with_real_nodes
+from nodesweep.infra.local.server.contract import ServerConfig
+from nodesweep.infra.local.server.serving import running
 from tests.infra.local.engine.engine_bench import TIMES, OneImage, add_environment, write_image
 from tests.infra.local.platform_client import client
 from tests.infra.local.processing.processing_requests import (

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from infra.local.interfaces import JobSpec, Node
+from nodesweep.infra.local.interfaces import JobSpec, Node
 from tests.infra.local.platform_client import (
     client,
     job_request,

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from botocore.model import ListShape, MapShape, Shape, StructureShape
 
-from infra.local.api.validation import service_model
-from infra.local.builds.service import Builds
-from infra.local.sagemaker.metric_series import MetricSeries, metrics_service
-from infra.local.sagemaker.service import sagemaker_service
+from nodesweep.infra.local.api.validation import service_model
+from nodesweep.infra.local.builds.service import Builds
+from nodesweep.infra.local.sagemaker.metric_series import MetricSeries, metrics_service
+from nodesweep.infra.local.sagemaker.service import sagemaker_service
 from tests.infra.local.platform_client import (
     ServedPlatform,
     client,

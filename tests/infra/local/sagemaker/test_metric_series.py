@@ -11,7 +11,12 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from infra.local.sagemaker.metric_series import MOST_POINTS, MetricsApi, MetricSeries, Point
+from nodesweep.infra.local.sagemaker.metric_series import (
+    MOST_POINTS,
+    MetricsApi,
+    MetricSeries,
+    Point,
+)
 from tests.infra.local.platform_client import client, job_request, run_job
 
 NAMESPACE = "/aws/sagemaker/TrainingJobs"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from infra.local.sagemaker.search import found_jobs
+from nodesweep.infra.local.sagemaker.search import found_jobs
 from tests.infra.local.platform_client import run_job
 
 JOBS: list[dict[str, Any]] = [

@@ -1,4 +1,4 @@
-"""`python -m infra.local`: start, status, stop, and what goes wrong with them."""
+"""`python -m nodesweep.infra.local`: start, status, stop, and what goes wrong with them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from pathlib import Path
 import pytest
 from werkzeug.serving import make_server
 
-from infra.local import progress
-from infra.local.__main__ import main
-from infra.local.api.access import AccessKeys, Gate
-from infra.local.api.front import Front
-from infra.local.interfaces import AccessKey
-from infra.local.server import daemon, serving
-from infra.local.server.backends import with_real_nodes
-from infra.local.server.contract import SERVICE, ServerConfig, ServerStartError
-from infra.local.server.platform import Platform
+from nodesweep.infra.local import progress
+from nodesweep.infra.local.__main__ import main
+from nodesweep.infra.local.api.access import AccessKeys, Gate
+from nodesweep.infra.local.api.front import Front
+from nodesweep.infra.local.interfaces import AccessKey
+from nodesweep.infra.local.server import daemon, serving
+from nodesweep.infra.local.server.backends import with_real_nodes
+from nodesweep.infra.local.server.contract import SERVICE, ServerConfig, ServerStartError
+from nodesweep.infra.local.server.platform import Platform
 from tests.infra.local.platform_client import wait_until
 from tests.infra.local.platform_fakes import FakeEngine, FakeImageStore
 from tests.processes.warm_process import WarmProcess
@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[4]
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "infra.local", *arguments]
+    command = [sys.executable, "-m", "nodesweep.infra.local", *arguments]
     return subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=90, check=False
     )
@@ -322,7 +322,7 @@ def test_profile_of_the_caller_does_not_reach_the_server(
     arguments = [
         sys.executable,
         "-m",
-        "infra.local",
+        "nodesweep.infra.local",
         "serve",
         "--port",
         "0",
@@ -390,6 +390,8 @@ def test_a_state_folder_that_cannot_be_served_from_is_one_line(
 ) -> None:
     (tmp_path / "file").touch()
     folder = tmp_path / "file" / "below"
-    program = "import sys; from infra.local.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    program = (
+        "import sys; from nodesweep.infra.local.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    )
     done = warm_server.run(program, "serve", "--port", "0", "--state-dir", str(folder))
     assert_is_one_line_about(folder, done)

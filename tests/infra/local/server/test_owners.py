@@ -12,12 +12,12 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from cli.local_platform import own_platform, running_platform
-from configs.models import PlatformConfig
-from infra.local.__main__ import main
-from infra.local.server import daemon
-from infra.local.server.contract import ServerConfig
-from infra.local.server.owners import (
+from nodesweep.cli.local_platform import own_platform, running_platform
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.infra.local.__main__ import main
+from nodesweep.infra.local.server import daemon
+from nodesweep.infra.local.server.contract import ServerConfig
+from nodesweep.infra.local.server.owners import (
     add_owner,
     forget_owners,
     living_owners,
@@ -181,7 +181,7 @@ def test_two_runs_at_once_share_the_platform_that_one_of_them_started(
     first, second = process(), process()
     runs = []
     for owner in (first, second):
-        monkeypatch.setattr("cli.local_platform.os.getpid", lambda pid=owner.pid: pid)
+        monkeypatch.setattr("nodesweep.cli.local_platform.os.getpid", lambda pid=owner.pid: pid)
         runs.append(running_platform(platform))
         runs[-1].__enter__()
     assert living_owners(tmp_path) == sorted([first.pid, second.pid])

@@ -6,8 +6,8 @@ import os
 import stat
 from pathlib import Path
 
-from infra.local.api.access import access_keys
-from infra.local.server.contract import make_state_dir
+from nodesweep.infra.local.api.access import access_keys
+from nodesweep.infra.local.server.contract import make_state_dir
 
 
 def mode(path: Path) -> int:

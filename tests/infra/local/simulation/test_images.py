@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.interfaces import BuiltImage, ImageBuildError
-from infra.local.simulation.images import SimulatedImageStore
+from nodesweep.infra.local.interfaces import BuiltImage, ImageBuildError
+from nodesweep.infra.local.simulation.images import SimulatedImageStore
 
 URI = "000000000001.dkr.ecr.us-east-1.amazonaws.com/team/trainer"
 

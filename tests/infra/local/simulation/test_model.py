@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from infra.local.api.protocol import ApiError
-from infra.local.settings import SettingsError
-from infra.local.simulation.model import (
+from nodesweep.infra.local.api.protocol import ApiError
+from nodesweep.infra.local.settings import SettingsError
+from nodesweep.infra.local.simulation.model import (
     PerformanceModel,
     model_of_job,
     plan_workload,
@@ -157,7 +157,7 @@ def test_bad_environment(environment: dict[str, Any], message: str) -> None:
 
 
 def test_fields_are_in_the_readme() -> None:
-    import infra.local.simulation.model as module
+    import nodesweep.infra.local.simulation.model as module
 
     readme = (Path(module.__file__).parents[1] / "README.md").read_text()
     missing = [name for name in PerformanceModel.model_fields if f"`{name}`" not in readme]

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from infra.local.server.contract import ServerConfig, ServerStartError
-from infra.local.server.serving import running
-from infra.local.simulation.execution import SimulatedExecution
+from nodesweep.infra.local.server.contract import ServerConfig, ServerStartError
+from nodesweep.infra.local.server.serving import running
+from nodesweep.infra.local.simulation.execution import SimulatedExecution
 from tests.infra.local.platform_client import (
     client,
     job_request,

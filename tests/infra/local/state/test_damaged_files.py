@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from infra.local.__main__ import main
-from infra.local.server import daemon
-from infra.local.server.contract import ServerStartError
+from nodesweep.infra.local.__main__ import main
+from nodesweep.infra.local.server import daemon
+from nodesweep.infra.local.server.contract import ServerStartError
 from tests.infra.local.platform_client import (
     client,
     job_request,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.state import files
-from infra.local.state.files import RecordStore, write_atomically
-from infra.local.state.kept import NotKept
+from nodesweep.infra.local.state import files
+from nodesweep.infra.local.state.files import RecordStore, write_atomically
+from nodesweep.infra.local.state.kept import NotKept
 
 
 @pytest.mark.parametrize("content", ["ü\n", "ü\n".encode(), io.BytesIO("ü\n".encode())])

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from cli.local_platform import LocalPlatformError, running_platform
-from configs.models import PlatformConfig
-from infra.local.server import daemon
-from infra.local.state import files, kept
+from nodesweep.cli.local_platform import LocalPlatformError, running_platform
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.infra.local.server import daemon
+from nodesweep.infra.local.state import files, kept
 from tests.infra.local.platform_client import (
     client,
     job_request,
@@ -172,7 +172,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def local(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "infra.local", *arguments]
+    command = [sys.executable, "-m", "nodesweep.infra.local", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
 
 

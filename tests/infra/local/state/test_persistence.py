@@ -16,10 +16,15 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from infra.local.interfaces import NodeAttainment
-from infra.local.server import daemon
-from infra.local.state.s3_snapshot import S3Snapshot
-from tasks.jobs.utilisation import EMULATED_METRICS, METRICS, read_utilisation, running_time
+from nodesweep.infra.local.interfaces import NodeAttainment
+from nodesweep.infra.local.server import daemon
+from nodesweep.infra.local.state.s3_snapshot import S3Snapshot
+from nodesweep.tasks.jobs.utilisation import (
+    EMULATED_METRICS,
+    METRICS,
+    read_utilisation,
+    running_time,
+)
 from tests.infra.local.platform_client import (
     client,
     job_request,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from infra.local.interfaces import JobSpec, Node
+from nodesweep.infra.local.interfaces import JobSpec, Node
 from tests.infra.local.platform_client import job_request, resources, run_job
 
 KEY = "arn:aws:kms:us-east-1:000000000000:key/1"

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from infra.local.interfaces import JobSpec, Node
-from infra.local.jobs.downloads import (
+from nodesweep.infra.local.interfaces import JobSpec, Node
+from nodesweep.infra.local.jobs.downloads import (
     DataDownloadError,
     FolderObject,
     _path_below_prefix,
     _place,
 )
-from infra.local.s3_objects import S3Location
+from nodesweep.infra.local.s3_objects import S3Location
 from tests.infra.local.platform_client import job_request, resources, wait_for_end, wait_for_phase
 
 Seen = dict[str, dict[str, str]]

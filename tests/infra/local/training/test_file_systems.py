@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from infra.local.__main__ import _file_system
-from infra.local.interfaces import JobSpec, Node
+from nodesweep.infra.local.__main__ import _file_system
+from nodesweep.infra.local.interfaces import JobSpec, Node
 from tests.infra.local.platform_client import job_request, resources, run_job, serve_platform
 
 ID = "fs-0123456789abcdef0"

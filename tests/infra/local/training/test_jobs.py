@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 from botocore.exceptions import ClientError
 
-from infra.local.interfaces import JobSpec, Node
+from nodesweep.infra.local.interfaces import JobSpec, Node
 from tests.infra.local.platform_client import (
     job_request,
     phases,

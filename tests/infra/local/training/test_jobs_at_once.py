@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from infra.local.engine.host.room import Room
-from infra.local.server.backends import with_real_nodes
-from infra.local.server.contract import ServerConfig
-from infra.local.server.serving import running
+from nodesweep.infra.local.engine.host.room import Room
+from nodesweep.infra.local.server.backends import with_real_nodes
+from nodesweep.infra.local.server.contract import ServerConfig
+from nodesweep.infra.local.server.serving import running
 from tests.infra.local.platform_client import (
     client,
     job_request,

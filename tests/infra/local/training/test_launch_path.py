@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from infra.local.training.launch_path import launch_path_note
+from nodesweep.infra.local.training.launch_path import launch_path_note
 from tests.infra.local.platform_client import job_request, resources, run_job
 
 SMDDP = {"sagemaker_distributed_dataparallel_enabled": "true"}

@@ -11,11 +11,11 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from infra.local.api.addressing import use_path_style
-from infra.local.jobs.utilisation import put_values
-from infra.local.log_streams import EVENT_MAX_BYTES, LogStreams, _batches
-from infra.local.process_identity import start_ticks
-from infra.local.training.metrics import NAMESPACE, MetricMatcher
+from nodesweep.infra.local.api.addressing import use_path_style
+from nodesweep.infra.local.jobs.utilisation import put_values
+from nodesweep.infra.local.log_streams import EVENT_MAX_BYTES, LogStreams, _batches
+from nodesweep.infra.local.process_identity import start_ticks
+from nodesweep.infra.local.training.metrics import NAMESPACE, MetricMatcher
 from tests.infra.local.platform_client import run_job, session
 
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from infra.local.faults.injector import JobFaults
-from infra.local.jobs.execution import ExecutionServices
-from infra.local.state.files import RecordStore
-from infra.local.state.kept import Ledger
-from infra.local.training.execution import TrainingExecution
-from infra.local.training.manager import TrainingJobs
-from infra.local.training.record import TrainingJob
-from infra.local.training.runner import EngineRunner
+from nodesweep.infra.local.faults.injector import JobFaults
+from nodesweep.infra.local.jobs.execution import ExecutionServices
+from nodesweep.infra.local.state.files import RecordStore
+from nodesweep.infra.local.state.kept import Ledger
+from nodesweep.infra.local.training.execution import TrainingExecution
+from nodesweep.infra.local.training.manager import TrainingJobs
+from nodesweep.infra.local.training.record import TrainingJob
+from nodesweep.infra.local.training.runner import EngineRunner
 from tests.infra.local.platform_client import (
     job_request,
     phases,

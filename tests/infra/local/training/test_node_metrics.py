@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from infra.local.interfaces import NodeAttainment, NodeUsage
-from infra.local.jobs import utilisation
-from infra.local.jobs.utilisation import (
+from nodesweep.infra.local.interfaces import NodeAttainment, NodeUsage
+from nodesweep.infra.local.jobs import utilisation
+from nodesweep.infra.local.jobs.utilisation import (
     NodeMetrics,
     attained_per_cent,
     cpu_per_cent,
     machine_memory_bytes,
 )
-from infra.local.training.metrics import NAMESPACE
-from tasks.jobs.utilisation import EMULATED_METRICS, read_utilisation, running_time
+from nodesweep.infra.local.training.metrics import NAMESPACE
+from nodesweep.tasks.jobs.utilisation import EMULATED_METRICS, read_utilisation, running_time
 from tests.infra.local.platform_client import (
     job_request,
     resources,

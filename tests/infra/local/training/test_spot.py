@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from infra.local.interfaces import JobSpec, Node
-from infra.local.jobs import folder_sync
-from infra.local.jobs.folder_sync import below_opt_ml
-from infra.local.training.record import SPOT_BILLABLE_SHARE, TrainingJob
+from nodesweep.infra.local.interfaces import JobSpec, Node
+from nodesweep.infra.local.jobs import folder_sync
+from nodesweep.infra.local.jobs.folder_sync import below_opt_ml
+from nodesweep.infra.local.training.record import SPOT_BILLABLE_SHARE, TrainingJob
 from tests.infra.local.platform_client import (
     job_request,
     phases,

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from infra.local.interfaces import JobSpec, Node
-from infra.local.training.warm_pool import WarmPool, is_kept, match_key
+from nodesweep.infra.local.interfaces import JobSpec, Node
+from nodesweep.infra.local.training.warm_pool import WarmPool, is_kept, match_key
 from tests.infra.local.platform_client import (
     job_request,
     phases,

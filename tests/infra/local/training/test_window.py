@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.training.window import TrainWindow
+from nodesweep.infra.local.training.window import TrainWindow
 
 LINES = [
     (100.0, "loading"),

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from cli.commands.cached import finished_report
-from configs.models import BenchmarkConfig
-from scaling import names
-from scaling.outcome.outcome import Clocks, JobOutcome
-from scaling.report import analyse
-from scaling.secrets import hide_in_config
+from nodesweep.cli.commands.cached import finished_report
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling import names
+from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
+from nodesweep.scaling.report import analyse
+from nodesweep.scaling.secrets import hide_in_config
 
 OURS = {"versions": {"nodesweep": version("nodesweep")}}
 MakeConfig = Callable[..., BenchmarkConfig]

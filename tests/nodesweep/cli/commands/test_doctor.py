@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.commands import doctor
-from cli.commands.doctor import Finding, examine
-from cli.main import main
-from configs.models import BenchmarkConfig
-from configs.validation import ValidationConfig
+from nodesweep.cli.commands import doctor
+from nodesweep.cli.commands.doctor import Finding, examine
+from nodesweep.cli.main import main
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.validation import ValidationConfig
 
 Usage = namedtuple("Usage", "total used free")
 CONFIG = doctor.read_config(Path("local"))
@@ -277,7 +277,7 @@ class Account:
 @pytest.mark.parametrize(("quota", "state"), [(64.0, "ok"), (1.0, "missing")])
 def test_account(quota: float, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
     config = doctor.read_config(Path("search_mlp_p3"))
-    monkeypatch.setattr("tasks.platform.aws_client", lambda *asked, **how: Account(quota))
+    monkeypatch.setattr("nodesweep.tasks.platform.aws_client", lambda *asked, **how: Account(quota))
     who = doctor.check_credentials(config)
     assert who == Finding("ok", "assumed-role/Measurer/me, account …9012, region us-east-1")
     finding = doctor.check_quotas(config)
@@ -291,7 +291,7 @@ def test_without_credentials_nothing_can_start(monkeypatch: pytest.MonkeyPatch) 
     def refuse(*asked: Any, **how: Any) -> Any:
         raise NoCredentialsError
 
-    monkeypatch.setattr("tasks.platform.aws_client", refuse)
+    monkeypatch.setattr("nodesweep.tasks.platform.aws_client", refuse)
     config = doctor.read_config(Path("search_mlp_p3"))
     who, quotas = doctor.check_credentials(config), doctor.check_quotas(config)
     assert (who.state, "Unable to locate credentials" in who.text) == ("missing", True)

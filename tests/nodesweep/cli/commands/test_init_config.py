@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-import cli.commands.init_config
-from cli.main import main
-from configs.load import ConfigError, load_config
+import nodesweep.cli.commands.init_config
+from nodesweep.cli.main import main
+from nodesweep.configs.load import ConfigError, load_config
 
 OUTPUTS = {
     "BucketName": "my-bucket",
@@ -29,7 +29,7 @@ def stack(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
             raise ConfigError(f"no CloudFormation stack {name!r}")
         return outputs
 
-    monkeypatch.setattr(cli.commands.init_config, "read_outputs", read)
+    monkeypatch.setattr(nodesweep.cli.commands.init_config, "read_outputs", read)
     monkeypatch.chdir(tmp_path)
     return outputs
 

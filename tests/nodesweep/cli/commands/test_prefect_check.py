@@ -20,8 +20,8 @@ from prefect.settings import (
     temporary_settings,
 )
 
-from cli.commands import prefect_check
-from cli.commands.prefect_check import look_at_prefect
+from nodesweep.cli.commands import prefect_check
+from nodesweep.cli.commands.prefect_check import look_at_prefect
 
 URL = "http://somebody:secret@prefect.example:4200/api"
 NOW = datetime(2026, 11, 26, 3, 0, tzinfo=UTC)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from cli.commands.stack import read_outputs, stack_client
-from configs.load import ConfigError
-from configs.written.from_stack import LocalEndpoint
+from nodesweep.cli.commands.stack import read_outputs, stack_client
+from nodesweep.configs.load import ConfigError
+from nodesweep.configs.written.from_stack import LocalEndpoint
 
 TEMPLATE = json.dumps(
     {"Resources": {"Q": {"Type": "AWS::SQS::Queue"}}, "Outputs": {"BucketName": {"Value": "mine"}}}

@@ -12,13 +12,13 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from cli.main import main
-from configs.load import load_config
-from configs.models import BenchmarkConfig
-from configs.presets import config_file
-from scaling import names
-from scaling.outcome.outcome import Clocks, JobOutcome
-from scaling.report import analyse
+from nodesweep.cli.main import main
+from nodesweep.configs.load import load_config
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.presets import config_file
+from nodesweep.scaling import names
+from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
+from nodesweep.scaling.report import analyse
 
 FINISHED, HALF, BEGUN, DAMAGED = (
     "bench-20260104030405-0a1b2c3d",

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cli.commands.table import read_measured_file, report_table
-from cli.main import main
-from scaling.measured.table import MeasuredTableError
+from nodesweep.cli.commands.table import read_measured_file, report_table
+from nodesweep.cli.main import main
+from nodesweep.scaling.measured.table import MeasuredTableError
 
 pytestmark = pytest.mark.usefixtures("without_plots")
 TABLE = """\

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from cli.main import main
-from configs.load import load_config
-from scaling import names
+from nodesweep.cli.main import main
+from nodesweep.configs.load import load_config
+from nodesweep.scaling import names
 
-LOCAL = str(Path(__file__).resolve().parents[3] / "configs" / "local.yaml")
+LOCAL = str(Path(__file__).resolve().parents[4] / "configs" / "local.yaml")
 JSON_FIELDS = {"time", "stage", "event", "level", "source", "job", "nodes", "text"}
 
 
@@ -41,7 +41,7 @@ def test_json_lines_say_what_latest_is_and_that_the_run_was_interrupted(
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cli.session.flow_session", interrupt)
+    monkeypatch.setattr("nodesweep.cli.session.flow_session", interrupt)
     benchmark = load_config(Path(LOCAL))
     sweep = names.sweep_id(benchmark, datetime(2026, 1, 6, tzinfo=UTC))
     (tmp_path / sweep).mkdir()

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from cli.views.json_lines import JsonLines
-from cli.views.plain import BURST_LINES, PlainLines
-from cli.views.state import RunState
-from cli.views.stream import EventStream, Look, choose_view
-from tasks.events import Event, about, stage, tell
-from tests.cli.views.recorded import (
+from nodesweep.cli.views.json_lines import JsonLines
+from nodesweep.cli.views.plain import BURST_LINES, PlainLines
+from nodesweep.cli.views.state import RunState
+from nodesweep.cli.views.stream import EventStream, Look, choose_view
+from nodesweep.tasks.events import Event, about, stage, tell
+from tests.nodesweep.cli.views.recorded import (
     BEGAN,
     SWEEP,
     TRACEBACK,

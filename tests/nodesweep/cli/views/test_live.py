@@ -1,7 +1,7 @@
 """The live view of a recorded run, drawn at three sizes and held against text files.
 
-After a change that is meant: NODESWEEP_WRITE_SCREENS=1 pytest tests/cli/views/test_live.py, and
-read what it wrote.
+After a change that is meant: NODESWEEP_WRITE_SCREENS=1 pytest
+tests/nodesweep/cli/views/test_live.py, and read what it wrote.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cli.views.live import LiveView, Screen, left_of
-from cli.views.state import RunState
-from tasks.events import Event, read_event
-from tasks.image.output import BuildOutput
-from tests.cli.views.recorded import (
+from nodesweep.cli.views.live import LiveView, Screen, left_of
+from nodesweep.cli.views.state import RunState
+from nodesweep.tasks.events import Event, read_event
+from nodesweep.tasks.image.output import BuildOutput
+from tests.nodesweep.cli.views.recorded import (
     BEGAN,
     begin,
     done,

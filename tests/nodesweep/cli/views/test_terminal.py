@@ -15,19 +15,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.views.recorded import SWEEP
+from tests.nodesweep.cli.views.recorded import SWEEP
 
 pytestmark = pytest.mark.slow
 SGR = re.compile(r"\x1b\[([\d;]*)m")
 COLOURS = {str(code) for ten in (30, 40, 90, 100) for code in range(ten, ten + 9)}
-REPOSITORY = Path(__file__).resolve().parents[3]
+REPOSITORY = Path(__file__).resolve().parents[4]
 PROGRAM = """
 import signal, sys, time
 from dataclasses import replace
 from datetime import UTC, datetime
-from cli.views.stream import EventStream, Look
-from flows.stages.signals import EndSignals
-from tests.cli.views.recorded import in_the_middle
+from nodesweep.cli.views.stream import EventStream, Look
+from nodesweep.flows.stages.signals import EndSignals
+from tests.nodesweep.cli.views.recorded import in_the_middle
 
 stream = EventStream(Look(go_on="nodesweep run my.yaml"), sys.stderr)
 signal.signal(signal.SIGINT, EndSignals(stream.announce))

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from cli.views.live import left_of
-from cli.views.state import RunState
-from scaling.planning.time_left import TimeLeft
-from tasks.events import Event
-from tests.cli.views.recorded import BEGAN, of_types, points_of_types, probes_of_types
-from tests.cli.views.test_live import screen, state_of
+from nodesweep.cli.views.live import left_of
+from nodesweep.cli.views.state import RunState
+from nodesweep.scaling.planning.time_left import TimeLeft
+from nodesweep.tasks.events import Event
+from tests.nodesweep.cli.views.recorded import BEGAN, of_types, points_of_types, probes_of_types
+from tests.nodesweep.cli.views.test_live import screen, state_of
 
 NOW = datetime(2026, 11, 24, 12, 0, tzinfo=UTC)
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from configs.models import RecommendationConfig
-from scaling.analysis.advice import Recommendation
-from scaling.analysis.recommend import recommend
-from scaling.outcome.attainment import LEAST_ATTAINED
-from scaling.outcome.outcome import Clocks, JobOutcome
-from tests.scaling.conftest import summarise
+from nodesweep.configs.models import RecommendationConfig
+from nodesweep.scaling.analysis.advice import Recommendation
+from nodesweep.scaling.analysis.recommend import recommend
+from nodesweep.scaling.outcome.attainment import LEAST_ATTAINED
+from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
+from tests.nodesweep.scaling.conftest import summarise
 
 SHARES = st.sampled_from([0.7, 0.75, 0.8, 0.9, 0.94, 0.96, 1.0])
 TIMES = st.floats(5, 200).map(lambda seconds: round(seconds, 1))

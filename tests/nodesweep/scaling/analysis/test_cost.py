@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from configs.catalogue import load_catalogue
-from scaling.analysis.cost import run_costs, seconds_to_target
-from scaling.analysis.price import Price, node_cost_usd, price_of, unknown_price
-from scaling.outcome.outcome import Clocks, JobOutcome
-from tests.scaling.conftest import summarise
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.scaling.analysis.cost import run_costs, seconds_to_target
+from nodesweep.scaling.analysis.price import Price, node_cost_usd, price_of, unknown_price
+from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
+from tests.nodesweep.scaling.conftest import summarise
 
 # One cent per node-second.
 PRICE = Price(instance_type="ml.m5.xlarge", usd_per_hour=36)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scaling.analysis.counts import cost_change, faster_text
-from tests.scaling.analysis.test_recommend import rows_of
+from nodesweep.scaling.analysis.counts import cost_change, faster_text
+from tests.nodesweep.scaling.analysis.test_recommend import rows_of
 
 
 @pytest.mark.parametrize(

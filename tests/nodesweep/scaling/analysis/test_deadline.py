@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from configs.models import RecommendationConfig
-from scaling.analysis.recommend import recommend
-from scaling.analysis.speedup import SummaryRow
-from scaling.outcome.outcome import Clocks, JobOutcome
-from tests.scaling.analysis.test_recommend import (
+from nodesweep.configs.models import RecommendationConfig
+from nodesweep.scaling.analysis.recommend import recommend
+from nodesweep.scaling.analysis.speedup import SummaryRow
+from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
+from tests.nodesweep.scaling.analysis.test_recommend import (
     PERFECT,
     REFERENCE,
     advise,
@@ -18,7 +18,7 @@ from tests.scaling.analysis.test_recommend import (
     runner_up,
     why_not,
 )
-from tests.scaling.conftest import summarise
+from tests.nodesweep.scaling.conftest import summarise
 
 
 def test_deadline_takes_the_cheapest_that_meets_it():

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from scipy import stats
 
-from scaling.analysis.intervals import (
+from nodesweep.scaling.analysis.intervals import (
     MIN_REPEATS,
     RESAMPLES,
     Interval,
@@ -174,12 +174,12 @@ def test_the_interval_contains_the_ratio_of_the_sample_medians(above, below):
 
 def test_a_ratio_outside_the_percentiles_widens_the_interval(monkeypatch):
     monkeypatch.setattr(
-        "scaling.analysis.intervals.resampled_medians",
+        "nodesweep.scaling.analysis.intervals.resampled_medians",
         lambda ordered, stream: ordered[[-1 if stream else 0]],
     )
     assert bounds(ratio_interval([1, 2, 3], [1, 2, 4])) == (1 / 4, 1)
     monkeypatch.setattr(
-        "scaling.analysis.intervals.resampled_medians",
+        "nodesweep.scaling.analysis.intervals.resampled_medians",
         lambda ordered, stream: ordered[[0 if stream else -1]],
     )
     assert bounds(ratio_interval([1, 2, 3], [1, 2, 4])) == (1, 3)

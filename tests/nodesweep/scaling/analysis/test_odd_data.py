@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from scaling.analysis.clocks import clock_statistics
-from scaling.analysis.odd_data import find_confounded, find_odd
+from nodesweep.scaling.analysis.clocks import clock_statistics
+from nodesweep.scaling.analysis.odd_data import find_confounded, find_odd
 
 PLAIN = {1: [101.3, 99.8, 100.6, 100.1], 2: [52.4, 51.2, 51.9, 52.8], 4: [27.3, 28.1, 27.6, 27.2]}
 

@@ -7,8 +7,8 @@ import statistics
 import pytest
 from scipy.stats import ttest_1samp, ttest_ind
 
-from configs.models import ParityConfig
-from scaling.analysis.parity import FinalMetric, Parity, judge_parity
+from nodesweep.configs.models import ParityConfig
+from nodesweep.scaling.analysis.parity import FinalMetric, Parity, judge_parity
 
 
 def judge(

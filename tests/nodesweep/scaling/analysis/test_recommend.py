@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from configs.models import RecommendationConfig
-from scaling.analysis import counts as counts_module
-from scaling.analysis import deadline as deadline_module
-from scaling.analysis import recommend as recommend_module
-from scaling.analysis import verdicts as verdicts_module
-from scaling.analysis.advice import Recommendation
-from scaling.analysis.counts import cost_change
-from scaling.analysis.price import Price
-from scaling.analysis.recommend import pareto_front, recommend
-from scaling.analysis.speedup import SummaryRow
-from scaling.outcome.outcome import Clocks, JobOutcome
-from tests.scaling.conftest import summarise
+from nodesweep.configs.models import RecommendationConfig
+from nodesweep.scaling.analysis import counts as counts_module
+from nodesweep.scaling.analysis import deadline as deadline_module
+from nodesweep.scaling.analysis import recommend as recommend_module
+from nodesweep.scaling.analysis import verdicts as verdicts_module
+from nodesweep.scaling.analysis.advice import Recommendation
+from nodesweep.scaling.analysis.counts import cost_change
+from nodesweep.scaling.analysis.price import Price
+from nodesweep.scaling.analysis.recommend import pareto_front, recommend
+from nodesweep.scaling.analysis.speedup import SummaryRow
+from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
+from tests.nodesweep.scaling.conftest import summarise
 
 REFERENCE = {1: 99 * 60.0, 2: 55 * 60.0, 4: 27 * 60.0, 8: 13.5 * 60.0}
 PERFECT = {1: 120, 2: 60, 3: 40, 4: 30}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from scaling.analysis.repeated import REPEATED, find_repeated
-from scaling.report import ScalingReport
+from nodesweep.scaling.analysis.repeated import REPEATED, find_repeated
+from nodesweep.scaling.report import ScalingReport
 
 TRAINING_SECONDS = 30.0
 

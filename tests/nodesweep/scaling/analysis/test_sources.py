@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from scaling.analysis.sources import choose_train_clock
-from scaling.outcome.outcome import Clocks
-from tests.scaling.analysis.test_speedup import column
-from tests.scaling.conftest import summarise
+from nodesweep.scaling.analysis.sources import choose_train_clock
+from nodesweep.scaling.outcome.outcome import Clocks
+from tests.nodesweep.scaling.analysis.test_speedup import column
+from tests.nodesweep.scaling.conftest import summarise
 
 
 def test_mixed_clocks_fall_back_to_the_training_phase_of_all(make_outcome):

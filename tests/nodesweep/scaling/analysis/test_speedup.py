@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from configs.models import ParityConfig
-from scaling.analysis.clocks import karp_flatt
-from scaling.analysis.price import Price
-from scaling.analysis.speedup import (
+from nodesweep.configs.models import ParityConfig
+from nodesweep.scaling.analysis.clocks import karp_flatt
+from nodesweep.scaling.analysis.price import Price
+from nodesweep.scaling.analysis.speedup import (
     MixedOutcomesError,
     SummaryRow,
     baseline_of,
     summarise_runs,
 )
-from scaling.formats import format_speedup
-from scaling.outcome.outcome import Clocks, JobOutcome
-from tests.scaling.conftest import summarise
+from nodesweep.scaling.formats import format_speedup
+from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
+from tests.nodesweep.scaling.conftest import summarise
 
 REFERENCE = {1: 99 * 60.0, 2: 55 * 60.0, 4: 27 * 60.0, 8: 13.5 * 60.0}
 

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from configs.models import RecommendationConfig
-from scaling.analysis.advice import Recommendation
-from scaling.analysis.recommend import recommend
-from scaling.analysis.speedup import summarise_runs
-from scaling.outcome.outcome import Clocks, JobOutcome
-from tests.scaling.analysis.test_recommend import chosen, runner_up, why_not
-from tests.scaling.conftest import summarise
+from nodesweep.configs.models import RecommendationConfig
+from nodesweep.scaling.analysis.advice import Recommendation
+from nodesweep.scaling.analysis.recommend import recommend
+from nodesweep.scaling.analysis.speedup import summarise_runs
+from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
+from tests.nodesweep.scaling.analysis.test_recommend import chosen, runner_up, why_not
+from tests.nodesweep.scaling.conftest import summarise
 
 UNKNOWN = (
     "No recommendation, since nodes were contended at {}, where one got less than 70 % of the CPU"

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from configs.models import RecommendationConfig
-from scaling.analysis.advice import Recommendation
-from scaling.analysis.recommend import recommend
-from scaling.analysis.speedup import baseline_of, summarise_runs
-from scaling.analysis.verdicts import MOST_MORE_RUNS, JudgedCount, not_ruled_out
-from scaling.outcome.outcome import Clocks, JobOutcome
-from scaling.report.headline import write_headline
-from tests.scaling.analysis.test_recommend import advise, chosen, rows_of, why_not
+from nodesweep.configs.models import RecommendationConfig
+from nodesweep.scaling.analysis.advice import Recommendation
+from nodesweep.scaling.analysis.recommend import recommend
+from nodesweep.scaling.analysis.speedup import baseline_of, summarise_runs
+from nodesweep.scaling.analysis.verdicts import MOST_MORE_RUNS, JudgedCount, not_ruled_out
+from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
+from nodesweep.scaling.report.headline import write_headline
+from tests.nodesweep.scaling.analysis.test_recommend import advise, chosen, rows_of, why_not
 
 REFERENCE = {1: 5940.0, 2: 3300.0, 4: 1620.0, 8: 810.0}
 # By Amdahl's law with a serial fraction of 3 % efficiency is 83 % at 8 nodes and 69 % at 16; of

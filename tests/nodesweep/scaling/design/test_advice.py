@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scaling.report.render import render_markdown
+from nodesweep.scaling.report.render import render_markdown
 
 COUNTS = (1, 2, 4, 8)
 REFERENCE = {1: 99.0, 2: 55.0, 4: 27.0, 8: 13.5}

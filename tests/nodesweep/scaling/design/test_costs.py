@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from configs.models import RecommendationConfig
-from scaling.design import sequential
-from scaling.design.costs import full_cost, probe_cost, reference_minutes, sequential_cost
-from scaling.design.sequential import Limits, follow, run_through
+from nodesweep.configs.models import RecommendationConfig
+from nodesweep.scaling.design import sequential
+from nodesweep.scaling.design.costs import full_cost, probe_cost, reference_minutes, sequential_cost
+from nodesweep.scaling.design.sequential import Limits, follow, run_through
 
 COUNTS = (1, 2, 4, 8)
 

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from scaling.analysis.speedup import summarise_runs
-from scaling.design.kinds import is_check, kind_of_job
-from scaling.design.of_sweep import asked_points, is_complete, points_done, progress_of
-from scaling.design.probe import find_checks
-from scaling.report import analyse
-from tests.scaling.conftest import PROBED_SECONDS
+from nodesweep.scaling.analysis.speedup import summarise_runs
+from nodesweep.scaling.design.kinds import is_check, kind_of_job
+from nodesweep.scaling.design.of_sweep import asked_points, is_complete, points_done, progress_of
+from nodesweep.scaling.design.probe import find_checks
+from nodesweep.scaling.report import analyse
+from tests.nodesweep.scaling.conftest import PROBED_SECONDS
 
 PROBES = [(1, 1), (2, 1), (4, 1)]
 

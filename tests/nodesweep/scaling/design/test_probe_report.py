@@ -10,17 +10,17 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from scaling.analysis.price import Price
-from scaling.outcome.projection import ProjectedPart
-from scaling.report.points_csv import render_csv
-from scaling.report.render import render_html, render_markdown
-from scaling.report.share import for_sharing
-from scaling.report.terminal import render_terminal
-from scaling.trend.compare import IncomparableError, compare
-from scaling.trend.compare_render import comparison_title
-from scaling.trend.history import history_table, read_history
-from scaling.trend.history_render import render_history_terminal
-from tests.scaling.conftest import PROBED_SECONDS, projection
+from nodesweep.scaling.analysis.price import Price
+from nodesweep.scaling.outcome.projection import ProjectedPart
+from nodesweep.scaling.report.points_csv import render_csv
+from nodesweep.scaling.report.render import render_html, render_markdown
+from nodesweep.scaling.report.share import for_sharing
+from nodesweep.scaling.report.terminal import render_terminal
+from nodesweep.scaling.trend.compare import IncomparableError, compare
+from nodesweep.scaling.trend.compare_render import comparison_title
+from nodesweep.scaling.trend.history import history_table, read_history
+from nodesweep.scaling.trend.history_render import render_history_terminal
+from tests.nodesweep.scaling.conftest import PROBED_SECONDS, projection
 
 PROBES = [(1, 1), (2, 1), (4, 1)]
 PRICE = Price(instance_type="ml.m5.xlarge", usd_per_hour=3600.0)

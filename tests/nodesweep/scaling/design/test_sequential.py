@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from scaling.design.sequential import LEAST_SPREAD, Limits, follow
+from nodesweep.scaling.design.sequential import LEAST_SPREAD, Limits, follow
 
 COUNTS = (1, 2, 4, 8)
 LIMITS = Limits(min_efficiency=0.75, min_doubling_ratio=1.5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scaling.fits.assumption import assumption
+from nodesweep.scaling.fits.assumption import assumption
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_instances_are_named_with_their_network(instance_type, network):
 
 
 def test_what_the_catalogue_does_not_know_is_said():
-    from configs.catalogue import load_catalogue
+    from nodesweep.configs.catalogue import load_catalogue
 
     unknown = next(
         row.instance_type

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scaling.analysis.intervals import Interval
-from scaling.fits.extrapolation import (
+from nodesweep.scaling.analysis.intervals import Interval
+from nodesweep.scaling.fits.extrapolation import (
     MAX_MARGIN_OF_ERROR,
     LawPredictions,
     margin_of_error,
     predict_by_law,
     run_noise,
 )
-from scaling.fits.fit import fit_laws
-from scaling.fits.laws import Sample
-from scaling.fits.models import Extrapolation, Fits, Law
+from nodesweep.scaling.fits.fit import fit_laws
+from nodesweep.scaling.fits.laws import Sample
+from nodesweep.scaling.fits.models import Extrapolation, Fits, Law
 
 Runs = dict[int, list[float]]
 COUNTS = (1, 2, 4, 8)

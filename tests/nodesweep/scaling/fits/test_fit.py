@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.fits.fit import fit_laws
-from scaling.fits.laws import Sample
-from scaling.fits.models import Fits, LawFit, Parameter
+from nodesweep.scaling.fits.fit import fit_laws
+from nodesweep.scaling.fits.laws import Sample
+from nodesweep.scaling.fits.models import Fits, LawFit, Parameter
 
 Points = list[tuple[int, float]]
 REFERENCE: Points = [(1, 5940.0), (2, 3300.0), (4, 1620.0), (8, 810.0)]

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from configs.catalogue import load_catalogue
-from configs.models import BenchmarkConfig
-from scaling.analysis.price import price_of
-from scaling.instances.report import analyse_sweep
-from scaling.names import type_letter
-from scaling.outcome.outcome import Clocks, JobOutcome
-from scaling.planning.plan import SweepPlan, plan_types
-from tests.scaling.conftest import outcome, projection
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.analysis.price import price_of
+from nodesweep.scaling.instances.report import analyse_sweep
+from nodesweep.scaling.names import type_letter
+from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
+from nodesweep.scaling.planning.plan import SweepPlan, plan_types
+from tests.nodesweep.scaling.conftest import outcome, projection
 
 CHEAP, FAST, UNPRICED = "ml.m5.xlarge", "ml.m5.4xlarge", "ml.m5.2xlarge"
 TYPES = (CHEAP, FAST)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from scaling.instances.arms import (
+from nodesweep.scaling.instances.arms import (
     Arm,
     arms_of,
     lost_to_memory,
     outcomes_by_type,
     types_given_up,
 )
-from tests.scaling.conftest import outcome
-from tests.scaling.instances.conftest import CHEAP, FAST, OUT_OF_MEMORY, run
+from tests.nodesweep.scaling.conftest import outcome
+from tests.nodesweep.scaling.instances.conftest import CHEAP, FAST, OUT_OF_MEMORY, run
 
 
 def lacking(name, nodes, **changes):

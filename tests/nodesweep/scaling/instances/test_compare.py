@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from configs.catalogue import load_catalogue
-from scaling.analysis.price import price_of
-from scaling.analysis.speedup import summarise_runs
-from scaling.instances.arms import Arm, outcomes_by_type
-from scaling.instances.compare import beaten_for_sure, choose_arms, front_of, judge_arms
-from scaling.instances.progress import lacks_sound_runs
-from tests.scaling.instances.conftest import CHEAP, FAST, SECONDS, UNPRICED, all_runs, run
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.scaling.analysis.price import price_of
+from nodesweep.scaling.analysis.speedup import summarise_runs
+from nodesweep.scaling.instances.arms import Arm, outcomes_by_type
+from nodesweep.scaling.instances.compare import beaten_for_sure, choose_arms, front_of, judge_arms
+from nodesweep.scaling.instances.progress import lacks_sound_runs
+from tests.nodesweep.scaling.instances.conftest import CHEAP, FAST, SECONDS, UNPRICED, all_runs, run
 
 
 def judged(config, outcomes):

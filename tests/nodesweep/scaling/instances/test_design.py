@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from configs.models import RecommendationConfig
-from scaling.instances.arms import Arm
-from scaling.instances.design import ERROR, Sample, find_beaten, follow_passes
+from nodesweep.configs.models import RecommendationConfig
+from nodesweep.scaling.instances.arms import Arm
+from nodesweep.scaling.instances.design import ERROR, Sample, find_beaten, follow_passes
 
 A, B, C = Arm("a", 1), Arm("b", 1), Arm("c", 1)
 NO_GOALS = RecommendationConfig()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from scaling.instances.arms import Arm
-from scaling.instances.progress import asked_keys, key_of, keys_done, sweep_progress
-from scaling.planning.plan import Key
-from tests.scaling.conftest import outcome
-from tests.scaling.instances.conftest import (
+from nodesweep.scaling.instances.arms import Arm
+from nodesweep.scaling.instances.progress import asked_keys, key_of, keys_done, sweep_progress
+from nodesweep.scaling.planning.plan import Key
+from tests.nodesweep.scaling.conftest import outcome
+from tests.nodesweep.scaling.instances.conftest import (
     CHEAP,
     FAST,
     OUT_OF_MEMORY,

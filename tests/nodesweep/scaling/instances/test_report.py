@@ -10,23 +10,23 @@ import re
 import pytest
 from rich.console import Console
 
-from scaling import names
-from scaling.design.of_sweep import points_done
-from scaling.instances.report import analyse_sweep
-from scaling.report.failures import failure_lines
-from scaling.report.plots import drawing_style, to_svg
-from scaling.report.plots.types import draw_frontier
-from scaling.report.render import (
+from nodesweep.scaling import names
+from nodesweep.scaling.design.of_sweep import points_done
+from nodesweep.scaling.instances.report import analyse_sweep
+from nodesweep.scaling.report.failures import failure_lines
+from nodesweep.scaling.report.plots import drawing_style, to_svg
+from nodesweep.scaling.report.plots.types import draw_frontier
+from nodesweep.scaling.report.render import (
     render_csv,
     render_files,
     render_html,
     render_markdown,
     render_share,
 )
-from scaling.report.share import for_sharing
-from scaling.report.terminal import render_terminal
-from scaling.trend.report_file import parse_report
-from tests.scaling.instances.conftest import (
+from nodesweep.scaling.report.share import for_sharing
+from nodesweep.scaling.report.terminal import render_terminal
+from nodesweep.scaling.trend.report_file import parse_report
+from tests.nodesweep.scaling.instances.conftest import (
     CHEAP,
     FAST,
     NOW,

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from scaling.analysis.price import Price
-from scaling.measured.columns import COLUMNS
-from scaling.measured.table import MeasuredTableError, read_measured
-from scaling.report.tables.summary import row_status
+from nodesweep.scaling.analysis.price import Price
+from nodesweep.scaling.measured.columns import COLUMNS
+from nodesweep.scaling.measured.table import MeasuredTableError, read_measured
+from nodesweep.scaling.report.tables.summary import row_status
 
-GUIDE = (Path(__file__).parents[3] / "docs" / "measured-tables.md").read_text()
-SCRIPTS = Path(__file__).parents[3] / "examples" / "measured_times"
+GUIDE = (Path(__file__).parents[4] / "docs" / "measured-tables.md").read_text()
+SCRIPTS = Path(__file__).parents[4] / "examples" / "measured_times"
 
 
 def blocks(language: str, after: str = "") -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scaling.measured.table import MeasuredTableError, read_measured
+from nodesweep.scaling.measured.table import MeasuredTableError, read_measured
 
 
 def refusal(table: str | bytes) -> str:

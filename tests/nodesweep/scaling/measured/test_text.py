@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from scaling.measured import text as measured_text
-from scaling.measured.table import MeasuredTableError, read_measured
-from scaling.measured.text import HEAD_BYTES, refuse_other_files
+from nodesweep.scaling.measured import text as measured_text
+from nodesweep.scaling.measured.table import MeasuredTableError, read_measured
+from nodesweep.scaling.measured.text import HEAD_BYTES, refuse_other_files
 
 HEADER = b"nodes,train_seconds\n"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from scaling.outcome.attainment import (
+from nodesweep.scaling.outcome.attainment import (
     LEAST_ATTAINED,
     MOST_EFFICIENCY_ERROR,
     format_attained,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from scaling.outcome.cpu_speed import cpu_speed, format_cpu_speed
-from scaling.report.facts import sweep_facts
-from scaling.report.tables.attempts import attempts_table
+from nodesweep.scaling.outcome.cpu_speed import cpu_speed, format_cpu_speed
+from nodesweep.scaling.report.facts import sweep_facts
+from nodesweep.scaling.report.tables.attempts import attempts_table
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from configs.training import compile_metric
-from scaling.outcome.cut_numbers import cut_by
+from nodesweep.configs.training import compile_metric
+from nodesweep.scaling.outcome.cut_numbers import cut_by
 
 
 def read(regex: str, text: str) -> list[str | None]:

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from scaling.outcome.failure import (
+from nodesweep.scaling.outcome.failure import (
     MAX_LINES,
     MemoryShortage,
     memory_that_ran_out,
     name_host,
     read_failure,
 )
-from scaling.outcome.outcome import JobOutcome, read_outcome
+from nodesweep.scaling.outcome.outcome import JobOutcome, read_outcome
 
 LOG = (
     "algo-1: step=3",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scaling.outcome.line_kinds import MAX_TEXTS_REMEMBERED, LineKinds, Step, step_of
+from nodesweep.scaling.outcome.line_kinds import MAX_TEXTS_REMEMBERED, LineKinds, Step, step_of
 
 CAPTURED = Path(__file__).parent / "captured_logs"
 PREFIX = "2026-11-22 14:00:04,294 sagemaker-training-toolkit"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scaling.outcome.logged import (
+from nodesweep.scaling.outcome.logged import (
     Logged,
     LogLine,
     UnmatchedMetric,

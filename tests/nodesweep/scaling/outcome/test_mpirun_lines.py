@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from scaling.outcome.failure import FailureLog, read_failure
-from scaling.outcome.mpirun_lines import MpirunReport, read_mpirun
-from scaling.outcome.plain_lines import plain_lines
+from nodesweep.scaling.outcome.failure import FailureLog, read_failure
+from nodesweep.scaling.outcome.mpirun_lines import MpirunReport, read_mpirun
+from nodesweep.scaling.outcome.plain_lines import plain_lines
 
 CAPTURED = Path(__file__).parent / "captured_logs"
 REASON = "AlgorithmError: ExecuteUserScriptError:\nExitCode {}\nErrorMessage"

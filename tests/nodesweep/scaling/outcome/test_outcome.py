@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from scaling.outcome.logged import Logged
-from scaling.outcome.outcome import (
+from nodesweep.scaling.outcome.logged import Logged
+from nodesweep.scaling.outcome.outcome import (
     EMULATED_ACCOUNT,
     SIMULATED_ACCOUNT,
     Clocks,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.outcome.plain_lines import plain_lines, rank_of, without_colours
+from nodesweep.scaling.outcome.plain_lines import plain_lines, rank_of, without_colours
 
 SAID = "train_seconds=20.0; world_size=2"
 MARKS = {

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from scaling.outcome.failure import FailureLog, read_failure
-from scaling.outcome.program_error import ProgramError, failure_cause, find_program_error
-from scaling.outcome.program_log import host_of_rank
+from nodesweep.scaling.outcome.failure import FailureLog, read_failure
+from nodesweep.scaling.outcome.program_error import ProgramError, failure_cause, find_program_error
+from nodesweep.scaling.outcome.program_log import host_of_rank
 
 CAPTURED = Path(__file__).parent / "captured_logs"
 SHORTENED = "AlgorithmError: ExecuteUserScriptError:\nExitCode 1\nErrorMessage"

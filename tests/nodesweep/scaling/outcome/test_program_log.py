@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scaling.outcome.failure import read_failure
-from scaling.outcome.program_log import find_program_lines
+from nodesweep.scaling.outcome.failure import read_failure
+from nodesweep.scaling.outcome.program_log import find_program_lines
 
 CAPTURED = """\
 2026-11-22 13:59:52,829 sagemaker-training-toolkit INFO     \

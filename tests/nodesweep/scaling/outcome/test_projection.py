@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from scaling.outcome.logged import Logged, LogLine, read_logged
-from scaling.outcome.projection import ASKED_BY, MOST_STEPS, half_width, project, steps_of
-from tests.scaling.outcome.test_outcome import description, read, read_logged_run
+from nodesweep.scaling.outcome.logged import Logged, LogLine, read_logged
+from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_STEPS, half_width, project, steps_of
+from tests.nodesweep.scaling.outcome.test_outcome import description, read, read_logged_run
 
 # 50 of 300 steps in 27 s, of which the steady ones took 0.5 s each, ± 0.01 s.
 PROBE = {

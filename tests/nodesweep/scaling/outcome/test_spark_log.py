@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from scaling.outcome.logged import LogLine
-from scaling.outcome.spark_log import last_own_lines
+from nodesweep.scaling.outcome.logged import LogLine
+from nodesweep.scaling.outcome.spark_log import last_own_lines
 
 LOG = [
     "11-25 08:00 smspark.cli  INFO     Parsing arguments.",

@@ -8,12 +8,18 @@ from dataclasses import replace
 
 import pytest
 
-from configs.catalogue import load_catalogue
-from scaling.planning.amount import RUN_SECONDS, RUN_STEPS, amount_notes
-from scaling.planning.plan import plan_sweep, plan_types
-from scaling.planning.queue import Done, Refuse, SweepQueue, Wait
-from tests.scaling.conftest import outcome
-from tests.scaling.planning.test_queue import INPUTS, NO_CAPACITY, THE_PROGRAMS, described, submit
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.scaling.planning.amount import RUN_SECONDS, RUN_STEPS, amount_notes
+from nodesweep.scaling.planning.plan import plan_sweep, plan_types
+from nodesweep.scaling.planning.queue import Done, Refuse, SweepQueue, Wait
+from tests.nodesweep.scaling.conftest import outcome
+from tests.nodesweep.scaling.planning.test_queue import (
+    INPUTS,
+    NO_CAPACITY,
+    THE_PROGRAMS,
+    described,
+    submit,
+)
 
 
 def sized(make_config, **sweep):

@@ -8,9 +8,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from configs.catalogue import load_catalogue
-from scaling import names
-from scaling.planning.budget import Allowance, billed_node_seconds, budget_problem, cost_bound
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.scaling import names
+from nodesweep.scaling.planning.budget import (
+    Allowance,
+    billed_node_seconds,
+    budget_problem,
+    cost_bound,
+)
 
 STARTED = datetime(2026, 1, 2, tzinfo=UTC)
 SWEEP = "bench-20260102000000-01234567"

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from configs.catalogue import load_catalogue
-from scaling.outcome.outcome import JobOutcome
-from scaling.planning.plan import plan_sweep
-from scaling.planning.queue import Done, Refuse, Submit, SweepQueue
-from tests.scaling.conftest import outcome
-from tests.scaling.planning.test_queue import INPUTS, described, queue_of
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.scaling.outcome.outcome import JobOutcome
+from nodesweep.scaling.planning.plan import plan_sweep
+from nodesweep.scaling.planning.queue import Done, Refuse, Submit, SweepQueue
+from tests.nodesweep.scaling.conftest import outcome
+from tests.nodesweep.scaling.planning.test_queue import INPUTS, described, queue_of
 
 SECONDS = {1: 80.0, 2: 41.0, 4: 21.0}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scaling.outcome.program_error import ProgramError
-from scaling.planning.fail_fast import (
+from nodesweep.scaling.outcome.program_error import ProgramError
+from nodesweep.scaling.planning.fail_fast import (
     Candidate,
     code_digest,
     given_up_caveat,
@@ -14,7 +14,7 @@ from scaling.planning.fail_fast import (
     next_to_start,
     reason_to_give_up,
 )
-from scaling.planning.request import ResolvedInputs
+from nodesweep.scaling.planning.request import ResolvedInputs
 
 LABEL = ProgramError(said="ValueError: label 1 is outside 0..9", where="train.py, line 20")
 INPUTS = ResolvedInputs("sweep", "image@sha256:1", "s3://data", "s3://code/1")

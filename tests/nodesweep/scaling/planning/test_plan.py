@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from configs.catalogue import load_catalogue
-from scaling.planning.plan import fill_placeholders, plan_sweep, scaled_learning_rate
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.scaling.planning.plan import fill_placeholders, plan_sweep, scaled_learning_rate
 
 
 def plan_of(config):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from configs.catalogue import load_catalogue
-from scaling.outcome.outcome import Clocks
-from scaling.outcome.projection import ASKED_BY, MOST_STEPS
-from scaling.planning.budget import cost_bound
-from scaling.planning.queue import Done, Refuse, Submit, Wait
-from tests.scaling.conftest import projection
-from tests.scaling.planning.test_queue import (
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.scaling.outcome.outcome import Clocks
+from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_STEPS
+from nodesweep.scaling.planning.budget import cost_bound
+from nodesweep.scaling.planning.queue import Done, Refuse, Submit, Wait
+from tests.nodesweep.scaling.conftest import projection
+from tests.nodesweep.scaling.planning.test_queue import (
     NO_CAPACITY,
     THE_PROGRAMS,
     described,

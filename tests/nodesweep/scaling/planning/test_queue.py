@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from configs.catalogue import load_catalogue
-from scaling.planning.plan import plan_sweep
-from scaling.planning.queue import Done, Refuse, Submit, SweepQueue, Wait
-from scaling.planning.request import ResolvedInputs
-from tests.scaling.conftest import outcome
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.scaling.planning.plan import plan_sweep
+from nodesweep.scaling.planning.queue import Done, Refuse, Submit, SweepQueue, Wait
+from nodesweep.scaling.planning.request import ResolvedInputs
+from tests.nodesweep.scaling.conftest import outcome
 
 SWEEP = "bench-20260102000000-01234567"
 INPUTS = ResolvedInputs(SWEEP, "image@sha256:1", "s3://data")

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from configs.catalogue import load_catalogue
-from scaling import names
-from scaling.planning.plan import plan_sweep
-from scaling.planning.request import ResolvedInputs, build_request
-from scaling.rules.offline import check
-from tests.scaling.rules.facts import facts_of
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.scaling import names
+from nodesweep.scaling.planning.plan import plan_sweep
+from nodesweep.scaling.planning.request import ResolvedInputs, build_request
+from nodesweep.scaling.rules.offline import check
+from tests.nodesweep.scaling.rules.facts import facts_of
 
 INPUTS = ResolvedInputs(
     sweep_id="bench-20260102030405-0a1b2c3d",
@@ -86,7 +86,7 @@ REFUSED_HERE = {
     "refused_cpu_without_image": None,
     "refused_pytorchddp_by_version": None,  # an AWS container without SMDDP gets a hint here
     "refused_smddp_by_version": None,  # AWS's table of containers has 2.3.0, the SDK's ends before
-    # refused by the config, tests/scaling/rules/distribution/test_options.py
+    # refused by the config, tests/nodesweep/scaling/rules/distribution/test_options.py
     "refused_horovod_beside_ddp": None,
     "refused_port_without_ddp": None,
     "refused_two_smdistributed": None,  # kinds exclude each other
@@ -106,7 +106,7 @@ def recording(name):
 
 def config_like(name, distribution, make_config):
     """The config that says what the recorded estimator was told
-    (tests/scaling/record_sdk_requests.py).
+    (tests/nodesweep/scaling/record_sdk_requests.py).
     """
     return make_config(
         training={

@@ -13,11 +13,11 @@ import pytest
 from botocore.model import ListShape, MapShape, Shape, StructureShape
 from botocore.validate import ParamValidator
 
-from configs.catalogue import load_catalogue
-from configs.load import load_config
-from scaling import names
-from scaling.planning.plan import plan_sweep
-from scaling.planning.request import ResolvedInputs, build_request
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.configs.load import load_config
+from nodesweep.scaling import names
+from nodesweep.scaling.planning.plan import plan_sweep
+from nodesweep.scaling.planning.request import ResolvedInputs, build_request
 
 SWEEP = "bench-20260102030405-0a1b2c3d"
 JOBS = f"s3://bench-bucket/nodesweep/sweeps/{SWEEP}/jobs"
@@ -26,7 +26,7 @@ INPUTS = ResolvedInputs(
     image_uri="123456789012.dkr.ecr.us-east-1.amazonaws.com/nodesweep@sha256:" + "a" * 64,
     dataset_uri="s3://bench-bucket/nodesweep/datasets/digits/0123456789abcdef/data/",
 )
-EXAMPLES = sorted((Path(__file__).resolve().parents[3] / "configs" / "examples").glob("*.yaml"))
+EXAMPLES = sorted((Path(__file__).resolve().parents[4] / "configs" / "examples").glob("*.yaml"))
 VPC = {"subnets": ["subnet-1", "subnet-2"], "security_group_ids": ["sg-1"]}
 EVERYTHING: dict[str, Any] = {
     "checkpoints": {},

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scaling.outcome.outcome import Clocks
-from scaling.planning.queue import Done, Refuse, Submit, Wait
-from tests.scaling.planning.test_queue import (
+from nodesweep.scaling.outcome.outcome import Clocks
+from nodesweep.scaling.planning.queue import Done, Refuse, Submit, Wait
+from tests.nodesweep.scaling.planning.test_queue import (
     NO_CAPACITY,
     THE_PROGRAMS,
     described,

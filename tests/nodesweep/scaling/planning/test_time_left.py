@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.planning.time_left import (
+from nodesweep.scaling.planning.time_left import (
     JobToCome,
     TimeLeft,
     Took,

@@ -6,17 +6,24 @@ from dataclasses import replace
 
 import pytest
 
-from configs.catalogue import load_catalogue
-from scaling import names
-from scaling.outcome.outcome import Clocks
-from scaling.outcome.projection import ASKED_BY
-from scaling.planning.budget import cost_bound_of_types
-from scaling.planning.plan import letter_of, plan_types, type_of_job
-from scaling.planning.queue import Done, Refuse, Submit, SweepQueue
-from scaling.planning.request import build_request
-from tests.scaling.conftest import projection
-from tests.scaling.instances.conftest import CHEAP, FAST, OUT_OF_MEMORY, UNPRICED
-from tests.scaling.planning.test_queue import INPUTS, SWEEP, described, ended, settle, submit
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.scaling import names
+from nodesweep.scaling.outcome.outcome import Clocks
+from nodesweep.scaling.outcome.projection import ASKED_BY
+from nodesweep.scaling.planning.budget import cost_bound_of_types
+from nodesweep.scaling.planning.plan import letter_of, plan_types, type_of_job
+from nodesweep.scaling.planning.queue import Done, Refuse, Submit, SweepQueue
+from nodesweep.scaling.planning.request import build_request
+from tests.nodesweep.scaling.conftest import projection
+from tests.nodesweep.scaling.instances.conftest import CHEAP, FAST, OUT_OF_MEMORY, UNPRICED
+from tests.nodesweep.scaling.planning.test_queue import (
+    INPUTS,
+    SWEEP,
+    described,
+    ended,
+    settle,
+    submit,
+)
 
 THE_PROGRAMS = "AlgorithmError: boom"
 

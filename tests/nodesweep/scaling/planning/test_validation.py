@@ -8,15 +8,15 @@ import pytest
 from botocore.session import Session
 from botocore.validate import validate_parameters
 
-from configs.catalogue import load_catalogue
-from configs.load import ConfigError
-from configs.validation import SPARK_FROM_BYTES
-from scaling import names
-from scaling.analysis.price import Price, unknown_price
-from scaling.planning import validation
-from scaling.planning.budget import Allowance, cost_bound
-from scaling.planning.plan import plan_sweep
-from scaling.planning.validation import (
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.configs.load import ConfigError
+from nodesweep.configs.validation import SPARK_FROM_BYTES
+from nodesweep.scaling import names
+from nodesweep.scaling.analysis.price import Price, unknown_price
+from nodesweep.scaling.planning import validation
+from nodesweep.scaling.planning.budget import Allowance, cost_bound
+from nodesweep.scaling.planning.plan import plan_sweep
+from nodesweep.scaling.planning.validation import (
     attempt_budget_problem,
     billed_seconds,
     build_validation_request,
@@ -27,7 +27,7 @@ from scaling.planning.validation import (
     validation_bound,
     validation_usd,
 )
-from scaling.rules.rule import Facts
+from nodesweep.scaling.rules.rule import Facts
 
 SWEEP = "bench-20260102000000-01234567"
 DOLLAR = Price(instance_type="ml.m5.4xlarge", usd_per_hour=1.0, region="us-east-1")

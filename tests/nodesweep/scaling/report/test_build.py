@@ -7,11 +7,11 @@ import io
 
 import pytest
 
-from scaling.analysis.speedup import MixedOutcomesError
-from scaling.outcome.outcome import Clocks
-from scaling.report.render import render_csv, render_html
-from scaling.secrets import HIDDEN
-from tests.scaling.report.test_caveats import METRICS, PRICE, has
+from nodesweep.scaling.analysis.speedup import MixedOutcomesError
+from nodesweep.scaling.outcome.outcome import Clocks
+from nodesweep.scaling.report.render import render_csv, render_html
+from nodesweep.scaling.secrets import HIDDEN
+from tests.nodesweep.scaling.report.test_caveats import METRICS, PRICE, has
 
 
 def test_facts_of_a_point_come_from_its_metrics(make_outcome, make_report):

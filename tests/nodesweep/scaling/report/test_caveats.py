@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from configs.catalogue import load_catalogue
-from scaling.analysis.price import Price
-from scaling.outcome.logged import CutNumber, UnmatchedMetric
-from scaling.outcome.outcome import Clocks
-from scaling.planning.plan import plan_sweep
-from scaling.report.tables.attempts import attempts_table
-from scaling.report.tables.summary import main_table
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.scaling.analysis.price import Price
+from nodesweep.scaling.outcome.logged import CutNumber, UnmatchedMetric
+from nodesweep.scaling.outcome.outcome import Clocks
+from nodesweep.scaling.planning.plan import plan_sweep
+from nodesweep.scaling.report.tables.attempts import attempts_table
+from nodesweep.scaling.report.tables.summary import main_table
 
 METRICS = {
     "train_seconds": 40.0,

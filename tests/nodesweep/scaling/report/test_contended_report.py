@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from scaling.report.model import ScalingReport
-from scaling.report.render import render_html, render_json, render_markdown
-from scaling.report.terminal import render_terminal
+from nodesweep.scaling.report.model import ScalingReport
+from nodesweep.scaling.report.render import render_html, render_json, render_markdown
+from nodesweep.scaling.report.terminal import render_terminal
 
 TIMES = {1: 100.0, 2: 52.0, 4: 36.0, 8: 30.0}
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from scaling.outcome.program_error import ProgramError
-from scaling.report.failures import LINES_SHOWN, MAX_CAUSES_SHOWN, failure_lines
-from scaling.report.render import render_html, render_markdown
+from nodesweep.scaling.outcome.program_error import ProgramError
+from nodesweep.scaling.report.failures import LINES_SHOWN, MAX_CAUSES_SHOWN, failure_lines
+from nodesweep.scaling.report.render import render_html, render_markdown
 
 
 def test_each_cause_is_shown_once_with_its_error_and_last_lines(

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from scaling.measured.table import read_measured
-from scaling.report.guidance import BLOG, GUIDE, LOADER_DOC, find_guidance, out_of_memory
-from scaling.report.render import render_html, render_markdown, render_terminal
+from nodesweep.scaling.measured.table import read_measured
+from nodesweep.scaling.report.guidance import BLOG, GUIDE, LOADER_DOC, find_guidance, out_of_memory
+from nodesweep.scaling.report.render import render_html, render_markdown, render_terminal
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 FAR = {1: 100, 2: 60, 4: 40, 8: 30}  # efficiency 42 % at 8 nodes

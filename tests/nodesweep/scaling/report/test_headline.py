@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from configs.models import RecommendationConfig
-from scaling.analysis.recommend import recommend
-from scaling.analysis.speedup import baseline_of
-from scaling.outcome.outcome import Clocks
-from scaling.report.headline import write_headline
-from tests.scaling.conftest import summarise
+from nodesweep.configs.models import RecommendationConfig
+from nodesweep.scaling.analysis.recommend import recommend
+from nodesweep.scaling.analysis.speedup import baseline_of
+from nodesweep.scaling.outcome.outcome import Clocks
+from nodesweep.scaling.report.headline import write_headline
+from tests.nodesweep.scaling.conftest import summarise
 
 REFERENCE = {1: 99 * 60.0, 2: 55 * 60.0, 4: 27 * 60.0, 8: 13.5 * 60.0}
 REPEATED = {1: [99, 100, 101], 4: [27, 27.5, 28], 8: [20, 20, 20]}

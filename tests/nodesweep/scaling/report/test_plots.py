@@ -11,20 +11,20 @@ from xml.etree import ElementTree
 
 import pytest
 
-from configs.load import load_config
-from scaling.analysis.price import Price
-from scaling.measured.table import read_measured
-from scaling.outcome.outcome import Clocks
-from scaling.report.plots import draw_plots, drawing_style, to_page_svg, to_png, to_svg
-from scaling.report.plots.canvas import COLOURS, MAX_MARKERS, spaced
-from scaling.report.plots.cost import tick_text, time_ticks
-from scaling.report.plots.efficiency import _labels, _points_per_unit
-from scaling.report.plots.phases import MAX_BARS
-from scaling.report.plots.speedup import MAX_DOTS_PER_NODE_COUNT
-from scaling.report.table import thinned
+from nodesweep.configs.load import load_config
+from nodesweep.scaling.analysis.price import Price
+from nodesweep.scaling.measured.table import read_measured
+from nodesweep.scaling.outcome.outcome import Clocks
+from nodesweep.scaling.report.plots import draw_plots, drawing_style, to_page_svg, to_png, to_svg
+from nodesweep.scaling.report.plots.canvas import COLOURS, MAX_MARKERS, spaced
+from nodesweep.scaling.report.plots.cost import tick_text, time_ticks
+from nodesweep.scaling.report.plots.efficiency import _labels, _points_per_unit
+from nodesweep.scaling.report.plots.phases import MAX_BARS
+from nodesweep.scaling.report.plots.speedup import MAX_DOTS_PER_NODE_COUNT
+from nodesweep.scaling.report.table import thinned
 
 SVG = "{http://www.w3.org/2000/svg}"
-LOCAL = Path(__file__).parents[3] / "configs" / "local.yaml"
+LOCAL = Path(__file__).parents[4] / "configs" / "local.yaml"
 FOUR = ["speedup", "efficiency", "cost", "phases"]
 PRICE = Price(instance_type="ml.m5.xlarge", usd_per_hour=3.6, source="a list", date="2026-01-01")
 PHASES = {"Starting": 30.0, "Downloading": 10.0, "Training": 60.0, "Uploading": 2.0}
@@ -315,7 +315,7 @@ def test_labels_are_spaced_and_items_thinned():
 
 def test_importing_the_renderers_does_not_import_matplotlib():
     code = (
-        "import sys, scaling.report.render; sys.exit('matplotlib' in sys.modules or 'jinja2' in"
+        "import sys, nodesweep.scaling.report.render; sys.exit('matplotlib' in sys.modules or 'jinja2' in"
         " sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from scaling.analysis.intervals import Interval
-from scaling.report.plots import draw_plots
-from tests.scaling.report.test_plots import svgs, texts
+from nodesweep.scaling.analysis.intervals import Interval
+from nodesweep.scaling.report.plots import draw_plots
+from tests.nodesweep.scaling.report.test_plots import svgs, texts
 
 AMDAHL = {nodes: 100 * (0.05 + 0.95 / nodes) for nodes in (1, 2, 4, 8, 16, 32)}
 

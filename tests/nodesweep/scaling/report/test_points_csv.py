@@ -8,11 +8,11 @@ import json
 
 import pytest
 
-from scaling.analysis.price import Price
-from scaling.measured.table import read_measured
-from scaling.outcome.outcome import Clocks
-from scaling.report.points_csv import render_csv
-from scaling.report.render import render_json
+from nodesweep.scaling.analysis.price import Price
+from nodesweep.scaling.measured.table import read_measured
+from nodesweep.scaling.outcome.outcome import Clocks
+from nodesweep.scaling.report.points_csv import render_csv
+from nodesweep.scaling.report.render import render_json
 
 
 def rows_of(report) -> list[dict[str, str]]:

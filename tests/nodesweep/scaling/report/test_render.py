@@ -12,22 +12,22 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from scaling import names
-from scaling.analysis.price import Price
-from scaling.measured.table import read_measured
-from scaling.outcome.outcome import Clocks
-from scaling.report import ScalingReport
-from scaling.report.render import (
+from nodesweep.scaling import names
+from nodesweep.scaling.analysis.price import Price
+from nodesweep.scaling.measured.table import read_measured
+from nodesweep.scaling.outcome.outcome import Clocks
+from nodesweep.scaling.report import ScalingReport
+from nodesweep.scaling.report.render import (
     render_csv,
     render_files,
     render_html,
     render_json,
     render_markdown,
 )
-from scaling.report.schema import report_schema
+from nodesweep.scaling.report.schema import report_schema
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-SCHEMA = Path(__file__).parents[3] / "docs" / "report.schema.json"
+SCHEMA = Path(__file__).parents[4] / "docs" / "report.schema.json"
 # The 7-layer MLP on ml.p3.16xlarge: 99, 55, 27 and 13.5 minutes on 1, 2, 4 and 8 nodes.
 REFERENCE = "nodes,train_seconds,instance_type\n" + "".join(
     f"{nodes},{minutes * 60},ml.p3.16xlarge\n"
@@ -74,7 +74,7 @@ def test_reference_row_json_is_byte_identical(reference):
 def test_json_follows_the_documented_schema(reference, hostile):
     schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
     assert schema == report_schema(), (
-        "refresh it: python -m scaling.report.schema > docs/report.schema.json"
+        "refresh it: python -m nodesweep.scaling.report.schema > docs/report.schema.json"
     )
     for report in (reference, hostile):
         jsonschema.Draft202012Validator(schema).validate(json.loads(render_json(report)))
@@ -94,8 +94,8 @@ def test_json_has_the_platform_the_rows_and_the_clocks(reference):
 def test_a_page_says_how_many_runs_and_failures_it_does_not_show(
     make_outcomes, make_outcome, make_report, monkeypatch
 ):
-    monkeypatch.setattr("scaling.report.render.MAX_FAILURES_SHOWN", 1)
-    monkeypatch.setattr("scaling.report.render.MAX_ATTEMPTS_SHOWN", 3)
+    monkeypatch.setattr("nodesweep.scaling.report.render.MAX_FAILURES_SHOWN", 1)
+    monkeypatch.setattr("nodesweep.scaling.report.render.MAX_ATTEMPTS_SHOWN", 3)
     failed = [make_outcome(2, repeat=repeat) for repeat in (3, 9)]
     report = make_report([*make_outcomes({1: [40.0] * 6, 2: [21.0] * 6}), *failed])
     assert '11 more are in <a href="points.csv">' in render_html(report)

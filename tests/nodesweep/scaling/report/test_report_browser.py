@@ -18,10 +18,10 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, sync_playwright
 
-from scaling.analysis.price import Price
-from scaling.outcome.outcome import Clocks
-from scaling.report.model import ScalingReport
-from scaling.report.render import render_html, render_share
+from nodesweep.scaling.analysis.price import Price
+from nodesweep.scaling.outcome.outcome import Clocks
+from nodesweep.scaling.report.model import ScalingReport
+from nodesweep.scaling.report.render import render_html, render_share
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 FLAGS = [

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-CSS = (Path(__file__).parents[3] / "scaling" / "templates" / "report.css").read_text(
+CSS = (Path(__file__).parents[4] / "nodesweep" / "scaling" / "templates" / "report.css").read_text(
     encoding="utf-8"
 )
 TEXT = [
@@ -66,14 +66,14 @@ def test_contrast_is_sufficient(scheme, pairs, least):
 
 
 def test_every_colour_of_a_plot_is_set_by_the_page():
-    from scaling.report.plots.canvas import COLOURS
+    from nodesweep.scaling.report.plots.canvas import COLOURS
 
     for scheme, colours in schemes().items():
         assert set(COLOURS) <= set(colours), scheme
 
 
 def test_page_and_files_draw_the_same_colours():
-    from scaling.report.plots.canvas import COLOURS
+    from nodesweep.scaling.report.plots.canvas import COLOURS
 
     light = schemes()["light"]
     assert {name: light[name] for name in COLOURS if name != "hollow"} == {

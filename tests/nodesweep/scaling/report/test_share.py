@@ -8,9 +8,9 @@ import re
 
 import pytest
 
-from scaling.report.model import ScalingReport
-from scaling.report.render import render_html, render_share
-from scaling.report.share import LEFT_OUT, for_sharing
+from nodesweep.scaling.report.model import ScalingReport
+from nodesweep.scaling.report.render import render_html, render_share
+from nodesweep.scaling.report.share import LEFT_OUT, for_sharing
 
 ACCOUNT = "210987654321"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/team/TrainingRole"

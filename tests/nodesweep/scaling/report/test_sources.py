@@ -8,11 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from configs.catalogue import load_catalogue
-from scaling.planning.plan import plan_sweep
-from scaling.report.render import render_files, render_html, render_markdown, render_terminal
-from scaling.report.tables.attempts import attempts_table
-from scaling.report.tables.summary import brief_table, main_table
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.scaling.planning.plan import plan_sweep
+from nodesweep.scaling.report.render import (
+    render_files,
+    render_html,
+    render_markdown,
+    render_terminal,
+)
+from nodesweep.scaling.report.tables.attempts import attempts_table
+from nodesweep.scaling.report.tables.summary import brief_table, main_table
 
 PHASE = {
     "train_clock": "training_phase",

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from scaling import names
-from scaling.analysis.intervals import Interval
-from scaling.analysis.price import Price
-from scaling.fits.fit import fit_laws
-from scaling.measured.table import read_measured
-from scaling.outcome.outcome import Clocks
-from scaling.report.facts import costs_text, provenance_facts, sweep_facts
-from scaling.report.table import TextTable
-from scaling.report.tables.attempts import attempts_table, console_url
-from scaling.report.tables.cells import MAX_NODE_COUNTS_SHOWN
-from scaling.report.tables.costs import costs_table
-from scaling.report.tables.fits import extrapolation_text, fits_table, law_line
-from scaling.report.tables.summary import (
+from nodesweep.scaling import names
+from nodesweep.scaling.analysis.intervals import Interval
+from nodesweep.scaling.analysis.price import Price
+from nodesweep.scaling.fits.fit import fit_laws
+from nodesweep.scaling.measured.table import read_measured
+from nodesweep.scaling.outcome.outcome import Clocks
+from nodesweep.scaling.report.facts import costs_text, provenance_facts, sweep_facts
+from nodesweep.scaling.report.table import TextTable
+from nodesweep.scaling.report.tables.attempts import attempts_table, console_url
+from nodesweep.scaling.report.tables.cells import MAX_NODE_COUNTS_SHOWN
+from nodesweep.scaling.report.tables.costs import costs_table
+from nodesweep.scaling.report.tables.fits import extrapolation_text, fits_table, law_line
+from nodesweep.scaling.report.tables.summary import (
     clocks_table,
     compact_table,
     main_table,

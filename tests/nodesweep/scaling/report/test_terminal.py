@@ -7,9 +7,9 @@ import re
 
 from rich.console import Console
 
-from scaling.measured.table import read_measured
-from scaling.report import ScalingReport
-from scaling.report.terminal import MAX_BARS, Bar, SpeedupBars, render_terminal
+from nodesweep.scaling.measured.table import read_measured
+from nodesweep.scaling.report import ScalingReport
+from nodesweep.scaling.report.terminal import MAX_BARS, Bar, SpeedupBars, render_terminal
 
 REFERENCE = "nodes,train_seconds,instance_type\n" + "".join(
     f"{nodes},{minutes * 60},ml.p3.16xlarge\n"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from configs.models import BenchmarkConfig
-from scaling.rules import offline
-from scaling.rules.rule import Findings
-from tests.scaling.rules.facts import check_distribution, facts_of
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.rules import offline
+from nodesweep.scaling.rules.rule import Findings
+from tests.nodesweep.scaling.rules.facts import check_distribution, facts_of
 
 
 @pytest.fixture

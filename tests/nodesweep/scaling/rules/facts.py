@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from configs.catalogue import InstanceType, load_catalogue
-from configs.models import BenchmarkConfig
-from scaling.planning.plan import plan_sweep
-from scaling.rules.offline import OFFLINE_RULES
-from scaling.rules.rule import Facts, together
+from nodesweep.configs.catalogue import InstanceType, load_catalogue
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.planning.plan import plan_sweep
+from nodesweep.scaling.rules.offline import OFFLINE_RULES
+from nodesweep.scaling.rules.rule import Facts, together
 
 
 def facts_of(config: BenchmarkConfig, instance: InstanceType | None = None, **known: Any) -> Facts:
@@ -20,8 +20,12 @@ def facts_of(config: BenchmarkConfig, instance: InstanceType | None = None, **kn
 
 
 def check_distribution(facts: Facts) -> tuple[list[str], list[str]]:
-    """(problems, hints) of the rules in scaling/rules/distribution."""
+    """(problems, hints) of the rules in nodesweep/scaling/rules/distribution."""
     judges = [judge for rule in OFFLINE_RULES for judge in rule.judges]
-    asked = [judge for judge in judges if judge.__module__.startswith("scaling.rules.distribution")]
+    asked = [
+        judge
+        for judge in judges
+        if judge.__module__.startswith("nodesweep.scaling.rules.distribution")
+    ]
     found = together(judge(facts) for judge in asked)
     return list(found.problems), list(found.hints)

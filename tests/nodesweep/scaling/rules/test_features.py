@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from scaling.rules import offline
-from scaling.rules.rule import Files
-from tests.scaling.rules.facts import facts_of
+from nodesweep.scaling.rules import offline
+from nodesweep.scaling.rules.rule import Files
+from tests.nodesweep.scaling.rules.facts import facts_of
 
 VPC = {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}
 EFS = {"type": "EFS", "id": "fs-01234567", "directory_path": "/data"}

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from scaling.rules import offline
-from scaling.rules.images import parse_image
-from tests.scaling.rules.facts import facts_of
+from nodesweep.scaling.rules import offline
+from nodesweep.scaling.rules.images import parse_image
+from tests.nodesweep.scaling.rules.facts import facts_of
 
 DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
 SMP = (

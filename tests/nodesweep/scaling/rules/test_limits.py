@@ -5,10 +5,10 @@ from __future__ import annotations
 import botocore.session
 import pytest
 
-from scaling.outcome.projection import ASKED_BY, MOST_STEPS
-from scaling.planning.amount import RUN_SECONDS, RUN_STEPS
-from scaling.rules import limits, offline, plan
-from tests.scaling.rules.facts import facts_of
+from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_STEPS
+from nodesweep.scaling.planning.amount import RUN_SECONDS, RUN_STEPS
+from nodesweep.scaling.rules import limits, offline, plan
+from tests.nodesweep.scaling.rules.facts import facts_of
 
 
 @pytest.fixture(scope="module")

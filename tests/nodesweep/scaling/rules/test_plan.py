@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from configs.catalogue import PACKAGED_CATALOGUE, load_catalogue
-from configs.load import load_config
-from scaling.rules import offline
-from scaling.rules.plan import hyperparameter_problems
-from tests.scaling.rules.facts import facts_of
+from nodesweep.configs.catalogue import PACKAGED_CATALOGUE, load_catalogue
+from nodesweep.configs.load import load_config
+from nodesweep.scaling.rules import offline
+from nodesweep.scaling.rules.plan import hyperparameter_problems
+from tests.nodesweep.scaling.rules.facts import facts_of
 
 OWN = {
     "batch": None,

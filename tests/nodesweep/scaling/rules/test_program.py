@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from scaling.rules.offline import check
-from scaling.rules.rule import Files
-from tests.scaling.rules.facts import facts_of
+from nodesweep.scaling.rules.offline import check
+from nodesweep.scaling.rules.rule import Files
+from tests.nodesweep.scaling.rules.facts import facts_of
 
 TORCHRUN = {"kind": "torch_distributed", "processes_per_node": 1}
 PLAIN = {"kind": "none"}

@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 
-from configs.models import BenchmarkConfig
-from scaling.rules.requirements import files_are_there, mpi4py_is_installed, own_code_is_unpacked
-from scaling.rules.rule import Files
-from tests.scaling.rules.facts import facts_of
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.rules.requirements import (
+    files_are_there,
+    mpi4py_is_installed,
+    own_code_is_unpacked,
+)
+from nodesweep.scaling.rules.rule import Files
+from tests.nodesweep.scaling.rules.facts import facts_of
 
 Configs = Callable[..., BenchmarkConfig]
 DLC = (
@@ -150,7 +154,7 @@ def test_lines_that_put_code_into_the_toolkits_folder(
 
 
 def test_own_code_runs_in_the_shipped_image(make_config: Configs) -> None:
-    dockerfile = Path(__file__).parents[3] / "infra" / "image" / "Dockerfile"
+    dockerfile = Path(__file__).parents[4] / "infra" / "image" / "Dockerfile"
     assert own_code_problems(make_config, dockerfile.read_text()) == []
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scaling.rules.rule import Files, Requirements
-from tests.scaling.rules.facts import facts_of
+from nodesweep.scaling.rules.rule import Files, Requirements
+from tests.nodesweep.scaling.rules.facts import facts_of
 
 
 def test_peak_nodes_are_those_of_the_largest_jobs_that_run_beside_each_other(make_config):

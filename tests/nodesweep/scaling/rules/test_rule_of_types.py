@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from scaling.rules.offline import check
-from scaling.rules.rule import Findings, of_types
-from tasks.preflight.facts import read_facts
+from nodesweep.scaling.rules.offline import check
+from nodesweep.scaling.rules.rule import Findings, of_types
+from nodesweep.tasks.preflight.facts import read_facts
 
 LARGE, SMALL = "ml.g5.12xlarge", "ml.g5.xlarge"
 

@@ -8,10 +8,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from scaling.report.model import PlatformFacts
-from scaling.trend.chart import LEARNING_SWEEPS, SweepLevel, chart_sweeps, design, sweep_level
-from scaling.trend.history import HistoryError, Trend, TrendPoint
-from scaling.trend.trend_verdict import TrendVerdict, judge_trend, render_verdict_markdown
+from nodesweep.scaling.report.model import PlatformFacts
+from nodesweep.scaling.trend.chart import (
+    LEARNING_SWEEPS,
+    SweepLevel,
+    chart_sweeps,
+    design,
+    sweep_level,
+)
+from nodesweep.scaling.trend.history import HistoryError, Trend, TrendPoint
+from nodesweep.scaling.trend.trend_verdict import TrendVerdict, judge_trend, render_verdict_markdown
 
 STEADY = (99.0, 101.0, 100.0, 99.5, 100.5)
 """Medians of the sweeps that are learnt from: they vary by about 1 %."""

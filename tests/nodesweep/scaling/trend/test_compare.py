@@ -12,16 +12,16 @@ import pytest
 from rich.console import Console
 from scipy.stats import mannwhitneyu
 
-from scaling.analysis.price import Price
-from scaling.report import ScalingReport
-from scaling.trend.compare import (
+from nodesweep.scaling.analysis.price import Price
+from nodesweep.scaling.report import ScalingReport
+from nodesweep.scaling.trend.compare import (
     Comparison,
     ComparisonError,
     IncomparableError,
     compare,
     mann_whitney,
 )
-from scaling.trend.compare_render import render_comparison_terminal
+from nodesweep.scaling.trend.compare_render import render_comparison_terminal
 
 Reports = Callable[..., ScalingReport]
 PRICE = Price(instance_type="ml.m5.xlarge", usd_per_hour=4.0)

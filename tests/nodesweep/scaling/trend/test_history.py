@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from scaling import names
-from scaling.analysis.price import Price
-from scaling.report import ScalingReport
-from scaling.trend.history import (
+from nodesweep.scaling import names
+from nodesweep.scaling.analysis.price import Price
+from nodesweep.scaling.report import ScalingReport
+from nodesweep.scaling.trend.history import (
     COLUMNS,
     HISTORY_SCHEMA_VERSION,
     HistoryError,
@@ -30,10 +30,10 @@ from scaling.trend.history import (
     read_history,
     write_history,
 )
-from scaling.trend.history_render import history_plot, render_history_terminal
+from nodesweep.scaling.trend.history_render import history_plot, render_history_terminal
 
 Reports = Callable[..., ScalingReport]
-GUIDE = (Path(__file__).resolve().parents[3] / "docs" / "history.md").read_text()
+GUIDE = (Path(__file__).resolve().parents[4] / "docs" / "history.md").read_text()
 SWEEPS = (
     "bench-20260102030405-0a1b2c3d",
     "bench-20260205030405-0a1b2c3d",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scaling.trend.report_file import ReportUnreadable, parse_report
+from nodesweep.scaling.trend.report_file import ReportUnreadable, parse_report
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "reference.json").read_bytes())
 

@@ -19,10 +19,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from configs.dataset import ExpectationConfig
-from tasks.dataset.findings import _raised_message
-from tasks.dataset.judging.between import between, register_condition
-from tasks.dataset.validation import _run_expectations
+from nodesweep.configs.dataset import ExpectationConfig
+from nodesweep.tasks.dataset.findings import _raised_message
+from nodesweep.tasks.dataset.judging.between import between, register_condition
+from nodesweep.tasks.dataset.validation import _run_expectations
 
 UTC = datetime.UTC
 NUMBERS = ["int8", "uint8", "int16", "int32", "uint32", "int64", "uint64", "bool"]

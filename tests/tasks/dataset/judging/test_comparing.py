@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from configs.dataset import DatasetConfig
-from infra.image_spark.nodesweep_judge.expectations import judge_on_pandas
-from infra.image_spark.nodesweep_judge.request import Check
-from tasks.dataset.validation import validate_dataset
+from nodesweep.configs.dataset import DatasetConfig
+from nodesweep.infra.image_spark.nodesweep_judge.expectations import judge_on_pandas
+from nodesweep.infra.image_spark.nodesweep_judge.request import Check
+from nodesweep.tasks.dataset.validation import validate_dataset
 
 NOW = datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC)
 REPOSITORY = Path(__file__).resolve().parents[4]

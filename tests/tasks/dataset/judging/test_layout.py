@@ -14,12 +14,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from configs.dataset import DatasetConfig
-from tasks.dataset.judging import tables
-from tasks.dataset.judging.layout import CSV_OPTIONS, csv_column, partitions_of, with_nulls
-from tasks.dataset.judging.tables import LargeCsvTable, TableFile
-from tasks.dataset.validation import validate_dataset
-from tasks.dataset.validation_report import ValidationReport
+from nodesweep.configs.dataset import DatasetConfig
+from nodesweep.tasks.dataset.judging import tables
+from nodesweep.tasks.dataset.judging.layout import (
+    CSV_OPTIONS,
+    csv_column,
+    partitions_of,
+    with_nulls,
+)
+from nodesweep.tasks.dataset.judging.tables import LargeCsvTable, TableFile
+from nodesweep.tasks.dataset.validation import validate_dataset
+from nodesweep.tasks.dataset.validation_report import ValidationReport
 
 NOW = datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC)
 NOT_NULL = "expect_column_values_to_not_be_null"
@@ -181,7 +186,7 @@ def test_na_is_a_text_among_texts_and_a_null_among_numbers(
 ) -> None:
     read_tables = tables.read_tables
     monkeypatch.setattr(
-        "tasks.dataset.validation.read_tables",
+        "nodesweep.tasks.dataset.validation.read_tables",
         lambda files, is_parquet, suite, _: read_tables(files, is_parquet, suite, most_bytes),
     )
     put(tmp_path, {"a.csv": CSV})

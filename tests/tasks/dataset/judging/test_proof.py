@@ -17,13 +17,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from configs.dataset import DatasetConfig, ExpectationConfig
-from tasks.dataset import validation
-from tasks.dataset.findings import _from_details
-from tasks.dataset.judging import proof
-from tasks.dataset.judging.columns import OF_THE_SCHEMA, named_columns, needed_columns
-from tasks.dataset.judging.layout import holds_by_names, with_index
-from tasks.dataset.validation import (
+from nodesweep.configs.dataset import DatasetConfig, ExpectationConfig
+from nodesweep.tasks.dataset import validation
+from nodesweep.tasks.dataset.findings import _from_details
+from nodesweep.tasks.dataset.judging import proof
+from nodesweep.tasks.dataset.judging.columns import OF_THE_SCHEMA, named_columns, needed_columns
+from nodesweep.tasks.dataset.judging.layout import holds_by_names, with_index
+from nodesweep.tasks.dataset.validation import (
     _run_some,
     build_expectations,
     validate_dataset,

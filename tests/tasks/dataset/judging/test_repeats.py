@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.dataset.judging import repeats
-from tasks.dataset.judging.repeats import RepeatedRows, Repeats, SortedHashes, row_hashes
+from nodesweep.tasks.dataset.judging import repeats
+from nodesweep.tasks.dataset.judging.repeats import RepeatedRows, Repeats, SortedHashes, row_hashes
 
 HELD = 1 << 30
 VALUES = {

@@ -15,14 +15,14 @@ import pytest
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 
-from configs.models import PlatformConfig
-from tasks.dataset.files import scan_directory, upload
-from tasks.dataset.remote.objects import describe_remote
-from tasks.dataset.remote.validation import remote_tables
-from tasks.dataset.validation import validate_tables
-from tasks.dataset.validation_report import ValidationReport
-from tasks.errors import DatasetMissing, DatasetRefused
-from tasks.platform import aws_client
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.tasks.dataset.files import scan_directory, upload
+from nodesweep.tasks.dataset.remote.objects import describe_remote
+from nodesweep.tasks.dataset.remote.validation import remote_tables
+from nodesweep.tasks.dataset.validation import validate_tables
+from nodesweep.tasks.dataset.validation_report import ValidationReport
+from nodesweep.tasks.errors import DatasetMissing, DatasetRefused
+from nodesweep.tasks.platform import aws_client
 from tests.infra.local.platform_client import ROLE_ARN, serve_platform, session
 from tests.tasks.dataset.test_files import dataset_at
 
@@ -189,7 +189,7 @@ def test_an_object_that_is_deleted_or_replaced_while_it_is_read_is_named(
     served: SimpleNamespace, bucket: str, monkeypatch: pytest.MonkeyPatch, is_whole: bool
 ) -> None:
     if not is_whole:
-        monkeypatch.setattr("tasks.dataset.remote.reading.WHOLE_BYTES", 0)
+        monkeypatch.setattr("nodesweep.tasks.dataset.remote.reading.WHOLE_BYTES", 0)
     s3, config = aws_client("s3", at(served, bucket)), dataset_at(f"s3://{bucket}/raw")
     for what in ("deleted", "replaced"):
         put(served, bucket, a=table(a=[1]), b=table(a=[1]))

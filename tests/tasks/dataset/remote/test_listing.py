@@ -12,8 +12,8 @@ from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.dataset.remote import listing as listing_module
-from tasks.dataset.remote.listing import (
+from nodesweep.tasks.dataset.remote import listing as listing_module
+from nodesweep.tasks.dataset.remote.listing import (
     Listing,
     Page,
     cuts,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tasks.dataset.remote.objects import (
+from nodesweep.tasks.dataset.remote.objects import (
     CHANGES_SHOWN,
     RemoteDataset,
     RemoteObject,
@@ -19,7 +19,7 @@ from tasks.dataset.remote.objects import (
     shown,
     split_uri,
 )
-from tasks.errors import DatasetMissing, DatasetRefused
+from nodesweep.tasks.errors import DatasetMissing, DatasetRefused
 from tests.tasks.dataset.test_files import dataset_at
 
 BUCKET, SOURCE = "bench-bucket", "s3://bench-bucket/raw"

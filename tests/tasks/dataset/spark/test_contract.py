@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from configs.dataset import DatasetConfig
-from tasks.dataset.remote.objects import RemoteDataset, RemoteObject
-from tasks.dataset.spark.contract import report_of, request_document
-from tasks.dataset.validation_report import InvalidExpectations
-from tasks.errors import DatasetRefused
+from nodesweep.configs.dataset import DatasetConfig
+from nodesweep.tasks.dataset.remote.objects import RemoteDataset, RemoteObject
+from nodesweep.tasks.dataset.spark.contract import report_of, request_document
+from nodesweep.tasks.dataset.validation_report import InvalidExpectations
+from nodesweep.tasks.errors import DatasetRefused
 from tests.tasks.dataset.test_files import dataset_at
 
 NOW = datetime.datetime(2026, 11, 24, 12, 0, tzinfo=datetime.UTC)

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from training.data import tables
 
-from configs.dataset import SUFFIXES
-from tasks.dataset import naming
-from tasks.dataset.files import list_directory
+from nodesweep.configs.dataset import SUFFIXES
+from nodesweep.tasks.dataset import naming
+from nodesweep.tasks.dataset.files import list_directory
 from tests.tasks.dataset.test_files import dataset_at
 
 HIDDEN = ("_temporary/0/d", ".hidden/e", ".f", "_g")

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from configs.catalogue import load_catalogue
-from configs.load import load_config
-from scaling.planning.plan import plan_sweep
-from scaling.planning.request import ResolvedInputs, build_request
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.configs.load import load_config
+from nodesweep.scaling.planning.plan import plan_sweep
+from nodesweep.scaling.planning.request import ResolvedInputs, build_request
 from tests.configs.data.cifar10_archive import small_batches, write_archive
 from tests.infra.image.conftest import IMAGE
 from tests.infra.image.training.processes import Trainings, succeed, two_nodes
@@ -35,7 +35,7 @@ def cifar10(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [
         sys.executable,
         "-m",
-        "configs.data.make_cifar10",
+        "nodesweep.configs.data.make_cifar10",
         str(archive),
         str(folder / "table"),
     ]

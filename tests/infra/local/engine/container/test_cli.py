@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.engine import choice
-from infra.local.engine.choice import choose_engine, make_container_engine
-from infra.local.engine.container import cli as container_cli
-from infra.local.engine.container.cli import ContainerCli, ContainerCommandError
-from infra.local.engine.errors import EngineError
-from infra.local.server.contract import ENGINE_FILE
-from infra.local.state.files import write_json
+from nodesweep.infra.local.engine import choice
+from nodesweep.infra.local.engine.choice import choose_engine, make_container_engine
+from nodesweep.infra.local.engine.container import cli as container_cli
+from nodesweep.infra.local.engine.container.cli import ContainerCli, ContainerCommandError
+from nodesweep.infra.local.engine.errors import EngineError
+from nodesweep.infra.local.server.contract import ENGINE_FILE
+from nodesweep.infra.local.state.files import write_json
 
 
 @pytest.fixture

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.engine.container import engine as container_engine
-from infra.local.engine.container.engine import ContainerEngine, launched_over_ssh
-from infra.local.engine.container.images import ImageConfig
-from infra.local.engine.container.nodes import NODE_FOLDER, environment_script
-from infra.local.engine.container.quota import YieldingQuotas
-from infra.local.engine.errors import EngineError
-from infra.local.engine.host.port_lock import SharedSlot, training_slot
-from infra.local.engine.host.room import Room
-from infra.local.interfaces import ProcessingFiles
-from infra.local.training.file_systems import mount_channels
+from nodesweep.infra.local.engine.container import engine as container_engine
+from nodesweep.infra.local.engine.container.engine import ContainerEngine, launched_over_ssh
+from nodesweep.infra.local.engine.container.images import ImageConfig
+from nodesweep.infra.local.engine.container.nodes import NODE_FOLDER, environment_script
+from nodesweep.infra.local.engine.container.quota import YieldingQuotas
+from nodesweep.infra.local.engine.errors import EngineError
+from nodesweep.infra.local.engine.host.port_lock import SharedSlot, training_slot
+from nodesweep.infra.local.engine.host.room import Room
+from nodesweep.infra.local.interfaces import ProcessingFiles
+from nodesweep.infra.local.training.file_systems import mount_channels
 
 
 class RecordingCli:

@@ -9,9 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from infra.local.engine.container import registry as registry_module
-from infra.local.engine.container.registry import Registry
-from infra.local.engine.errors import EngineError
+from nodesweep.infra.local.engine.container import registry as registry_module
+from nodesweep.infra.local.engine.container.registry import Registry
+from nodesweep.infra.local.engine.errors import EngineError
 
 MANIFEST = b'{"schemaVersion": 2}'
 DIGEST = f"sha256:{hashlib.sha256(MANIFEST).hexdigest()}"

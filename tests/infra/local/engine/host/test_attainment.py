@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.local.engine.host import attainment
-from infra.local.engine.host.attainment import (
+from nodesweep.infra.local.engine.host import attainment
+from nodesweep.infra.local.engine.host.attainment import (
     AttainmentMeter,
     NodeReading,
     Reading,
@@ -20,8 +20,8 @@ from infra.local.engine.host.attainment import (
     cpu_statistics,
     idle_seconds,
 )
-from infra.local.engine.host.ballast import Ran
-from infra.local.interfaces import NodeUsage
+from nodesweep.infra.local.engine.host.ballast import Ran
+from nodesweep.infra.local.interfaces import NodeUsage
 
 SECONDS = st.floats(min_value=0, max_value=1e6)
 SHARES = st.floats(min_value=0, max_value=1)

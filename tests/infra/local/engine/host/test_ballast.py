@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from infra.local.engine.host import ballast
-from infra.local.engine.host.ballast import Ballast, Ran, ballast_ran
+from nodesweep.infra.local.engine.host import ballast
+from nodesweep.infra.local.engine.host.ballast import Ballast, Ran, ballast_ran
 from tests.infra.local.platform_client import wait_until
 
 CPU = min(os.sched_getaffinity(0))

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from configs.catalogue import load_catalogue
-from infra.local.engine.host.capacity import (
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.infra.local.engine.host.capacity import (
     LINK_BY_INSTANCE_TYPE,
     VCPUS_BY_INSTANCE_TYPE,
     capacity_problem,

@@ -8,8 +8,8 @@ import os
 
 import pytest
 
-from infra.local.engine.host import cgroups
-from infra.local.engine.host.cgroups import CpuQuotas
+from nodesweep.infra.local.engine.host import cgroups
+from nodesweep.infra.local.engine.host.cgroups import CpuQuotas
 
 
 @pytest.fixture

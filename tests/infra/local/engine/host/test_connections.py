@@ -10,7 +10,7 @@ from typing import IO
 
 import pytest
 
-from infra.local.engine.host.connections import connected_hosts
+from nodesweep.infra.local.engine.host.connections import connected_hosts
 
 LISTEN = """
 import socket, sys

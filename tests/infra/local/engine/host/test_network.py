@@ -19,17 +19,17 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.engine.host import network, switch
-from infra.local.engine.host.connections import connected_hosts
-from infra.local.engine.host.network import (
+from nodesweep.infra.local.engine.host import network, switch
+from nodesweep.infra.local.engine.host.connections import connected_hosts
+from nodesweep.infra.local.engine.host.network import (
     Loopback,
     OwnNetworks,
     find_network,
     loopback_ports,
     resolver_text,
 )
-from infra.local.engine.host.relay import inside
-from infra.local.engine.host.switch import Switch, SwitchError, SwitchPlan
+from nodesweep.infra.local.engine.host.relay import inside
+from nodesweep.infra.local.engine.host.switch import Switch, SwitchError, SwitchPlan
 
 NOBODY = 65534
 
@@ -197,7 +197,7 @@ def networks() -> set[str]:
 PROGRAM = """
 import sys; sys.path.append({root!r})
 import json
-from infra.local.engine.host.switch import Switch
+from nodesweep.infra.local.engine.host.switch import Switch
 with Switch(json.loads(sys.argv[1])) as switch:
     print("made", flush=True)
     sys.stdin.read()

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.engine.host.node_usage import _counted_by, usage_by_host
-from infra.local.interfaces import NodeUsage
+from nodesweep.infra.local.engine.host.node_usage import _counted_by, usage_by_host
+from nodesweep.infra.local.interfaces import NodeUsage
 from tests.infra.local.platform_client import wait_until
 
 BUSY_CHILD = """

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from infra.local.engine.host.port_lock import SharedSlot, training_slot
+from nodesweep.infra.local.engine.host.port_lock import SharedSlot, training_slot
 
 
 @pytest.fixture

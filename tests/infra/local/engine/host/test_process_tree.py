@@ -3,7 +3,12 @@ from __future__ import annotations
 import os
 import subprocess
 
-from infra.local.engine.host.process_tree import MARKER_NODE, MARKER_STATE, Membership, kill_all
+from nodesweep.infra.local.engine.host.process_tree import (
+    MARKER_NODE,
+    MARKER_STATE,
+    Membership,
+    kill_all,
+)
 
 
 def sleeper(node, state_id="state-x"):

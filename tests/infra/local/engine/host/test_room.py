@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from infra.local.engine.host.room import Room
+from nodesweep.infra.local.engine.host.room import Room
 
 SMALL, MEDIUM, LARGE = "ml.local.small", "ml.local.medium", "ml.local.large"
 MUCH_MEMORY = 1 << 50

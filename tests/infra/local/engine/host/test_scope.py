@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.engine.host import cgroups, scope
-from infra.local.engine.host.scope import scope_command
+from nodesweep.infra.local.engine.host import cgroups, scope
+from nodesweep.infra.local.engine.host.scope import scope_command
 
 
 @pytest.fixture
@@ -68,4 +68,4 @@ def test_what_a_server_will_find_is_looked_for_where_it_will_be(environment, tmp
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert scope.main() in (0, 1)
-    assert (tmp_path / "asked").read_text().endswith("infra.local.engine.host.cgroups\n")
+    assert (tmp_path / "asked").read_text().endswith("nodesweep.infra.local.engine.host.cgroups\n")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.engine.process import installer
-from infra.local.engine.process.build_run import BuildRun
-from infra.local.engine.process.image_store import ProcessImageStore
+from nodesweep.infra.local.engine.process import installer
+from nodesweep.infra.local.engine.process.build_run import BuildRun
+from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from configs.models import ImageConfig
-from infra.local.engine.process import dockerfile
-from infra.local.engine.process.image_content import _included_files
-from tasks.image import bases as image_bases
-from tasks.image.find import read_context, zip_context
+from nodesweep.configs.models import ImageConfig
+from nodesweep.infra.local.engine.process import dockerfile
+from nodesweep.infra.local.engine.process.image_content import _included_files
+from nodesweep.tasks.image import bases as image_bases
+from nodesweep.tasks.image.find import read_context, zip_context
 
 NAMES = (
     *(

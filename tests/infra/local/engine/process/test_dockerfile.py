@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from infra.local.engine.process.dockerfile import Copy, Install, parse
-from infra.local.interfaces import ImageBuildError
+from nodesweep.infra.local.engine.process.dockerfile import Copy, Install, parse
+from nodesweep.infra.local.interfaces import ImageBuildError
 
 DOCKERFILE = """
 # a comment
@@ -45,7 +45,7 @@ def test_what_is_understood():
 
 
 def test_versions_that_an_install_is_held_to_are_those_of_the_image():
-    from tasks.image.packages import _dockerfile
+    from nodesweep.tasks.image.packages import _dockerfile
 
     packages = "/opt/nodesweep/packages"
     recipe = parse(_dockerfile({"requirements.txt": "timm"}, {}), {"BASE_IMAGE": "base"})

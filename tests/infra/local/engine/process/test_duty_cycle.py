@@ -15,8 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.local.engine.process.duty_cycle import DutyCycle, NodeBudget, process_cpu_seconds
-from infra.local.engine.process.engine import ProcessEngine
+from nodesweep.infra.local.engine.process.duty_cycle import (
+    DutyCycle,
+    NodeBudget,
+    process_cpu_seconds,
+)
+from nodesweep.infra.local.engine.process.engine import ProcessEngine
 from tests.infra.local.engine.engine_bench import TIMES, Bench, OneImage, write_image
 from tests.infra.local.platform_client import wait_until
 

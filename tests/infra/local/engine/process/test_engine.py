@@ -16,11 +16,15 @@ from statistics import median
 
 import pytest
 
-from infra.local.engine.errors import ImageNotFoundError, StateInUseError
-from infra.local.engine.host.process_tree import Membership, list_processes, signal_members
-from infra.local.engine.process.engine import ProcessEngine
-from infra.local.engine.run.node_environment import node_environment
-from infra.local.interfaces import AccessKey, Node
+from nodesweep.infra.local.engine.errors import ImageNotFoundError, StateInUseError
+from nodesweep.infra.local.engine.host.process_tree import (
+    Membership,
+    list_processes,
+    signal_members,
+)
+from nodesweep.infra.local.engine.process.engine import ProcessEngine
+from nodesweep.infra.local.engine.run.node_environment import node_environment
+from nodesweep.infra.local.interfaces import AccessKey, Node
 from tests.infra.local.engine.engine_bench import HANG_SECONDS, once
 
 KEY = AccessKey("LOCALNODE0", "of-the-node")
@@ -320,7 +324,7 @@ def test_a_state_folder_that_is_still_held_for_a_moment_is_waited_for(bench, tmp
 
 @contextlib.contextmanager
 def machine_of_another_platform(bench):
-    from infra.local.engine.run import exclusive_engine
+    from nodesweep.infra.local.engine.run import exclusive_engine
 
     with exclusive_engine.training_slot(bench.stop, time.monotonic() + 5, lambda: None) as is_held:
         assert is_held

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.engine.process.dockerfile import parse
-from infra.local.engine.process.image_content import read_content
-from infra.local.engine.process.image_store import ProcessImageStore
-from infra.local.interfaces import ImageBuildError
-from infra.local.process_identity import start_ticks
+from nodesweep.infra.local.engine.process.dockerfile import parse
+from nodesweep.infra.local.engine.process.image_content import read_content
+from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
+from nodesweep.infra.local.interfaces import ImageBuildError
+from nodesweep.infra.local.process_identity import start_ticks
 from tests.infra.local.engine.process.image_builds import WHEEL, build, hash_of, write_wheel
 
 ROOT = Path(__file__).resolve().parents[5]
@@ -310,8 +310,8 @@ def test_stop_and_deadline(store, context):
 KILLED_BUILDER = """
 import os, sys, threading, time
 from pathlib import Path
-from infra.local.engine.process.build_run import BuildRun, build_lock
-from infra.local.engine.process.installer import installer_environment
+from nodesweep.infra.local.engine.process.build_run import BuildRun, build_lock
+from nodesweep.infra.local.engine.process.installer import installer_environment
 venvs = Path(sys.argv[1])
 run = BuildRun(lambda line: print(line, flush=True), threading.Event(), time.monotonic() + 60)
 with build_lock(venvs / "x.lock", run) as lock_fd:
@@ -380,7 +380,7 @@ def test_messages_name_no_folder_of_this_machine(store, context, requirement):
 
 
 def test_build_args_of_installers_and_requirements_make_the_environments_name(context):
-    from infra.local.engine.process.dockerfile import parse
+    from nodesweep.infra.local.engine.process.dockerfile import parse
 
     def venv_digest(**build_args):
         return read_content(context, parse(DOCKERFILE, build_args), build_args).venv_digest

@@ -7,10 +7,10 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
-from infra.local.engine.process.engine import ProcessEngine
-from infra.local.server.backends import Backend, with_real_nodes
-from infra.local.server.contract import ServerConfig
-from infra.local.server.serving import running
+from nodesweep.infra.local.engine.process.engine import ProcessEngine
+from nodesweep.infra.local.server.backends import Backend, with_real_nodes
+from nodesweep.infra.local.server.contract import ServerConfig
+from nodesweep.infra.local.server.serving import running
 from tests.infra.local.engine.engine_bench import TIMES, write_image, write_train
 from tests.infra.local.platform_client import client, phases, resources, run_job
 

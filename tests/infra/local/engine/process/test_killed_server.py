@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.engine.host.cgroups import CpuQuotas, _candidate_parents
-from infra.local.engine.host.containment import Containment
-from infra.local.engine.host.process_tree import Membership, list_processes
-from infra.local.engine.process.engine import ProcessEngine
-from infra.local.engine.run.node_files import state_id
+from nodesweep.infra.local.engine.host.cgroups import CpuQuotas, _candidate_parents
+from nodesweep.infra.local.engine.host.containment import Containment
+from nodesweep.infra.local.engine.host.process_tree import Membership, list_processes
+from nodesweep.infra.local.engine.process.engine import ProcessEngine
+from nodesweep.infra.local.engine.run.node_files import state_id
 from tests.infra.local.engine.engine_bench import write_image, write_train
 from tests.infra.local.platform_client import wait_until
 from tests.processes.warm_process import warm_process
@@ -23,12 +23,12 @@ from tests.processes.warm_process import warm_process
 SERVER = """
 import functools, sys, threading
 from pathlib import Path
-from infra.local.engine.run import exclusive_engine
-from infra.local.engine.process import engine as process_engine
-from infra.local.engine.host.containment import Containment
-from infra.local.engine.host.network import Loopback
-from infra.local.engine.host.port_lock import training_slot
-from infra.local.interfaces import JobSpec
+from nodesweep.infra.local.engine.run import exclusive_engine
+from nodesweep.infra.local.engine.process import engine as process_engine
+from nodesweep.infra.local.engine.host.containment import Containment
+from nodesweep.infra.local.engine.host.network import Loopback
+from nodesweep.infra.local.engine.host.port_lock import training_slot
+from nodesweep.infra.local.interfaces import JobSpec
 from tests.infra.local.engine.engine_bench import TIMES, OneImage
 exclusive_engine.training_slot = functools.partial(training_slot, address={slot!r})
 folder = Path({folder!r})
@@ -55,7 +55,10 @@ time.sleep(600)
 
 @pytest.fixture(scope="module")
 def warm():
-    modules = ("infra.local.engine.process.engine", "tests.infra.local.engine.engine_bench")
+    modules = (
+        "nodesweep.infra.local.engine.process.engine",
+        "tests.infra.local.engine.engine_bench",
+    )
     with warm_process(*modules) as process:
         yield process
 

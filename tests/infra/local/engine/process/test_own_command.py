@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.engine.host import containment
-from infra.local.engine.host.containment import Containment
+from nodesweep.infra.local.engine.host import containment
+from nodesweep.infra.local.engine.host.containment import Containment
 from tests.infra.local.engine.engine_bench import Bench, add_environment, once
 
 SHELL = ("/bin/bash", "-c")

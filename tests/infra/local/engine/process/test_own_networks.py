@@ -14,10 +14,10 @@ from dataclasses import replace
 
 import pytest
 
-from infra.local.engine.host.network import Loopback
-from infra.local.engine.host.port_lock import training_slot
-from infra.local.engine.host.process_tree import Membership
-from infra.local.engine.process.engine import ProcessEngine
+from nodesweep.infra.local.engine.host.network import Loopback
+from nodesweep.infra.local.engine.host.port_lock import training_slot
+from nodesweep.infra.local.engine.host.process_tree import Membership
+from nodesweep.infra.local.engine.process.engine import ProcessEngine
 from tests.infra.local.engine.engine_bench import TIMES, Bench, OneImage, once
 from tests.infra.local.platform_client import wait_until
 

@@ -15,10 +15,10 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from infra.local.engine.host.containment import Containment
-from infra.local.engine.host.network import Loopback
-from infra.local.engine.host.process_tree import Membership
-from infra.local.engine.process.engine import ProcessEngine
+from nodesweep.infra.local.engine.host.containment import Containment
+from nodesweep.infra.local.engine.host.network import Loopback
+from nodesweep.infra.local.engine.host.process_tree import Membership
+from nodesweep.infra.local.engine.process.engine import ProcessEngine
 from tests.infra.image.training.processes import IMAGE
 
 pytestmark = pytest.mark.slow

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.engine.host.cgroups import CpuQuotas
-from infra.local.engine.process.engine import ProcessEngine
-from scaling.outcome.attainment import LEAST_ATTAINED
+from nodesweep.infra.local.engine.host.cgroups import CpuQuotas
+from nodesweep.infra.local.engine.process.engine import ProcessEngine
+from nodesweep.scaling.outcome.attainment import LEAST_ATTAINED
 from tests.infra.local.engine.engine_bench import TIMES, Bench, OneImage, write_image
 
 NEIGHBOURS_OF_A_CPU = 6

@@ -12,9 +12,9 @@ from urllib.parse import unquote
 
 import pytest
 
-from infra.local.engine.process import torch_wheel
-from infra.local.engine.process.fetched import Fetched
-from infra.local.engine.process.image_store import ProcessImageStore
+from nodesweep.infra.local.engine.process import torch_wheel
+from nodesweep.infra.local.engine.process.fetched import Fetched
+from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
 from tests.infra.local.engine.process.image_builds import build, hash_of, write_wheel
 
 pytestmark = pytest.mark.usefixtures("copied_environments")

@@ -11,13 +11,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from infra.local.engine.host import ballast
-from infra.local.engine.host.attainment import AttainmentMeter
-from infra.local.engine.host.capacity import cpu_of_each_node
-from infra.local.engine.host.cgroups import CpuQuotas
-from infra.local.engine.run.job_run import JobRun, Quota, RunTimes
-from infra.local.engine.run.node_environment import uses_boot_barrier
-from infra.local.interfaces import Node
+from nodesweep.infra.local.engine.host import ballast
+from nodesweep.infra.local.engine.host.attainment import AttainmentMeter
+from nodesweep.infra.local.engine.host.capacity import cpu_of_each_node
+from nodesweep.infra.local.engine.host.cgroups import CpuQuotas
+from nodesweep.infra.local.engine.run.job_run import JobRun, Quota, RunTimes
+from nodesweep.infra.local.engine.run.node_environment import uses_boot_barrier
+from nodesweep.infra.local.interfaces import Node
 from tests.infra.local.engine.engine_bench import once
 
 PROGRAM = """

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from infra.local.engine.run.failure import failure_reason, is_connection_loss, root_cause
-from infra.local.interfaces import NodeExit
+from nodesweep.infra.local.engine.run.failure import failure_reason, is_connection_loss, root_cause
+from nodesweep.infra.local.interfaces import NodeExit
 
 LOST = (
     'ExecuteUserScriptError:\nExitCode 1\nErrorMessage "RuntimeError: [gloo] Connection closed by'

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from infra.local.engine.run.node_files import in_image, in_node
-from infra.local.interfaces import Node
+from nodesweep.infra.local.engine.run.node_files import in_image, in_node
+from nodesweep.infra.local.interfaces import Node
 
 
 def test_a_file_of_the_image_is_in_the_nodes_own_folder(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from configs.catalogue import load_catalogue
-from scaling.rules.distribution.containers import GPUS
-from tests.scaling.rules.facts import check_distribution, facts_of
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.scaling.rules.distribution.containers import GPUS
+from tests.nodesweep.scaling.rules.facts import check_distribution, facts_of
 
 DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
 SMP = "658645717510.dkr.ecr.us-east-1.amazonaws.com/smdistributed-modelparallel"

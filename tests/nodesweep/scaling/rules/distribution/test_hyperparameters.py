@@ -1,11 +1,11 @@
 """The hyperparameters that a job is sent for its distribution. Those of whole jobs are held
-against the SDK's in tests/scaling/planning/test_request.py.
+against the SDK's in tests/nodesweep/scaling/planning/test_request.py.
 """
 
 from __future__ import annotations
 
-from scaling.rules.distribution import distribution_hyperparameters
-from tests.scaling.rules.distribution.test_options import instance_of, typed
+from nodesweep.scaling.rules.distribution import distribution_hyperparameters
+from tests.nodesweep.scaling.rules.distribution.test_options import instance_of, typed
 
 
 def test_processes_per_node_are_told_to_the_launcher_only_if_given():

@@ -12,18 +12,26 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from configs.catalogue import load_catalogue
-from configs.distribution import DistributionConfig
-from scaling.planning.plan import plan_sweep
-from scaling.rules.distribution import (
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.configs.distribution import DistributionConfig
+from nodesweep.scaling.planning.plan import plan_sweep
+from nodesweep.scaling.rules.distribution import (
     OPTIONS,
     option_of,
     processes_per_node,
     ranks_per_replica,
 )
-from scaling.rules.distribution.options import SDK_SMDDP_VERSIONS, SMDDP_TYPES, SMDDP_VERSIONS
-from scaling.rules.distribution.table import config_models, distribution_document, runs_table
-from scaling.rules.distribution.trials import (
+from nodesweep.scaling.rules.distribution.options import (
+    SDK_SMDDP_VERSIONS,
+    SMDDP_TYPES,
+    SMDDP_VERSIONS,
+)
+from nodesweep.scaling.rules.distribution.table import (
+    config_models,
+    distribution_document,
+    runs_table,
+)
+from nodesweep.scaling.rules.distribution.trials import (
     LAUNCH_EVIDENCE,
     PROGRAM_ON_GLOO,
     REQUEST_EVIDENCE,
@@ -31,10 +39,10 @@ from scaling.rules.distribution.trials import (
     TOOLKIT,
     TRIALS,
 )
-from scaling.rules.offline import check
-from tests.scaling.rules.facts import facts_of
+from nodesweep.scaling.rules.offline import check
+from tests.nodesweep.scaling.rules.facts import facts_of
 
-REPOSITORY = Path(__file__).resolve().parents[4]
+REPOSITORY = Path(__file__).resolve().parents[5]
 SMP_V1 = {"kind": "smp_v1", "partitions": 2, "ddp": True}
 SMP_V2 = {"kind": "smp_v2", "hybrid_shard_degree": 8}
 
@@ -123,7 +131,9 @@ def test_parameters_left_to_the_library_are_not_sent():
 
 
 def test_the_versions_are_those_of_the_sdk_and_one_of_awss_own_table():
-    recorded = json.loads((REPOSITORY / "tests" / "scaling" / "sdk_tables.json").read_text())
+    recorded = json.loads(
+        (REPOSITORY / "tests" / "nodesweep" / "scaling" / "sdk_tables.json").read_text()
+    )
 
     def versions(name, framework=None):
         listed = recorded[name][framework] if framework else recorded[name]
@@ -234,7 +244,9 @@ def test_what_was_run_is_in_the_versions_that_are_installed():
     versions = [re.search(rf"(?m)^{name}==(\S+)", requirements)[1] for name in names]
     assert ("toolkits {} and {}, torch {}".format(*versions),) == TOOLKIT
     recorded = json.loads(
-        (REPOSITORY / "tests" / "scaling" / "golden_requests" / "mpi.json").read_text()
+        (
+            REPOSITORY / "tests" / "nodesweep" / "scaling" / "golden_requests" / "mpi.json"
+        ).read_text()
     )
     assert (recorded["asked"]["sdk"].replace("sagemaker", "SDK"),) == SDK
 

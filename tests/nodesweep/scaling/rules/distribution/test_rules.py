@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from configs.catalogue import load_catalogue
-from scaling.planning.plan import plan_sweep
-from scaling.planning.request import ResolvedInputs, build_request
-from scaling.rules import offline
-from scaling.rules.distribution.efa import TOOLKIT_EFA_TYPES, efa_settings, mpi_options
-from scaling.rules.plan import COMMON_HYPERPARAMETERS
-from tests.scaling.rules.facts import facts_of
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.scaling.planning.plan import plan_sweep
+from nodesweep.scaling.planning.request import ResolvedInputs, build_request
+from nodesweep.scaling.rules import offline
+from nodesweep.scaling.rules.distribution.efa import TOOLKIT_EFA_TYPES, efa_settings, mpi_options
+from nodesweep.scaling.rules.plan import COMMON_HYPERPARAMETERS
+from tests.nodesweep.scaling.rules.facts import facts_of
 
 DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
 SMP_V1 = {"kind": "smp_v1", "partitions": 2, "ddp": True}
