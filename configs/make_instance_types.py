@@ -1,7 +1,7 @@
 """Make configs/instance_types.json: the hardware of every SageMaker training instance type, out of
 installed packages.
 
-    python -m nodesweep.configs.make_instance_types      # after an update of botocore, moto or sagemaker-core
+    python -m nodesweep.configs.make_instance_types  # after an update of one of these packages
 
 Which types there are comes from botocore's model of the API. What each is made of comes from EC2's
 own answers to DescribeInstanceTypes, which moto carries as a recording, under the same name without

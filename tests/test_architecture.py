@@ -12,10 +12,10 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 # A file may import from its own layer and from those listed; infra/ is reached through URLs and
 # process calls alone.
 ALLOWED = {
-    "cli": {"cli", "flows", "tasks", "scaling", "configs"},
+    "nodesweep/cli": {"cli", "flows", "tasks", "scaling", "configs"},
     "flows": {"flows", "tasks", "scaling", "configs"},
     "tasks": {"tasks", "scaling", "configs"},
-    "scaling": {"scaling", "configs"},
+    "nodesweep/scaling": {"scaling", "configs"},
     "configs": {"configs"},
     "infra/local": {"infra"},
     "infra/image": set(),
@@ -23,8 +23,9 @@ ALLOWED = {
     "benchmarks": {"benchmarks", "cli", "flows", "tasks", "scaling", "configs", "infra"},
     "docs/site": {"docs", "cli", "scaling", "configs"},
 }
-LAYERS = {"cli", "flows", "tasks", "scaling", "configs", "infra", "benchmarks"}
-PURE = {"scaling", "configs"}
+PACKAGE = ("cli", "configs", "flows", "infra", "scaling", "tasks")
+LAYERS = {*PACKAGE, "benchmarks"}
+PURE = {"nodesweep/scaling", "configs"}
 IMPURE_PACKAGES = {"prefect", "boto3", "botocore"}
 FILES = sorted(
     path
@@ -35,13 +36,26 @@ FILES = sorted(
 
 
 def imported_packages(text: str, path: Path) -> set[str]:
-    packages = set()
+    """The packages that are imported, by their first names; nodesweep's by the folder in it."""
+    names = set()
     for node in ast.walk(ast.parse(text, filename=str(path))):
         if isinstance(node, ast.Import):
-            packages |= {alias.name.split(".")[0] for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            packages.add(node.module.split(".")[0])
-    return packages
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name.removeprefix("nodesweep.").split(".")[0] for name in names}
+
+
+def test_an_import_of_the_package_counts_by_its_folder() -> None:
+    text = "import nodesweep.tasks.jobs\nfrom nodesweep import flows\nfrom boto3.session import x"
+    assert imported_packages(text, Path("x.py")) == {"tasks", "flows", "boto3"}
+
+
+def test_nothing_of_the_package_is_imported_by_the_name_of_its_folder_alone() -> None:
+    """`import tasks` would find the user's own package of that name."""
+    bare = re.compile(rf"^\s*(?:from|import) (?:{'|'.join(PACKAGE)})\b", re.MULTILINE)
+    texts = {path: path.read_text(encoding="utf-8") for path in FILES}
+    assert [str(path) for path, text in texts.items() if bare.search(text)] == []
 
 
 def layer_of(path: Path) -> str | None:

@@ -48,9 +48,7 @@ every_deployment = pytest.mark.parametrize("name", DEPLOYMENTS)
 
 
 def flow_of(name: str) -> Flow[..., Any]:
-    return load_flow_from_entrypoint(
-        str(REPOSITORY / DEPLOYMENTS[name]["entrypoint"]), use_placeholder_flow=False
-    )
+    return load_flow_from_entrypoint(DEPLOYMENTS[name]["entrypoint"], use_placeholder_flow=False)
 
 
 def schema_of(flow: Flow[..., Any]) -> dict[str, Any]:
@@ -64,7 +62,8 @@ def flows_of_the_house() -> set[str]:
     for path in sorted((REPOSITORY / "flows").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(), filename=str(path))):
             if isinstance(node, ast.FunctionDef) and any(map(_is_flow, node.decorator_list)):
-                found.add(f"{path.relative_to(REPOSITORY).as_posix()}:{node.name}")
+                module = ".".join(path.relative_to(REPOSITORY).with_suffix("").parts)
+                found.add(f"nodesweep.{module}.{node.name}")
     return found
 
 
@@ -142,10 +141,7 @@ def test_every_flow_is_deployed_or_says_why_not() -> None:
 
 
 def test_every_flow_is_there_once_under_its_name() -> None:
-    flows = [
-        load_flow_from_entrypoint(str(REPOSITORY / entrypoint))
-        for entrypoint in sorted(flows_of_the_house())
-    ]
+    flows = [load_flow_from_entrypoint(name) for name in sorted(flows_of_the_house())]
     assert len({flow.name for flow in flows}) == len(flows) == 6
 
 

@@ -1,6 +1,6 @@
 """Makes the shards of the digits data set from scikit-learn's bundled copy.
 
-    .venv/bin/python -m nodesweep.configs.data.make_digits        # writes configs/data/digits/part-*.parquet
+    .venv/bin/python -m nodesweep.configs.data.make_digits  # writes digits/part-*.parquet
 
 1,797 images of 8x8 pixels (0 to 16) and their label, as eight Parquet files. The order comes from a
 hash of the seed and the row number rather than from a random generator, whose stream may change

@@ -1,17 +1,18 @@
 """The local platform's command line.
 
-    python -m nodesweep.infra.local start  [--port 4570 [--or-free-port]] [--state-dir DIR] [--owner-pid PID]
-                                 [--quota TYPE=N]... [--quotas FILE] [--faults FILE]
-                                 [--cold-start-seconds S] [--file-system ID=DIR]...
-                                 [--engine process|container|auto|simulated] [--registry HOST:PORT]
-                                 [--model FILE] [--time-scale X] [--processing-leaves DIR]
+    python -m nodesweep.infra.local start  [--port 4570 [--or-free-port]] [--state-dir DIR]
+                                           [--owner-pid PID] [--quota TYPE=N]... [--quotas FILE]
+                                           [--faults FILE] [--cold-start-seconds S]
+                                           [--file-system ID=DIR]... [--registry HOST:PORT]
+                                           [--engine process|container|auto|simulated]
+                                           [--model FILE] [--time-scale X] [--processing-leaves DIR]
     python -m nodesweep.infra.local status [--port N] [--state-dir DIR]
-                                 JSON; exit code 0 while it runs, 1 otherwise
+                                           JSON; exit code 0 while it runs, 1 otherwise
     python -m nodesweep.infra.local stop   [--port N] [--state-dir DIR]
     python -m nodesweep.infra.local join   --owner-pid PID [--port N] [--state-dir DIR]
-                                 a further owner; exit code 1: not joined
+                                           a further owner; exit code 1: not joined
     python -m nodesweep.infra.local leave  --owner-pid PID [--port N] [--state-dir DIR]
-                                 stop, unless another owner is left
+                                           stop, unless another owner is left
     python -m nodesweep.infra.local serve  …                      like start, in the foreground
 
 Exit codes: 0 done, 1 failed or not running, 2 bad arguments, 3 stopped, and not everything is kept

@@ -6,6 +6,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
+
+import nodesweep
+
+IMPORT_ROOT = str(Path(nodesweep.__file__).resolve().parents[1])
+"""What a child has on sys.path to import nodesweep: a checkout, or the site-packages of a wheel."""
 
 _LOCALE_AND_NETWORK = frozenset(
     {"LANG", "TZ", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"}

@@ -499,7 +499,3 @@ def show(made: ScalingReport, folder: Path) -> None:
 
     print_rendered(render_terminal(made, as_typed))
     print_text(f"report: {folder / 'report.html'}")
-
-
-if __name__ == "__main__":
-    main()

@@ -45,7 +45,7 @@ def as_typed(text: str, run: str | None = None) -> str:
 @lru_cache(maxsize=4)
 def _words(started: str, path: str | None) -> tuple[str, ...]:
     of = Path(started)
-    if of.parts[-2:] == ("cli", "main.py"):
+    if of.parts[-2:] == (NAME, "__main__.py"):
         return sys.executable, *_MODULE
     if of.name != NAME:  # a worker's process, a test
         return (NAME,)

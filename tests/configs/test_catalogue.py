@@ -177,7 +177,10 @@ def test_wrong_row_is_refused(tmp_path: Path, change: dict, message: str) -> Non
 
 
 def test_import_is_light() -> None:
-    code = "import sys, nodesweep.configs.catalogue; print({'prefect', 'boto3', 'pandas'} & set(sys.modules))"
+    code = (
+        "import sys, nodesweep.configs.catalogue;"
+        " print({'prefect', 'boto3', 'pandas'} & set(sys.modules))"
+    )
     assert (
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, timeout=60

@@ -12,7 +12,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = (REPOSITORY / "docs" / "troubleshooting.md").read_text()
 MESSAGES = re.findall(r"^\*\*`(.+)`\*\*$", PAGE, re.MULTILINE)
-LAYERS = ("cli", "configs", "flows", "infra", "scaling", "tasks")
+LAYERS = ("configs", "flows", "infra", "nodesweep", "tasks")
 
 
 @cache

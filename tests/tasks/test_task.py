@@ -47,7 +47,8 @@ def test_it_runs_as_a_task_of_a_flow() -> None:
 
 def test_modules_with_tasks_are_imported_without_prefect() -> None:
     program = (
-        "import sys, nodesweep.tasks.dataset.files, nodesweep.tasks.jobs.training_jobs, nodesweep.tasks.report.publish\n"
+        "import sys, nodesweep.tasks.dataset.files, nodesweep.tasks.jobs.training_jobs\n"
+        "import nodesweep.tasks.report.publish\n"
         "assert 'prefect' not in sys.modules"
     )
     done = subprocess.run(

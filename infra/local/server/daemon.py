@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from nodesweep.infra.local.engine.host.scope import BUS_VARIABLES, scope_command
-from nodesweep.infra.local.environment import server_environment
+from nodesweep.infra.local.environment import IMPORT_ROOT, server_environment
 from nodesweep.infra.local.process_identity import start_ticks
 from nodesweep.infra.local.progress import LONGEST_SECONDS, Progress
 from nodesweep.infra.local.server.contract import (
@@ -43,7 +43,6 @@ _KILL_DEADLINE_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 _STATUS_TIMEOUT_SECONDS = 5.0
 _LOG_FILE = "server.log"
-_REPOSITORY_ROOT = Path(__file__).resolve().parents[3]
 
 
 @dataclass(frozen=True)
@@ -273,9 +272,7 @@ def _spawn(config: ServerConfig) -> subprocess.Popen[bytes]:
     scope = scope_command(environment | bus)
     command = [*scope, sys.executable, "-P", "-m", "nodesweep.infra.local", "serve"]
     command += ["--settings", config.to_json()]
-    python_path = os.pathsep.join(
-        filter(None, [str(_REPOSITORY_ROOT), os.environ.get("PYTHONPATH")])
-    )
+    python_path = os.pathsep.join(filter(None, [IMPORT_ROOT, os.environ.get("PYTHONPATH")]))
     with (config.state_dir / _LOG_FILE).open("ab") as log:
         return subprocess.Popen(
             command,

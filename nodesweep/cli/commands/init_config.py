@@ -11,14 +11,14 @@ from nodesweep.cli.commands.code_folder import code_folder
 from nodesweep.cli.commands.stack import read_outputs, stack_client
 from nodesweep.configs.load import ConfigError, parse_config
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.presets import PRESETS_DIRECTORY
 from nodesweep.configs.strict_yaml import parse_yaml
 from nodesweep.configs.written.from_stack import LocalEndpoint, Stack, fill_template
 from nodesweep.configs.written.own_script import EXAMPLE, fill_script, name_of
 from nodesweep.tasks.sweeps.folder import SHARED, write_atomic
 
-_CONFIGS = Path(__file__).resolve().parents[3] / "configs"
-TEMPLATE = _CONFIGS / "first_sweep.yaml"
-SCRIPT_TEMPLATE = _CONFIGS / "own_script.yaml"
+TEMPLATE = PRESETS_DIRECTORY / "first_sweep.yaml"
+SCRIPT_TEMPLATE = PRESETS_DIRECTORY / "own_script.yaml"
 
 
 def init_config(

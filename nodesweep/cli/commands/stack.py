@@ -4,7 +4,6 @@ Plain functions, so that the command needs no Prefect.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import boto3
@@ -12,12 +11,13 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from nodesweep.configs.load import ConfigError
+from nodesweep.configs.presets import PRESETS_DIRECTORY
 from nodesweep.configs.written.from_stack import LocalEndpoint
 from nodesweep.tasks.answers import client_of
 from nodesweep.tasks.errors import error_code
 from nodesweep.tasks.local_keys import local_session
 
-STACK_TEMPLATE = Path(__file__).resolve().parents[3] / "infra" / "aws" / "nodesweep.yaml"
+STACK_TEMPLATE = PRESETS_DIRECTORY.parent / "infra" / "aws" / "nodesweep.yaml"
 """What an account needs, as a CloudFormation template."""
 _CONFIG = Config(
     retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=5, read_timeout=20

@@ -16,6 +16,9 @@ def report_schema() -> dict[str, Any]:
     projected times are there in a probe sweep alone.
     """
     schema = ScalingReport.model_json_schema(mode="serialization")
+    # Definitions of two classes with one name are named by their modules. Where those lie in the
+    # package is no part of the contract.
+    schema = json.loads(json.dumps(schema).replace("nodesweep__scaling__", "scaling__"))
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 

@@ -17,9 +17,8 @@ from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.training import TrainingConfig
 from nodesweep.scaling.rules.images import ImageFacts, image_facts, is_shipped_program
 
-if (
-    TYPE_CHECKING
-):  # the plan itself asks nodesweep/scaling/rules/distribution how many processes a node has
+# the plan itself asks nodesweep/scaling/rules/distribution how many processes a node has
+if TYPE_CHECKING:
     from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
 
 

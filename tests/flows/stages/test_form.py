@@ -123,7 +123,7 @@ def test_every_deployment_refuses_before_it_asks_anything(
     entrypoint: str, monkeypatch: pytest.MonkeyPatch, no_calls: None
 ) -> None:
     """Neither the platform nor Prefect, so no slot of a limit is held."""
-    flow = load_flow_from_entrypoint(str(REPOSITORY / entrypoint), use_placeholder_flow=False)
+    flow = load_flow_from_entrypoint(entrypoint, use_placeholder_flow=False)
     function = inspect.unwrap(flow.fn)
     fields: dict[str, Any] = dict.fromkeys(inspect.signature(function).parameters)
     fields |= {"preset": "local", "settings": {"report.directory": "/etc/cron.d"}}
@@ -145,7 +145,7 @@ def no_calls(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("entrypoint", ENTRYPOINTS)
 def test_a_sweeps_id_is_no_path(entrypoint: str, sweep: str) -> None:
     """A folder of report.directory has its name."""
-    flow = load_flow_from_entrypoint(str(REPOSITORY / entrypoint), use_placeholder_flow=False)
+    flow = load_flow_from_entrypoint(entrypoint, use_placeholder_flow=False)
     ids = {"sweep_id", "compare_reference"} & set(flow.parameters.properties)
     needed = {name: "local-20261120191500-1a2b3c4d" for name in flow.parameters.required}
     for name in ids:

@@ -1,4 +1,6 @@
-"""`python -m nodesweep.infra.worker deploy`: what `make up` and compose.yaml's `deploy` do alike."""
+"""`python -m nodesweep.infra.worker deploy`: what `make up` and compose.yaml's `deploy` do
+alike.
+"""
 
 from __future__ import annotations
 

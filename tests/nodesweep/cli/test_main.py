@@ -60,7 +60,10 @@ def test_no_line_of_the_help_is_cut_off_at_80_columns() -> None:
 
 
 def test_help_imports_nothing_heavy() -> None:
-    program = "import sys, nodesweep.cli.main; print({'prefect', 'boto3', 'pandas', 'pydantic'} & set(sys.modules))"
+    program = (
+        "import sys, nodesweep.cli.main;"
+        " print({'prefect', 'boto3', 'pandas', 'pydantic'} & set(sys.modules))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=REPOSITORY, check=True
     )

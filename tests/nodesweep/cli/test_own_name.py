@@ -72,7 +72,7 @@ def test_the_command_to_run_again_has_no_secret() -> None:
 
 
 def test_a_module_is_started_by_its_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = str(REPOSITORY / "nodesweep" / "cli" / "main.py")
+    module = str(REPOSITORY / "nodesweep" / "__main__.py")
     assert started(monkeypatch, module) == [sys.executable, "-m", "nodesweep"]
     assert started(monkeypatch, "/usr/bin/pytest") == ["nodesweep"], "a flow in a worker"
 

@@ -5,7 +5,8 @@ The SDK is no dependency of this project; the program runs in an environment of 
 no network (every call is answered here, and what would open a connection raises):
 
     python3.11 -m venv /tmp/sdk-v2 && /tmp/sdk-v2/bin/pip install sagemaker==2.257.7
-    /tmp/sdk-v2/bin/python tests/nodesweep/scaling/record_sdk_requests.py tests/nodesweep/scaling/golden_requests
+    /tmp/sdk-v2/bin/python tests/nodesweep/scaling/record_sdk_requests.py \
+        tests/nodesweep/scaling/golden_requests
 
 One file per case: what was asked of the estimator, and the request, or the message with which the
 SDK refused. Beside the folder sdk_tables.json: which versions and instance types the SDK takes for

@@ -314,7 +314,8 @@ def test_the_jobs_environment_reaches_no_log(
 def test_sagemaker_core_is_imported_late_and_leaves_logging_and_the_excepthook_alone() -> None:
     """By those who send a job, and not with the modules that ask for it."""
     program = (
-        "import nodesweep.tasks.jobs.training_jobs, nodesweep.tasks.image.bases, nodesweep.flows.stages.preflight, logging, sys\n"
+        "import nodesweep.tasks.jobs.training_jobs, nodesweep.tasks.image.bases, logging, sys\n"
+        "import nodesweep.flows.stages.preflight\n"
         "assert 'sagemaker' not in sys.modules\n"
         "hook, before = sys.excepthook, (logging.root.handlers[:], logging.root.level)\n"
         "import sagemaker.core.resources\n"

@@ -43,10 +43,10 @@ from nodesweep.infra.local.engine.run.node_environment import (
     uses_boot_barrier,
 )
 from nodesweep.infra.local.engine.run.node_files import READABLE, job_folder, make_container_nodes
+from nodesweep.infra.local.environment import IMPORT_ROOT
 from nodesweep.infra.local.interfaces import AccessKey, JobSpec, LineSink, Node, RunResult
 from nodesweep.infra.local.state.files import write_atomically
 
-_ROOT = Path(__file__).resolve().parents[4]
 _STATE_LABEL, _OWNER_LABEL = "nodesweep.state", "nodesweep.owner"
 _FIRST_ADDRESS = 11
 _SHARED_MEMORY = "1g"  # data loader workers and Open MPI use it; the usual 64 MiB are too few
@@ -253,7 +253,7 @@ class ContainerEngine(ExclusiveEngine):
     def _start_reaper(self) -> subprocess.Popen[bytes]:
         label = f"{_OWNER_LABEL}={self._owner}"
         code = (
-            f"import sys; sys.path.append({str(_ROOT)!r}); sys.stdin.buffer.read()\nfrom"
+            f"import sys; sys.path.append({IMPORT_ROOT!r}); sys.stdin.buffer.read()\nfrom"
             " nodesweep.infra.local.engine.container.cli import"
             f" ContainerCli\nContainerCli({self._cli.program!r},"
             f" {self._cli.environment!r}).remove_labelled({label!r})"

@@ -32,11 +32,11 @@ from nodesweep.infra.local.engine.host.process_tree import (
 from nodesweep.infra.local.engine.host.switch import SwitchPlan
 from nodesweep.infra.local.engine.process.job_supervisor import NodePlan, Plan
 from nodesweep.infra.local.engine.run.running_nodes import Event
+from nodesweep.infra.local.environment import IMPORT_ROOT
 from nodesweep.infra.local.interfaces import LineSink, NodeUsage
 
-_ROOT = Path(__file__).resolve().parents[4]
 _PROGRAM = (
-    f"import sys; sys.path.append({str(_ROOT)!r}); "
+    f"import sys; sys.path.append({IMPORT_ROOT!r}); "
     "from nodesweep.infra.local.engine.process.job_supervisor import main; main()"
 )
 _CLEAN_UP_SECONDS = 15.0  # the supervisor gives itself 10 s

@@ -315,8 +315,8 @@ def test_labels_are_spaced_and_items_thinned():
 
 def test_importing_the_renderers_does_not_import_matplotlib():
     code = (
-        "import sys, nodesweep.scaling.report.render; sys.exit('matplotlib' in sys.modules or 'jinja2' in"
-        " sys.modules)"
+        "import sys, nodesweep.scaling.report.render;"
+        " sys.exit('matplotlib' in sys.modules or 'jinja2' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 

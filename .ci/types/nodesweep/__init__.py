@@ -1,0 +1,1 @@
+../../../nodesweep/__init__.py

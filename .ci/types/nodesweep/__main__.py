@@ -1,0 +1,1 @@
+../../../nodesweep/__main__.py
