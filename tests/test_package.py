@@ -16,19 +16,21 @@ from pathlib import Path
 
 import pytest
 
-from configs.presets import preset_names
-from infra.local.engine.process.image_store import ProcessImageStore
+from nodesweep.configs.presets import preset_names
+from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
 
 pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).resolve().parents[1]
 UV = Path(sys.executable).with_name("uv")
-CARRIED = ("cli", "configs", "flows", "infra", "scaling", "tasks")
+CARRIED = ("configs", "flows", "infra", "nodesweep", "tasks")
 LEFT_OUT = "infra/worker/"  # and infra/setup.sh: what makes and serves a checkout
+GENERIC = ("cli", "configs", "flows", "infra", "scaling", "tasks")
+"""Packages that a user's own project may have."""
 # Each Python of the environment says what it imports from, before it imports what it is to run.
 RECORDER = """
 import json, sys
 def record(event, arguments):
-    if event == "import" and arguments[0] in ("runpy", "cli", "uvicorn"):
+    if event == "import" and arguments[0] in ("runpy", "nodesweep.cli", "uvicorn"):
         with open(RECORD, "a") as file:
             file.write(json.dumps({"command": sys.orig_argv, "path": sys.path}) + "\\n")
 sys.addaudithook(record)
@@ -69,8 +71,8 @@ def wheel(tracked: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
         if name.startswith((*CARRIED, "pyproject.toml", "setup.py", "README.md")):
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(REPOSITORY / name, source / name)
-    (source / "build" / "lib" / "cli").mkdir(parents=True)
-    (source / "build" / "lib" / "cli" / "gone.py").touch()
+    (source / "build" / "lib" / "nodesweep").mkdir(parents=True)
+    (source / "build" / "lib" / "nodesweep" / "gone.py").touch()
     folder = tmp_path_factory.mktemp("wheel")
     call(UV, "build", "--quiet", "--wheel", "--out-dir", folder, source, cwd=folder)
     return next(folder.glob("nodesweep-*.whl"))
@@ -111,16 +113,21 @@ def test_the_wheel_holds_every_file_of_its_folders(wheel: Path, tracked: list[st
     with zipfile.ZipFile(wheel) as archive:
         held = [name for name in archive.namelist() if ".dist-info/" not in name]
     expected = [
-        name
+        name if name.startswith("nodesweep/") else f"nodesweep/{name}"
         for name in tracked
         if name.split("/")[0] in CARRIED
         and not name.startswith(LEFT_OUT)
         and name != "infra/setup.sh"
     ]
-    assert {"configs/local.yaml", "infra/image/.dockerignore", "infra/aws/nodesweep.yaml"} < set(
-        held
-    )
-    assert sorted(held) == expected
+    files = {"configs/local.yaml", "infra/image/.dockerignore", "infra/aws/nodesweep.yaml"}
+    assert {f"nodesweep/{name}" for name in files} < set(held)
+    assert sorted(held) == sorted(expected)
+
+
+def test_the_wheel_installs_one_package(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        first = {name.split("/")[0] for name in archive.namelist()}
+    assert {name for name in first if not name.endswith(".dist-info")} == {"nodesweep"}
 
 
 def test_commands_that_start_nothing_work_in_an_empty_folder(
@@ -156,7 +163,7 @@ def test_a_run_reaches_its_report_and_keeps_to_its_folder(
     (packages / "nodesweep_recorder.py").write_text(f"RECORD = {str(record)!r}\n{RECORDER}")
     (packages / "nodesweep_recorder.pth").write_text("import nodesweep_recorder\n")
     work, state = tmp_path / "work", tmp_path / "state"
-    for name in (*CARRIED, "uvicorn"):
+    for name in (*GENERIC, "uvicorn"):
         (work / name).mkdir()
         (work / name / "__init__.py").write_text(FOREIGN)
     state.mkdir()
@@ -184,8 +191,13 @@ def test_a_run_reaches_its_report_and_keeps_to_its_folder(
 
     children = [json.loads(line) for line in record.read_text().splitlines()]
     commands = [" ".join(child["command"]) for child in children]
-    prefect = "cli/ephemeral_prefect.py"
-    for child in ("nodesweep run local", "-m infra.local start", "infra.local serve", prefect):
+    prefect = "nodesweep/cli/ephemeral_prefect.py"
+    for child in (
+        "nodesweep run local",
+        "-m nodesweep.infra.local start",
+        "nodesweep.infra.local serve",
+        prefect,
+    ):
         assert any(child in command for command in commands), (child, commands)
     for child in children:
         assert not {"", str(work)} & set(child["path"]), child

@@ -45,11 +45,7 @@ def test_imports_no_aws_sdk_and_nothing_of_the_floors_above(source: Path) -> Non
         "botocore",
         "sagemaker",
         "pandas",
-        "scaling",
-        "configs",
-        "tasks",
-        "flows",
-        "infra",
+        "nodesweep",
     }
     assert not imported_packages(source) & forbidden
 

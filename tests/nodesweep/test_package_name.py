@@ -1,0 +1,103 @@
+"""`import nodesweep`, `python -m nodesweep` and the deployments' flows, in a project that has a
+`tasks/`, a `flows/` and so on of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+FOREIGN = "raise SystemExit('imported from the working directory: ' + __file__)\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder that has packages named like our folders; to import one ends the process."""
+    for name in ("cli", "configs", "flows", "infra", "scaling", "tasks"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(FOREIGN)
+    return tmp_path
+
+
+def python(folder: Path, *arguments: str) -> str:
+    """What it prints, begun in that folder; fails with all that it said."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_import_brings_nothing_else(tmp_path: Path) -> None:
+    program = (
+        "import sys; before = set(sys.modules); import nodesweep;"
+        " print(sorted(set(sys.modules) - before))"
+    )
+    assert python(tmp_path, "-c", program) == "['nodesweep']\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(("--help",), "python -m nodesweep"), (("plan", "local"), "4 jobs on ml.local.small")],
+)
+def test_the_module_runs_in_a_project_with_such_packages(
+    project: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    assert said in python(project, "-m", "nodesweep", *arguments)
+
+
+FLOWS = """
+import json, os, sys
+sys.path[0] = os.getcwd()  # of `python -m prefect.engine`, too
+from prefect.flows import load_flow_from_entrypoint
+os.chdir(sys.argv[1])  # as the pull step does
+flows = [load_flow_from_entrypoint(name, use_placeholder_flow=False) for name in sys.argv[2:]]
+files = [getattr(module, "__file__", None) or "" for module in [*sys.modules.values()]]
+print(json.dumps({"flows": [flow.fn.__module__ for flow in flows], "files": files}))
+"""
+
+
+def loaded(project: Path, *entrypoints: str) -> tuple[list[str], list[Path]]:
+    """The modules of the flows, and the files of the checkout that were imported, in a process
+    that was begun in that folder.
+    """
+    found = json.loads(python(project, "-c", FLOWS, str(REPOSITORY), *entrypoints))
+    files = [Path(name).resolve() for name in found["files"] if name]
+    ours = [path for path in files if path.is_relative_to(REPOSITORY)]
+    return found["flows"], [path for path in ours if ".venv" not in path.parts]
+
+
+def test_flows_are_loaded_in_a_project_with_such_packages_and_once(project: Path) -> None:
+    names = ("nodesweep.flows.report.report_sweep", "nodesweep.flows.collect.collect_sweep")
+    modules, files = loaded(project, *names)
+    assert modules == ["nodesweep.flows.report", "nodesweep.flows.collect"]
+    assert REPOSITORY / "tasks" / "platform.py" in files
+    assert len(files) == len(set(files)), "a module that is there twice has two of each class"
+
+
+def test_deployment_of_an_earlier_version_names_a_file_that_is_still_loaded(project: Path) -> None:
+    modules, files = loaded(project, "flows/report.py:report_sweep")
+    assert modules == ["report"]
+    assert REPOSITORY / "tasks" / "platform.py" in files
+    assert len(files) == len(set(files))
+
+
+def test_a_checkout_takes_nothing_from_one_that_is_installed(tmp_path: Path) -> None:
+    """As a flow does that a worker runs from a clone of its own."""
+    (tmp_path / "nodesweep").mkdir()
+    shutil.copy(REPOSITORY / "nodesweep" / "__init__.py", tmp_path / "nodesweep")
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "__init__.py").write_text("NEW = 1\n")
+    program = "from nodesweep.tasks import NEW, __file__ as file; print(NEW, file)"
+    assert python(tmp_path, "-c", program) == f"1 {tmp_path / 'tasks' / '__init__.py'}\n"
