@@ -17,7 +17,7 @@ PLATFORM_PORT ?= 4570
 
 setup: $(STAMP)
 
-$(STAMP): requirements.lock pyproject.toml infra/setup.sh
+$(STAMP): requirements.lock pyproject.toml setup.py infra/setup.sh
 	@PYTHON=$(PYTHON) bash infra/setup.sh $(VENV)
 	@touch $@
 
