@@ -67,8 +67,8 @@ _TAIL = """\
 **"The image"** in these rules is an AWS container known by its name: `image.uri` in AWS's account,
 or `image.base_image` and `image.framework` under the shipped program with `requirements-on-dlc`. If
 you build more on a container, the rules are hints. Nothing is assumed of other images. The source
-of each limit is next to its rule in `nodesweep/scaling/rules/distribution/containers.py` and `program.py`.
-None was seen on AWS.
+of each limit is next to its rule in `containers.py` and `program.py` of
+`nodesweep/scaling/rules/distribution/`. None was seen on AWS.
 
 **Unknown facts** of the catalogue are null, and a hint names what is not checked, such as EFA on
 `ml.p2.*` and the NeuronCores of `ml.trn2.48xlarge`.
