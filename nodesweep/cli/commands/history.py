@@ -4,9 +4,10 @@ as a table and a plot. Runs no flow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from pyarrow import Table
 
 from nodesweep.cli.local_platform import running_platform
 from nodesweep.cli.output import print_notice, print_rendered, print_text
@@ -37,13 +38,12 @@ def show_history(
     of that node count, or its youngest trend has no sweep `reference`; click.BadParameter where
     that is neither an id nor the beginning of one there.
     """
-    with running_platform(config.platform) as platform:
-        files = _files(aws_client("s3", platform), config.on_platform(platform), benchmark)
-    trends = read_history(_readable(files), nodes)
+    tables = read_tables(config, benchmark)
+    trends = read_history(tables, nodes)
     if not trends:
         at = f" at {nodes_text(nodes)}" if nodes is not None else ""
         raise HistoryError(
-            f"the history of {benchmark} has no completed run{at}; sweeps in it: {len(files)}"
+            f"the history of {benchmark} has no completed run{at}; sweeps in it: {len(tables)}"
         )
     if reference is not None:
         reference = match_sweep(reference, trends[0].sweeps[::-1], f"in the trend of {benchmark}")
@@ -56,6 +56,23 @@ def show_history(
         or "no plot: no two sweeps of the same conditions"
     )
     return bool(verdict.alarms)
+
+
+def read_tables(config: BenchmarkConfig, benchmark: str) -> list[Table]:
+    """Return the table of each sweep of a benchmark, oldest first; one that can't be read costs its
+    sweep alone, and is named on stderr.
+
+    Raises HistoryError where the bucket has none of that name.
+    """
+    with running_platform(config.platform) as platform:
+        files = _files(aws_client("s3", platform), config.on_platform(platform), benchmark)
+    tables = []
+    for uri, body in files.items():
+        try:
+            tables.append(parse_history(body, uri))
+        except HistoryError as error:
+            print_notice(f"nodesweep: left out: {error}")
+    return tables
 
 
 def write_plots(directory: Path, benchmark: str, trends: tuple[Trend, ...]) -> list[Path]:
@@ -81,14 +98,3 @@ def _files(s3: Any, config: BenchmarkConfig, benchmark: str) -> dict[str, bytes]
             f" benchmarks with one: {known}"
         )
     return files
-
-
-def _readable(files: Mapping[str, bytes]) -> list[Any]:
-    """The tables; a file that can't be read costs its sweep, not the trend."""
-    tables = []
-    for uri, body in files.items():
-        try:
-            tables.append(parse_history(body, uri))
-        except HistoryError as error:
-            print_notice(f"nodesweep: left out: {error}")
-    return tables

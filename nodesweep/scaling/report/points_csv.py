@@ -9,9 +9,10 @@ import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple, get_args
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from nodesweep.scaling.analysis.cost import RunCosts
 from nodesweep.scaling.analysis.parity import FinalMetric
@@ -43,6 +44,7 @@ _LEFT_OUT = ("log_tail", "other_log_tail")
 _LEFT_OUT_OF_NESTED = ("parts",)
 _OF_PROBES = ("kind", "projection")
 # Mappings with keys of their own: phases.Training becomes phases_Training.
+_KINDS = (bool, int, float, str)
 _OPEN = ("phases", "planned", "utilisation", "train_seconds_by", "logged")
 # What a spreadsheet takes for a formula (OWASP, CSV Injection): also the full-width signs, and one
 # that follows a separator, since some locales split a row at `;` and at tabs, whatever is quoted.
@@ -53,6 +55,26 @@ def render_csv(report: ScalingReport) -> str:
     """The attempts as CSV. A text that a spreadsheet would run
     as a formula gets a leading apostrophe.
     """
+    columns = point_columns(report)
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow([_defused(column.name) for column in columns])
+    writer.writerows(
+        zip(*([_defused(value) for value in column.values] for column in columns), strict=True)
+    )
+    return buffer.getvalue()
+
+
+class PointColumn(NamedTuple):
+    """A column with one value per attempt; `kind` is what values that are known are."""
+
+    name: str
+    values: Sequence[Any]
+    kind: type[bool | int | float | str]
+
+
+def point_columns(report: ScalingReport) -> list[PointColumn]:
+    """Return every column, in their order."""
     points = [*report.points, *report.other_points]
     columns = [
         column
@@ -62,14 +84,11 @@ def render_csv(report: ScalingReport) -> str:
     ]
     # Rows of several sweeps end up in one sheet: each says what its nodes were.
     labels = [_label(report, point) for point in points]
-    columns += [("platform", labels), ("platform_kind", [report.platform.kind] * len(points))]
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow([_defused(heading) for heading, _ in columns])
-    writer.writerows(
-        zip(*([_defused(value) for value in values] for _, values in columns), strict=True)
-    )
-    return buffer.getvalue()
+    return [
+        *columns,
+        PointColumn("platform", labels, str),
+        PointColumn("platform_kind", [report.platform.kind] * len(points), str),
+    ]
 
 
 def _label(report: ScalingReport, point: Point) -> str:
@@ -85,19 +104,28 @@ def _is_probed(report: ScalingReport) -> bool:
     return any(point.kind != "run" for point in report.points)
 
 
-def _columns(name: str, values: Sequence[Any]) -> Iterator[tuple[str, Sequence[Any]]]:
-    """(heading, one value per point) of the columns that a field of Point becomes."""
+def _columns(name: str, values: Sequence[Any]) -> Iterator[PointColumn]:
+    """The columns that a field of Point becomes."""
     if name in _OPEN:
         for key in dict.fromkeys(chain.from_iterable(values)):
-            yield f"{name}_{key}", [entries.get(key) for entries in values]
+            yield PointColumn(f"{name}_{key}", [entries.get(key) for entries in values], float)
     elif name in _NESTED:
         model, prefix = _NESTED[name]
-        for field in model.model_fields:
+        for field, info in model.model_fields.items():
             if field in _LEFT_OUT_OF_NESTED:
                 continue
-            yield f"{prefix}{field}", [part and getattr(part, field) for part in values]
+            of_points = [part and getattr(part, field) for part in values]
+            yield PointColumn(f"{prefix}{field}", of_points, _kind(info))
     else:
-        yield name, values
+        yield PointColumn(name, values, _kind(Point.model_fields[name]))
+
+
+def _kind(field: FieldInfo) -> type[bool | int | float | str]:
+    """What the field holds where it is known, by its annotation."""
+    found = {type(value) for value in get_args(field.annotation)} - {type, type(None)}
+    named = {one for one in (field.annotation, *get_args(field.annotation)) if one in _KINDS}
+    kinds = named or found  # a Literal has its values in place of a type
+    return next((kind for kind in _KINDS if kind in kinds), str)
 
 
 def _defused(value: Any) -> Any:

@@ -1,0 +1,249 @@
+"""nodesweep from Python: load a config, plan and run it, and read reports and their history.
+
+    import nodesweep
+
+    config = nodesweep.load_config("local", ["sweep.node_counts=[1,2,4]"])
+    nodesweep.plan(config).points()          # sends nothing
+    report = nodesweep.run(config)
+    report.summary()[["nodes", "speedup", "efficiency"]]
+    report.plot("speedup")
+
+Every table is a pandas DataFrame whose columns have their units in their names; unknown is missing.
+Configs that can't be used raise ConfigError, refused plans PreflightRefused, failed runs
+NodesweepError; their messages are those of the commands.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+    from nodesweep.configs.models import BenchmarkConfig
+    from nodesweep.scaling.analysis.advice import Recommendation
+    from nodesweep.scaling.names import PlotKind
+    from nodesweep.scaling.planning.plan import PlannedPoint
+    from nodesweep.scaling.report.model import ScalingReport
+
+__all__ = ["Plan", "Report", "history", "load_config", "plan", "read_report", "run"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a sweep would run."""
+
+    planned: tuple[PlannedPoint, ...]
+    """The runs, in their order."""
+    cost_bound_usd: float | None
+    """The most that the sweep can cost; None: unknown, `cost_bound_reason` says why."""
+    cost_bound_reason: str
+    notices: tuple[str, ...]
+    """Hints of the preflight."""
+
+    def points(self) -> DataFrame:
+        """Return one row per planned run, in their order.
+
+        Columns: nodes, repeat, order, seed, world_size, global_batch_size, per_replica_batch_size
+        (samples), accumulate_grad_batches, learning_rate and instance_type.
+        """
+        from pandas import DataFrame
+
+        frame = DataFrame([asdict(point) for point in self.planned], dtype=object)
+        texts = {"instance_type": "string", "learning_rate": "Float64"}
+        return frame.astype({name: texts.get(name, "Int64") for name in frame.columns})
+
+
+class Report:
+    """What one sweep, or one table of times, means."""
+
+    def __init__(self, data: ScalingReport) -> None:
+        self.data = data
+        """All of report.json, typed; docs/report.schema.json describes it."""
+
+    @property
+    def sweep_id(self) -> str:
+        return self.data.sweep_id
+
+    @property
+    def headline(self) -> str:
+        """The result in one sentence."""
+        return self.data.headline
+
+    @property
+    def recommendation(self) -> Recommendation | None:
+        """The recommended node count with its reasons; None if too few counts completed."""
+        return self.data.recommendation
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What limits these numbers."""
+        return self.data.caveats
+
+    def points(self) -> DataFrame:
+        """Return one row per attempt, failed ones included, with the columns of points.csv."""
+        from nodesweep.scaling.report.frames import points_frame
+
+        return points_frame(self.data)
+
+    def summary(self) -> DataFrame:
+        """Return one row per node count: times, speedup, efficiency and cost with their intervals.
+
+        The columns are in docs/python.md. Of several instance types these are the main one's rows.
+        """
+        from nodesweep.scaling.report.frames import summary_frame
+
+        return summary_frame(self.data)
+
+    def plot(self, kind: PlotKind = "speedup") -> Figure:
+        """Return a plot of the report as a matplotlib figure.
+
+        Args:
+            kind: speedup, efficiency, cost or phases; of several instance types also types and
+                frontier.
+
+        Raises:
+            ValueError: The report has no such plot; the message lists those that it has.
+        """
+        drawing = self._drawings.get(kind)
+        if drawing is None:
+            has = ", ".join(self._drawings) or "none, as nothing completed"
+            raise ValueError(f"plot {kind!r} is not in this report; it has: {has}")
+        return drawing.figure
+
+    @cached_property
+    def _drawings(self) -> dict[PlotKind, Any]:
+        from nodesweep.scaling.report.plots import draw_plots, drawing_style
+
+        with drawing_style():
+            return draw_plots(self.data)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the headline and the summary."""
+        from html import escape
+
+        return f"<p>{escape(self.headline)}</p>{self.summary().to_html(index=False, na_rep='')}"
+
+    def __repr__(self) -> str:
+        return f"<Report {self.sweep_id}: {self.headline}>"
+
+
+def load_config(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> BenchmarkConfig:
+    """Return the config of a YAML or JSON file, or of a shipped preset such as "local".
+
+    Args:
+        path: File or preset.
+        overrides: `section.field=value`, as `--set` takes them.
+
+    Raises:
+        ConfigError: With every problem: field, value, what is allowed.
+    """
+    from nodesweep.cli.inputs import read_config
+
+    return read_config(Path(path), tuple(overrides))
+
+
+def plan(config: BenchmarkConfig) -> Plan:
+    """Return what a sweep would run; sends nothing and asks no account.
+
+    Raises:
+        PreflightRefused: A rule refuses the config.
+    """
+    from nodesweep.cli.commands.plan import plan_of
+    from nodesweep.flows.stages.offline import refuse
+
+    checked = plan_of(config)
+    refuse(checked)
+    made = checked.facts.plan
+    return Plan(
+        tuple(made.points),
+        made.cost_bound_usd,
+        made.cost_bound_reason,
+        tuple(checked.findings.notices),
+    )
+
+
+def run(config: BenchmarkConfig, *, resume: str | None = None) -> Report:
+    """Run a benchmark to its report, as `nodesweep run` does; blocks until it has ended.
+
+    Call it from a program's main thread: signals end the sweep in order. Nodes cost money on AWS;
+    `sweep.budget_usd` bounds it.
+
+    Args:
+        resume: Id of an unfinished sweep of this config to continue.
+
+    Raises:
+        PreflightRefused: Refused before anything was started.
+        PointsMissing: Fewer points completed than `sweep.min_points`; `result.report` has the rest.
+        NodesweepError: The run failed; `nodesweep list` shows what is left of it.
+    """
+    from nodesweep.configs.load import check_directories
+
+    if resume is None:
+        check_directories(config)
+    from nodesweep.cli.session import flow_session, run_flow
+
+    with flow_session(config.platform, modules=("nodesweep.flows.scaling_benchmark",)) as platform:
+        from nodesweep.flows.scaling_benchmark import check_points, scaling_benchmark
+
+        benchmark = config.on_platform(platform)
+        result = run_flow(
+            scaling_benchmark,
+            benchmark,
+            sweep_id=resume,
+            resume=resume is not None,
+            as_started=False,
+        )
+        check_points(benchmark, result)
+    return Report(result.report)
+
+
+def read_report(path: str | os.PathLike[str]) -> Report:
+    """Return the report of a sweep.
+
+    Args:
+        path: A report.json or its folder, or a sweep id below `reports/`.
+
+    Raises:
+        ReportUnreadable: There is none, or it is damaged or of another schema version.
+    """
+    from nodesweep.cli.commands.compare import find_report
+    from nodesweep.cli.inputs import config_of_sweep
+
+    return Report(
+        find_report(
+            os.fspath(path),
+            Path("reports"),
+            lambda sweep: config_of_sweep(sweep, None, None).platform,
+        )
+    )
+
+
+def history(config: BenchmarkConfig, benchmark: str | None = None) -> DataFrame:
+    """Return every run of a benchmark's sweeps from the bucket, one row each, oldest sweep first.
+
+    Args:
+        config: Whose bucket to read.
+        benchmark: Name of the benchmark; None: the config's own.
+
+    Columns: those of docs/history.md.
+
+    Raises:
+        HistoryError: The bucket has no history of that name.
+    """
+    from pyarrow import concat_tables
+
+    from nodesweep.cli.commands.history import read_tables
+    from nodesweep.scaling.trend.history import HistoryError
+
+    name = benchmark or config.name
+    tables = read_tables(config, name)
+    if not tables:
+        raise HistoryError(f"no file of the history of {name!r} can be read")
+    return concat_tables(tables).to_pandas().convert_dtypes()
