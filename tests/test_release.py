@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
 CHANGELOGS = ("CHANGELOG.md", "infra/local/CHANGELOG.md")
 SECTIONS = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
 OWN_SECTIONS = {"Known limits"}
@@ -42,10 +43,10 @@ def test_citation_names_the_release_and_the_licence():
     version, date = releases("CHANGELOG.md")[0]
     assert citation["version"] == version
     assert str(citation["date-released"]) == date
-    assert citation["license"] == PROJECT["license"] == "Apache-2.0"
+    assert citation["license"] == PROJECT["license"]["text"] == "Apache-2.0"
 
 
 def test_the_licence_goes_with_the_package():
-    assert PROJECT["license-files"] == ["LICENSE"]
+    assert PYPROJECT["tool"]["setuptools"]["license-files"] == ["LICENSE"]
     text = (REPOSITORY / "LICENSE").read_text()
     assert "Apache License" in text and "Version 2.0, January 2004" in text
