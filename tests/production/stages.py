@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.chaos.proxy import Proxy
-from tests.production.world import World, wait_for
+from tests.production.world import PATIENCE_SECONDS, World, wait_for
 
 DIGITS = Path(__file__).resolve().parents[2] / "configs" / "data" / "digits"
 HELD_AT = {
@@ -52,7 +52,7 @@ class Gate(Proxy):
         if label == self.label and (self.stage != "report" or self._jobs_have_begun):
             self.arrived.set()
             if self.stage in _WAITS_IN_THE_CALL:
-                self.opened.wait(120)
+                self.opened.wait(PATIENCE_SECONDS)
 
     def late(self, label: str, body: bytes, answer: Any) -> Any:
         if label in ("StopBuild", "StopProcessingJob"):
@@ -117,7 +117,7 @@ def wait_at(world: World, gate: Gate, run: str, benchmark: str) -> None:
         wait_for("the quota", lambda: "quota reached" in world.log_of(run))
     elif gate.stage == "jobs":
         world.running_jobs(benchmark, 2)
-    elif not gate.arrived.wait(180):
+    elif not gate.arrived.wait(PATIENCE_SECONDS):
         raise AssertionError(f"{gate.stage} is not reached:\n{world.log_of(run)}")
 
 

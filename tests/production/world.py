@@ -32,13 +32,13 @@ RUNNING = ("InProgress", "Stopping")
 NODES = "nodes-of-the-quota"
 """A global concurrency limit."""
 _ENDED = {"COMPLETED", "FAILED", "CANCELLED", "CRASHED"}
-_PATIENCE_SECONDS = 900.0
+PATIENCE_SECONDS = 900.0
 """What only a hang reaches: 11 runs that start at once took 380 s on two cores at a load of 20."""
 _ANSWER_SECONDS = 90.0
 """More than the 60 s that Prefect's server waits for a lock of its SQLite database."""
 
 
-def wait_for(what: str, condition: Callable[[], Any], seconds: float = _PATIENCE_SECONDS) -> Any:
+def wait_for(what: str, condition: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
     """The first truthy value of `condition`; fails the test, naming `what`, once `seconds` have
     passed.
     """
@@ -203,7 +203,7 @@ class World:
         """What `prefect flow-run retry` does."""
         self.set_state(run, "SCHEDULED", "Scheduled", force=True)
 
-    def end_of(self, run: str, seconds: float = _PATIENCE_SECONDS) -> str:
+    def end_of(self, run: str, seconds: float = PATIENCE_SECONDS) -> str:
         """Name of the state the run ended in."""
 
         def ended() -> str | None:
@@ -280,7 +280,7 @@ class World:
         )
 
     def running_jobs(
-        self, benchmark: str, count: int = 1, seconds: float = _PATIENCE_SECONDS
+        self, benchmark: str, count: int = 1, seconds: float = PATIENCE_SECONDS
     ) -> list[str]:
         """Wait until so many jobs of the benchmark run."""
 

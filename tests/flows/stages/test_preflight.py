@@ -14,6 +14,7 @@ from nodesweep.cli.commands.plan import plan_of
 from nodesweep.cli.main import main
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
+from nodesweep.flows.stages import offline
 from nodesweep.flows.stages import preflight as stage
 from nodesweep.scaling.planning.plan import PlannedPoint
 from nodesweep.scaling.planning.request import ResolvedInputs
@@ -60,7 +61,7 @@ def test_bound_is_at_the_current_price(make_config: Configs) -> None:
 
 def with_wrong_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if this release built requests that the installed sagemaker-core does not take."""
-    build = stage.build_request
+    build = offline.build_request
 
     def wrong(
         config: BenchmarkConfig, point: PlannedPoint, inputs: ResolvedInputs
@@ -68,7 +69,7 @@ def with_wrong_request(monkeypatch: pytest.MonkeyPatch) -> None:
         request = build(config, point, inputs)
         return {**request, "StoppingCondition": {"MaxRuntimeInSeconds": "an hour"}}
 
-    monkeypatch.setattr(stage, "build_request", wrong)
+    monkeypatch.setattr(offline, "build_request", wrong)
 
 
 def test_a_request_of_a_wrong_shape_is_refused_by_plan_once_for_all_points(

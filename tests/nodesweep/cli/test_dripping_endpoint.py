@@ -10,9 +10,9 @@ import pytest
 import yaml
 from botocore.config import Config
 
-import nodesweep.tasks.answers
-import nodesweep.tasks.clients
-import nodesweep.tasks.platform
+import nodesweep.tasks.answers as tasks_answers
+import nodesweep.tasks.clients as tasks_clients
+import nodesweep.tasks.platform as tasks_platform
 from nodesweep.tasks.platform import aws_client
 from tests.nodesweep.cli.test_main import LOCAL, REPOSITORY, nodesweep
 from tests.tasks.hostile_server import DRIPS, dripping_server
@@ -28,10 +28,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     for name in ("_CLIENT_CONFIG", "_QUICK_CONFIG"):
-        monkeypatch.setattr(nodesweep.tasks.clients, name, SOON)
-    monkeypatch.setattr(nodesweep.tasks.platform, "SHORT_PAUSES_SECONDS", (0.02, 0.04, 0.08))
-    monkeypatch.setattr(nodesweep.tasks.platform, "OUTAGE_PAUSES_SECONDS", (0.02,) * 14)
-    monkeypatch.setattr(nodesweep.tasks.answers, "GIVE_UP_SECONDS", GIVE_UP_SECONDS)
+        monkeypatch.setattr(tasks_clients, name, SOON)
+    monkeypatch.setattr(tasks_platform, "SHORT_PAUSES_SECONDS", (0.02, 0.04, 0.08))
+    monkeypatch.setattr(tasks_platform, "OUTAGE_PAUSES_SECONDS", (0.02,) * 14)
+    monkeypatch.setattr(tasks_answers, "GIVE_UP_SECONDS", GIVE_UP_SECONDS)
     monkeypatch.setattr("nodesweep.tasks.sweeps.stopping.SETTLE_SECONDS", 0.0)
     monkeypatch.setattr("nodesweep.tasks.sweeps.stopping.STOPPING_SECONDS", 1.0)
     raw = yaml.safe_load(Path(LOCAL).read_text())
