@@ -128,7 +128,7 @@ def stopwatches(folder: Path, pattern: str) -> list[float]:
 def test_example_from_an_empty_folder_to_its_report(
     nodesweep: Run, platform: list[str], tmp_path: Path
 ) -> None:
-    assert "nodesweep.cli.main run nodesweep.yaml" in nodesweep("init")
+    assert "-m nodesweep run nodesweep.yaml" in nodesweep("init")
     assert "2 jobs on ml.local.small" in nodesweep("plan", "nodesweep.yaml")
     said = nodesweep("run", "nodesweep.yaml", *platform)
     report = report_in(tmp_path)

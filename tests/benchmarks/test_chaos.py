@@ -37,6 +37,7 @@ from benchmarks.chaos.run import Saboteur, run_chaos
 from benchmarks.chaos.world import REPOSITORY, prefect_server
 from nodesweep.configs.models import BenchmarkConfig
 from tests.flows.simulated_sweep import write_config
+from tests.infra.local.platform_client import wait_until
 from tests.tasks.hostile_server import DRIPS, dripping_server
 
 SWEEP = "chaos-20261121024705-75cbf942"
@@ -318,6 +319,14 @@ def test_options_that_can_not_be_meant_are_refused(
     assert message in capsys.readouterr().err
 
 
+def is_connected(process: Forked, endpoint: str) -> bool:
+    """Whether the process has an established connection to the endpoint."""
+    remote = f":{urlparse(endpoint).port:04X}"
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    sockets = {f"socket:[{row[9]}]" for row in rows if row[2].endswith(remote) and row[3] == "01"}
+    return any(os.readlink(file) in sockets for file in Path(f"/proc/{process.pid}/fd").iterdir())
+
+
 @pytest.mark.slow
 def test_a_fork_is_a_process_like_any_other(
     tmp_path: Path, benchmark_config: BenchmarkConfig
@@ -342,6 +351,7 @@ def test_a_fork_is_a_process_like_any_other(
             killed.pid,
             interrupted.pid,
         }
+        wait_until(lambda: is_connected(interrupted, endpoint), 60)  # Python's start is over
         os.killpg(killed.pid, signal.SIGKILL)
         interrupted.send_signal(signal.SIGINT)
         assert (killed.wait(60), interrupted.wait(60)) == (-signal.SIGKILL, 1)

@@ -76,7 +76,7 @@ class OwnCode:
                 (node.opt_ml / "input" / "data" / "training" / name).write_bytes(content)
         lines: list[str] = []
         result = self.engine.run(
-            job, nodes, lambda _host, text, _at: lines.append(text), threading.Event(), 120
+            job, nodes, lambda _host, text, _at: lines.append(text), threading.Event(), 1800
         )
         return result, lines, nodes
 

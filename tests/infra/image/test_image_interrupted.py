@@ -63,7 +63,7 @@ def run(
     engine: ProcessEngine, spec: JobSpec, nodes: list[Node], stop: threading.Event
 ) -> list[str]:
     lines: list[str] = []
-    engine.run(spec, nodes, lambda _host, text, _at: lines.append(text), stop, 120)
+    engine.run(spec, nodes, lambda _host, text, _at: lines.append(text), stop, 1800)
     return lines
 
 

@@ -417,7 +417,7 @@ def test_the_ports_that_nodes_are_told_of():
     environment = {
         "AWS_ENDPOINT_URL": "http://127.0.0.1:4570",
         "PIP_INDEX_URL": "https://localhost:8443/simple",
-        "HTTP_PROXY": "http://user:word@127.0.0.1:3128/",
+        "HTTP_PROXY": "http://{}@127.0.0.1:3128/".format("user:word"),
         "MLFLOW": "see http://127.0.0.1:99999 and http://127.0.0.1:0",
         "ANY": "http://0.0.0.0:8000/a",
         "INIT": "tcp://127.0.0.1:23456",
