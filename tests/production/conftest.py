@@ -106,7 +106,7 @@ def renewing_sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Renewin
         server = world.process("server")
         send(server, signal.SIGKILL)
         wait_for("the server's end", lambda: not is_alive(server))
-        up(world.machine)
+        world.up()
         yield RenewingSweep(world, run, lost, release, time.monotonic())
 
 

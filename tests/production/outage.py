@@ -16,7 +16,6 @@ import sys
 import time
 from pathlib import Path
 
-from nodesweep.infra.worker.machine import up
 from tests.production.conftest import machine_of
 from tests.production.stages import states_of
 from tests.production.world import NODES, World, is_alive, send, wait_for
@@ -61,7 +60,7 @@ def _be_away(world: World, seconds: float) -> None:
     send(server, signal.SIGKILL)
     wait_for("the server's end", lambda: not is_alive(server))
     _sleep_until(killed_at + seconds)
-    up(world.machine)
+    world.up()
     print(f"the server was away for {time.monotonic() - killed_at:.0f} s, its start included")
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from nodesweep.infra.worker.machine import up
 from tests.production.stages import (
     HELD_AT,
     events_of,
@@ -166,7 +165,7 @@ def test_cancel_is_heard_after_the_server_was_away(world: World) -> None:
             send(server, signal.SIGKILL)
             wait_for("the server's end", lambda: not is_alive(server))
             time.sleep(OUTAGE_SECONDS)
-            up(world.machine)
+            world.up()
             for run in runs.values():
                 world.cancel(run)
             assert world.no_job_runs("d-jobs", 60).points == {

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import pytest
 
-from nodesweep.infra.worker.machine import up
 from tests.production.world import Ledger, World, is_alive, send, wait_for
 
 pytestmark = pytest.mark.slow
@@ -59,7 +58,7 @@ def test_worker_that_is_told_to_end_leaves_the_jobs(world: World, held_jobs: Rel
     wait_for("the end of worker and flow", lambda: not is_alive(worker) and not is_alive(flow))
     assert world.state(run) == "Running"
     assert world.ledger("rollout").points == BOTH_RUN
-    up(world.machine)
+    world.up()
     adopted, end = adopted_and_finished(world, "rollout", run, held_jobs)
     assert (adopted.points, end.points) == (BOTH_RUN, BOTH_COMPLETED)
 
@@ -74,7 +73,7 @@ def test_run_goes_on_when_its_worker_is_killed(world: World, held_jobs: Release)
     wait_for("the worker's end", lambda: not is_alive(worker))
     assert is_alive(flow)
     assert world.ledger("workerless").points == BOTH_RUN
-    up(world.machine)
+    world.up()
     held_jobs()
     assert world.end_of(run) == "Completed"
     assert world.no_job_runs("workerless").points == BOTH_COMPLETED
@@ -86,7 +85,7 @@ def test_run_outlives_a_restart_of_the_server(world: World, held_jobs: Release) 
     send(server, signal.SIGKILL)
     wait_for("the server's end", lambda: not is_alive(server))
     assert is_alive(flow)
-    up(world.machine)
+    world.up()
     assert world.ledger("restart").points == BOTH_RUN
     held_jobs()
     assert world.end_of(run) == "Completed"
@@ -103,7 +102,7 @@ def test_jobs_are_adopted_after_everything_was_killed(world: World, held_jobs: R
         send(process, signal.SIGKILL)
     wait_for("the end of them all", lambda: not any(map(is_alive, lost)), 10)
     assert world.ledger("blackout").points == BOTH_RUN
-    up(world.machine)
+    world.up()
     assert world.state(run) == "Running"
     adopted, end = adopted_and_finished(world, "blackout", run, held_jobs)
     assert (adopted.points, end.points) == (BOTH_RUN, BOTH_COMPLETED)

@@ -22,7 +22,7 @@ from botocore.config import Config
 
 from nodesweep.configs.presets import config_of_preset
 from nodesweep.configs.section import WITH_SECRETS
-from nodesweep.infra.worker.machine import HOST, Machine
+from nodesweep.infra.worker.machine import HOST, Machine, up
 from nodesweep.scaling import names
 from nodesweep.tasks.local_keys import local_session
 
@@ -91,6 +91,7 @@ class World:
     def __init__(self, machine: Machine, gate_ports: Sequence[int] = ()) -> None:
         """The machine's runs may call gates on these ports, too."""
         self.machine, self.gate_ports = machine, tuple(gate_ports)
+        self._runs_at_once: dict[str, int] = {}
         self.endpoint = f"http://{HOST}:{machine.platform_port}"
         user, _, password = machine.auth_file.read_text().strip().partition(":")
         self._api = httpx.Client(
@@ -137,7 +138,16 @@ class World:
 
     # Prefect
 
+    def up(self) -> None:
+        """`make up`, once something of the machine was killed. It deploys anew and so resets the
+        deployments' limits; those that a test has set are set again.
+        """
+        up(self.machine)
+        for deployment, limit in self._runs_at_once.items():
+            self.allow_runs_at_once(deployment, limit)
+
     def allow_runs_at_once(self, deployment: str, limit: int) -> None:
+        self._runs_at_once[deployment] = limit
         self.call(
             "PATCH", f"/deployments/{self.deployment_id(deployment)}", concurrency_limit=limit
         )
