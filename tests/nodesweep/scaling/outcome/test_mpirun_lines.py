@@ -82,6 +82,14 @@ def test_the_first_rank_may_be_the_one_that_ended_the_job() -> None:
     assert (report.rank, report.exit_code, report.failure) == (0, 3, None)
 
 
+def test_of_two_ranks_that_ended_the_job_the_first_counts() -> None:
+    rule = "-" * 74
+    aborted = "MPI_ABORT was invoked on rank {} in communicator MPI_COMM_WORLD with errorcode {}."
+    lines = [line for rank in (1, 0) for line in (rule, aborted.format(rank, rank + 3), rule, "")]
+    found = read_mpirun(lines)
+    assert (found.rank, found.exit_code) == (1, 4)
+
+
 def test_a_programs_own_rules_of_dashes_are_its_own() -> None:
     assert read_mpirun(["-" * 74, "epoch 1", "-" * 74, "epoch 2"]) == MpirunReport()
 
