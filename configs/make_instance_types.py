@@ -28,7 +28,7 @@ _MEBI_PER_GIBI = 1024
 _RATE = re.compile(r"^(?P<burst>Up to )?((?P<cards>\d+)x )?(?P<gbit>[\d.]+) Gigabit$")
 _NEURON_V2 = 2
 _BY_HAND = frozenset({"network_latency_milliseconds"})
-"""What no package holds."""
+"""Facts that no package holds."""
 _API = "botocore/data/sagemaker/2017-07-24/service-2.json"
 _RECORDED = "moto/ec2/resources/instance_types.json.gz"
 _GPUS = "sagemaker/core/image_uri_config/instance_gpu_info.json"

@@ -37,7 +37,7 @@ __all__ = ["Plan", "Report", "history", "load_config", "plan", "read_report", "r
 
 @dataclass(frozen=True)
 class Plan:
-    """What a sweep would run."""
+    """The runs of a sweep and their cost bound, before anything is sent."""
 
     planned: tuple[PlannedPoint, ...]
     """The runs, in their order."""
@@ -61,7 +61,7 @@ class Plan:
 
 
 class Report:
-    """What one sweep, or one table of times, means."""
+    """The result of one sweep, or of one table of times."""
 
     def __init__(self, data: ScalingReport) -> None:
         self.data = data
@@ -83,7 +83,7 @@ class Report:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What limits these numbers."""
+        """The limits of these numbers, a sentence each."""
         return self.data.caveats
 
     def points(self) -> DataFrame:
@@ -125,7 +125,7 @@ class Report:
             return draw_plots(self.data)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the headline and the summary."""
+        """Show the headline and the summary in a notebook."""
         from html import escape
 
         return f"<p>{escape(self.headline)}</p>{self.summary().to_html(index=False, na_rep='')}"

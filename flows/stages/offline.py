@@ -29,7 +29,7 @@ class Checked:
 def check_offline(
     config: BenchmarkConfig, variables: Mapping[str, str] | None = None, goes_on: bool = False
 ) -> Checked:
-    """What the config shows, and the files that image and code are made of.
+    """Check the config, and the files that image and code are made of.
 
     `variables`: the run's environment. `goes_on`: of a sweep that there is, which has its data,
     code and image already.
@@ -75,6 +75,6 @@ def checked_again(
 
 
 def refuse(checked: Checked) -> None:
-    """Raises PreflightRefused with every problem, if there is one."""
+    """Raise PreflightRefused with every problem, if there is one."""
     if checked.findings.problems:
         raise PreflightRefused(*checked.findings.problems)

@@ -20,7 +20,7 @@ _REQUEST = "CreateTrainingJobRequest"
 
 
 def shape_problems(request: Mapping[str, Any]) -> tuple[str, ...]:
-    """What is wrong with a request by botocore's model, without sagemaker-core.
+    """Find what is wrong with a request by botocore's model, without sagemaker-core.
 
     A line may show a value. None of these is a secret: those are strings, as they have to be.
     """

@@ -320,7 +320,7 @@ def test_options_that_can_not_be_meant_are_refused(
 
 
 def is_connected(process: Forked, endpoint: str) -> bool:
-    """Whether the process has an established connection to the endpoint."""
+    """Return True if the process has an established connection to the endpoint."""
     remote = f":{urlparse(endpoint).port:04X}"
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     sockets = {f"socket:[{row[9]}]" for row in rows if row[2].endswith(remote) and row[3] == "01"}

@@ -33,7 +33,7 @@ NODES = "nodes-of-the-quota"
 """A global concurrency limit."""
 _ENDED = {"COMPLETED", "FAILED", "CANCELLED", "CRASHED"}
 PATIENCE_SECONDS = 900.0
-"""What only a hang reaches: 11 runs that start at once took 380 s on two cores at a load of 20."""
+"""Only a hang lasts so long: 11 runs that start at once took 380 s on two cores at a load of 20."""
 _ANSWER_SECONDS = 90.0
 """More than the 60 s that Prefect's server waits for a lock of its SQLite database."""
 

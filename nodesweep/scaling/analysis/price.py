@@ -1,4 +1,4 @@
-"""What a node costs per hour, with the price's source and date, or the reason why there is none."""
+"""The price of a node per hour with its source and date, or the reason why there is none."""
 
 from __future__ import annotations
 

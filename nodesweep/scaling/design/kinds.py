@@ -1,4 +1,4 @@
-"""What each job of a sweep is: a whole run, or of the probe design a probe or the check."""
+"""The kind of each job of a sweep: a whole run, or of the probe design a probe or the check."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def check_repeat(config: BenchmarkConfig) -> int:
 
 
 def is_check(config: BenchmarkConfig, repeat: int) -> bool:
-    """Whether a job of this repeat is the sweep's check."""
+    """Return True if a job of this repeat is the sweep's check."""
     return config.sweep.design == "probe" and repeat == check_repeat(config)
 
 
 def kind_of_job(config: BenchmarkConfig, repeat: int) -> JobKind:
-    """What a job of this repeat is."""
+    """Return the kind of a job of this repeat."""
     if config.sweep.design != "probe":
         return "run"
     return "check" if is_check(config, repeat) else "probe"

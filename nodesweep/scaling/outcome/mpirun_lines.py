@@ -17,7 +17,7 @@ _ITS_WORDS = re.compile(
     r"|user-provided time limit for job execution"
 )
 _FIRST_WORDS = re.compile(r"(?:mpirun|mpiexec|orterun|prterun): Error: |prterun has detected an ")
-"""What begins a message without a rule above it."""
+"""The first words of a message without a rule above it."""
 _AFTER = re.compile(
     r"\d+ total processes failed to start|Type '\w+ --help' for usage|\[[\w.-]+:\d+\] \[\["
     r"|\[[\w.-]+:\d+\] \d+ more process"
@@ -34,13 +34,13 @@ _NO_DAEMON = re.compile(r"start one or more daemons|daemon failed to report back
 _REMOTE_SHELL = re.compile(
     r"ssh: |\S+: .*(?:orted|prted): .*not found|.*Permission denied|Host key"
 )
-"""What is said above the message that a node's daemon did not start, and is the reason."""
+"""Lines above the message that a node's daemon did not start; they give the reason."""
 _PARAGRAPHS = 2
 
 
 @dataclass(frozen=True)
 class MpirunReport:
-    """What mpirun wrote: its lines' indices, and the process that it says ended the job.
+    """mpirun's own output: its lines' indices, and the process that it says ended the job.
 
     A negative `exit_code` is the signal that ended the process. `failure` is mpirun's own, in one
     line, and `at` where it begins; None where it started what it was asked to.

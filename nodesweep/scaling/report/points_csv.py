@@ -121,7 +121,7 @@ def _columns(name: str, values: Sequence[Any]) -> Iterator[PointColumn]:
 
 
 def _kind(field: FieldInfo) -> type[bool | int | float | str]:
-    """What the field holds where it is known, by its annotation."""
+    """Return the type of the field's known values, by its annotation."""
     found = {type(value) for value in get_args(field.annotation)} - {type, type(None)}
     named = {one for one in (field.annotation, *get_args(field.annotation)) if one in _KINDS}
     kinds = named or found  # a Literal has its values in place of a type

@@ -57,7 +57,7 @@ class Network(Protocol):
         environments: Iterable[Mapping[str, str]],
         mark: Mapping[str, str],
     ) -> SwitchPlan | None:
-        """What the supervisor is to make for a job whose nodes have these environments;
+        """Return the network that the supervisor makes for a job of these environments;
         None: nothing. `mark` is the environment of its helper.
         """
 
@@ -123,7 +123,7 @@ class OwnNetworks:
         environments: Iterable[Mapping[str, str]],
         mark: Mapping[str, str],
     ) -> SwitchPlan | None:
-        """What the supervisor is to make for a job whose nodes have these environments.
+        """Return the network that the supervisor makes for a job of these environments.
 
         Of this machine's loopback nodes reach the ports of the URLs in them: the platform's, and
         those of a proxy, a package index or a tracking server that they are told of.

@@ -48,7 +48,7 @@ _TRIAL_BYTES = 100_000
 
 
 class SwitchPlan(TypedDict):
-    """What the nodes of a job are to have of a network."""
+    """The network of a job's nodes, as the supervisor makes it."""
 
     addresses: dict[str, str]  # by host
     bits_per_second: int

@@ -31,7 +31,7 @@ def fail(text, code=1):
     sys.exit(code)
 """
 HANG_SECONDS = 300.0
-"""What only a hang reaches, on a machine however slow."""
+"""A limit that only a hang reaches, on a machine however slow."""
 TIMES = RunTimes(
     failure_grace_seconds=1.0,
     misleading_failure_grace_seconds=3.0,
