@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from nodesweep.cli.commands.history import _readable
+from nodesweep.cli.commands.history import parse_readable
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
 from nodesweep.flows.stages import regression
 from nodesweep.scaling import names
@@ -109,7 +109,7 @@ def history(world: World, damage: Damage) -> str:
     for sweep, made in ((SOUND, body), (DAMAGED, damage(body))):
         world.put(names.history_key(world.platform.prefix, world.config.name, sweep, 1), made)
     files = read_history_files(world.s3, world.platform, world.config.name)
-    tables = [read_history(_readable(files))]
+    tables = [read_history(parse_readable(files))]
     own = report.model_copy(update={"sweep_id": "bench-20310601090000-0a1b2c3d"})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(regression, "read_history_of", lambda *_: files)
@@ -232,6 +232,6 @@ def test_history_file_with_another_column_costs_its_sweep(
         first.column_names.index("nodes"), "nodes", first["nodes"].cast(pa.int64())
     )
     files = {"sound": write_history(wider), "damaged": write_history(damaged)}
-    [table] = _readable(files)
+    [table] = parse_readable(files)
     assert table.num_rows == 1 and read_history([table])
     assert "left out: damaged: damaged, a" in capsys.readouterr().err

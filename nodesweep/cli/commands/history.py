@@ -4,6 +4,7 @@ as a table and a plot. Runs no flow.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,13 @@ def read_tables(config: BenchmarkConfig, benchmark: str) -> list[Table]:
     """
     with running_platform(config.platform) as platform:
         files = _files(aws_client("s3", platform), config.on_platform(platform), benchmark)
+    return parse_readable(files)
+
+
+def parse_readable(files: Mapping[str, bytes]) -> list[Table]:
+    """Return the table of each file (its bytes by its URI); one that can't be read is left out and
+    named on stderr.
+    """
     tables = []
     for uri, body in files.items():
         try:

@@ -14,7 +14,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from nodesweep.infra.local.interfaces import JobSpec, Node
-from tests.infra.local.platform_client import job_request, resources, run_job
+from tests.infra.local.engine.engine_bench import HANG_SECONDS
+from tests.infra.local.platform_client import job_request, resources, run_job, wait_until
 
 KEY = "arn:aws:kms:us-east-1:000000000000:key/1"
 RECORDED: list[dict[str, Any]] = [
@@ -68,6 +69,8 @@ def test_what_a_job_is_given_is_in_the_record_and_for_whoever_may_describe_it(
     described = platform.sagemaker.describe_training_job(TrainingJobName="given")
     assert described["Environment"] == {"HF_TOKEN": "Pl4nted-token"}
     folder = Path(platform.state_dir)
+    # the engine removes a completed job's folder a moment later
+    wait_until(lambda: not (folder / "engine" / "given").exists(), HANG_SECONDS)
     holders = {
         path.relative_to(folder).parts[0]
         for path in folder.rglob("*")
