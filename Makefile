@@ -3,6 +3,7 @@
 # make matrix       the training program on every PyTorch from 2.1 on (VERSIONS="2.3.0 2.13.0"; 5 GB of downloads each)
 # make up     Prefect server, worker, local platform and deployments on this machine; make down ends them
 #             make up PORT=4300 PLATFORM_PORT=4670   on other ports than 4200 and 4570
+# make snapshots   rewrite the texts that tests compare (tests/**/__snapshots__); review the diff
 # make check  format, lint, types, tests, coverage, slow tests (CI)  make lock   refresh requirements.lock
 # make docs   the documentation site, in build/docs/html; every link is checked
 PYTHON ?= python3.11
@@ -12,7 +13,7 @@ STAMP := $(VENV)/.installed
 PORT ?= 4200
 PLATFORM_PORT ?= 4570
 
-.PHONY: setup run up down test slow several measured production engines namespaces containers matrix coverage check format lint types docs lock clean
+.PHONY: setup run up down test slow several measured production engines snapshots namespaces containers matrix coverage check format lint types docs lock clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -52,6 +53,10 @@ measured: setup
 
 production: setup
 	$(BIN)/pytest -m slow --durations=15 tests/production
+
+# What a person reads (messages, reports, pages of the terminal) is compared with snapshots; a change of it is reviewed as their diff.
+snapshots: setup
+	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile --snapshot-update $$(grep -lrw snapshot tests --include='test_*.py')
 
 # What only an ordinary user with user namespaces does: two nodes with a /opt/ml of their own. Skipped, with the reason, where
 # the kernel allows none.
