@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nodesweep.configs.models import ImageConfig, PlatformConfig
+from nodesweep.scaling.secrets import secrets_in
 from nodesweep.tasks.errors import PreflightRefused
 from nodesweep.tasks.image.find import (
     BuildContext,
@@ -58,7 +59,22 @@ class DockerBuilder:
         self._platform, self._config = platform, config
 
     def start(self, context: BuildContext, repository: str, token: str) -> str:
-        """Find an engine that answers; its path is the build's id. Raises PreflightRefused."""
+        """Find an engine that answers; its path is the build's id.
+
+        Raises:
+            PreflightRefused: No engine answers, or a secret build argument would be on its command
+                line.
+        """
+        _, shown = split_arguments(arguments_to_send(context), os.environ)
+        for name in sorted(shown):
+            if secrets_in({name: shown[name]}) and not shown[name].startswith("/"):
+                raise PreflightRefused(
+                    f"image.build_args.{name}: its value looks like a secret, and every user of"
+                    f" this machine could read it in the list of processes: the engine reads {name}"
+                    f" itself, so that it gets the build argument on its command line; set {name}"
+                    " to the same value in the environment of the flow, or set image.builder:"
+                    " codebuild"
+                )
         return find_engine()
 
     def finish(

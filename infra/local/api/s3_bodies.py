@@ -42,11 +42,6 @@ _ALSO_REQUIRED: Mapping[str, frozenset[str]] = {
     "FilterRule": frozenset({"Name", "Value"}),
 }
 """Shape -> members that S3 wants by its API reference, and the model leaves open."""
-_ONE_OF: Mapping[str, frozenset[str]] = {
-    "InputSerialization": frozenset({"CSV", "JSON", "Parquet"}),
-    "OutputSerialization": frozenset({"CSV", "JSON"}),
-}
-"""Shape -> members of which S3 wants exactly one."""
 _HAVE_ONE = frozenset({"ServerSideEncryptionRules", "OwnershipControlsRules"})
 """Lists of which S3 takes one item."""
 _MAY_BE_EMPTY = frozenset({"Value"})  # of a tag; no other text that is required
@@ -173,8 +168,6 @@ def _members(shape: StructureShape, element: ElementTree.Element) -> Iterator[by
         is_list = member.serialization.get("flattened") and member.name not in _HAVE_ONE
         if found[tag] > 1 and not is_list:
             _refuse(f"{_local(element.tag)} has more than one {tag}")
-    if (choice := _ONE_OF.get(shape.name)) and sum(found[tag] for tag in choice) != 1:
-        _refuse(f"{_local(element.tag)} has to have one of {', '.join(sorted(choice))}")
     for child in element:
         tag = _local(child.tag)
         if tag not in members:

@@ -179,6 +179,29 @@ SECRETS = {
 }
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("HTTPS_PROXY", "http://user:pa55word@proxy.example:3128"), ("DOCKER_PASSWORD", "hunter2")],
+)
+def test_secret_that_the_engine_reads_itself_is_taken_from_the_environment_or_refused(
+    engine: Engine,
+    platform: PlatformConfig,
+    config: ImageConfig,
+    repository: str,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    value: str,
+) -> None:
+    context = read_context(config.model_copy(update={"build_args": {name: value}}))
+    builder = DockerBuilder(platform, config)
+    monkeypatch.setenv(name, "another value")
+    with pytest.raises(PreflightRefused, match=name) as refused:
+        builder.start(context, repository, "")
+    assert value not in str(refused.value) and engine.calls() == []
+    monkeypatch.setenv(name, value)
+    assert builder.start(context, repository, "") == str(engine.folder / "docker")
+
+
 def test_no_other_user_reads_a_build_argument_in_the_list_of_processes(
     engine: Engine,
     aws: Callable[[str], Any],

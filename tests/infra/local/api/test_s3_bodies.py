@@ -93,11 +93,6 @@ BODIES = {
     '</PartNumber><ETag>"{etag}"</ETag></Part></CompleteMultipartUpload>',
     "POST /plain/cold?restore": "<RestoreRequest><Days>1</Days><GlacierJobParameters><Tier>Bulk"
     "</Tier></GlacierJobParameters></RestoreRequest>",
-    "POST /plain/data.csv?select&select-type=2": "<SelectObjectContentRequest><Expression>select *"
-    " from s3object</Expression><ExpressionType>SQL</ExpressionType><InputSerialization><CSV>"
-    "<FileHeaderInfo>USE</FileHeaderInfo></CSV></InputSerialization><OutputSerialization><JSON>"
-    "<RecordDelimiter>,</RecordDelimiter></JSON></OutputSerialization>"
-    "</SelectObjectContentRequest>",
 }
 REFUSED = (400, "MalformedXML")
 MAY_BE_EMPTY = {
@@ -126,7 +121,7 @@ class Caller:
         versions = {"VersioningConfiguration": {"Status": "Enabled"}}
         for bucket in ("versioned", "versioned-2"):
             self.s3.put_bucket_versioning(Bucket=bucket, **versions)
-        for bucket, name in (("plain", "key"), ("locked", "key"), ("plain", "data.csv")):
+        for bucket, name in (("plain", "key"), ("locked", "key")):
             self.s3.put_object(Bucket=bucket, Key=name, Body=b"a,b\n1,2\n")
         self.s3.put_object(Bucket="plain", Key="cold", Body=b"1", StorageClass="GLACIER")
         upload = self.s3.create_multipart_upload(Bucket="plain", Key="big")["UploadId"]
@@ -282,9 +277,9 @@ def test_what_is_refused_changes_nothing(call: Caller) -> None:
     half_wrong = BODIES["PUT /plain?lifecycle"].replace("Disabled", "Perhaps")
     assert call("PUT /plain?lifecycle", half_wrong) == REFUSED
     assert call.s3.get_bucket_lifecycle_configuration(Bucket="plain")["Rules"] == before
-    keys = "<Object><Key>data.csv</Key></Object><Object><Name>key</Name></Object>"
+    keys = "<Object><Key>key</Key></Object><Object><Name>key</Name></Object>"
     assert call("POST /plain?delete", f"<Delete>{keys}</Delete>") == REFUSED
-    assert call.s3.head_object(Bucket="plain", Key="data.csv")
+    assert call.s3.head_object(Bucket="plain", Key="key")
     assert call("PUT /not-made", "<Bucket/>") == REFUSED
     with pytest.raises(ClientError, match="404"):
         call.s3.head_bucket(Bucket="not-made")
