@@ -69,7 +69,7 @@ def run(
 
 def metrics(nodes: list[Node], lines: list[str]) -> dict[str, Any]:
     file = nodes[0].opt_ml / "output" / "data" / "metrics.json"
-    assert file.exists(), lines[-40:]
+    assert file.exists(), "\n".join(lines[-80:])
     read: dict[str, Any] = json.loads(file.read_text())
     return read
 
@@ -95,7 +95,7 @@ def test_an_interrupted_job_ends_with_the_metric_of_one_that_was_not(
     lines = run(engine, spec, nodes, stop)
     over.set()
     watcher.join()
-    assert last.exists(), lines[-40:]
+    assert last.exists(), "\n".join(lines[-80:])
     saved = shutil.copytree(last.parent, tmp_path / "saved")
 
     nodes = prepare(engine, spec, digits)
