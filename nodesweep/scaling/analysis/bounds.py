@@ -2,7 +2,7 @@
 
 On an otherwise idle machine T would have been between `least_time_share` of it and the whole. Each
 limit of N compares T(N) with the times of smaller counts, so N is worst with its own time whole and
-the smaller ones at their least, and best the other way round. What it passes at worst, or fails at
+the smaller ones at their least, and best the other way round: what it passes at worst, or fails at
 best, it passes or fails for certain.
 """
 

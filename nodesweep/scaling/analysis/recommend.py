@@ -1,7 +1,7 @@
 """Recommend a node count from the summary rows, and find the time-cost Pareto front.
 
-The efficiency rule picks the largest count whose efficiency and doubling ratio meet their limits.
-The deadline rule picks the cheapest count that meets the deadline, from submission to end if every
+The efficiency rule picks the largest count whose efficiency and doubling ratio meet their limits;
+the deadline rule picks the cheapest count that meets the deadline, from submission to end if every
 measured count has that time, else by train time. Every limit is passed, failed or undecided
 (verdicts.py), every other measured count gets the reason against it, and undecided ones what would
 decide them (docs/recommendation.md; docs/method.md, "Cost and recommendation").
@@ -89,9 +89,9 @@ def recommend(
 
 
 def pareto_front(rows: Sequence[SummaryRow]) -> tuple[int, ...]:
-    """Return the node counts that no other beats on train time and cost, ascending.
+    """Return the node counts that no other dominates on train time and cost, ascending.
 
-    The cost includes the warm pool; () without a known cost. A count beats another if it is not
+    The cost includes the warm pool; () without a known cost. A count dominates another if it is not
     worse in either and better in one, so counts equal in both stay. Counts without a time or a cost
     are excluded, and so are throughput-only ones, whose time is not a time-to-train.
     """

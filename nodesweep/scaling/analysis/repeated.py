@@ -1,8 +1,8 @@
 """Detect work that was repeated on every node (docs/recommendation.md, "Repeated work").
 
 Nodes whose programs never found each other each do all of the work: T(N) is T(N0), and N nodes take
-N/N0 times the CPU seconds. Since a job that does not scale for another reason can look the same,
-runs that confirmed their world size and nodes that were seen connected are exempt. Nothing is
+N/N0 times the CPU seconds. A job that does not scale for another reason can look the same, so runs
+that confirmed their world size and nodes that were seen connected are exempt, and nothing is
 claimed if CPU seconds are unknown.
 """
 

@@ -2,7 +2,7 @@
 
 Train time, step time and final metric each come from the best source (metrics.json, then the log,
 then for the train time the platform's Training phase) that some run of every node count with a
-completed run has.
+completed run has. Runs without it are left out.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Turn JobOutcomes into one row per node count: speedup, efficiency, costs and parity.
 
 T(N) is the median train time of the used runs at N: completed, on demand, with a time on the
-report's train clock. N0, the baseline, is the smallest N that has one; all other attempts are
-counted and left out, and scaling is never assumed monotone. Sources are never mixed in a curve
-(nodesweep/scaling/analysis/sources.py), and since a Training phase includes start-up, its times
-give no ratios (docs/method.md, "Speedup", "Batch policy", "Convergence parity", "Repeats and
-intervals" and "Cost and recommendation").
+report's train clock; all other attempts are counted and left out. N0, the baseline, is the smallest
+N that has a used run, and scaling is never assumed monotone (docs/method.md, "Speedup", "Batch
+policy", "Convergence parity", "Repeats and intervals" and "Cost and recommendation").
 """
 
 from __future__ import annotations

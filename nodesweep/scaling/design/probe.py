@@ -1,9 +1,8 @@
 """The probe design: probe every node count, then validate the answer with one whole run.
 
-A probe is a job that ends itself once its steady step time is known; its train time is projected
-(nodesweep/scaling/outcome/projection.py). The validation run is a whole job at the recommended
-count, planned as one more repeat. Like the sequential design (docs/probe.md), it is a pure function
-of the outcomes so far.
+A probe is a job that ends itself once its steady step time is known (docs/probe.md); its train time
+is projected (nodesweep/scaling/outcome/projection.py). The validation run is a whole job at the
+recommended count, planned as one more repeat.
 """
 
 from __future__ import annotations
@@ -76,7 +75,8 @@ def probe_progress(
 ) -> Progress:
     """Return the points that the design has asked for, and those that come next.
 
-    `rows` are the report rows of the points that have `ended`.
+    It is a pure function of what has ended, like the sequential design. `rows` are the report rows
+    of the points that have `ended`.
     """
     repeats = range(1, check_repeat(config))
     points = tuple((nodes, repeat) for nodes in config.sweep.node_counts for repeat in repeats)

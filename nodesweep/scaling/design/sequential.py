@@ -1,10 +1,9 @@
 """The sequential design: which runs come next, and the verdict on each node count so far.
 
-Each count is run once. Then, from the largest count down, the runs that a count's limits compare
-are repeated until it passes or fails, by one-sided bounds whose error is spent over counts, limits
-and looks, so that all answers of a sweep are right in at least 95% of sweeps (docs/sequential.md).
-`follow` replays the design from its start with the points that have ended, so that the same
-outcomes give the same next points, also after a crash and on a resume.
+Each count is run once; then, from the largest count down, the runs that a count's limits compare
+are repeated until it passes or fails. The bounds are one-sided and their error is spent over
+counts, limits and looks, so that all answers of a sweep are right in at least 95% of sweeps
+(docs/sequential.md).
 """
 
 from __future__ import annotations
@@ -138,8 +137,8 @@ def follow(
 ) -> Progress:
     """Replay the design with the points that have ended, and return its progress.
 
-    Points that the design has not asked for are ignored, and a count without a time in its first
-    run is left out.
+    The same outcomes give the same next points, also after a crash and on a resume. Points that the
+    design has not asked for are ignored, and a count without a time in its first run is left out.
 
     Args:
         times: The train times of the points that have ended.

@@ -39,7 +39,7 @@ def outcomes_by_type(
 ) -> dict[str, list[JobOutcome]]:
     """Return the outcomes of each type that has any, in the config's order.
 
-    A job's name tells its type. Jobs whose names have none of the types are left out.
+    The type is read from the job's name; jobs whose names have none of the types are left out.
     """
     found: dict[str, list[JobOutcome]] = {name: [] for name in config.instance_types}
     for outcome in outcomes:

@@ -161,9 +161,9 @@ def _first_metric(rows: Sequence[SummaryRow]) -> FinalMetric | None:
 def front_of(arms: Sequence[JudgedArm]) -> dict[Arm, bool]:
     """Return for each arm with a known cost if it is on the front of train time and cost.
 
-    An arm is on the front if no other arm beats it: is not worse in either and better in one. An
-    arm whose time is not a measurement of training the same model is not on the front and beats
-    none.
+    An arm is on the front if no other arm dominates it: is not worse in either and better in one.
+    An arm whose time is not a measurement of training the same model is not on the front and
+    dominates none.
     """
     points = {
         each.arm: (rounded(each.count.seconds), rounded(each.usd))
@@ -190,7 +190,7 @@ def _is_sound(each: JudgedArm) -> bool:
 
 
 def beaten_for_sure(arms: Sequence[JudgedArm]) -> set[Arm]:
-    """Return the arms that another one beats with its whole intervals of time and cost."""
+    """Return the arms that another one dominates with its whole intervals of time and cost."""
     return {
         each.arm
         for each in arms

@@ -1,10 +1,10 @@
-"""The probe design over several instance types: beaten arms get no further probes.
+"""The probe design over several instance types: dominated arms get no further probes.
 
-Each pass probes every remaining arm. From the second pass on an arm is dropped if one-sided bounds
-show another arm to be both faster and cheaper, or the arm to miss the deadline or the budget per
-run. The bounds are Student's t on logarithms with the spread of all arms pooled; their error is
-spent over arms, comparisons and passes, so that an arm on the time-cost front is dropped in at most
-5% of sweeps (docs/instance-types.md).
+From the second pass over the arms on, one is dropped if one-sided bounds show another arm to be
+both faster and cheaper, or the arm to miss the deadline or the budget per run
+(docs/instance-types.md). The bounds are Student's t on logarithms with the spread of all arms
+pooled; their error is spent over arms, comparisons and passes, so that an arm on the time-cost
+front is dropped in at most 5% of sweeps.
 """
 
 from __future__ import annotations
@@ -104,9 +104,9 @@ def _samples(runs: Runs, asked: Sequence[tuple[Arm, int]]) -> dict[Arm, list[Sam
 def find_beaten(
     samples: Mapping[Arm, Sequence[Sample]], goals: RecommendationConfig, error: float
 ) -> dict[Arm, str]:
-    """Return the arms that another one beats in time and cost, or that miss a limit, with reasons.
+    """Return the arms that another one dominates, or that miss a limit, with reasons.
 
-    To be beaten an arm must lose in both, so each comparison may err by all of `error` (an
+    A dominated arm loses in both time and cost, so each comparison may err by all of `error` (an
     intersection-union test: Berger, *Technometrics* 24(4), 1982, pp. 295-300).
     """
     times = {arm: [math.log(each.seconds) for each in own] for arm, own in samples.items()}

@@ -136,7 +136,7 @@ def key_of(config: BenchmarkConfig, outcome: JobOutcome) -> Key | None:
 
 
 def _probe_types(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> SweepProgress:
-    """Return the progress: every arm is probed until it is beaten, then a whole run validates."""
+    """Return the progress: arms are probed until dominated, then a whole run validates."""
     rows_by_type: dict[str, tuple[SummaryRow, ...]] = {}
     runs: dict[Arm, dict[int, Sample | None]] = {}
     for name, own in outcomes_by_type(config, outcomes).items():

@@ -40,7 +40,7 @@ def cut_by(pattern: Any, text: str, match: Any) -> str | None:
     r"""Return the whole word if a metric definition's group matched part of a number, else None.
 
     Characters that the definition requires next to its group are not part of the number:
-    "([0-9.]+)s" names a unit, "([0-9]+)\\.[0-9]+" whole seconds. A character is required if the
+    "([0-9.]+)s" names a unit, "([0-9]+)\.[0-9]+" whole seconds. A character is required if the
     definition does not match without it.
     """
     start, end = match.span(1)

@@ -1,7 +1,7 @@
 """Lines of torchrun's agents when one of them ended before another had left the rendezvous.
 
 In a completed job this is a harmless race, in a failed one a consequence. Forms: torch 2.13
-(TCPStore.cpp, dynamic_rendezvous.py). From torch 2.3 on a rank's own lines of this form begin with
+(TCPStore.cpp, dynamic_rendezvous.py); from torch 2.3 on a rank's own lines of this form begin with
 its mark, "[rank1]:", so they are not mistaken for an agent's.
 """
 

@@ -1,20 +1,7 @@
 """Classify the lines of a running job's log: the program's, or of the software around it.
 
-`nodesweep run` shows the program's lines and keeps the others in the run's log. Lines are
-classified as they come, without knowledge of later ones; in doubt a line is the program's. Only
-these are not:
-
-- toolkit: DEBUG and INFO lines with the prefix of the SageMaker training toolkit or its container
-  library; the environment dump after "Invoking user script", up to and including the launcher's
-  command; pip's output after "Installing dependencies", up to the toolkit's next line. Each is
-  recognized by form and place, never by place alone: the first line of another form ends the dump.
-  Also the messages of torchrun's agents on a store that another agent has left with
-  (nodesweep/scaling/outcome/launcher_lines.py).
-- platform: the local platform's messages on a node's CPU quota ("[platform] boot took").
-- repeat: a line that another node, or another marked rank, has already written, word for word and
-  as often. Lines that follow a traceback's first line are never repeats.
-
-Forms: sagemaker-training 5.1.4 (logging_config.py, modules.py), pip 24 to 25.
+`nodesweep run` shows the program's lines and keeps the others in the run's log. Forms:
+sagemaker-training 5.1.4 (logging_config.py, modules.py), pip 24 to 25.
 """
 
 from __future__ import annotations
@@ -94,7 +81,20 @@ class _Node:
 
 @dataclass
 class LineKinds:
-    """A classifier for the lines of one job, all nodes, in the order in which they come."""
+    """A classifier for the lines of one job, all nodes, in the order in which they come.
+
+    Later lines are unknown, and in doubt a line is the program's. Only these are not:
+
+    - toolkit: DEBUG and INFO lines with the prefix of the SageMaker training toolkit or its
+      container library; the environment dump after "Invoking user script", up to and including the
+      launcher's command; pip's output after "Installing dependencies", up to the toolkit's next
+      line. Each is recognized by form and place, never by place alone: the first line of another
+      form ends the dump. Also the messages of torchrun's agents on a store that another agent has
+      left with (nodesweep/scaling/outcome/launcher_lines.py).
+    - platform: the local platform's messages on a node's CPU quota ("[platform] boot took").
+    - repeat: a line that another node, or another marked rank, has already written, word for word
+      and as often. Lines that follow a traceback's first line are never repeats.
+    """
 
     _nodes: dict[str, _Node] = field(default_factory=dict)
     _said: OrderedDict[str, Counter[str]] = field(default_factory=OrderedDict)

@@ -1,10 +1,8 @@
-"""Read a program's measurements from its log: `name=value;` lines of every rank, and final metrics.
+"""Read a program's measurements from its log, and from DescribeTrainingJob's metrics.
 
-They measure programs that write no metrics.json (docs/own-code.md). DescribeTrainingJob's
+Lines such as `name=value;` measure programs that write no metrics.json (docs/own-code.md).
 FinalMetricDataList has the last value that a metric definition matched on any node, whereas the log
-tells the ranks apart, so that the slowest one counts. A value from the log replaces that of
-FinalMetricDataList. If the log shows that a definition matched part of a number (9.1 of 9.1e-05),
-the platform's value does not count either.
+distinguishes the ranks, so that the slowest one counts; a value from the log therefore replaces it.
 """
 
 from __future__ import annotations
@@ -146,7 +144,7 @@ def missing_metrics(description: Mapping[str, Any]) -> dict[str, str]:
 def uses_definitions(description: Mapping[str, Any], metrics: Mapping[str, Any] | None) -> bool:
     """Return True if a value that the platform's definitions matched counts.
 
-    It counts if metrics.json does not have it; the log then tells if it is a whole number.
+    It counts if metrics.json does not have it; the log then shows whether it is a whole number.
     """
     return any(
         name in NUMBERS and dig(metrics, _IN_FILE.get(name, (name,))) is None
@@ -159,7 +157,8 @@ def read_logged(description: Mapping[str, Any], lines: Iterable[LogLine] = ()) -
 
     A metric definition for one of the NUMBERS, or for step_seconds, replaces the search for
     `name=value;`, so that any wording can be read. A step's time without `step=N;` belongs to the
-    rank's next step.
+    rank's next step. If the log shows that a definition matched part of a number (9.1 of 9.1e-05),
+    the platform's value does not count either.
     """
     defined, missing = _definitions(description), missing_metrics(description)
     patterns = {

@@ -1,12 +1,11 @@
 """Find the lines of a node's log that its program wrote.
 
-A node's log has the toolkit's messages, its dump of the environment with the launcher's command,
-the program's standard output and error in one stream, torchrun's report of the failure (a traceback
-and a summary), and the toolkit's report, which repeats parts of all that. Their order varies,
-because the program's output passes through the toolkit's standard output and may be written after
-its log; indentation is no evidence, because the toolkit may strip lines. Forms: sagemaker-training
-5.1.4 (logging_config.py, process.py, trainer.py), torch 1.13 to 2.13
-(torch/distributed/elastic/multiprocessing).
+Around them a node's log has the toolkit's messages, its dump of the environment with the launcher's
+command, torchrun's report of the failure (a traceback and a summary), and the toolkit's report,
+which repeats parts of all that. Order and indentation prove nothing: the program's output (standard
+output and error in one stream) passes through the toolkit, which may write it after its own log and
+strip its lines. Forms: sagemaker-training 5.1.4 (logging_config.py, process.py, trainer.py), torch
+1.13 to 2.13 (torch/distributed/elastic/multiprocessing).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Spark logs through log4j, "26/11/25 08:00:00 WARN TaskSetManager: Lost task 3.0 …", and writes a
 dozen such lines after the program's last; AWS's smspark-submit uses Python's logging, "11-25 08:00
-smspark.cli INFO …". Spark's errors are kept, because nothing else reports a lost executor. A Java
-exception keeps its text but not its frames, which take dozens of lines.
+smspark.cli INFO …". Spark's errors are kept, because nothing else reports a lost executor; a Java
+exception keeps its text but not its dozens of frames.
 """
 
 from __future__ import annotations

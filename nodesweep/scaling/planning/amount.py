@@ -1,9 +1,9 @@
 """Size a workload in seconds (training.baseline_seconds).
 
-The first run at the smallest node count sizes its steps by the pace of the first ones, and every
-other job is told to make as many. No extra job is run and nothing is stored: the number of steps
-follows from the outcomes, so a resumed sweep gives its jobs the same number. The program's side is
-infra/image/nodesweep_clock.py.
+The first run at the smallest node count sizes its steps by the pace of the first ones
+(infra/image/nodesweep_clock.py), and every other job is told to make as many. The number of steps
+follows from the outcomes, so a resumed sweep gives its jobs the same one without an extra job or
+stored state.
 """
 
 from __future__ import annotations

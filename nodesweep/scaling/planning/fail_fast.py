@@ -1,10 +1,9 @@
 """Decide which job starts next and when to give up on a sweep; flows/stages/sweep.py does it.
 
-Two rules save money if the program does not run. (1) Code that never completed a point is tried at
-a small size: until one job has reached its first step or completed, jobs run one at a time, the
-smallest first. (2) The sweep ends on one failure that every job would repeat (an import, an
-argument, a syntax error), on two consecutive failures of the program with the same cause, and on
-two completed probes that gave no train time for the same reason.
+Code that never completed a point is tried at a small size: until one job has reached its first step
+or completed, jobs run one at a time, the smallest first. A sweep ends on one failure that every job
+would repeat (an import, an argument, a syntax error), on two consecutive failures of the program
+with the same cause, and on two completed probes that gave no train time for the same reason.
 """
 
 from __future__ import annotations

@@ -111,8 +111,8 @@ def build_request(
 def _probe_variables(config: BenchmarkConfig, point: PlannedPoint) -> dict[str, str]:
     """Return the environment variables that make a program end itself early.
 
-    They are the same for every probe, so that the digest tells probes from whole jobs such as the
-    validation run.
+    They are the same for every probe, so that the request digest distinguishes probes from whole
+    jobs such as the validation run.
     """
     if config.sweep.design != "probe" or point.repeat > config.sweep.repeats:
         return {}

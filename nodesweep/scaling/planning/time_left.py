@@ -1,13 +1,4 @@
-"""Estimate how long a sweep still takes, from the jobs that have ended and those to come.
-
-A job at a measured node count takes the median of that count's jobs, from accepted to ended. At
-another count it takes between the nearest measured count's time (no speedup) and that times the
-ratio of the counts (ideal speedup); the middle estimate is their geometric mean. Running jobs end
-when their time is over or their own steps say; jobs to come are scheduled in order, as many at once
-as allowed. A probe sweep's validation run takes the projected time of a whole job and starts after
-all probes. The relative speed of instance types is unknown, so each goes by its own jobs; while a
-type has none, only a lower bound is known.
-"""
+"""Estimate how long a sweep still takes, from the jobs that have ended and those to come."""
 
 from __future__ import annotations
 
@@ -93,6 +84,14 @@ def time_left(
     foretold: Sequence[Took] = (),
 ) -> TimeLeft | None:
     """Return the time left; None if no job to come can be estimated.
+
+    A job at a measured node count takes the median of that count's jobs, from accepted to ended. At
+    another count it takes between the nearest measured count's time (no speedup) and that times the
+    ratio of the counts (ideal speedup); the middle estimate is their geometric mean. Running jobs
+    end when their time is over or their own steps say; waiting ones are scheduled in order. A probe
+    sweep's validation run takes the projected time of a whole job and starts after all probes. The
+    relative speed of instance types is unknown, so each goes by its own jobs; while a type has
+    none, only a lower bound is known.
 
     Args:
         ended: The jobs that completed.

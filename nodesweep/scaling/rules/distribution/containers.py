@@ -1,8 +1,8 @@
 """Rules on an AWS container and the instance type that runs it, for every distribution kind.
 
 A rule refuses only if the image's content is known: an AWS container run as it is, or the shipped
-program on one. If more is built on it, the same sentence is a hint. Nothing is reported for other
-images.
+program on one. If more is built on it, the same sentence is a hint, and nothing is reported for
+other images.
 """
 
 from __future__ import annotations
