@@ -1,13 +1,13 @@
-"""How many nodes should a training job run on, what does it cost, why doesn't it scale further?
+"""Find how many nodes a training job should run on, what it costs and why it stops scaling.
 
-Imports nothing but os: this is part of every command's start.
+Imports only os, because every command imports this module at startup.
 """
 
 import os as _os
 
 _HERE = _os.path.dirname(_os.path.abspath(__file__))
-# An installed package has flows/, tasks/, configs/ and infra/ in this folder, a checkout beside it.
-# Whoever imports it from a checkout gets them from there, so no process mixes two revisions.
+# An installed package has flows/, tasks/, configs/ and infra/ in this folder, a checkout next to
+# it. Importing from a checkout takes them from that checkout, so no process mixes two revisions.
 if not _os.path.isdir(_os.path.join(_HERE, "flows")):
     __path__.append(_os.path.dirname(_HERE))
 
@@ -15,7 +15,7 @@ __all__ = ["Plan", "Report", "history", "load_config", "plan", "read_report", "r
 
 
 def __getattr__(name: str) -> object:
-    """Import nodesweep.api once somebody asks for what it has."""
+    """Import nodesweep.api on first access to one of its names."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from nodesweep import api

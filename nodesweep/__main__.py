@@ -1,4 +1,4 @@
-"""python -m nodesweep: the command line, where no `nodesweep` is on the PATH."""
+"""Run the command line with `python -m nodesweep` where `nodesweep` is not on the PATH."""
 
 from nodesweep.cli.main import main
 

@@ -8,9 +8,9 @@
     report.summary()[["nodes", "speedup", "efficiency"]]
     report.plot("speedup")
 
-Every table is a pandas DataFrame whose columns have their units in their names; unknown is missing.
-Configs that can't be used raise ConfigError, refused plans PreflightRefused, failed runs
-NodesweepError; their messages are those of the commands.
+Every table is a pandas DataFrame with units in its column names and missing values for unknowns. An
+invalid config raises ConfigError, a refused plan PreflightRefused, a failed run NodesweepError,
+with the same messages as the commands.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class Plan:
     """The runs of a sweep and their cost bound, before anything is sent."""
 
     planned: tuple[PlannedPoint, ...]
-    """The runs, in their order."""
+    """The runs, in execution order."""
     cost_bound_usd: float | None
-    """The most that the sweep can cost; None: unknown, `cost_bound_reason` says why."""
+    """The most that the sweep can cost; None if unknown, with the cause in `cost_bound_reason`."""
     cost_bound_reason: str
     notices: tuple[str, ...]
-    """Hints of the preflight."""
+    """Hints from preflight."""
 
     def points(self) -> DataFrame:
-        """Return one row per planned run, in their order.
+        """Return one row per planned run, in execution order.
 
         Columns: nodes, repeat, order, seed, world_size, global_batch_size, per_replica_batch_size
         (samples), accumulate_grad_batches, learning_rate and instance_type.
@@ -65,10 +65,11 @@ class Report:
 
     def __init__(self, data: ScalingReport) -> None:
         self.data = data
-        """All of report.json, typed; docs/report.schema.json describes it."""
+        """The whole of report.json, typed; docs/report.schema.json describes it."""
 
     @property
     def sweep_id(self) -> str:
+        """The sweep's id."""
         return self.data.sweep_id
 
     @property
@@ -83,7 +84,7 @@ class Report:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """The limits of these numbers, a sentence each."""
+        """The limitations of these numbers, one sentence each."""
         return self.data.caveats
 
     def points(self) -> DataFrame:
@@ -95,7 +96,8 @@ class Report:
     def summary(self) -> DataFrame:
         """Return one row per node count: times, speedup, efficiency and cost with their intervals.
 
-        The columns are in docs/python.md. Of several instance types these are the main one's rows.
+        docs/python.md lists the columns. With several instance types, the rows are those of the
+        main type.
         """
         from nodesweep.scaling.report.frames import summary_frame
 
@@ -105,7 +107,7 @@ class Report:
         """Return a plot of the report as a matplotlib figure.
 
         Args:
-            kind: speedup, efficiency, cost or phases; of several instance types also types and
+            kind: speedup, efficiency, cost or phases; with several instance types also types and
                 frontier.
 
         Raises:
@@ -135,14 +137,15 @@ class Report:
 
 
 def load_config(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> BenchmarkConfig:
-    """Return the config of a YAML or JSON file, or of a shipped preset such as "local".
+    """Return the config from a YAML or JSON file, or from a shipped preset such as "local".
 
     Args:
         path: File or preset.
-        overrides: `section.field=value`, as `--set` takes them.
+        overrides: `section.field=value`, as for `--set`.
 
     Raises:
-        ConfigError: With every problem: field, value, what is allowed.
+        ConfigError: The config is invalid; the message lists every problem with its field, its
+            value and the allowed values.
     """
     from nodesweep.cli.inputs import read_config
 
@@ -150,7 +153,7 @@ def load_config(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> 
 
 
 def plan(config: BenchmarkConfig) -> Plan:
-    """Return what a sweep would run; sends nothing and asks no account.
+    """Return the runs that a sweep would make, without sending anything or calling AWS.
 
     Raises:
         PreflightRefused: A rule refuses the config.
@@ -170,16 +173,17 @@ def plan(config: BenchmarkConfig) -> Plan:
 
 
 def run(config: BenchmarkConfig, *, resume: str | None = None) -> Report:
-    """Run a benchmark to its report, as `nodesweep run` does; blocks until it has ended.
+    """Run a benchmark as `nodesweep run` does, and return its report once it has ended.
 
-    Call it from a program's main thread: signals end the sweep in order. Nodes cost money on AWS;
-    `sweep.budget_usd` bounds it.
+    Call it from the main thread, so that signals stop the sweep in an orderly way. Nodes cost money
+    on AWS; set `sweep.budget_usd` to bound it.
 
     Args:
-        resume: Id of an unfinished sweep of this config to continue.
+        config: The benchmark to run.
+        resume: Id of an unfinished sweep of this config to resume.
 
     Raises:
-        PreflightRefused: Refused before anything was started.
+        PreflightRefused: Preflight refused the config before anything was started.
         PointsMissing: Fewer points completed than `sweep.min_points`; `result.report` has the rest.
         NodesweepError: The run failed; `nodesweep list` shows what is left of it.
     """
@@ -208,10 +212,10 @@ def read_report(path: str | os.PathLike[str]) -> Report:
     """Return the report of a sweep.
 
     Args:
-        path: A report.json or its folder, or a sweep id below `reports/`.
+        path: A report.json or its folder, or the id of a sweep under `reports/`.
 
     Raises:
-        ReportUnreadable: There is none, or it is damaged or of another schema version.
+        ReportUnreadable: The report is missing, damaged or of another schema version.
     """
     from nodesweep.cli.commands.compare import find_report
     from nodesweep.cli.inputs import config_of_sweep
@@ -228,14 +232,14 @@ def read_report(path: str | os.PathLike[str]) -> Report:
 def history(config: BenchmarkConfig, benchmark: str | None = None) -> DataFrame:
     """Return every run of a benchmark's sweeps from the bucket, one row each, oldest sweep first.
 
-    Args:
-        config: Whose bucket to read.
-        benchmark: Name of the benchmark; None: the config's own.
+    docs/history.md lists the columns.
 
-    Columns: those of docs/history.md.
+    Args:
+        config: The config that names the bucket.
+        benchmark: Name of the benchmark; None for the config's own.
 
     Raises:
-        HistoryError: The bucket has no history of that name.
+        HistoryError: The bucket has no readable history of that name.
     """
     from pyarrow import concat_tables
 

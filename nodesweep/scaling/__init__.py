@@ -1,0 +1,1 @@
+"""The pure part of nodesweep: planning, design, rules, outcomes, analysis and reports."""

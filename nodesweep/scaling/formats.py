@@ -1,4 +1,4 @@
-"""How a number is written for people, everywhere: terminal, Markdown, HTML and plots."""
+"""Format numbers for people: in the terminal, Markdown, HTML and plots."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ _MARKDOWN_SPECIAL = re.compile(r"([\\`*_~\[\]|])")
 
 
 def format_seconds(seconds: float | None) -> str:
-    """8.25 ms, 1.2 s, 3 min 20 s, 1 h 39 min; rounded before it is split, so never "60.0 s"."""
+    """Return 8.25 ms, 1.2 s, 3 min 20 s or 1 h 39 min.
+
+    Rounds before splitting, so the text is never "60.0 s".
+    """
     if seconds is None:
         return UNKNOWN
     if round(seconds, 3) < 1:
@@ -27,8 +30,9 @@ def format_seconds(seconds: float | None) -> str:
 
 
 def format_speedup(speedup: float | None) -> str:
-    """1.8x, as the reference benchmark prints it;
-    below 0.1x two significant digits, so that it is never 0.0x.
+    """Return 1.8x, as the reference benchmark prints it.
+
+    Below 0.1x it has two significant digits, so that it is never 0.0x.
     """
     if speedup is None:
         return UNKNOWN
@@ -36,16 +40,19 @@ def format_speedup(speedup: float | None) -> str:
 
 
 def format_percent(share: float | None) -> str:
+    """Return a share in whole percent."""
     return UNKNOWN if share is None else f"{share * 100:.0f} %"
 
 
 def format_ratio(ratio: float | None) -> str:
+    """Return a ratio with two decimals."""
     return UNKNOWN if ratio is None else f"{ratio:.2f}"
 
 
 def format_usd(usd: float | None) -> str:
-    """$12.30; below a dollar four decimals,
-    since one emulated-size run costs fractions of a cent.
+    """Return $12.30, with four decimals below one dollar.
+
+    A small run on the local platform costs fractions of a cent.
     """
     if usd is None:
         return UNKNOWN
@@ -53,8 +60,9 @@ def format_usd(usd: float | None) -> str:
 
 
 def format_interval(interval: Interval | None, write: Callable[[float], str]) -> str:
-    """[45.9 s, 46.8 s], a 95 % interval; [45.9 s, 46.8 s] (75 %) where the level is another; ""
-    where there is none.
+    """Return [45.9 s, 46.8 s], followed by its level unless that is 95%; "" for None.
+
+    `write` formats each end.
     """
     if interval is None:
         return ""
@@ -63,37 +71,38 @@ def format_interval(interval: Interval | None, write: Callable[[float], str]) ->
 
 
 def _level(level: float) -> str:
-    """94 %, never 95 % for a level below it."""
+    """Return the level in percent, rounded down: never 95% for a level below it."""
     return f"{int(level * 100 + 1e-9)} %"
 
 
 def format_count(count: int | None) -> str:
+    """Return an integer with thousands separators."""
     return UNKNOWN if count is None else f"{count:,}"
 
 
 def format_value(value: float | None, digits: int = 4) -> str:
-    """A metric, a price or a learning rate, to that many significant digits."""
+    """Return a metric, price or learning rate with that many significant digits."""
     return UNKNOWN if value is None else f"{value:.{digits}g}"
 
 
 def counted(number: int, thing: str) -> str:
-    """1 job, 2 jobs: a number of things whose plural ends with an s."""
+    """Return 1 job or 2 jobs: a number and its noun, whose plural ends in s."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def nodes_text(nodes: int) -> str:
-    """The count in words: 1 node, 2 nodes."""
+    """Return 1 node or 2 nodes."""
     return counted(nodes, "node")
 
 
 def point_text(nodes: int, repeat: int, instance_type: str | None = None) -> str:
-    """A point in words, with its type in a sweep of several: 4 nodes, repeat 1."""
+    """Return a point such as "4 nodes, repeat 1", with its type in a sweep of several types."""
     of = nodes_text(nodes) if instance_type is None else f"{nodes} x {instance_type}"
     return f"{of}, repeat {repeat}"
 
 
 def join_words(words: Iterable[object]) -> str:
-    """1, 2 and 4; none where there is nothing to join."""
+    """Return "1, 2 and 4", or "none" if there is nothing to join."""
     texts = [str(word) for word in words]
     if not texts:
         return "none"
@@ -101,6 +110,6 @@ def join_words(words: Iterable[object]) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Plain text in one line of Markdown, whatever is in it."""
+    """Return any plain text as one line of Markdown."""
     line = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return _MARKDOWN_SPECIAL.sub(r"\\\1", line)

@@ -1,4 +1,4 @@
-"""What every part of report.json has in common."""
+"""The base of every part of report.json."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Part(BaseModel):
-    """Base of every part: frozen, unknown keys refused, NaN and infinity too,
-    since JSON has neither.
-    """
+    """The frozen base of every part; refuses unknown keys, NaN and infinity, which JSON lacks."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)

@@ -1,12 +1,11 @@
-"""What must not be repeated: configs say "no secrets here", but reports,
-records and logs are passed around.
+"""Hide secrets in whatever nodesweep writes: reports, records and logs are passed around.
 
-Hidden are (1) every value of a container's environment and of an image's build arguments, whatever
-its name, except in a request that is shown to whoever is about to send it; (2) every text under a
-name that looks like a secret's; (3) within any text, what has the shape of a secret. The shapes are
-those of detect-secrets 1.5.0 (its plugins for AWS, GitHub, GitLab, JWT, npm, OpenAI, private keys,
-PyPI, SendGrid, Slack, Stripe, Telegram) and of the issuers' own documents; the library itself reads
-files and brings an HTTP client.
+Hidden are (1) every value of a container's environment and of an image's build arguments, except in
+a request shown before it is sent; (2) every text under a name that looks like a secret's; (3) any
+part of a text that has the shape of a secret. The shapes come from detect-secrets 1.5.0 (its
+plugins for AWS, GitHub, GitLab, JWT, npm, OpenAI, private keys, PyPI, SendGrid, Slack, Stripe,
+Telegram) and the issuers' documentation; the library itself is not used because it scans files and
+brings in an HTTP client.
 """
 
 from __future__ import annotations
@@ -26,11 +25,9 @@ from nodesweep.configs.section import HIDDEN, MAY_BE_SECRET, SHOWN, marked_value
 CLOSED_SECTIONS = frozenset(
     {"environment", "Environment", "build_args", "environmentVariablesOverride"}
 )
-"""Mappings of which no value is shown: of a config,
-and of the requests to SageMaker and CodeBuild.
-"""
+"""Mappings in configs and in SageMaker and CodeBuild requests whose values are never shown."""
 
-# HF_TOKEN, wandb-api-key, authToken, PGPASSWORD and DB_PASS are such names; tokenizer and
+# HF_TOKEN, wandb-api-key, authToken, PGPASSWORD and DB_PASS are secret names; tokenizer and
 # max_tokens are not.
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SECRET_WORDS = frozenset(
@@ -39,13 +36,13 @@ _SECRET_WORDS = frozenset(
      "cookies", "webhook", "webhooks", "dsn", "pin", "creds", "credentials"}
 )  # fmt: skip
 _WORDS_OF_PROSE = frozenset({"pass", "pat", "pin", "auth", "bearer", "credentials", "creds"})
-"""Secret names that logs use as ordinary words: "second pass: done"."""
+"""Secret names that logs also use as ordinary words, as in "second pass: done"."""
 _SECRET_ENDINGS = (
     "token", "secret", "password", "passwords", "passwd", "passphrase", "pass", "pwd", "apikey",
     "accesskey",
 )  # fmt: skip
 _PASSWORDS = ("password", "passwords", "passwd", "passphrase", "pwd", "secret")
-"""Endings of names under which even a number is a secret."""
+"""Name endings under which even a number is a secret."""
 _OPEN_WORDS = frozenset(
     {"compass", "bypass", "encompass", "surpass", "trespass", "underpass", "overpass"}
 )
@@ -59,11 +56,11 @@ _OPEN_KEY_KINDS = frozenset(
     {"s3", "3", "object", "primary", "foreign", "public", "sort", "partition", "cache", "index",
      "metric", "group", "column"}
 )  # fmt: skip
-"""What FOO_KEY is about where it is an environment variable and no secret."""
+"""The FOO of variables named FOO_KEY that hold no secret."""
 
 _NAMED = re.compile(
-    # name=, name ->, <name>, "name": (in JSON within JSON the quotes have backslashes), --name=,
-    # --name value and "--name", "value"
+    # name=, name ->, <name>, "name": (nested JSON escapes the quotes), --name=, --name value and
+    # "--name", "value"
     r"(?<![\w.-])(?P<dashes>-{0,2})(?P<name>[A-Za-z_][\w.-]{0,199})(?P<quote>\\{0,3}[\"'])?"
     r"(?P<between>\s*(?:[=:]>?|->|>)\s*|\s*,\s*(?=\\{0,3}[\"'])|\s+(?![\s-]))"
 )
@@ -75,7 +72,7 @@ _NOT_THE_VALUE = re.compile(r"(?i)\(hidden\)|(?:bearer|basic)\b")
 _SHORT_NUMBER = re.compile(
     r"(?i)[\"']?(?:[-+]?(?:\d{1,9}(?:\.\d*)?|\d*\.\d+)(?:e[-+]?\d+)?|[-+]?inf|nan)[\"']?"
 )
-"""loss_per_token=0.5 and token: 17 are measurements; ten digits and more may be a secret."""
+"""Measurements such as loss_per_token=0.5 and token: 17; ten or more digits may be a secret."""
 
 _SHAPES = tuple(
     (re.compile(pattern), shown)
@@ -94,7 +91,7 @@ _SHAPES = tuple(
         (r"\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_\w{20,}", HIDDEN),
         (r"\bgl(?:pat|dt|ft|rt|cbt)-[\w-]{16,}", HIDDEN),  # GitLab
         (r"\bxox[abeoprs]-[\w-]{10,}|\bxapp-[\w-]{10,}", HIDDEN),  # Slack
-        (  # OpenAI, Anthropic: random characters, not names of things, such as sk-training-images
+        (  # OpenAI, Anthropic: random characters only, not names such as sk-training-images
             r"\bsk-(?:(?=(?:[\w-]{0,80}[_-])?(?=[A-Za-z]{0,19}\d)[A-Za-z0-9]{20})"
             r"|(?=[\w-]{40})(?=[\w-]{0,80}\d)(?=[\w-]{0,80}[A-Z])(?=[\w-]{0,80}[a-z]))[\w-]{20,}",
             HIDDEN,
@@ -111,18 +108,22 @@ _SHAPES = tuple(
         (r"\beyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?", HIDDEN),  # JSON Web Token
     )
 )
-"""(shape, what stands in its place), tried in this order."""
+"""(shape, replacement), applied in this order."""
 
 _KEY_EDGE = re.compile(r"-----(?P<edge>BEGIN|END) [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=\\ \t\r\n"
 MAX_KEY_LINES = 256
-"""A private key of RSA with 16,384 bits has 200 lines of 64 characters.
-After so many a log is shown again.
+"""Lines after which a private key without an END line no longer hides the log.
+
+A 16,384-bit RSA key has 200 lines of 64 characters.
 """
 
 
 def hide_secrets(value: Any) -> Any:
-    """The plain value with its secrets replaced; numbers, booleans and null stay as they are."""
+    """Return the plain value with its secrets replaced.
+
+    Numbers, booleans and null are unchanged.
+    """
     if isinstance(value, Mapping):
         return {key: _entry(str(key), entry) for key, entry in value.items()}
     if isinstance(value, str):
@@ -133,10 +134,13 @@ def hide_secrets(value: Any) -> Any:
 def hide_in_request(
     request: Mapping[str, Any], open_variables: Collection[str] = ()
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """(the CreateTrainingJob request to show before it is sent, the members that are masked in it).
+    """Return a CreateTrainingJob request as it is shown before it is sent, and its masked members.
 
-    Of the environment those values are masked that look like secrets by their name or shape;
-    `open_variables` are shown as they are. A member is named by its path, Environment.HF_TOKEN.
+    Environment values are masked only where their name or shape is a secret's, and not if they are
+    among `open_variables`.
+
+    Returns:
+        (request to show, paths of the masked members such as Environment.HF_TOKEN).
     """
     shown = {
         key: hide_secrets(value) if key == "Environment" else _entry(key, value)
@@ -149,7 +153,7 @@ def hide_in_request(
 
 
 def _masked(sent: Any, shown: Any, path: str = "") -> Iterator[str]:
-    """Paths of the texts that differ."""
+    """Yield the paths of the texts that differ."""
     if isinstance(sent, Mapping):
         for key, value in sent.items():
             yield from _masked(value, shown[key], f"{path}.{key}" if path else str(key))
@@ -161,11 +165,11 @@ def _masked(sent: Any, shown: Any, path: str = "") -> Iterator[str]:
 
 
 def hide_in_config(config: BenchmarkConfig) -> dict[str, Any]:
-    """The config's JSON for a record or a report, which is read back as a config.
+    """Return the config as JSON for a record or report that is read back as a config.
 
-    The environment and build arguments are hidden by the model. Of the rest only those texts are
-    touched that no more than the training program and the validation read; buckets, names, tags,
-    channels and patterns stay what they are.
+    The model hides the environment and build arguments. Elsewhere only hyperparameters and
+    expectation arguments are masked, which nothing but the training program and the validation
+    reads; buckets, names, tags, channels and patterns are unchanged.
     """
     plain = config.model_dump(mode="json")
     training = plain["training"]
@@ -176,10 +180,10 @@ def hide_in_config(config: BenchmarkConfig) -> dict[str, Any]:
 
 
 def hide_in_text(text: str) -> str:
-    """The text with what has the shape of a secret replaced."""
+    """Return the text with everything that has the shape of a secret replaced."""
     text, _ = _without_keys(text, is_in_key=False)
     text = _known.hide(text)
-    if "\\" in text:  # in JSON and repr() a line ends with \n, which is no boundary of words
+    if "\\" in text:  # JSON and repr() end lines with \n, which is no word boundary
         parts = _ESCAPED_SPACE.split(text)
         text = "".join(part if at % 2 else _without_shapes(part) for at, part in enumerate(parts))
     return _without_shapes(text)
@@ -196,7 +200,7 @@ def _without_shapes(text: str) -> str:
 
 
 def _without_named(text: str) -> str:
-    """The text with the values under secret names replaced, by the rule of is_secret_name()."""
+    """Return the text with the values under secret names replaced; see is_secret_name()."""
     shown, end = [], 0
     for found in _NAMED.finditer(text):
         if found.start() < end or not _names_a_secret(found):
@@ -218,7 +222,7 @@ def _without_named(text: str) -> str:
 
 
 def _names_a_secret(found: re.Match[str]) -> bool:
-    """Return True if the name is a secret's and what follows it is its value."""
+    """Return True if the name is a secret's and its value follows."""
     is_assigned = found["between"].strip().startswith(("=", ":", "-", ">"))
     if not is_assigned and not found["dashes"]:
         return False
@@ -228,9 +232,9 @@ def _names_a_secret(found: re.Match[str]) -> bool:
 
 
 def _without_url_passwords(text: str) -> str:
-    """The text with user:password@ of every URL replaced.
+    """Return the text with the user:password@ of every URL replaced.
 
-    A password that holds a slash is known by its colon, which no port follows.
+    A colon that no port follows marks a password, which may then contain a slash.
     """
     return _URL_REST.sub(_without_user, text) if "://" in text else text
 
@@ -240,7 +244,7 @@ _PORT = re.compile(r":\d+(?:[/?#]|$)")
 
 
 def _without_user(found: re.Match[str]) -> str:
-    """What follows the first :// up to white space, without the user and password in it."""
+    """Return a URL after its ://, up to white space, without its user and password."""
     rest = found[0]
     last_at, start = rest.rfind("@"), 0
     while start <= last_at:
@@ -260,13 +264,14 @@ def _without_user(found: re.Match[str]) -> str:
 
 
 class _KnownSecrets:
-    """The secrets that this process was given, whatever their shape."""
+    """The secrets given to this process, whatever their shape."""
 
     def __init__(self) -> None:
         self._forms: set[str] = set()
         self._pattern: re.Pattern[str] | None = None
 
     def add(self, values: Iterable[str]) -> None:
+        """Hide these values from now on, in every spelling of _forms_of()."""
         forms = {form for value in values for form in _forms_of(value)} - self._forms
         if forms:
             self._forms |= forms
@@ -274,6 +279,7 @@ class _KnownSecrets:
             self._pattern = re.compile("|".join(map(_as_pattern, longest_first)))
 
     def hide(self, text: str) -> str:
+        """Return the text with the known secrets replaced."""
         return self._pattern.sub(HIDDEN, text) if self._pattern else text
 
 
@@ -281,9 +287,10 @@ _known = _KnownSecrets()
 
 
 def remember_secrets(values: Iterable[str]) -> None:
-    """Hide these values in every text from now on, as written, escaped, URL-encoded and in Base64.
+    """Hide these values in every text from now on: verbatim, escaped, URL-encoded and in Base64.
 
-    Values shorter than MIN_SECRET_CHARACTERS are not hidden: they would hide ordinary words.
+    Values shorter than MIN_SECRET_CHARACTERS are not hidden, because that would hide ordinary
+    words.
     """
     _known.add(values)
 
@@ -300,8 +307,10 @@ def secrets_of(config: BenchmarkConfig) -> list[str]:
 def secrets_in(values: Mapping[str, Any], is_closed: bool = False) -> list[str]:
     """Return the texts under secret names, and the passwords in URLs under any name.
 
-    Of a closed mapping (environment, build arguments), whose values are shown nowhere, also those
-    that are no ordinary word: 12 characters or more with letters and digits, and no path.
+    Args:
+        values: Texts and other values by name.
+        is_closed: The mapping's values are never shown (environment, build arguments), so random
+            strings count too: 12 or more characters with letters and digits, and no path.
     """
     texts = {
         name: value
@@ -319,14 +328,14 @@ def secrets_in(values: Mapping[str, Any], is_closed: bool = False) -> list[str]:
 
 
 def _in_urls(text: str) -> Iterator[str]:
-    """The password of each URL, or its user where that is a token, as written and decoded."""
+    """Yield each URL's password, or its user if that is a token, as written and decoded."""
     for user, password in _URL_USER.findall(text):
         secret = password or (user if _is_random("", user) else "")
         yield from {secret, unquote(secret)} - {""}
 
 
 def secrets_of_job(description: Mapping[str, Any]) -> list[str]:
-    """Return the values of a training job, as it is described, that no text may repeat."""
+    """Return the values in a training job's description that no text may repeat."""
     hyperparameters = {
         name: _decoded(value) for name, value in (description.get("HyperParameters") or {}).items()
     }
@@ -337,7 +346,7 @@ def secrets_of_job(description: Mapping[str, Any]) -> list[str]:
 
 
 def _decoded(text: str) -> Any:
-    """A hyperparameter as it was given: the toolkit wants each as JSON."""
+    """Return a hyperparameter as it was configured; the toolkit sends each as JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -349,7 +358,7 @@ _URL_USER = re.compile(r"://([^\s/:@]{0,200})(?::(?!\d+(?:[/?#\s]|$))([^\s@]{1,2
 
 MIN_SECRET_CHARACTERS = 4
 _WHOLE_WORD_BELOW = 8
-"""A shorter secret is replaced as a whole word alone."""
+"""Shorter secrets are replaced only as whole words."""
 _VARIABLE = re.compile(r"\$\{[^}]*\}")
 
 
@@ -364,7 +373,7 @@ def _is_random(name: str, value: str) -> bool:
 
 
 def _forms_of(value: str) -> set[str]:
-    """The spellings of a value that programs print; of several lines each line too."""
+    """Return the spellings of a value that programs print, also of each line of a multiline one."""
     plain = {value, *(line.strip() for line in value.splitlines())}
     forms = set()
     for one in plain:
@@ -383,18 +392,18 @@ def _as_pattern(form: str) -> str:
 
 
 class LogHider:
-    """Hides secrets in the lines of one log, as they come: of a private key, all lines from its
-    first to its last.
+    """A filter that hides secrets, including multiline private keys, in one log stream's lines.
 
-    Take one for each log stream, since a key's lines are told by those before them.
+    Use one instance per stream: only the preceding lines show that a line belongs to a key.
     """
 
     def __init__(self) -> None:
         self._key_lines_left = 0
 
     def hide(self, lines: Iterable[str]) -> list[str]:
-        """The next lines; of a key that began before the first one ever given,
-        those up to its last line too.
+        """Return the next lines with their secrets hidden.
+
+        If a key ends that began before the first line, the lines up to its end are hidden too.
         """
         shown: list[str] = []
         for line in lines:
@@ -415,11 +424,14 @@ class LogHider:
 
 
 def _without_keys(text: str, is_in_key: bool) -> tuple[str, bool]:
-    """(the text with its private keys replaced, whether it ends within one),
-    where it may begin within one too.
+    """Return the text with its private keys replaced, and whether it ends within one.
 
-    Of a key whose beginning was cut off, what could be a part of it goes, back to the last
-    character that no key has.
+    Of a key whose beginning was cut off, everything back to the last character that cannot be part
+    of a key is removed.
+
+    Args:
+        text: One line or many.
+        is_in_key: The text begins within a key.
     """
     parts, end = [HIDDEN] if is_in_key else [], 0
     for edge in _KEY_EDGE.finditer(text):
@@ -434,7 +446,7 @@ def _without_keys(text: str, is_in_key: bool) -> tuple[str, bool]:
 
 @functools.lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
-    """Return True if what stands under this name is not to be repeated."""
+    """Return True if values under this name must not be repeated."""
     words = [word.lower() for word in _WORD.findall(name)]
     pairs = [*pairwise(words)]
     is_variable = name.isupper() and bool(pairs)
@@ -454,8 +466,9 @@ def _entry(name: str, value: Any) -> Any:
 
 
 def _hide_all(value: Any) -> Any:
-    """Every text in the value replaced; of a mapping the names stay,
-    and of CodeBuild's list of variables too.
+    """Return the value with every text in it replaced.
+
+    Keys of mappings stay, as do the names and types in CodeBuild's list of variables.
     """
     if isinstance(value, Mapping):
         return {

@@ -1,5 +1,6 @@
-"""Quantiles of Student's t distribution, without SciPy: importing scipy.special takes as long as
-half of what else `nodesweep plan` does.
+"""Quantiles of Student's t distribution without SciPy.
+
+Importing scipy.special takes half as long as all the rest of `nodesweep plan`.
 """
 
 from __future__ import annotations
@@ -8,23 +9,29 @@ import math
 from functools import lru_cache
 from statistics import NormalDist
 
-_MOST_SUMMED = 250  # degrees of freedom; the expansion is right to 1e-10 from there on
+_MOST_SUMMED = 250  # degrees of freedom; above, the expansion is accurate to 1e-10
 _MOST_STEPS = 50
 
 
 @lru_cache(maxsize=4096)
 def t_quantile(freedom: int, probability: float) -> float:
-    """Return t with P(T <= t) = probability, for T with that many degrees of freedom.
+    """Return t with P(T <= t) = probability, for T with `freedom` degrees of freedom.
 
-    For probabilities above 0.5; for 0.6 to 1 - 1e-6 within 1e-9 of SciPy's stdtrit. Raises
-    ValueError for another probability, and for less than one degree of freedom.
+    For probabilities from 0.6 to 1 - 1e-6 it is within 1e-9 of SciPy's stdtrit.
+
+    Args:
+        freedom: Degrees of freedom, at least 1.
+        probability: Above 0.5 and below 1.
+
+    Raises:
+        ValueError: An argument is out of its range.
     """
     if not 0.5 < probability < 1 or freedom < 1:
         raise ValueError(f"got {freedom} degrees of freedom and a probability of {probability}")
     normal = NormalDist().inv_cdf(probability)
     if freedom > _MOST_SUMMED:
         return _expanded(freedom, normal)
-    # Newton's steps from the left of the root: above 0 the distribution function is concave
+    # Newton's method from the left of the root converges: above 0 the CDF is concave
     density_at_0 = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2))
     density_at_0 /= math.sqrt(freedom * math.pi)
     t = normal
@@ -38,7 +45,7 @@ def t_quantile(freedom: int, probability: float) -> float:
 
 
 def _between(freedom: int, t: float) -> float:
-    """P(-t < T < t), a sum of as many terms as there are pairs of degrees of freedom.
+    """Return P(-t < T < t), a sum with one term per two degrees of freedom.
 
     Abramowitz and Stegun, *Handbook of Mathematical Functions*, 26.7.3 and 26.7.4.
     """
@@ -54,7 +61,7 @@ def _between(freedom: int, t: float) -> float:
 
 
 def _expanded(freedom: int, x: float) -> float:
-    """The quantile by the normal one, as 26.7.5 expands it in powers of 1 / freedom."""
+    """Return the t quantile from the normal one `x`, expanded in powers of 1/freedom (26.7.5)."""
     n = freedom
     return (
         x

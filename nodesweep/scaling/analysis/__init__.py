@@ -1,0 +1,1 @@
+"""Analysis: speedup, intervals, parity, cost and the recommendation."""

@@ -1,6 +1,4 @@
-"""What a recommendation is, and the words that both of its rules share
-(docs/recommendation.md).
-"""
+"""The model of a recommendation, and the phrases that its rules share (docs/recommendation.md)."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from nodesweep.scaling.parts import Part
 Rule = Literal["efficiency", "deadline"]
 Basis = Literal["interval", "point", "sequential"]
 DeadlineClock = Literal["submit_to_end", "train"]
-# What a time held against a deadline includes.
+# Scope of the time that is compared with a deadline.
 DEADLINE_SCOPE: dict[DeadlineClock, str] = {
     "submit_to_end": "waiting included",
     "train": "start-up not included",
@@ -32,7 +30,7 @@ DEADLINE_SCOPE: dict[DeadlineClock, str] = {
 
 
 class Choice(Part):
-    """A node count and what speaks for or against it."""
+    """A node count, and the reasons for or against it."""
 
     nodes: int = Field(description="N, nodes per job.")
     reason: str = Field(
@@ -41,7 +39,7 @@ class Choice(Part):
 
 
 class Recommendation(Part):
-    """The node count to run on. `chosen` and `rejected` together are the measured counts."""
+    """The node count to run on; `chosen` and `rejected` together are the measured counts."""
 
     rule: Rule = Field(
         description=(
@@ -100,12 +98,12 @@ class Recommendation(Part):
 
     @property
     def undecided(self) -> list[JudgedCount]:
-        """What was judged of the counts that are not ruled out."""
+        """The verdicts on the counts that are not ruled out."""
         return [each for each in self.judged if each.nodes in self.not_ruled_out]
 
 
 def choice_of(count: MeasuredCount | None, base: MeasuredCount) -> Choice | None:
-    """The count with its numbers against the baseline."""
+    """Return the count with its numbers relative to the baseline."""
     if count is None:
         return None
     if count is base:
@@ -122,7 +120,10 @@ def choice_of(count: MeasuredCount | None, base: MeasuredCount) -> Choice | None
 def rejected_of(
     judged: Sequence[JudgedCount], chosen: MeasuredCount | None, outdone: Mapping[int, str]
 ) -> tuple[Choice, ...]:
-    """All but the chosen: what is wrong with each, or how the chosen one outdoes it."""
+    """Return all counts but the chosen one, each with the reason against it.
+
+    That is its problems or, if it has none, the chosen count's advantage (`outdone`).
+    """
     return tuple(
         Choice(nodes=each.nodes, reason=" and ".join(each.problems) or outdone[each.nodes])
         for each in judged
@@ -131,16 +132,17 @@ def rejected_of(
 
 
 def basis_of(intervals: Sequence[Interval | float | None]) -> Basis:
+    """Return "point" if any interval is missing, else "interval"."""
     return "point" if None in intervals else "interval"
 
 
 def undecided_notes(undecided: Sequence[JudgedCount]) -> list[str]:
-    """What is not ruled out, and what would decide it; nothing where all is decided."""
+    """Return a note on the counts that are not ruled out, and on what would decide; [] if none."""
     return [not_ruled_out(undecided)] if undecided else []
 
 
 def few_runs_notes(measured: Sequence[MeasuredCount]) -> list[str]:
-    """Which counts have too few runs for an interval."""
+    """Return a note on the counts with too few runs for an interval; [] if there are none."""
     few = [count for count in measured if count.row.n < MIN_REPEATS]
     if not few:
         return []
@@ -150,4 +152,5 @@ def few_runs_notes(measured: Sequence[MeasuredCount]) -> list[str]:
 
 
 def sentence(clause: str, *notes: str) -> str:
+    """Return the clause and the notes as one sentence."""
     return "; ".join([clause, *notes]) + "."

@@ -1,9 +1,9 @@
-"""A contended count against a limit, by both ends of its time (docs/method.md, "Attainment").
+"""Judge a contended count by both ends of its time (docs/method.md, "Attainment").
 
-With nothing else on the machine, T would have been between `least_time_share` of it and the whole.
-Each limit of N compares T(N) with times of smaller counts. So N does worst with its own time whole
-and the smaller ones least, and best the other way round: what it passes at worst, or fails at best,
-it passes or fails for certain.
+On an otherwise idle machine T would have been between `least_time_share` of it and the whole. Each
+limit of N compares T(N) with the times of smaller counts, so N is worst with its own time whole and
+the smaller ones at their least, and best the other way round: what it passes at worst, or fails at
+best, it passes or fails for certain.
 """
 
 from __future__ import annotations
@@ -27,16 +27,18 @@ from nodesweep.scaling.formats import (
 
 JudgeOne = Callable[[MeasuredCount], JudgedCount]
 Judge = Callable[[Sequence[MeasuredCount]], JudgeOne]
-"""Of all measured counts, what judges one of them against every limit."""
+"""From all measured counts, makes the function that judges one of them by every limit."""
 
 
 _FINEST = 0.005
-"""Share of the baseline's time below which its ends are taken apart no further."""
+"""Share of the baseline's time below which its range is not divided further."""
 
 
 class JudgedCounts(NamedTuple):
-    """Each measured count against every limit, and the nodes of those that pass at one end of the
-    contended times and not at the other.
+    """Each measured count with its verdicts.
+
+    `contended` are the nodes of those that pass at one end of the contended times and not at the
+    other.
     """
 
     judged: list[JudgedCount]
@@ -46,13 +48,13 @@ class JudgedCounts(NamedTuple):
 def judge_counts(
     measured: Sequence[MeasuredCount], judge: Judge, base_ends: tuple[float, float] | None = None
 ) -> JudgedCounts:
-    """Judge each count by its time, or by both ends of the times where some are contended.
+    """Judge each count by its time, or by both ends of the times if some are contended.
 
     Args:
         measured: All measured counts, the baseline first.
-        judge: What judges one of them by times that are certain.
-        base_ends: The least and the largest share of its time that the baseline is taken to need;
-            None: as for every count, its least_time_share and 1.
+        judge: Judges a count by times that are certain.
+        base_ends: The least and the largest share of the baseline's time to assume; None for its
+            least_time_share and 1, as for every count.
     """
     base = measured[0].nodes
     shares = {
@@ -82,10 +84,10 @@ def judge_counts(
 def largest_that_may_pass(
     measured: Sequence[MeasuredCount], judge: Judge, base_ends: tuple[float, float] | None = None
 ) -> set[int]:
-    """Return the counts that are the largest to pass for some of what the times may have been.
+    """Return the counts that are the largest to pass for some of the possible times.
 
-    The baseline's time is in every ratio, so that one count may pass only where a larger one does,
-    too. So where more than two are left, each half of what its time may have been is looked at.
+    The baseline's time is in every ratio, so one count may pass only if a larger one does too. If
+    more than two are left, each half of the range of the baseline's time is examined.
     """
     share = (measured[0].row.least_time_share or 1.0) if measured[0].is_bounded else 1.0
     low, high = base_ends or (share, 1.0)
@@ -100,8 +102,9 @@ def largest_that_may_pass(
 
 
 def speedup_ends(row: SummaryRow, base: SummaryRow) -> tuple[float, float] | None:
-    """Return the least and the largest S(N) that contended times leave; None where neither is
-    contended, or S is unknown.
+    """Return the least and the largest S(N) that contended times allow.
+
+    None if neither time is contended, or S is unknown.
     """
     speedup = row.train.speedup
     shares = [each.least_time_share or 1.0 for each in (base, row)]
@@ -116,8 +119,9 @@ def _judge_with(
     measured: Sequence[MeasuredCount],
     judge: Judge,
 ) -> JudgedCount:
-    """Judge the count as if the times at these nodes had been shorter by their factors, and those
-    of the other contended counts sound as they are.
+    """Judge the count as if times were shorter by these factors.
+
+    The times of the other contended counts are taken as sound.
     """
     base = measured[0].nodes
     there = measured_counts([_scaled(each.row, factors, base) for each in measured])
@@ -176,7 +180,7 @@ def _scaled_interval(interval: Interval | None, factor: float) -> Interval | Non
 
 
 def _at_best(best: JudgedCount, worst: JudgedCount) -> JudgedCount:
-    """Say of each limit that is missed whether that is so by the best value there may have been."""
+    """Mark each missed limit with "at best" if its value is the best possible one."""
     measured = {each.criterion: each.value for each in worst.verdicts}
     verdicts = tuple(
         each
@@ -193,7 +197,7 @@ def _undecided(
     best: JudgedCount,
     measured: Sequence[MeasuredCount],
 ) -> JudgedCount:
-    """Say of each limit whose answer differs between what and what the value may be."""
+    """Mark each limit whose verdict differs between the ends with the range of its value."""
     at_best = {each.criterion: each for each in best.verdicts}
     needed = tuple(
         more_runs(each, each.row.n)
@@ -231,7 +235,7 @@ def _between(worst: Verdict, best: Verdict) -> str:
 
 
 def contended_text(measured: Sequence[MeasuredCount]) -> str:
-    """Name the counts whose nodes were contended: nodes were contended at 1 and 4 nodes."""
+    """Return, for example, "nodes were contended at 1 and 4 nodes"."""
     at = [count.nodes for count in measured if count.is_bounded]
     where = nodes_text(at[0]) if len(at) == 1 else f"{join_words(at)} nodes"
     return f"nodes were contended at {where}"

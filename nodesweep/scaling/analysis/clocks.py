@@ -1,9 +1,7 @@
-"""One clock over the node counts: medians, intervals, speedup, efficiency,
-doubling ratio, Karp-Flatt.
+"""Statistics on one clock by node count: medians, intervals, speedup, efficiency and more.
 
-docs/method.md, "Clocks", "Speedup" and "Repeats and intervals".
-
-The four clocks go through the same arithmetic and are never mixed.
+All four clocks use the same arithmetic and are never mixed (docs/method.md, "Clocks", "Speedup" and
+"Repeats and intervals").
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ RepeatTime = tuple[int, float]
 
 
 class ClockStatistics(Part):
-    """One node count on one clock. Every statistic is null where it is unknown, never 0."""
+    """One node count on one clock; an unknown statistic is null, never 0."""
 
     n: int = Field(description="Runs these statistics are made of.")
     seconds: float | None = Field(
@@ -85,20 +83,24 @@ class RowClocks(Part):
 def clock_statistics(
     runs_by_nodes: Mapping[int, Sequence[RepeatTime]], baseline: int | None, paired: bool = False
 ) -> dict[int, ClockStatistics]:
-    """Statistics at every key of `runs_by_nodes`
-    (node count -> repeat and seconds of each of its runs, all above zero).
+    """Return the statistics of each node count.
 
-    `baseline` is N0; without it, or where it has no runs on this clock, the ratios are unknown.
-    `paired`: the intervals of ratios pair the runs by their repeat (docs/statistics.md).
+    Args:
+        runs_by_nodes: By node count, (repeat, seconds above zero) of each run.
+        baseline: N0; if it is None or has no runs on this clock, the ratios are unknown.
+        paired: Pair the runs by repeat in the intervals of ratios (docs/statistics.md).
     """
     return {nodes: _at(nodes, runs_by_nodes, baseline, paired) for nodes in runs_by_nodes}
 
 
 def karp_flatt(speedup: float, times_nodes: float) -> float | None:
-    """Experimentally determined serial fraction at `times_nodes` = N/N0;
-    None at the baseline itself.
+    """Return the experimentally determined serial fraction; None at the baseline.
 
-    Karp and Flatt, CACM 33(5), 1990, with N/N0 in place of N where the baseline is not one node.
+    Karp and Flatt, CACM 33(5), 1990, with N/N0 instead of N if the baseline is not one node.
+
+    Args:
+        speedup: S(N).
+        times_nodes: N/N0.
     """
     if times_nodes <= 1:
         return None
@@ -117,7 +119,7 @@ def _at(
     runs = _seconds(own)
     speedup = _ratio(base, own)
     share = baseline / nodes if baseline is not None else None
-    # At N0 a ratio of the runs with themselves is 1 and has no spread.
+    # At N0 the runs are compared with themselves: the ratio is 1 and has no spread.
     interval = _ratio_interval(base, own, paired) if nodes != baseline else None
     return ClockStatistics(
         n=len(runs),

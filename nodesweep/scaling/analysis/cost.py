@@ -1,9 +1,8 @@
-"""Billable time -> money: node-seconds x price, with the price's source and date,
-or the reason why there is none.
+"""The costs of runs: node-seconds x price.
 
 BillableTimeInSeconds is wall time and not multiplied by nodes (docs/method.md, "Clocks"), so
-node-seconds are billable seconds x nodes. On
-managed spot it is the reduced time, so that billable x nodes x the on-demand price is what is paid.
+node-seconds are billable seconds x nodes. On managed spot it is the discounted time, so that
+billable x nodes x the on-demand price is the amount paid.
 """
 
 from __future__ import annotations
@@ -20,9 +19,7 @@ from nodesweep.scaling.parts import Part
 
 
 class RunCosts(Part):
-    """What one run cost, in USD; over several runs the median of each.
-    Null where time or price is unknown.
-    """
+    """The cost of one run in USD, or medians of several; null where time or price is unknown."""
 
     run_usd: float | None = Field(
         description="What the run was billed: billable time x nodes x price, or as a table gave it."
@@ -50,7 +47,7 @@ class RunCosts(Part):
 
 
 class CostSpread(Part):
-    """How the cost of a run, warm pool included, varies at one node count, in USD."""
+    """The variation of a run's cost, warm pool included, at one node count in USD."""
 
     interval: Interval | None = Field(
         default=None, description="95 % interval of its median; null for fewer than 3 known costs."
@@ -74,7 +71,13 @@ class CostSpread(Part):
 def cost_spread(
     used_usd: Sequence[float | None], tried_usd: Sequence[float | None], completed: int
 ) -> CostSpread:
-    """Of the costs of the used runs, and of all on-demand attempts, that many of them completed."""
+    """Return the spread of the costs at one node count.
+
+    Args:
+        used_usd: Costs of the used runs.
+        tried_usd: Costs of all on-demand attempts.
+        completed: Number of on-demand attempts that completed.
+    """
     used = [usd for usd in used_usd if usd is not None]
     tried = [usd for usd in tried_usd if usd is not None]
     is_known = completed > 0 and len(tried) == len(tried_usd)
@@ -91,8 +94,9 @@ def run_costs(
     train_seconds: float | None,
     seconds_to_target: float | None,
 ) -> RunCosts:
-    """One attempt's costs; `train_seconds` is on the report's clock.
-    A cost that a table gave beats the price.
+    """Return one attempt's costs; a cost from a table overrides the price.
+
+    `train_seconds` is on the report's clock.
     """
     nodes, billable = outcome.nodes, outcome.clocks.billable_seconds
     given = outcome.given_cost_usd
@@ -114,13 +118,14 @@ def run_costs(
 
 
 def total_usd(run_usd: float | None, warm_pool_usd: float | None) -> float | None:
-    """The run and the warm pool kept after it; a pool that is not known is taken for none."""
+    """Return the cost of a run and the warm pool after it; an unknown pool counts as none."""
     return None if run_usd is None else run_usd + (warm_pool_usd or 0.0)
 
 
 def seconds_to_target(outcome: JobOutcome, target: float | None) -> float | None:
-    """Train seconds until the first validation that reached the target;
-    None where none did, or without a goal.
+    """Return the train seconds until the first validation that reached the target.
+
+    None if none did, or if the metric has no goal.
     """
     metric = outcome.final_metric
     if metric is None:
@@ -131,9 +136,9 @@ def seconds_to_target(outcome: JobOutcome, target: float | None) -> float | None
 
 
 def _billable_to_target(outcome: JobOutcome, to_target: float | None) -> float | None:
-    """Billable time less its share of the training after the target was reached.
+    """Return the billable time without its share of the training after the target was reached.
 
-    `to_target` is on the program's clock, so only that clock's end can be compared with it.
+    `to_target` is on the program's clock, so it can only be compared with that clock's end.
     """
     billable, trained = outcome.clocks.billable_seconds, outcome.clocks.train_seconds
     whole = outcome.training_time_seconds if outcome.spot else billable

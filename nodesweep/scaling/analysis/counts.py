@@ -1,4 +1,4 @@
-"""A measured node count as a recommendation judges it, and how two of them compare."""
+"""A measured node count in a recommendation, and comparisons of two of them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _WARM_POOL = "warm pool included"
 
 @dataclass(frozen=True)
 class MeasuredCount:
-    """A measured count. Its bounds are those of the 95 % intervals,
-    or the values themselves where there is none.
+    """A measured node count.
 
-    `doubling_ratio` is None where half the count was not measured, or measured throughput only.
+    `efficiency_low` is the lower bound of its 95% interval, or the value itself without one.
+    `doubling_ratio` is None if half the count was not measured, or measured throughput only.
     """
 
     row: SummaryRow
@@ -29,51 +29,53 @@ class MeasuredCount:
 
     @property
     def usd(self) -> float | None:
-        """A run with the warm pool that it keeps (docs/method.md, "Clocks")."""
+        """The cost of a run with the warm pool after it (docs/method.md, "Clocks")."""
         return self.row.costs.total_usd
 
     @property
     def cost_name(self) -> str:
+        """The name of the cost in sentences."""
         return f"run cost ({_WARM_POOL})" if self.row.costs.warm_pool_usd else "run cost"
 
     @property
     def is_same_model(self) -> bool:
-        """Whether the final metric shows that it trained the baseline's model:
-        its time is a time to train.
+        """True if the final metric shows the baseline's model.
+
+        Only then is its time a time to train.
         """
         return "throughput_only" not in self.row.flags
 
     @property
     def starved(self) -> bool:
+        """True if its nodes were CPU-throttled or contended."""
         return "starved" in self.row.flags
 
     @property
     def is_bounded(self) -> bool:
-        """True if both ends of its time may be judged, since its nodes were contended."""
+        """True if its nodes were contended, but both ends of its time can be judged."""
         return is_bounded(self.row)
 
     @property
     def is_unknown(self) -> bool:
-        """True if its nodes were contended so much that nothing is known of its time."""
+        """True if its nodes were so contended that its time says nothing."""
         return self.starved and not self.is_bounded
 
     @property
     def counts(self) -> bool:
-        """Whether a recommendation may rest on its time."""
+        """True if a recommendation may be based on its time."""
         return self.is_same_model and not self.starved
 
 
 def is_bounded(row: SummaryRow) -> bool:
-    """Return whether the row's time is contended, and known between two ends that may be judged."""
+    """Return True if the row's time is contended, but known within bounds that can be judged."""
     share = row.least_time_share
     return "starved" in row.flags and share is not None and share >= LEAST_BOUNDED
 
 
 def cost_change(row: SummaryRow, base: SummaryRow) -> str | None:
-    """Cost against the baseline's, both with the warm pool kept after the run: 9 % dearer, 3 %
-    cheaper, same cost.
+    """Return the cost relative to the baseline's: 9% dearer, 3% cheaper or same cost.
 
-    None where one is unknown or the baseline's is 0.
+    Both include the warm pool after the run. None if either is unknown or the baseline's is 0.
     """
     usd, base_usd = row.costs.total_usd, base.costs.total_usd
     if usd is None or not base_usd:
@@ -86,20 +88,21 @@ def cost_change(row: SummaryRow, base: SummaryRow) -> str | None:
 
 
 def faster_text(speedup: float | None) -> str:
-    """3.6x faster than; below 1, 0.8x as fast as."""
+    """Return "3.6x faster than" or, below 1, "0.8x as fast as"."""
     slower = speedup is not None and rounded(speedup) < 1
     return f"{format_speedup(speedup)} {'as fast as' if slower else 'faster than'}"
 
 
 def rounded(number: float) -> float:
-    """To nine digits, so that a tie or a limit met exactly is not decided
-    by floating-point rounding.
+    """Return the number to nine digits.
+
+    Ties and exact limits must not depend on rounding errors.
     """
     return float(f"{number:.9g}")
 
 
 def measured_counts(rows: Sequence[SummaryRow]) -> list[MeasuredCount]:
-    """The rows with a time, ascending; the first is the baseline."""
+    """Return the rows with a time, ascending; the first is the baseline."""
     counts = []
     not_comparable = {
         row.nodes

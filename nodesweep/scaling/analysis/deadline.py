@@ -1,4 +1,4 @@
-"""The rule "deadline": the cheapest measured node count that meets it (docs/recommendation.md)."""
+"""The deadline rule: the cheapest measured node count that meets it (docs/recommendation.md)."""
 
 from __future__ import annotations
 
@@ -35,22 +35,26 @@ from nodesweep.scaling.formats import format_seconds, format_usd, nodes_text
 
 @dataclass(frozen=True)
 class Deadline:
-    """The limit and the clock it holds on."""
+    """The limit, and the clock that it applies to."""
 
     limit_seconds: float
     clock: DeadlineClock
 
     def times(self, count: MeasuredCount) -> ClockStatistics:
+        """Return the count's statistics on the deadline's clock."""
         return count.row.clocks.submit_to_end if self.clock == "submit_to_end" else count.row.train
 
     def seconds(self, count: MeasuredCount) -> float:
+        """Return the count's median time on the deadline's clock."""
         return self.times(count).seconds or count.seconds
 
     def next_run_seconds(self, count: MeasuredCount) -> float | None:
+        """Return the upper prediction bound of the next run; None with too few runs."""
         return self.times(count).next_run_seconds
 
     @property
     def asked(self) -> str:
+        """The deadline in words."""
         limit, scope = format_seconds(self.limit_seconds), DEADLINE_SCOPE[self.clock]
         if self.clock == "submit_to_end":
             return f"ends within {limit} of its submission ({scope})"
@@ -60,7 +64,7 @@ class Deadline:
 def recommend_by_deadline(
     measured: Sequence[MeasuredCount], goals: RecommendationConfig, limit_seconds: float
 ) -> Recommendation:
-    """The cheapest of the measured counts that pass; the first of them is the baseline."""
+    """Return the cheapest of the measured counts that pass; the first one is the baseline."""
     deadline = Deadline(limit_seconds, deadline_clock(measured))
 
     def judge(count: MeasuredCount) -> JudgedCount:
@@ -112,7 +116,10 @@ def recommend_none(
     why_not: Callable[[MeasuredCount], str],
     reason: str,
 ) -> Recommendation:
-    """Choose no count, under whichever rule was asked for; `why_not` says of each why."""
+    """Return a recommendation without a choice, under the rule that was asked for.
+
+    `why_not` gives the reason against each count.
+    """
     has_deadline = goals.deadline_seconds is not None
     return Recommendation(
         rule="deadline" if has_deadline else "efficiency",
@@ -126,8 +133,9 @@ def recommend_none(
 
 
 def deadline_clock(measured: Sequence[MeasuredCount]) -> DeadlineClock:
-    """What a person waits, where every used run knows it, else the train time:
-    the two are never mixed.
+    """Return the clock: submission to end if every used run has it, else the train time.
+
+    The two are never mixed.
     """
     known = all(count.row.clocks.submit_to_end.n == count.row.n for count in measured)
     return "submit_to_end" if known else "train"
@@ -141,7 +149,7 @@ def _cheapest_first(counts: Sequence[MeasuredCount], priced: bool) -> list[Measu
 
 
 def is_in_time(count: MeasuredCount, deadline: Deadline) -> Verdict:
-    """The next run's time against the deadline."""
+    """Compare the next run's time with the deadline."""
     seconds, most = deadline.seconds(count), deadline.next_run_seconds(count)
     limit = deadline.limit_seconds
     is_wait = deadline.clock == "submit_to_end"
@@ -159,12 +167,12 @@ def is_in_time(count: MeasuredCount, deadline: Deadline) -> Verdict:
 
 
 def _spent(count: MeasuredCount, priced: bool) -> float:
-    """USD of a run, or where costs are not known its node-seconds."""
+    """Return the USD of a run, or its node-seconds if costs are unknown."""
     return count.usd if priced and count.usd is not None else count.nodes * count.seconds
 
 
 def _least_spent(count: MeasuredCount, priced: bool) -> float:
-    """Return the least that it would have spent with nothing else on the machine."""
+    """Return the least that it would have spent on an otherwise idle machine."""
     return _spent(count, priced) * (count.row.least_time_share or 1.0)
 
 
@@ -208,7 +216,7 @@ def _reason(
 def _nearest(
     measured: Sequence[MeasuredCount], judged: Sequence[JudgedCount], deadline: Deadline
 ) -> str:
-    """The count that comes nearest to passing, and what it lacks."""
+    """Return the count nearest to passing, and what it lacks."""
     verdicts = {each.nodes: {v.criterion: v for v in each.verdicts} for each in judged}
     trained = [count for count in measured if count.counts or count.is_bounded]
     in_time = [count for count in trained if verdicts[count.nodes]["deadline"].answer == "pass"]

@@ -1,4 +1,4 @@
-"""An interval, apart from how one is computed: whoever only writes numbers down needs no scipy."""
+"""The model of an interval, in a module that does not import SciPy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LEVEL = 0.95
 
 
 class Interval(Part):
-    """Where the true value lies, in the unit of the value it belongs to; low <= high."""
+    """A confidence interval in the unit of its value; low <= high."""
 
     low: float = Field(description="Lower bound.")
     high: float = Field(description="Upper bound.")
@@ -25,10 +25,12 @@ class Interval(Part):
     )
 
     def contains(self, value: float) -> bool:
+        """Return True if the value is in the interval."""
         return self.low <= value <= self.high
 
     def scaled(self, factor: float) -> Interval:
-        """The interval of the value times `factor` > 0:
-        N0/N makes a speedup's that of the efficiency.
+        """Return the interval of the value times `factor` > 0.
+
+        With N0/N the interval of a speedup becomes that of the efficiency.
         """
         return Interval(low=self.low * factor, high=self.high * factor, level=self.level)

@@ -1,11 +1,9 @@
-"""Repeated times -> 95 % intervals: of their median T(N), and of a ratio of two medians, S(N) or D.
+"""95% intervals from repeated times: of their median T(N), and of ratios of medians, S(N) or D.
 
-docs/method.md, "Repeats and intervals", and docs/statistics.md.
-
-A median's interval lies between two of its sorted times. A ratio's is a percentile bootstrap
-interval: both sides are resampled, with a fixed seed; or, where the order of the node counts was
-shuffled within each repeat, Student's t interval of the repeats' own ratios. How often they cover
-the truth is measured by benchmarks/interval_coverage.py and stands in docs/statistics.md.
+A median's interval is between two of its sorted times. A ratio's is a percentile bootstrap
+interval, with both sides resampled under a fixed seed, or Student's t interval of the repeats' own
+ratios if the order of the node counts was shuffled within each repeat.
+benchmarks/interval_coverage.py measures their coverage, which is documented in docs/statistics.md.
 """
 
 from __future__ import annotations
@@ -20,11 +18,11 @@ from scipy.special import bdtr, stdtrit
 
 from nodesweep.scaling.analysis.interval import LEVEL, Interval
 
-# One run shows no spread at all. Of two, the only interval there is, from one to the other, misses
-# the median every second time; it would be read as a 95 % interval.
+# One run shows no spread. With two, the only interval, from one to the other, misses the median
+# every second time, but would be read as a 95% interval.
 MIN_REPEATS = 3
-# What the bootstrap of a ratio covers with few runs, measured: docs/statistics.md. From 5 runs on
-# it is LEVEL or more.
+# Measured coverage of a ratio's bootstrap with few runs (docs/statistics.md); with 5 or more it is
+# at least LEVEL.
 _MEASURED_LEVELS = {3: 0.90, 4: 0.93}
 RESAMPLES = 10_000
 SEED = 2026
@@ -34,15 +32,17 @@ Ranks = npt.NDArray[np.int64]
 
 
 def median_interval(values: Sequence[float]) -> Interval | None:
-    """Interval of the median the values are drawn from; None for fewer than MIN_REPEATS values.
+    """Return the interval of the population median; None for fewer than MIN_REPEATS values.
 
-    Between the k-th smallest and the k-th largest of n values the true median lies with the
-    probability g(k) = 1 - 2 P(Binomial(n, 1/2) < k), whatever their distribution, if it is
-    continuous. Each bound is interpolated between the two k whose g enclose 0.95 (Hettmansperger &
-    Sheather, Statistics & Probability Letters 4, 1986, pp. 75-79). Up to five values even g(1) =
-    1 - 2^(1 - n) is below 0.95: the interval is then [min, max], its level g(1), that is 0.75,
-    0.875 and 0.9375. It always contains the sample median. Raises ValueError where a value is not
-    finite.
+    Between the k-th smallest and the k-th largest of n values the true median lies with probability
+    g(k) = 1 - 2 P(Binomial(n, 1/2) < k) for any continuous distribution. Each bound is interpolated
+    between the two k whose g enclose 0.95 (Hettmansperger & Sheather, Statistics & Probability
+    Letters 4, 1986, pp. 75-79). For up to five values even g(1) = 1 - 2^(1 - n) is below 0.95: the
+    interval is then [min, max] with level g(1), that is 0.75, 0.875 and 0.9375. It always contains
+    the sample median.
+
+    Raises:
+        ValueError: A value is not finite.
     """
     count = len(values)
     if count < MIN_REPEATS:
@@ -59,14 +59,19 @@ def median_interval(values: Sequence[float]) -> Interval | None:
 
 
 def ratio_interval(numerator: Sequence[float], denominator: Sequence[float]) -> Interval | None:
-    """Percentile bootstrap interval of median(numerator) / median(denominator), or None.
+    """Return the percentile bootstrap interval of median(numerator) / median(denominator).
 
-    None where either has fewer than MIN_REPEATS values. The two are resampled independently, so
-    they must be different runs: the baseline's ratio to itself is exactly 1 and needs no interval.
-    Its bounds are the 2.5th and 97.5th percentile of RESAMPLES ratios, widened to the sample's own
-    ratio where that lies outside. With 3 or 4 values on a side it covers less than that, and its
-    level is what was measured. Neither the order of the values nor earlier calls matter. Raises
-    ValueError where a value is not finite or a denominator not above zero.
+    The two are resampled independently, so they must be different runs: the baseline's ratio to
+    itself is exactly 1 and needs no interval. The bounds are the 2.5th and 97.5th percentile of
+    RESAMPLES ratios, widened to the sample's own ratio if that is outside. With 3 or 4 values on a
+    side the coverage is lower, and the level is the measured one. Neither the order of the values
+    nor earlier calls matter.
+
+    Returns:
+        The interval, None if either side has fewer than MIN_REPEATS values.
+
+    Raises:
+        ValueError: A value is not finite, or a denominator not above zero.
     """
     if min(len(numerator), len(denominator)) < MIN_REPEATS:
         return None
@@ -85,13 +90,19 @@ def ratio_interval(numerator: Sequence[float], denominator: Sequence[float]) -> 
 def paired_ratio_interval(
     numerator: Mapping[int, float], denominator: Mapping[int, float]
 ) -> Interval | None:
-    """Student's t interval of a ratio of times above zero, paired by repeat, or None.
+    """Return Student's t interval of a ratio of times above zero, paired by repeat.
 
-    {repeat: seconds} on both sides. What slows all runs of a repeat cancels in the ratio of its two
-    times; the logarithms of these ratios are taken as independent and normal: exp(m ± t s / sqrt n)
-    with n - 1 degrees of freedom (paired comparisons: Montgomery, *Design and Analysis of
-    Experiments*, 8th ed., section 2.5). Widened to the ratio of the medians where that lies
-    outside. None where fewer than MIN_REPEATS repeats have both times.
+    Whatever slows all runs of a repeat cancels in the ratio of its two times. The logarithms of
+    these ratios are assumed independent and normal: exp(m ± t s / sqrt n) with n - 1 degrees of
+    freedom (paired comparisons: Montgomery, *Design and Analysis of Experiments*, 8th ed., section
+    2.5). The interval is widened to the ratio of the medians if that is outside.
+
+    Args:
+        numerator: Seconds by repeat.
+        denominator: Seconds by repeat.
+
+    Returns:
+        The interval, None if fewer than MIN_REPEATS repeats have both times.
     """
     both = sorted(numerator.keys() & denominator.keys())
     if len(both) < MIN_REPEATS:
@@ -106,13 +117,13 @@ def paired_ratio_interval(
 
 
 def next_run_bound(values: Sequence[float]) -> float | None:
-    """Upper 95 % prediction bound of one more value: 19 of 20 next ones are below it.
+    """Return the upper 95% prediction bound of one more value: 19 of 20 next ones are below it.
 
     exp(m + t s sqrt(1 + 1/n)) with m and s the mean and the standard deviation of the logarithms of
     the n values, and t = prediction_factor(n) / sqrt(1 + 1/n) the 95th percentile of Student's t
     with n - 1 degrees of freedom (Hahn and Meeker, *Statistical Intervals*, 1991, section 4.7, on
-    the log scale: times and costs are above zero and vary by factors). Never below the median. None
-    for fewer than MIN_REPEATS values, and where one is not above zero.
+    the log scale: times and costs are positive and vary by factors). Never below the median. None
+    for fewer than MIN_REPEATS values, and if one is not above zero.
     """
     if len(values) < MIN_REPEATS or min(values) <= 0:
         return None
@@ -122,21 +133,21 @@ def next_run_bound(values: Sequence[float]) -> float | None:
 
 
 def prediction_factor(count: int) -> float:
-    """How many standard deviations of `count` values above their mean the next one's upper 95 %
-    bound lies: 3.4 for 3 values, 2.3 for 5, 1.64 for very many.
+    """Return the distance of the upper 95% prediction bound from the mean, in standard deviations.
+
+    3.4 for `count` = 3 values, 2.3 for 5, 1.64 in the limit.
     """
     return float(stdtrit(count - 1, LEVEL)) * (1 + 1 / count) ** 0.5
 
 
 def resampled_medians(ordered: Floats, stream: Literal[0, 1]) -> Floats:
-    """Medians of RESAMPLES resamples of `ordered` (ascending) with replacement; streams are
-    independent of each other.
+    """Return the medians of RESAMPLES resamples of `ordered` (ascending) with replacement.
 
     The resamples themselves are not drawn. A resample's i-th value is x[floor(n U_i)] for U_i
     uniform on [0, 1), and since that rises with U, its k-th smallest is x[floor(n U_(k))]. The k-th
     smallest of n uniforms is distributed as Beta(k, n - k + 1), the next one as U_(k) + (1 - U_(k))
-    (1 - V^(1/(n - k))): the smallest of n - k uniforms on what is left, V uniform. So one or two
-    draws make a median, however large n is.
+    (1 - V^(1/(n - k))): the smallest of n - k uniforms on the rest, V uniform. So one or two draws
+    give a median, however large n is. The two streams are independent of each other.
     """
     lower, upper = _resampled_middles(len(ordered), stream)
     return (ordered[lower] + ordered[upper]) / 2
@@ -144,9 +155,7 @@ def resampled_medians(ordered: Floats, stream: Literal[0, 1]) -> Floats:
 
 @lru_cache(maxsize=16)
 def _resampled_middles(count: int, stream: int) -> tuple[Ranks, Ranks]:
-    """0-based ranks of the two middle values of each resample;
-    both the same where `count` is odd.
-    """
+    """Return the 0-based ranks of the two middle values of each resample, equal for odd `count`."""
     generator = np.random.default_rng(np.random.SeedSequence(SEED).spawn(2)[stream])
     middle = (count + 1) // 2
     lower = generator.beta(middle, count - middle + 1, RESAMPLES)
@@ -158,16 +167,14 @@ def _resampled_middles(count: int, stream: int) -> tuple[Ranks, Ranks]:
 
 
 def _rank(uniform: Floats, count: int) -> Ranks:
-    """floor(n U); a U rounded up to 1 belongs to the last value."""
+    """Return floor(n U); a U rounded up to 1 belongs to the last value."""
     return np.minimum((uniform * count).astype(np.int64), count - 1)
 
 
 @lru_cache(maxsize=16)
 def _median_bounds(count: int) -> tuple[int, float, float]:
-    """(k, weight of the next value inwards, level) of the median's interval for
-    that many values.
-    """
-    # [k - 1]: by the k-th smallest and k-th largest
+    """Return (k, weight of the next value inwards, level) of the median's interval."""
+    # [k - 1]: coverage between the k-th smallest and k-th largest
     covered = 1 - 2 * bdtr(np.arange((count + 1) // 2), count, 0.5)
     if covered[0] <= LEVEL:
         return 1, 0.0, float(covered[0])

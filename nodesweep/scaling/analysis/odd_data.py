@@ -1,7 +1,6 @@
-"""Times that look unlike measurements: what is odd about them, and what to do, in words.
+"""Report times that do not look like measurements (docs/statistics.md, "Odd data").
 
-docs/statistics.md, "Odd data". Nothing is left out or corrected for it: that is the
-reader's choice.
+Nothing is excluded or corrected: that is up to the reader.
 """
 
 from __future__ import annotations
@@ -14,19 +13,19 @@ from nodesweep.scaling.analysis.clocks import ClockStatistics
 from nodesweep.scaling.analysis.intervals import MIN_REPEATS
 from nodesweep.scaling.formats import format_ratio, format_seconds, join_words, nodes_text
 
-# A rounding of half a second on either side is then more than 1 % of the time.
+# Rounding by half a second on either side is then more than 1% of the time.
 COARSE_SECONDS = 100
-# No network and no cache makes one doubling so much better or worse; minutes for seconds and
-# milliseconds for seconds do.
+# No network or cache changes one doubling by this factor; minutes or milliseconds entered as
+# seconds do.
 UNIT_FACTOR = 20
-# One of three runs that is this many times as far from the middle one as the third is, and 5 % off.
+# An outlier of three runs: this many times as far from the median as the third, and 5% off.
 OUTLIER_TIMES, OUTLIER_SHARE = 5, 0.05
-# Of 5 runs in order, all later ones being slower happens by chance in 1 of 120 orders.
+# With 5 runs, each slower than the one before occurs by chance in 1 of 120 orders.
 DRIFT_FROM_REPEATS = 4
 DRIFT_SHARE = 0.02
 
 Times = Mapping[int, Sequence[float]]
-"""Node count -> seconds of its used runs, in order of the repeats."""
+"""Seconds of the used runs by node count, in order of the repeats."""
 
 
 def find_odd(
@@ -34,8 +33,12 @@ def find_odd(
     statistics_at: Mapping[int, ClockStatistics],
     least_repeats: int = MIN_REPEATS,
 ) -> Iterator[str]:
-    """One sentence for each oddity; `statistics_at` are those of the same times. From
-    `least_repeats` of a count on something is judged by how its runs differ.
+    """Yield one sentence for each oddity.
+
+    Args:
+        times: Seconds of the used runs by node count.
+        statistics_at: Statistics of the same times.
+        least_repeats: Least number of a count's runs whose spread is judged.
     """
     yield from _coarse(times, least_repeats)
     yield from _without_spread(times, least_repeats)
@@ -77,8 +80,9 @@ def _unit_mistakes(times: Times) -> Iterator[str]:
 
 
 def other_unit(times: Times) -> dict[int, float]:
-    """Node counts whose node-time is far from that of the two nearest counts, in the same
-    direction, and by what factor.
+    """Return the factor by node count if its node-time is far from that of the two nearest counts.
+
+    It must be off in the same direction from both.
     """
     counts = sorted(times)
     spent = {nodes: nodes * statistics.median(times[nodes]) for nodes in counts}
@@ -126,7 +130,7 @@ def _outliers(times: Times) -> Iterator[str]:
 
 
 def _drift(times: Times) -> Iterator[str]:
-    """Runs that get slower, or faster, from each repeat to the next, at every such count."""
+    """Report runs that get slower, or faster, with each repeat at every such count."""
     long = {nodes: at for nodes, at in times.items() if len(at) >= DRIFT_FROM_REPEATS}
     steps = [later - earlier for at in long.values() for earlier, later in pairwise(at)]
     far = [at for at in long.values() if abs(at[-1] / at[0] - 1) > DRIFT_SHARE]
@@ -141,8 +145,9 @@ def _drift(times: Times) -> Iterator[str]:
 
 
 def find_confounded(order: Sequence[int]) -> Iterator[str]:
-    """A sentence where order and time can't be told apart; `order` has the node count of each used
-    run as they were started.
+    """Yield a sentence if order and time are confounded.
+
+    `order` has the node count of each used run in starting order.
     """
     blocks = 1 + sum(a != b for a, b in pairwise(order))
     counts = set(order)
@@ -156,7 +161,7 @@ def find_confounded(order: Sequence[int]) -> Iterator[str]:
 
 
 def find_even_steps(counts: Sequence[int]) -> Iterator[str]:
-    """A sentence where all steady steps of a probe took as long as each other, at these counts."""
+    """Yield a sentence on the counts where all steady steps of a probe took equally long."""
     if counts:
         yield (
             f"No variance among the steps of the probes at {_nodes(counts)}: all took exactly as"

@@ -1,9 +1,8 @@
-"""Convergence parity: whether a point trained the same model as the baseline, only faster.
+"""Convergence parity: evidence that a point trained the same model as the baseline, only faster.
 
-docs/method.md, "Convergence parity".
-
-A point's time is a time-to-train where its final metric is within the tolerance of the baseline's,
-or reached the target metric; otherwise it measures throughput only.
+A point's time is a time-to-train if its final metric is within the tolerance of the baseline's, or
+reached the target metric; otherwise it measures throughput only (docs/method.md, "Convergence
+parity").
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ SIGNIFICANCE = 0.05
 
 
 class FinalMetric(Part):
-    """The validation metric a run ended with."""
+    """The validation metric at the end of a run."""
 
     name: str | None = Field(description="Name the program gave it.")
     value: float = Field(description="Median over the runs, or the run's own value.")
@@ -33,7 +32,7 @@ class FinalMetric(Part):
 
 
 class Parity(Part):
-    """Whether a node count trained the same model as the baseline."""
+    """The verdict on whether a node count trained the same model as the baseline."""
 
     verdict: Verdict = Field(
         description=(
@@ -55,11 +54,20 @@ def judge_parity(
 ) -> Parity:
     """Judge the runs at one node count against the baseline's.
 
-    `values` are the runs' own final metrics, `metric` their median where all `runs` of them gave
-    the same one. Where the baseline has a metric, a point without one, or with another, is not
-    shown to have trained the same model. `pairs` are (value, baseline's value) of the repeats that
-    both have, where a repeat has the same seed at every node count: these are compared then, since
-    a model that another seed gives says nothing about the node count.
+    If the baseline has a metric, a point without one, or with another, is not shown to have trained
+    the same model.
+
+    Args:
+        metric: The median of the runs' final metrics, if all `runs` of them reported the same
+            metric.
+        values: The runs' own final metrics.
+        base: The baseline's metric.
+        base_values: The final metrics of the baseline's runs.
+        rule: Target and tolerance.
+        runs: Number of runs; None for the number of values.
+        pairs: (value, baseline's value) of the repeats that both have, if a repeat has the same
+            seed at every node count. Only these are then compared, since a model from another seed
+            says nothing about the node count.
     """
     if base is not None and metric is None:
         return Parity(
@@ -101,9 +109,9 @@ def judge_parity(
 
 
 def reaches(value: float, target: float | None, goal: str | None) -> bool:
-    """Whether a metric is as good as the target, by its goal (maximize or minimize).
+    """Return True if a metric is as good as the target by its goal (maximize or minimize).
 
-    False where there is no target, or where the goal is not known.
+    False without a target, or if the goal is unknown.
     """
     if target is None or goal not in ("maximize", "minimize"):
         return False
@@ -113,7 +121,7 @@ def reaches(value: float, target: float | None, goal: str | None) -> bool:
 def target_for(
     metric: FinalMetric | None, base: FinalMetric | None, target: float | None
 ) -> float | None:
-    """The target metric where it is about this metric: the baseline's, if that has one."""
+    """Return the target if it applies to this metric: the baseline's, if that has one."""
     if base is None:
         return target
     return (
@@ -134,8 +142,9 @@ def _described(metric: FinalMetric) -> str:
 
 
 def _shortfall(difference: float, goal: str | None) -> float:
-    """How much worse than the baseline, from base - value;
-    without a goal every difference is one.
+    """Return how much worse than the baseline a value is, from base - value.
+
+    Without a goal every difference counts as worse.
     """
     if goal == "maximize":
         return difference
@@ -143,15 +152,16 @@ def _shortfall(difference: float, goal: str | None) -> float:
 
 
 def _within(worse_by: float, tolerance: float) -> bool:
-    """Whether it is at most the tolerance; 0.96 - 0.94 exceeds 0.02 by rounding alone."""
+    """Return True if it is at most the tolerance; 0.96 - 0.94 exceeds 0.02 only by rounding."""
     return worse_by <= tolerance or math.isclose(worse_by, tolerance)
 
 
 def _test(
     values: Sequence[float], base_values: Sequence[float], goal: str | None, tolerance: float
 ) -> Parity:
-    """One-sided Welch t-test that the mean is not worse by the tolerance or more; both sides where
-    there is no goal.
+    """Test that the mean is not worse by the tolerance or more: a one-sided Welch t-test.
+
+    Without a goal both sides are tested.
     """
     means = statistics.mean(values), statistics.mean(base_values)
     errors = _standard_error(values, means[0]), _standard_error(base_values, means[1])
@@ -166,10 +176,10 @@ def _test(
 
 
 def _test_pairs(pairs: Sequence[tuple[float, float]], goal: str | None, tolerance: float) -> Parity:
-    """The same of the mean of the differences, repeat by repeat: a paired t-test."""
+    """Test the mean of the differences by repeat in the same way: a paired t-test."""
     lost = [base_value - value for value, base_value in pairs]
     mean, count = statistics.mean(lost), len(lost)
-    # A side that does not vary beside one that does: Welch's freedom is that of the differences.
+    # If one side does not vary, Welch's degrees of freedom are those of the differences.
     errors = _standard_error(lost, mean), 0.0
     p_value = _p_not_worse(_shortfall(mean, goal), errors, (count, count), tolerance)
     reason = (
@@ -182,14 +192,15 @@ def _test_pairs(pairs: Sequence[tuple[float, float]], goal: str | None, toleranc
 def _p_not_worse(
     worse_by: float, errors: Sequence[float], counts: Sequence[int], tolerance: float
 ) -> float:
-    """P of a mean this close if it were truly worse by the tolerance;
-    0 or 1 where the runs do not vary at all.
+    """Return the probability of a mean this close if it were truly worse by the tolerance.
+
+    0 or 1 if the runs do not vary at all.
     """
     error = math.hypot(*errors)
     if error == 0:
         return 0.0 if _within(worse_by, tolerance) else 1.0
-    # Welch-Satterthwaite, by shares of the variance:
-    # squares of tiny or huge deviations would be 0 or overflow.
+    # Welch-Satterthwaite by shares of the variance, as squares of tiny or huge deviations would be
+    # 0 or overflow.
     shares = [(each / error) ** 2 for each in errors]
     from scipy.special import stdtr  # slow to import
 
@@ -198,6 +209,9 @@ def _p_not_worse(
 
 
 def _standard_error(sample: Sequence[float], mean: float) -> float:
-    """Of the mean. math.dist scales: squares of tiny or huge deviations would be 0 or overflow."""
+    """Return the standard error of the mean.
+
+    math.dist scales: squares of tiny or huge deviations would be 0 or overflow.
+    """
     count = len(sample)
     return math.dist(sample, [mean] * count) / math.sqrt(count * (count - 1))

@@ -1,4 +1,4 @@
-"""The price of a node per hour with its source and date, or the reason why there is none."""
+"""The hourly price of a node with its source and date, or the reason why it is unknown."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ _SECONDS_PER_HOUR = 3600
 
 
 class Price(Part):
-    """What one node costs per hour. `usd_per_hour` None means unknown,
-    and `reason` then says why.
-    """
+    """The price of one node per hour; if `usd_per_hour` is None, `reason` explains why."""
 
     instance_type: str | None = Field(
         description="Instance type the price is for; null: not known."
@@ -31,9 +29,7 @@ class Price(Part):
 
 
 def price_of(instance: InstanceType, region: str) -> Price:
-    """The catalogue's on-demand price of one node in `region`;
-    another region's price is no price.
-    """
+    """Return the catalogue's on-demand price of one node in `region`, and in no other."""
     usd = instance.on_demand_usd_per_hour
     if usd is None:
         return unknown_price(
@@ -52,11 +48,12 @@ def price_of(instance: InstanceType, region: str) -> Price:
 
 
 def unknown_price(instance_type: str | None, reason: str) -> Price:
+    """Return an unknown price with its reason."""
     return Price(instance_type=instance_type, usd_per_hour=None, reason=reason)
 
 
 def node_cost_usd(nodes: int, seconds: float | None, price: Price | None) -> float | None:
-    """`nodes` for that long, or None where the time or the price is unknown."""
+    """Return the cost of `nodes` for that many seconds; None if time or price is unknown."""
     if seconds is None or price is None or price.usd_per_hour is None:
         return None
     return nodes * seconds * price.usd_per_hour / _SECONDS_PER_HOUR

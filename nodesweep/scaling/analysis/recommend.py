@@ -1,12 +1,10 @@
-"""Summary rows -> how many nodes to run on, and which counts no other beats on time and cost.
+"""Recommend a node count from the summary rows, and find the time-cost Pareto front.
 
-docs/method.md, "Cost and recommendation", and docs/recommendation.md.
-
-Rule "efficiency": the largest count whose efficiency and doubling ratio hold their limits. Rule
-"deadline", where one is given: the cheapest count that meets it, from submission to end where every
-measured count knows that time, else by its train time. Every limit is passed, failed or left
-undecided (verdicts.py). Every other measured count is named with why it was not chosen, and what is
-not ruled out with what would decide it.
+The efficiency rule picks the largest count whose efficiency and doubling ratio meet their limits;
+the deadline rule picks the cheapest count that meets the deadline, from submission to end if every
+measured count has that time, else by train time. Every limit is passed, failed or undecided
+(verdicts.py), every other measured count gets the reason against it, and undecided ones what would
+decide them (docs/recommendation.md; docs/method.md, "Cost and recommendation").
 """
 
 from __future__ import annotations
@@ -63,10 +61,14 @@ def recommend(
     progress: Progress | None = None,
 ) -> Recommendation | None:
     """Choose among the measured counts; None for fewer than two.
-    A deadline needs times of whole runs, not rates.
 
-    `progress`: where a sequential sweep stands, whose own answers decide. Under a deadline or a
-    budget per run, which its design does not know, they don't.
+    A deadline needs times of whole runs instead of rates.
+
+    Args:
+        rows: The summary rows.
+        goals: Limits, deadline and budget.
+        progress: Progress of a sequential sweep, whose own answers decide unless there is a
+            deadline or a budget per run, which its design ignores.
     """
     measured = measured_counts(rows)
     if len(measured) < 2:
@@ -87,12 +89,11 @@ def recommend(
 
 
 def pareto_front(rows: Sequence[SummaryRow]) -> tuple[int, ...]:
-    """Node counts that no other beats on train time and cost, warm pool included; ascending, ()
-    without a known cost.
+    """Return the node counts that no other dominates on train time and cost, ascending.
 
-    One beats another where it is not worse in either and better in one, so counts equal in both
-    stay. A count without a time or a cost is out, and a throughput-only one too: its time is not a
-    time-to-train.
+    The cost includes the warm pool; () without a known cost. A count dominates another if it is not
+    worse in either and better in one, so counts equal in both stay. Counts without a time or a cost
+    are excluded, and so are throughput-only ones, whose time is not a time-to-train.
     """
     points = sorted(
         (rounded(count.seconds), rounded(count.usd), count.nodes)
@@ -143,7 +144,7 @@ def _by_efficiency(
 
 
 def _judge_efficiency(measured: Sequence[MeasuredCount], goals: RecommendationConfig) -> JudgeOne:
-    """Judge a count against every limit; at the baseline E is 1 and D does not apply."""
+    """Return the function that judges a count; at the baseline E is 1 and D does not apply."""
     base = measured[0]
     by_nodes = {count.nodes: count for count in measured}
     times = [(rounded(count.seconds), count) for count in measured if count.counts]
@@ -166,7 +167,7 @@ def _judge_efficiency(measured: Sequence[MeasuredCount], goals: RecommendationCo
 def _smaller_as_fast(
     count: MeasuredCount, times: Sequence[tuple[float, MeasuredCount]]
 ) -> list[MeasuredCount]:
-    """The smaller counts that are at least as fast, ascending; `times` are to nine digits."""
+    """Return the smaller counts that are at least as fast, ascending; `times` have nine digits."""
     limit = rounded(count.seconds)
     return [other for seconds, other in times if other.nodes < count.nodes and seconds <= limit]
 
@@ -174,8 +175,9 @@ def _smaller_as_fast(
 def _next_efficient(
     measured: Sequence[MeasuredCount], eligible: Sequence[MeasuredCount]
 ) -> MeasuredCount | None:
-    """The next largest that passes, else the one nearest to eligible by efficiency;
-    None where nothing passes.
+    """Return the next largest count that passes, else the one with the nearest efficiency.
+
+    None if nothing passes.
     """
     if len(eligible) != 1:
         return eligible[-2] if eligible else None
@@ -198,7 +200,7 @@ def _efficiency_reason(
         limits.append(f"run cost at most {format_usd(goals.budget_usd_per_run)}")
     asked = f"({', '.join(limits)})"
     notes = [*undecided_notes(undecided), *few_runs_notes(measured), *_few_pairs_notes(measured)]
-    if chosen is None:  # then not even the baseline, which only a budget can rule out
+    if chosen is None:  # even the baseline fails, which only a budget can cause
         why = f"at {nodes_text(measured[0].nodes)}, {judged[0].problems[0]}"
         return sentence(f"No measured count passes {asked}", why, *notes)
     if chosen is measured[0]:
@@ -223,7 +225,7 @@ def _efficiency_reason(
 
 
 def _few_pairs_notes(measured: Sequence[MeasuredCount]) -> list[str]:
-    """Where ratios are paired by repeat and too few repeats have both times."""
+    """Return a note on ratios paired by repeat for which too few repeats have both times."""
     base = measured[0]
     few = [
         count.nodes
@@ -246,7 +248,7 @@ def _is_alone(measured: Sequence[MeasuredCount]) -> bool:
 def _none_for_starved(
     measured: Sequence[MeasuredCount], goals: RecommendationConfig, why: str
 ) -> Recommendation:
-    """No choice, for the reason that `why` says in words."""
+    """Return a recommendation without a choice for the reason `why`."""
     return recommend_none(
         measured,
         goals,
@@ -258,8 +260,9 @@ def _none_for_starved(
 def _unless_next_starved(
     answer: Recommendation, measured: Sequence[MeasuredCount]
 ) -> Recommendation:
-    """No choice where the next larger count was starved, but for counts in between that are
-    undecided: that one may well be better.
+    """Drop the choice if the next larger count was too contended, since that may well be better.
+
+    Undecided counts in between are skipped.
     """
     if answer.chosen is None:
         return answer
@@ -289,7 +292,7 @@ def _unless_next_starved(
 
 
 def _unless_contended(answer: Recommendation, measured: Sequence[MeasuredCount]) -> Recommendation:
-    """No choice where contended times leave several: the sentence names them, and why."""
+    """Drop the choice if contended times leave several; the sentence names them with reasons."""
     nodes = answer.between
     if not nodes:
         return answer

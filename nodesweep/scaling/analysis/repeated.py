@@ -1,10 +1,9 @@
-"""Work that was repeated on every node instead of divided among them (docs/recommendation.md,
-"Repeated work").
+"""Detect work that was repeated on every node (docs/recommendation.md, "Repeated work").
 
-Nodes whose programs never found each other each do all of it: T(N) is T(N0), and N nodes take N/N0
-times the CPU seconds. A job that doesn't scale for another reason can look the same, so a run that
-confirmed its world size is believed, and so are nodes that were seen connected. Where CPU seconds
-are unknown nothing is claimed.
+Nodes whose programs never found each other each do all of the work: T(N) is T(N0), and N nodes take
+N/N0 times the CPU seconds. A job that does not scale for another reason can look the same, so runs
+that confirmed their world size and nodes that were seen connected are exempt, and nothing is
+claimed if CPU seconds are unknown.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from nodesweep.scaling.outcome.cpu_speed import QUOTA_USED
 
 REPEATED = "the work was repeated there, not divided"
 _LEAST_TIME_SHARE = 0.9
-"""T(N) of T(N0): a program that divides even a fifth of its work over two nodes is below."""
+"""Least T(N)/T(N0): a program that divides a fifth of its work over two nodes is at the limit."""
 _CPU_MARGIN = 0.2
-"""How far the CPU seconds of N nodes may be from N/N0 times those of N0."""
+"""Allowed relative difference between the CPU seconds of N nodes and N/N0 times those of N0."""
 _CPU = "cpu_percent"
 _REMEDY = (
     "have each rank take its own share of the work (by RANK and WORLD_SIZE, or under the launcher"
@@ -39,22 +38,27 @@ class Metered(Protocol):
     """A point of a report."""
 
     @property
-    def nodes(self) -> int: ...
+    def nodes(self) -> int:
+        """The nodes of the job."""
 
     @property
-    def used(self) -> bool: ...
+    def used(self) -> bool:
+        """True if the statistics include the run."""
 
     @property
-    def utilisation(self) -> Mapping[str, float]: ...
+    def utilisation(self) -> Mapping[str, float]:
+        """Values in percent by name."""
 
     @property
-    def phases(self) -> Mapping[str, float]: ...
+    def phases(self) -> Mapping[str, float]:
+        """Seconds in each secondary status."""
 
 
 @dataclass(frozen=True)
 class Repeated:
-    """A count at which every node did all of the work. `never_connected`: no look saw a connection
-    between its nodes; False: nobody looked.
+    """A count at which every node did all of the work.
+
+    `never_connected`: no sample saw a connection between its nodes; False if there were no samples.
     """
 
     nodes: int
@@ -64,7 +68,7 @@ class Repeated:
 
 
 def find_repeated(rows: Sequence[SummaryRow], points: Sequence[Metered]) -> tuple[Repeated, ...]:
-    """The counts whose work was repeated, ascending; `points` has the runs of the rows."""
+    """Return the counts whose work was repeated, ascending; `points` has the runs of the rows."""
     measured = measured_counts(rows)
     found = []
     for count in measured[1:]:
@@ -87,8 +91,9 @@ def find_repeated(rows: Sequence[SummaryRow], points: Sequence[Metered]) -> tupl
 def recommend_none_for_repeated(
     rows: Sequence[SummaryRow], points: Sequence[Metered], goals: RecommendationConfig
 ) -> Recommendation | None:
-    """No choice, where work was repeated: how many nodes pay says only a run that divides it.
-    None: nothing shows that it was.
+    """Return a recommendation without a choice if work was repeated, else None.
+
+    Only runs that divide the work can show how many nodes pay.
     """
     repeated = find_repeated(rows, points)
     if not repeated:
@@ -122,9 +127,10 @@ def _reason(repeated: Sequence[Repeated], base_nodes: int) -> str:
 def _cpu_ratio(
     points: Sequence[Metered], nodes: int, base_nodes: int, time_ratio: float
 ) -> float | None:
-    """CPU seconds of all nodes over those of the baseline's; None where not known of both.
+    """Return the CPU seconds of all nodes over those of the baseline's; None if unknown.
 
-    The share of the quota while they measured, or else the mean use over the Training phase.
+    They are taken from the share of the quota during measurement, else from the mean use over the
+    Training phase.
     """
     used, base_used = (_median_use(points, count, QUOTA_USED) for count in (nodes, base_nodes))
     if used is not None and base_used:
@@ -136,7 +142,10 @@ def _cpu_ratio(
 
 
 def _median_use(points: Sequence[Metered], nodes: int, name: str) -> float | None:
-    """Of the used runs at a count: per cent of the quota, or CPU seconds of a node (x 100)."""
+    """Return the median over a count's used runs.
+
+    In percent of the quota, or in CPU seconds of a node x 100.
+    """
     of_count = [point for point in points if point.used and point.nodes == nodes]
     if name == QUOTA_USED:
         values = [point.utilisation.get(name) for point in of_count]

@@ -1,4 +1,4 @@
-"""A row of the summary: one node count, and the baseline that its ratios are relative to."""
+"""A row of the summary, for one node count, and the baseline that its ratios are relative to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Flag = Literal["superlinear", "retrograde", "throughput_only", "world_size_uncon
 
 
 class SummaryRow(Part):
-    """One node count. Every statistic is null where it is unknown, never 0."""
+    """One node count; an unknown statistic is null, never 0."""
 
     nodes: int = Field(description="N, nodes per job.")
     n: int = Field(description="Used runs: those the statistics are made of.")
@@ -88,19 +88,18 @@ class SummaryRow(Part):
 
     @property
     def train(self) -> ClockStatistics:
+        """The statistics on the train clock."""
         return self.clocks.train
 
     @property
     def superlinear_by_noise(self) -> bool:
-        """Flagged superlinear, but the interval of the efficiency holds 1:
-        the runs vary as much.
-        """
+        """True if flagged superlinear although the efficiency's interval contains 1."""
         interval = self.clocks.train.efficiency_interval
         return "superlinear" in self.flags and interval is not None and interval.low <= 1
 
 
 class Baseline(Part):
-    """What the speedups are relative to."""
+    """The node count that speedups are relative to."""
 
     nodes: int = Field(description="N0, the smallest node count with a used run.")
     train_seconds: float = Field(description="T(N0).")

@@ -1,8 +1,8 @@
-"""Which source the numbers of a curve come from: one for all its runs, never two.
+"""Choose the source of a curve's numbers: one for all its runs, never two.
 
 Train time, step time and final metric each come from the best source (metrics.json, then the log,
 then for the train time the platform's Training phase) that some run of every node count with a
-completed run has.
+completed run has. Runs without it are left out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal
 from nodesweep.scaling.outcome.outcome import OWN_CLOCKS, PHASE_CLOCKS, JobOutcome, TrainClock
 
 Source = Literal["program", "logged"]
-"""Where a number of the program is from: its metrics.json or its log."""
+"""The source of a program's number: its metrics.json or its log."""
 STEP_SECONDS: Mapping[Source, Callable[[JobOutcome], float | None]] = {
     "program": attrgetter("clocks.steady_step_seconds"),
     "logged": lambda outcome: outcome.logged.get("steady_step_seconds"),
@@ -23,12 +23,11 @@ STEP_SECONDS: Mapping[Source, Callable[[JobOutcome], float | None]] = {
 
 
 def choose_train_clock(outcomes: Sequence[JobOutcome]) -> TrainClock | None:
-    """The one clock for all: the best that every node count has in a completed on-demand run; None
-    without any time.
+    """Return the best clock that every node count has in a completed on-demand run.
 
-    Projected comes first: a probe has no other clock, and the whole run that checks it is no part
-    of the curve. Better none than two: where no clock is known at every count, it is the whole
-    Training phase.
+    None without any time. Projected comes first: a probe has no other clock, and the validation run
+    is not part of the curve. If no clock is known at every count, it is the whole Training phase,
+    since two clocks must not be mixed.
     """
     clocks = {outcome.train_clock for outcome in outcomes if outcome.completed and not outcome.spot}
     clocks.discard(None)
@@ -42,9 +41,7 @@ def choose_train_clock(outcomes: Sequence[JobOutcome]) -> TrainClock | None:
 
 
 def train_seconds_on(outcome: JobOutcome, clock: TrainClock | None) -> float | None:
-    """An attempt's train time on that clock;
-    None where it was not read, never another clock's number.
-    """
+    """Return an attempt's train time on that clock, None if it was not read."""
     if clock is None or not outcome.completed:
         return None
     if outcome.train_clock == clock:
@@ -56,7 +53,10 @@ def train_seconds_on(outcome: JobOutcome, clock: TrainClock | None) -> float | N
 
 
 def _measured(outcomes: Sequence[JobOutcome]) -> list[JobOutcome]:
-    """What can make a curve: completed, on demand, and more than a walk of the launch path."""
+    """Return the outcomes that can be part of a curve.
+
+    They completed on demand, and did more than rehearse the launch.
+    """
     return [
         each
         for each in outcomes
@@ -65,8 +65,9 @@ def _measured(outcomes: Sequence[JobOutcome]) -> list[JobOutcome]:
 
 
 def _every_count(outcomes: Sequence[JobOutcome], values: Iterable[object]) -> bool:
-    """Whether at each of the node counts some run has a value;
-    `values` has one for each outcome, or None.
+    """Return True if some run at each node count has a value.
+
+    `values` has one value or None for each outcome.
     """
     known = {
         outcome.nodes for outcome, value in zip(outcomes, values, strict=True) if value is not None
@@ -77,17 +78,16 @@ def _every_count(outcomes: Sequence[JobOutcome], values: Iterable[object]) -> bo
 def choose_source(
     outcomes: Sequence[JobOutcome], logged: str, in_file: Callable[[JobOutcome], object]
 ) -> Source:
-    """The log where it has that number at every node count and metrics.json has not;
-    else metrics.json.
-    """
+    """Return the log if only it has that number at every node count, else metrics.json."""
     measured = _measured(outcomes)
     by_log = _every_count(measured, [outcome.logged.get(logged) for outcome in measured])
     return "logged" if by_log and not _every_count(measured, map(in_file, measured)) else "program"
 
 
 def seconds_per_sample(outcome: JobOutcome, source: Source = "program") -> float | None:
-    """Steady step time over the global batch, so that counts of different batch sizes compare;
-    None without a batch.
+    """Return the steady step time over the global batch, which makes batch sizes comparable.
+
+    None without a batch size.
     """
     step = STEP_SECONDS[source](outcome)
     return (

@@ -1,16 +1,9 @@
-"""JobOutcomes -> one row per node count: speedup, efficiency, costs, parity.
-
-docs/method.md, "Speedup", "Batch policy", "Convergence parity", "Repeats and intervals"
-and "Cost and recommendation".
+"""Turn JobOutcomes into one row per node count: speedup, efficiency, costs and parity.
 
 T(N) is the median train time of the used runs at N: completed, on demand, with a time on the
-report's train clock. N0, the baseline, is the smallest N that has one. All other attempts are
-counted and left out. Scaling is never assumed monotone.
-
-Sources are never mixed in a curve. Train time, step time and final metric each come from the best
-source (metrics.json, then the log, then for the train time the platform's Training phase) that some
-run of every node count with a completed run has; a run without it is left out. A Training phase
-holds start-up as well, so its times make no ratio.
+report's train clock; all other attempts are counted and left out. N0, the baseline, is the smallest
+N that has a used run, and scaling is never assumed monotone (docs/method.md, "Speedup", "Batch
+policy", "Convergence parity", "Repeats and intervals" and "Cost and recommendation").
 """
 
 from __future__ import annotations
@@ -52,10 +45,10 @@ from nodesweep.scaling.outcome.attainment import is_disturbed, least_time_share,
 from nodesweep.scaling.outcome.outcome import PHASE_CLOCKS, JobOutcome, TrainClock
 
 T = TypeVar("T")
-# T0/T/N of perfectly scaled times is 1 only up to rounding; a real effect is far larger.
+# T0/T/N of perfectly scaled times is 1 up to rounding; real effects are far larger.
 _ROUNDING = 1e-9
 _STARTUP_PHASES = ("Starting", "Pending", "Downloading")
-# What two runs of one curve must share; where one is not known there is nothing to refuse.
+# Fields on which all runs of a curve must agree; unknown values are ignored.
 _MUST_AGREE = {
     "instance_type": "instance types",
     "platform_kind": "platforms",
@@ -67,21 +60,18 @@ _MUST_AGREE = {
 
 
 class MixedOutcomesError(ValueError):
-    """The outcomes can't stand in one table: they come from different instance types, platforms,
-    images or policies.
-    """
+    """The outcomes are not comparable: instance types, platforms, images or policies differ."""
 
 
 _NO_COSTS = RunCosts(**dict.fromkeys(RunCosts.model_fields))
 
 
 class Run(NamedTuple):
-    """One attempt as the report counts it: computed once,
-    for its row of the summary and for its point.
+    """One attempt as the report counts it, for its summary row and for its point.
 
     `train_seconds` is on the report's clock. A run that `trained` ended with a model; it is `used`
-    where its times count, too, which those of starved nodes don't. What follows `metric` is known
-    only once all attempts at the node count are, since they decide which target holds.
+    if its times count too, unlike those of CPU-throttled or contended nodes. The fields after
+    `metric` need all attempts at the node count, which decide the target that applies.
     """
 
     outcome: JobOutcome
@@ -92,7 +82,7 @@ class Run(NamedTuple):
     seconds_to_target: float | None = None
     costs: RunCosts = _NO_COSTS
     whole_run_costs: RunCosts = _NO_COSTS
-    """Of a probe projected; of any other attempt its own."""
+    """Projected costs for a probe, the attempt's own otherwise."""
 
 
 @dataclass(frozen=True)
@@ -111,18 +101,18 @@ class _Group:
         return [attempt.outcome for attempt in self.attempts if attempt.used]
 
     def times(self, read: Callable[[Run], float | None]) -> list[RepeatTime]:
-        """(repeat, seconds) of the used runs that know them."""
+        """Return (repeat, seconds) of the used runs that have the time."""
         known = ((run.outcome.repeat, read(run)) for run in self.attempts if run.used)
         return [(repeat, seconds) for repeat, seconds in known if seconds is not None]
 
     @cached_property
     def trained(self) -> list[Run]:
-        """The runs whose final metric counts: a model is no worse for nodes that had to wait."""
+        """The runs whose final metric counts: waiting for CPU does not change the model."""
         return [attempt for attempt in self.attempts if attempt.trained]
 
     @cached_property
     def metric_by_repeat(self) -> dict[int, float]:
-        """Of each repeat the final metric of its run."""
+        """The final metric of each repeat's run."""
         return {run.outcome.repeat: run.metric.value for run in self.trained if run.metric}
 
     @cached_property
@@ -132,7 +122,7 @@ class _Group:
 
     @cached_property
     def metric(self) -> FinalMetric | None:
-        """The median of the runs' final metric where they all give the same one."""
+        """The median of the runs' final metrics if they all report the same one."""
         kinds = {(run.metric.name, run.metric.goal) for run in self.trained if run.metric}
         if len(kinds) != 1 or len(self.metric_values) != len(self.trained):
             return None
@@ -140,7 +130,7 @@ class _Group:
         return FinalMetric(name=name, goal=goal, value=statistics.median(self.metric_values))
 
     def runs(self, price: Price | None, target: float | None) -> list[Run]:
-        """Each attempt, in order, with its costs; `target` is the value of the target metric."""
+        """Return each attempt, in order, with its costs; `target` is the target metric's value."""
         runs = []
         for each in self.attempts:
             to_target = seconds_to_target(each.outcome, target)
@@ -156,7 +146,7 @@ class _Group:
 
 
 def _final_metric(outcome: JobOutcome, source: Source) -> FinalMetric | None:
-    """The run's own, by metrics.json or by its log, which has no name of the metric and no goal."""
+    """Return the run's own metric; from the log it has neither a name nor a goal."""
     if source == "program":
         return outcome.final_metric
     value = outcome.logged.get("final_metric")
@@ -171,9 +161,18 @@ def summarise_runs(
     paired: bool = False,
     same_seeds: bool = False,
 ) -> tuple[tuple[SummaryRow, ...], list[Run]]:
-    """One row per node count that was planned or tried, ascending, and every attempt as the rows
-    count it. `paired`: see clock_statistics(); `same_seeds`: a repeat trains with one seed at every
-    node count, see judge_parity(). Raises MixedOutcomesError.
+    """Return a row per planned or tried node count, ascending, and every attempt as rows count it.
+
+    Args:
+        outcomes: The outcomes of all attempts.
+        price: Price of a node.
+        planned_nodes: Planned node counts, which get a row even without an attempt.
+        parity: Target and tolerance.
+        paired: See clock_statistics().
+        same_seeds: A repeat trains with one seed at every node count; see judge_parity().
+
+    Raises:
+        MixedOutcomesError: The outcomes are not comparable.
     """
     refuse_mixed(outcomes)
     clock = choose_train_clock(outcomes)
@@ -202,7 +201,7 @@ def summarise_runs(
 
 
 def baseline_of(rows: Sequence[SummaryRow]) -> Baseline | None:
-    """The baseline of summarise_runs()'s rows (ascending), or None where nothing completed."""
+    """Return the baseline of summarise_runs()'s rows (ascending), None if nothing completed."""
     for row in rows:
         if row.train.seconds is not None:
             relative = row.nodes > 1 or row.nodes != rows[0].nodes
@@ -211,7 +210,11 @@ def baseline_of(rows: Sequence[SummaryRow]) -> Baseline | None:
 
 
 def refuse_mixed(outcomes: Sequence[JobOutcome]) -> None:
-    """Raise MixedOutcomesError where the outcomes differ in what one curve must share."""
+    """Refuse outcomes that cannot be part of one curve.
+
+    Raises:
+        MixedOutcomesError: The outcomes differ in a field on which a curve must agree.
+    """
     for field, described in _MUST_AGREE.items():
         found = sorted(
             {value for outcome in outcomes if (value := getattr(outcome, field)) is not None}
@@ -239,8 +242,9 @@ def _group(
 
 
 def _without_disturbed(attempts: Sequence[Run]) -> list[Run]:
-    """Leave out contended runs where a node count has other ones; else of each repeat all but the
-    least contended (docs/method.md, "Attainment").
+    """Leave out contended runs if a node count has others, else all but the least contended.
+
+    The least contended one of each repeat is kept (docs/method.md, "Attainment").
     """
     disturbed = [each for each in attempts if each.used and is_disturbed(each.outcome)]
     is_alone = len(disturbed) == sum(each.used for each in attempts)
@@ -261,7 +265,7 @@ def _without_disturbed(attempts: Sequence[Run]) -> list[Run]:
 
 
 def _run(outcome: JobOutcome, clock: TrainClock | None, metric_source: Source) -> Run:
-    """Spot runs never make the headline (docs/method.md, "Repeats and intervals")."""
+    """Return the attempt; spot runs are never used (docs/method.md, "Repeats and intervals")."""
     seconds = train_seconds_on(outcome, clock)
     used = seconds is not None and not outcome.spot and outcome.launch_path_only is None
     return Run(outcome, used, used, seconds, _final_metric(outcome, metric_source))
@@ -274,8 +278,9 @@ def _row_clocks(
     steps: Source,
     paired: bool,
 ) -> dict[int, RowClocks]:
-    """The statistics on each clock. Train times that hold start-up are compared with nothing,
-    so they have no N0.
+    """Return the statistics on each clock.
+
+    Train times that include start-up are compared with nothing, so they have no N0.
     """
     readers: dict[ClockName, Callable[[Run], float | None]] = {
         "train": attrgetter("train_seconds"),
@@ -307,7 +312,7 @@ def _row(
 ) -> SummaryRow:
     used = group.used
     used_runs = [run for run in runs if run.used]
-    # What failed tells the batch of a point that nothing else tells.
+    # Failed attempts give the batch of a point without used runs.
     known = used or group.outcomes
     world = None if _is_world_unknown(group) else _agreed(outcome.world_size for outcome in known)
     seconds = clocks.train.seconds
@@ -349,7 +354,7 @@ def _row(
 def _flags(
     group: _Group, train: ClockStatistics, verdict: Parity, fastest: float | None
 ) -> tuple[Flag, ...]:
-    """`fastest` is the shortest time at any smaller node count."""
+    """Return the flags; `fastest` is the shortest time at any smaller node count."""
     flags: list[Flag] = []
     if _is_world_unknown(group):
         flags.append("world_size_unconfirmed")
@@ -367,12 +372,12 @@ def _flags(
 
 
 def _is_world_unknown(group: _Group) -> bool:
-    """Whether a used run of it is unconfirmed."""
+    """Return True if a used run did not confirm its world size."""
     return any(is_unconfirmed(outcome.world_size, outcome.planned) for outcome in group.used)
 
 
 def is_unconfirmed(world_size: int | None, planned: Mapping[str, float]) -> bool:
-    """Whether a job was planned with a world size and nothing in its run says what it was."""
+    """Return True if a job was planned with a world size and its run did not confirm it."""
     return world_size is None and "world_size" in planned
 
 
@@ -396,14 +401,14 @@ def _parity(group: _Group, base: _Group | None, rule: ParityConfig, same_seeds: 
 
 
 def _largest_error(used: Sequence[JobOutcome]) -> float | None:
-    """Of the projected times among them; None where one is not known."""
+    """Return the largest error of the projected times; None if one is unknown."""
     projected = [outcome.projection for outcome in used if outcome.projection is not None]
     errors = _known(projection.error_seconds for projection in projected)
     return max(errors) if errors and len(errors) == len(projected) else None
 
 
 def _costs(each: Sequence[RunCosts]) -> RunCosts:
-    """The median of each cost over the used runs; of a target not every run reached, none."""
+    """Return the median of each cost over the used runs; None for a target that not all reached."""
     medians = {
         name: _middle(getattr(costs, name) for costs in each) for name in RunCosts.model_fields
     }
@@ -422,8 +427,9 @@ def _cost_spread(runs: Sequence[Run]) -> CostSpread:
 
 
 def _one_process_seconds(groups: Sequence[_Group], clocks: Mapping[int, RowClocks]) -> float | None:
-    """T of one process on one node, the yardstick of an accelerator's efficiency;
-    None where it was not measured.
+    """Return T of one process on one node, the reference of accelerator efficiency.
+
+    None if it was not measured.
     """
     for group in groups:
         if (
@@ -441,7 +447,7 @@ def _startup_seconds(outcome: JobOutcome) -> float | None:
 
 
 def _phases(used: Sequence[JobOutcome]) -> dict[str, float]:
-    """Median seconds of each phase over the runs that had it, in order of first appearance."""
+    """Return the median seconds of each phase over the runs that had it, by first appearance."""
     found = dict.fromkeys(phase for outcome in used for phase in outcome.phases)
     return {
         phase: statistics.median(
@@ -461,6 +467,6 @@ def _middle(values: Iterable[float | None]) -> float | None:
 
 
 def _agreed(values: Iterable[T | None]) -> T | None:
-    """The one value that all know, or None."""
+    """Return the value on which all known ones agree, or None."""
     known = {value for value in values if value is not None}
     return known.pop() if len(known) == 1 else None

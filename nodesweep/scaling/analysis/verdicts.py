@@ -1,10 +1,9 @@
-"""A node count against one limit: pass, fail, or undecided where its runs can't tell which.
+"""Judge a node count against one limit: pass, fail, or undecided if its runs cannot tell.
 
-docs/recommendation.md, "Three answers".
-
-A limit is passed where the whole interval holds it, and failed where no part of it does. An
-interval with the limit inside decides nothing, and how many more runs would is estimated from the
-spread seen so far. Where there is no interval the value itself passes or fails.
+A limit is passed if the whole interval meets it, and failed if no part does. An interval that
+contains the limit decides nothing, and the number of runs that would decide is estimated from the
+spread so far; without an interval the value itself passes or fails (docs/recommendation.md, "Three
+answers").
 """
 
 from __future__ import annotations
@@ -30,7 +29,8 @@ from nodesweep.scaling.parts import Part
 
 Answer = Literal["pass", "fail", "on_the_limit", "undecided"]
 Criterion = Literal["comparable", "efficiency", "doubling_ratio", "faster", "deadline", "budget"]
-# Beyond this a count is as good as on its limit, and what it would cost to tell is no advice.
+# Needing more runs than this, a count is practically on its limit, and further runs are not worth
+# their cost.
 MOST_MORE_RUNS = 50
 _WORST_FIRST: tuple[Answer, ...] = ("fail", "undecided", "on_the_limit")
 
@@ -98,7 +98,7 @@ class JudgedCount(Part):
 
     @property
     def problems(self) -> list[str]:
-        """Why it does not pass: by the limits that it fails, else by those left undecided."""
+        """The reasons why it does not pass: of the failed limits, else of the undecided ones."""
         return [
             verdict.reason or ""
             for verdict in self.verdicts
@@ -107,14 +107,16 @@ class JudgedCount(Part):
 
     @property
     def more_runs(self) -> tuple[MoreRuns, ...]:
-        """Runs that would decide all of its limits; empty where one can't be decided so."""
+        """The runs that would decide all of its limits; empty if runs cannot decide one."""
         open_ = [verdict.more_runs for verdict in self.verdicts if verdict.answer == "undecided"]
         return merge_runs(open_) if all(open_) else ()
 
 
 def judged_count(nodes: int, verdicts: Iterable[Verdict | None]) -> JudgedCount:
-    """All that was judged of a count; None among the verdicts: the limit does not apply. A count
-    whose nodes were contended has no time to hold against any limit.
+    """Return all verdicts on a count as one.
+
+    A verdict of None means that the limit does not apply. A count whose nodes were contended has no
+    time to compare with any limit.
     """
     known = tuple(verdict for verdict in verdicts if verdict is not None)
     known = tuple(verdict for verdict in known if verdict.reason == STARVED) or known
@@ -124,7 +126,7 @@ def judged_count(nodes: int, verdicts: Iterable[Verdict | None]) -> JudgedCount:
 
 
 def merge_runs(needed: Iterable[Sequence[MoreRuns]]) -> tuple[MoreRuns, ...]:
-    """The most that is asked for at each node count: one run serves every limit."""
+    """Return the most runs needed at each node count, since one run serves every limit."""
     most: dict[int, MoreRuns] = {}
     for each in (run for runs in needed for run in runs):
         if each.nodes not in most or each.runs > most[each.nodes].runs:
@@ -133,14 +135,16 @@ def merge_runs(needed: Iterable[Sequence[MoreRuns]]) -> tuple[MoreRuns, ...]:
 
 
 def total_usd(needed: Sequence[MoreRuns]) -> float | None:
-    """What all of these runs would cost; None where one cost is unknown."""
+    """Return the cost of all of these runs; None if one is unknown."""
     costs = [each.usd for each in needed if each.usd is not None]
     return sum(costs) if costs and len(costs) == len(needed) else None
 
 
 def not_ruled_out(undecided: Sequence[JudgedCount]) -> str:
-    """8 nodes are not ruled out: about 6 more runs each at 1 and 8 nodes would decide it, for
-    about $120.00.
+    """Return a sentence on undecided counts.
+
+    For example: 8 nodes are not ruled out: about 6 more runs each at 1 and 8 nodes would decide it,
+    for about $120.00.
     """
     is_one = [each.nodes for each in undecided] == [1]
     text = f"{_at(each.nodes for each in undecided)} {'is' if is_one else 'are'} not ruled out"
@@ -156,7 +160,7 @@ def not_ruled_out(undecided: Sequence[JudgedCount]) -> str:
 
 
 def _runs_text(needed: Sequence[MoreRuns]) -> str:
-    """6 more runs each at 1 and 8 nodes; 2 more runs at 1 node and 6 at 8 nodes."""
+    """Return "6 more runs each at 1 and 8 nodes" or "2 more runs at 1 node and 6 at 8 nodes"."""
     by_runs: dict[int, list[int]] = {}
     for each in needed:
         by_runs.setdefault(each.runs, []).append(each.nodes)
@@ -173,8 +177,10 @@ def _at(counts: Iterable[int]) -> str:
 
 
 def is_comparable(count: MeasuredCount) -> Verdict | None:
-    """Failed where it did not train the baseline's model, undecided where its nodes were starved of
-    CPU, which as many sound runs would decide; None where its time can be compared.
+    """Return None if the count's time is comparable, else a verdict.
+
+    It is failed if it did not train the baseline's model, and undecided if its nodes were
+    CPU-throttled or contended, which as many sound runs would decide.
     """
     if count.is_same_model and not count.starved:
         return None
@@ -192,7 +198,7 @@ def is_comparable(count: MeasuredCount) -> Verdict | None:
 def is_efficient(
     count: MeasuredCount, base: MeasuredCount, goals: RecommendationConfig
 ) -> Verdict | None:
-    """E against its limit; None at the baseline, where E is 1 by definition."""
+    """Compare E with its limit; None at the baseline, where E is 1 by definition."""
     if count is base:
         return None
     interval = count.row.train.efficiency_interval
@@ -209,7 +215,7 @@ def is_efficient(
 def pays_for_doubling(
     count: MeasuredCount, half: MeasuredCount | None, goals: RecommendationConfig
 ) -> Verdict | None:
-    """D against its limit; None where half the count has no time to compare with."""
+    """Compare D with its limit; None if half the count has no comparable time."""
     ratio = count.doubling_ratio
     if ratio is None or half is None:
         return None
@@ -220,10 +226,10 @@ def pays_for_doubling(
 
 
 def is_faster(count: MeasuredCount, as_fast: Sequence[MeasuredCount]) -> Verdict:
-    """Whether its median is below that of every smaller count; `as_fast` are the smaller ones
-    whose median is not above it.
+    """Compare the count's median with that of every smaller count.
 
-    Two that are within each other's interval are not told apart, so that is no failure.
+    `as_fast` are the smaller ones whose median is not above it. Counts within each other's
+    intervals are indistinguishable, which is not a failure.
     """
     behind = [other for other in as_fast if _is_behind(count, other)]
     other = next(iter([*behind, *as_fast]), None)
@@ -252,7 +258,8 @@ def _is_behind(count: MeasuredCount, other: MeasuredCount) -> bool:
 
 
 def is_within_budget(count: MeasuredCount, goals: RecommendationConfig) -> Verdict | None:
-    """The cost of the next run against the budget; None without one.
+    """Compare the next run's cost with the budget; None without a budget.
+
     An unknown cost does not pass.
     """
     budget, usd = goals.budget_usd_per_run, count.usd
@@ -292,11 +299,11 @@ def at_most(
     above: str,
     unsure: str,
 ) -> Verdict:
-    """A limit of the next run: passed where 19 of 20 next runs hold it, failed where the median run
-    does not, undecided in between.
+    """Judge the next run by an upper limit.
 
-    At the boundary, where 19 of 20 runs hold the limit, the median of three or more exceeds it in
-    less than 1 % of cases, so what fails is not within reach of more runs.
+    Passed if 19 of 20 next runs meet it, failed if the median run does not, undecided in between.
+    At the boundary, where 19 of 20 runs meet the limit, the median of three or more exceeds it in
+    less than 1% of cases, so more runs would not change a failure.
     """
     if rounded(value) > limit:
         answer: Answer = "fail"
@@ -319,8 +326,10 @@ def at_most(
 
 
 def _needed_for_next(count: MeasuredCount, reach: float, distance: float) -> tuple[MoreRuns, ...]:
-    """Runs to add until the prediction bound, now `reach` above the value on the log scale, is no
-    more than `distance` above it, at the same spread; () where MOST_MORE_RUNS don't suffice.
+    """Return the runs to add until the prediction bound is within `distance` of the value.
+
+    The bound is now `reach` above the value on the log scale, and the spread is assumed constant.
+    () if MOST_MORE_RUNS do not suffice.
     """
     n = count.row.n
     spread = reach / prediction_factor(n)
@@ -338,7 +347,7 @@ def _at_least(
     write: Callable[[float], str],
     sides: tuple[MeasuredCount, MeasuredCount],
 ) -> Verdict:
-    """`sides` are the two counts whose times the value is made of."""
+    """Judge a ratio by a lower limit; `sides` are the two counts whose times it compares."""
     low, high = (value, value) if interval is None else (interval.low, interval.high)
     what = criterion.replace("_", " ")
     shown, least = write(value), write(limit)
@@ -370,8 +379,9 @@ def _at_least(
 def runs_needed(
     value: float, low: float, high: float, limit: float, sides: tuple[MeasuredCount, MeasuredCount]
 ) -> tuple[MoreRuns, ...]:
-    """Runs to add at both sides of a ratio until its interval from low to high would no longer hold
-    the limit; () where too many.
+    """Return the runs to add at both sides of a ratio until its interval excludes the limit.
+
+    () if these are too many.
     """
     reach = math.log(value / low) if value >= limit else math.log(high / value)
     return _needed(reach, math.log(value / limit), sides)
@@ -380,9 +390,11 @@ def runs_needed(
 def _needed(
     reach: float, distance: float, sides: tuple[MeasuredCount, MeasuredCount]
 ) -> tuple[MoreRuns, ...]:
-    """Runs to add at both sides until an interval that now reaches `reach` to the limit's side of
-    its value, on the log scale, ends `distance` from it: its width falls with the square root of
-    the number of runs. () where that takes more than MOST_MORE_RUNS at one of them.
+    """Return the runs to add at both sides until the interval is narrow enough.
+
+    It now reaches `reach` from its value towards the limit, which is `distance` away on the log
+    scale; its width falls with the square root of the number of runs. () if that takes more than
+    MOST_MORE_RUNS at either side.
     """
     if rounded(math.exp(abs(distance))) == 1:
         return ()
@@ -394,7 +406,7 @@ def _needed(
 
 
 def more_runs(count: MeasuredCount, runs: int) -> MoreRuns:
-    """That many more at one count, priced by its median run."""
+    """Return that many more runs at one count, priced at its median run."""
     return MoreRuns(
         nodes=count.nodes, runs=runs, usd=None if count.usd is None else runs * count.usd
     )
@@ -408,5 +420,5 @@ STARVED = "its nodes were contended, so its time is no measurement"
 
 
 def just(shown: str, limit: str) -> str:
-    """So that a number which rounds to its limit does not read as one that holds it."""
+    """Return "just " for a number that rounds to its limit, which it would seem to meet."""
     return "just " if shown == limit else ""

@@ -1,0 +1,1 @@
+"""The designs of a sweep: which runs it still needs."""

@@ -1,5 +1,6 @@
-"""What a sequential sweep recommends: the largest count that it knows to pass
-(docs/sequential.md).
+"""The recommendation of a sequential sweep: the largest node count known to pass.
+
+docs/sequential.md documents the design.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ PROMISE = f"the sequential design's answers are wrong in at most {format_percent
 def recommend_sequential(
     measured: Sequence[MeasuredCount], goals: RecommendationConfig, progress: Progress
 ) -> Recommendation:
-    """By the design's own answers. Smaller counts than the one that passes were not looked at;
-    where the sweep ended before its design did, what is left is undecided.
+    """Return the recommendation that follows from the design's own answers.
+
+    Counts smaller than the one that passes were not evaluated. If the sweep ended before its design
+    did, the remaining counts are undecided.
     """
     base = measured[0]
     by_nodes = {count.nodes: count for count in measured}
@@ -77,8 +80,10 @@ def recommend_sequential(
 def spared(
     config: BenchmarkConfig | None, progress: Progress | None, made: Collection[Point] = ()
 ) -> Iterator[str]:
-    """Caveats: what the design did not run, and what follows from that. `made` are the points that
-    were run, also those of an earlier try that the design asks for no more.
+    """Yield caveats on the runs that the sequential design skipped.
+
+    `made` are the points that were run, including those from an earlier run of the sweep that the
+    design no longer asks for.
     """
     if config is None or progress is None or config.sweep.design != "sequential":
         return
@@ -148,7 +153,7 @@ def _verdict(
 
 
 def _why(judged: Judged) -> str | None:
-    """Why a limit is not passed; None where it is."""
+    """Return the reason why a limit is not passed; None if it is."""
     value, limit = judged.value_text, judged.limit_text
     return {
         "pass": None,
@@ -182,7 +187,7 @@ def _reason(
 
 
 def on_the_limit_notes(judged: Sequence[JudgedCount]) -> list[str]:
-    """8 nodes are on the limit: either choice is as good."""
+    """Return a note on the node counts that are on the limit, if there are any."""
     counts = [each.nodes for each in judged if each.answer == "on_the_limit"]
     if not counts:
         return []

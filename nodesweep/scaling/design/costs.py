@@ -1,8 +1,7 @@
-"""What a sweep of a design costs before anything is measured: least, expected on the reference
-curve, most.
+"""The cost of a design before anything is measured: least, expected on the reference curve, most.
 
-The reference's four times are no promise about another job: the expected cost is what the design
-would run on that curve, priced by the times that the config allows.
+The reference's four times predict nothing about another job. The expected cost is that of the runs
+that the design would make on that curve, at the run time that the config allows.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from nodesweep.configs.models import RecommendationConfig
 from nodesweep.scaling.design.sequential import Limits, Point, run_through
 
 REFERENCE_MINUTES: Mapping[int, float] = {1: 99.0, 2: 55.0, 4: 27.0, 8: 13.5}
-"""Train time by nodes, of one run each (docs/method.md, "Speedup")."""
+"""Train time of one run each by node count (docs/method.md, "Speedup")."""
 NOISE = 0.02
-"""Assumed spread of a run, sigma of the logarithm."""
+"""Assumed spread of a run: sigma of the logarithm."""
 SIMULATED_SWEEPS = 50
 REFERENCE_STEPS = 5000
-"""Assumed steps of a run: the reference does not say how many it made."""
+"""Assumed steps of a run; the reference does not report its number."""
 STEP_NOISE = 0.05
-"""Assumed spread of a step, as a share of the mean."""
-_LEAST_PROBE_STEPS = 30  # ten to warm up and twenty to look at: infra/image/nodesweep_clock.py
+"""Assumed spread of a step as a share of the mean."""
+_LEAST_PROBE_STEPS = 30  # 10 warm-up and 20 timed steps: infra/image/nodesweep_clock.py
 _WARM_UP_STEPS = 10
-_NORMAL = 1.96  # 95 %, both-sided
+_NORMAL = 1.96  # two-sided 95% quantile
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,10 @@ class DesignCost:
 
 
 def reference_minutes(nodes: int) -> float:
-    """The reference's time; between its counts on the line through the logarithms, beyond them at
-    the efficiency of the nearest.
+    """Return the reference's train time in minutes at any node count.
+
+    Between its counts the time is interpolated on a log-log scale; beyond them the efficiency of
+    the nearest count is kept.
     """
     known = sorted(REFERENCE_MINUTES)
     if nodes >= known[-1]:
@@ -53,15 +54,17 @@ def reference_minutes(nodes: int) -> float:
 
 
 def full_cost(counts: Sequence[int], repeats: int) -> float:
-    """Node-hours of that many runs of each count on the reference curve."""
+    """Return the node-hours of that many runs of each count on the reference curve."""
     return _node_hours([(nodes, repeat) for nodes in counts for repeat in range(repeats)])
 
 
 def sequential_cost(
     counts: Sequence[int], goals: RecommendationConfig, max_repeats: int
 ) -> DesignCost:
-    """Node-hours on the reference curve. Least: without any noise that matters; most: all repeats
-    of all counts. The same for the same arguments.
+    """Return the sequential design's node-hours on the reference curve; deterministic.
+
+    The least is the cheapest simulated sweep, one without noise included. The most is every repeat
+    of every count.
     """
     limits = Limits(goals.min_efficiency, goals.min_doubling_ratio)
     minutes = {nodes: reference_minutes(nodes) for nodes in counts}
@@ -87,12 +90,20 @@ def probe_cost(
     max_steps: int,
     types: int = 1,
 ) -> DesignCost:
-    """Node-hours on the reference curve, start-up not included: the probes by how many steps each
-    makes, and the check. Least: the fewest steps, and a check where it is cheapest; most: max_steps
-    each, and a check where it is dearest.
+    """Return the probe design's node-hours on the reference curve, without start-up.
 
-    Of several instance types each is taken to be as fast as the reference, so that none is expected
-    to be beaten; least: after the second pass one arm is left.
+    The least has the fewest steps per probe and the validation run at the cheapest count; the most
+    has max_steps per probe and the validation run at the most expensive count. With several
+    instance types, each is assumed to be as fast as the reference, so that the expected cost drops
+    none of them; for the least, one arm is left after the second pass.
+
+    Args:
+        counts: The sweep's node counts.
+        goals: The limits of the recommendation, which decide the validation run's count.
+        repeats: Probes per count.
+        precision: Target half width of the 95% interval of a step's time, as a share of the time.
+        max_steps: Steps after which a probe ends at the latest.
+        types: Number of instance types.
     """
     steady = (_NORMAL * STEP_NOISE / precision) ** 2
     whole = full_cost(counts, repeats) * types
@@ -113,7 +124,7 @@ def probe_cost(
 
 
 def _reference_choice(counts: Sequence[int], goals: RecommendationConfig) -> int:
-    """The largest count that passes the limits by the reference's own times, else the smallest."""
+    """Return the largest count that passes the limits on the reference curve, else the smallest."""
     base = min(counts)
 
     def passes(nodes: int) -> bool:

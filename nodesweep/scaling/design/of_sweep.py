@@ -1,4 +1,4 @@
-"""How far a sweep of any design is: what it has asked for, and whether that is all done."""
+"""The progress of a sweep of any design: the points that it asks for, and those that are done."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Attempt(NamedTuple):
-    """A run that has ended; `train_seconds` is None where it gave none or is not used."""
+    """A run that has ended; `train_seconds` is None if it gave no time or its time is not used."""
 
     nodes: int
     repeat: int
@@ -30,8 +30,9 @@ class Attempt(NamedTuple):
 
 
 def progress_of(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> Progress | None:
-    """Where a sequential or probe sweep stands by the outcomes of the points that have ended; None
-    of a full one.
+    """Return the progress of a sequential or probe sweep from all outcomes so far.
+
+    None for a full sweep.
     """
     if config.sweep.design == "full":
         return None
@@ -55,7 +56,7 @@ def progress_of(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> Prog
 
 
 def _price(config: BenchmarkConfig) -> Price:
-    """As the report knows it: a budget per run may decide which count is checked."""
+    """Return the report's price: a budget per run may decide which count is validated."""
     instance = load_catalogue().get(config.training.instance_type)
     return price_of(instance, config.platform.region)
 
@@ -65,9 +66,9 @@ def progress_by_rows(
     rows: Sequence[SummaryRow],
     attempts: Sequence[Attempt],
 ) -> Progress:
-    """By what a report has: its rows and attempts.
+    """Return the progress of a sequential or probe sweep from a report's rows and attempts.
 
-    Times that hold start-up, too, make no ratio, so that none is taken (docs/method.md, "Clocks").
+    Times that include start-up give no ratios, so none are used (docs/method.md, "Clocks").
     """
     if config.sweep.design == "probe":
         return probe_progress(config, rows, {(each.nodes, each.repeat) for each in attempts})
@@ -93,7 +94,7 @@ def progress_by_rows(
 
 
 def asked_points(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> list[Point]:
-    """Every (nodes, repeat) that the design has asked for by these outcomes, ascending."""
+    """Return every (nodes, repeat) that the design has asked for, ascending."""
     progress = progress_of(config, outcomes)
     if progress is not None:
         return sorted(progress.points)
@@ -102,14 +103,15 @@ def asked_points(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> lis
 
 
 def is_complete(config: BenchmarkConfig, report: ScalingReport) -> bool:
-    """Whether each point that the design of this config asks for has a completed run."""
+    """Return True if every point that the config's design asks for has a completed run."""
     done, asked = points_done(config, report)
     return done == asked
 
 
 def points_done(config: BenchmarkConfig, report: ScalingReport) -> tuple[int, int]:
-    """(points with a completed run, all points) of those that the design of this config asks for by
-    what the report has; of several instance types as the report counted them.
+    """Return (points with a completed run, all points) of those that the config's design asks for.
+
+    With several instance types, the counts are the report's own.
     """
     if report.instances is not None:
         return report.instances.points_done, report.instances.points_asked

@@ -1,9 +1,8 @@
-"""The probe design of a sweep: every node count is probed, then one whole job checks the answer.
+"""The probe design: probe every node count, then validate the answer with one whole run.
 
-docs/probe.md. A probe is a job that ends itself once its steady step time is known; its time to
-train is projected (nodesweep/scaling/outcome/projection.py). The check is a whole job at the
-recommended count, planned as one repeat more. Like the sequential design it is a pure function of
-what has ended.
+A probe is a job that ends itself once its steady step time is known (docs/probe.md); its train time
+is projected (nodesweep/scaling/outcome/projection.py). The validation run is a whole job at the
+recommended count, planned as one more repeat.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from nodesweep.scaling.outcome.projection import Projection
 from nodesweep.scaling.parts import Part
 from nodesweep.scaling.student import t_quantile
 
-_ROUNDING = 1e-9  # relative: sums of the same steps differ by so much
+_ROUNDING = 1e-9  # relative: rounding error between sums of the same steps
 
 
 class Check(Part):
-    """One whole run at the recommended count beside what was projected for it."""
+    """A whole run at the recommended node count, compared with its projection."""
 
     nodes: int = Field(description="Where it ran.")
     job_name: str = Field(description="Its training job.")
@@ -51,11 +50,15 @@ class Check(Part):
 
     @property
     def text(self) -> str:
-        """8 nodes took 13.6 s, 1.5 % more than the 13.4 s ± 0.3 s projected, outside that error."""
+        """The comparison in words.
+
+        For example: 8 nodes took 13.6 s, 1.5% more than the 13.4 s ± 0.3 s projected, outside that
+        error.
+        """
         return self.text_of(nodes_text(self.nodes))
 
     def text_of(self, place: str) -> str:
-        """The same of a place by another name: 8 x ml.g5.xlarge."""
+        """Return the comparison in words, with another name for the place: 8 x ml.g5.xlarge."""
         error = "" if self.error_seconds is None else f" ± {format_seconds(self.error_seconds)}"
         share = f"{abs(self.difference) * 100:.1f} %"
         than = f"{share} {'more' if self.difference >= 0 else 'less'} than"
@@ -70,7 +73,11 @@ class Check(Part):
 def probe_progress(
     config: BenchmarkConfig, rows: Sequence[SummaryRow], ended: Collection[Point]
 ) -> Progress:
-    """What the design has asked for by the rows of what has ended, and what is next."""
+    """Return the points that the design has asked for, and those that come next.
+
+    It is a pure function of what has ended, like the sequential design. `rows` are the report rows
+    of the points that have `ended`.
+    """
     repeats = range(1, check_repeat(config))
     points = tuple((nodes, repeat) for nodes in config.sweep.node_counts for repeat in repeats)
     if missing := tuple(point for point in points if point not in ended):
@@ -84,7 +91,7 @@ def probe_progress(
 
 
 def _checked_count(config: BenchmarkConfig, rows: Sequence[SummaryRow]) -> tuple[int | None, str]:
-    """(the count that a whole job checks, why that one); None: none is to be checked."""
+    """Return (count to validate with a whole run, reason); None if there is none to validate."""
     timed = [row for row in rows if row.train.seconds is not None]
     if not any(row.n_projected for row in timed):
         return None, "no time is projected, so that there is nothing to check"
@@ -110,9 +117,10 @@ def _checked_count(config: BenchmarkConfig, rows: Sequence[SummaryRow]) -> tuple
 def find_checks(
     config: BenchmarkConfig | None, runs: Sequence[Run], progress: Progress | None
 ) -> tuple[Check | None, tuple[Check, ...]]:
-    """(the completed whole run at the count that the design checks, those at other counts): the
-    answer may have moved since these were made. Of several at one count it is the
-    least contended one, else the latest.
+    """Return the validation run at the count that the design validates, and those at other counts.
+
+    The answer may have moved after the others were made. Of several runs at one count, the least
+    contended one counts, then the latest.
     """
     if config is None or progress is None:
         return None, ()
@@ -128,7 +136,7 @@ def find_checks(
 
 
 def _compare(check: JobOutcome, runs: Sequence[Run]) -> Check | None:
-    """A whole run beside what is projected at its count; None where one of both is not known."""
+    """Return a whole run compared with its projection; None if either is unknown."""
     measured = check.train_seconds_by.get("program", check.train_seconds_by.get("logged"))
     projections = [
         run.outcome.projection
@@ -154,8 +162,10 @@ def _compare(check: JobOutcome, runs: Sequence[Run]) -> Check | None:
 
 
 def _error(projections: Sequence[Projection]) -> float | None:
-    """What a whole run may be off by, by the errors within the probes and, of enough of them, by
-    how they differ from each other: the wider of both.
+    """Return the half width of the 95% interval for a whole run, in seconds.
+
+    It is the wider of the errors within the probes and, with enough probes, the prediction interval
+    from the spread between them.
     """
     within = [each.error_seconds for each in projections]
     known = [error for error in within if error is not None]
@@ -164,7 +174,7 @@ def _error(projections: Sequence[Projection]) -> float | None:
     n = len(projections)
     if n < MIN_REPEATS:
         return max(known)
-    # the 95 % prediction interval of the next run
+    # 95% prediction interval of the next run
     times = [each.train_seconds for each in projections]
     between = t_quantile(n - 1, 0.975) * stdev(times) * math.sqrt(1 + 1 / n)
     return max(*known, between)
@@ -177,8 +187,10 @@ def projected_notes(
     progress: Progress | None,
     others: Sequence[Check] = (),
 ) -> Iterator[str]:
-    """Caveats: what of the report is projected, from what, and whether a whole run bears it out;
-    `others` are checks of other counts than the one that is checked now.
+    """Yield caveats: which figures are projected, from what, and whether a whole run confirms them.
+
+    `check` is the validation run at the count that is validated now, if any; `others` are those at
+    other counts.
     """
     if config is None or progress is None or config.sweep.design != "probe":
         return
@@ -212,7 +224,7 @@ def projected_notes(
 
 
 def unprojected_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
-    """Caveats: which probes give no time to train, and what to do."""
+    """Yield caveats: which probes give no train time, and the remedy."""
     by_reason: dict[str, list[int]] = {}
     for outcome in outcomes:
         if outcome.unprojected is not None:
@@ -226,8 +238,10 @@ def unprojected_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
 
 
 def unasked_notes(config: BenchmarkConfig | None, outcomes: Sequence[JobOutcome]) -> Iterator[str]:
-    """Caveats where jobs ended themselves early that were to be whole, or probes that nothing had
-    told to end: their times are projected all the same.
+    """Yield caveats on unrequested partial runs, whose times are projected all the same.
+
+    These are jobs that ended early but were to be whole, and probes that ended without being told
+    to.
     """
     if config is None:
         return
@@ -252,7 +266,7 @@ def unasked_notes(config: BenchmarkConfig | None, outcomes: Sequence[JobOutcome]
 
 
 def _parts_text(parts: Sequence[JobOutcome]) -> str:
-    """50 of 500 steps at 1 node and 50 of 500 steps at 2 nodes."""
+    """Return, for example, "50 of 500 steps at 1 node and 50 of 500 steps at 2 nodes"."""
     by_nodes = {each.nodes: each.projection for each in parts if each.projection is not None}
     return join_words(
         f"{part.steps} of {part.planned_steps} steps at {nodes_text(nodes)}"

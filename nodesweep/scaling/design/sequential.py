@@ -1,11 +1,9 @@
-"""The sequential design of a sweep: which runs come next, and what is known of each node count.
+"""The sequential design: which runs come next, and the verdict on each node count so far.
 
-docs/sequential.md. Each count is run once. Then, from the largest count down, the counts that its
-limits compare are repeated until it passes or fails, by one-sided bounds whose errors are spent
-over counts, limits and looks, so that all answers of a sweep are right in at least 95 %.
-
-`follow` goes through the design from its start with the points that have ended: the same outcomes
-give the same next points, after a crash and on a resume, too.
+Each count is run once; then, from the largest count down, the runs that a count's limits compare
+are repeated until it passes or fails. The bounds are one-sided and their error is spent over
+counts, limits and looks, so that all answers of a sweep are right in at least 95% of sweeps
+(docs/sequential.md).
 """
 
 from __future__ import annotations
@@ -25,17 +23,16 @@ from nodesweep.scaling.student import t_quantile
 ERROR = 0.05
 """The largest share of sweeps in which any pass, fail or "on the limit" may be wrong."""
 ZONE = 0.02
-"""A value known to lie within this share of its limit is on the limit: more runs are not worth it.
-"""
+"""Relative distance from a limit within which a value is on the limit and not worth more runs."""
 LEAST_SPREAD = 0.001
-"""Runs that took as long as each other are taken to vary by this share: clocks count in steps."""
+"""Least assumed spread of runs, as a share: equal times may only reflect a coarse clock."""
 
 _LARGEST_LOG = math.log(sys.float_info.max)
 
 Point = tuple[int, int]
-"""A point of the sweep, as (nodes, repeat)."""
+"""A point of the sweep as (nodes, repeat)."""
 Times = Mapping[Point, float | None]
-"""The points that have ended, with their train time in seconds; None: they gave none."""
+"""The train times in seconds of the points that have ended; None for a run without a time."""
 Answer = Literal["pass", "fail", "on_the_limit", "undecided"]
 RatioCriterion = Literal["efficiency", "doubling_ratio", "faster"]
 
@@ -45,7 +42,7 @@ _WORST_FIRST: tuple[Answer, ...] = ("fail", "undecided", "on_the_limit", "pass")
 
 @dataclass(frozen=True)
 class Limits:
-    """What a count has to hold: efficiency and doubling ratio, both at least."""
+    """The least efficiency and doubling ratio of a count that passes."""
 
     min_efficiency: float
     min_doubling_ratio: float
@@ -53,7 +50,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Judged:
-    """A limit at one count, in the limit's unit: `value` with its one-sided bounds.
+    """One limit at one node count: the ratio `value` with its one-sided bounds.
 
     `than` is the smaller node count that its time is compared with.
     """
@@ -66,20 +63,21 @@ class Judged:
     high: float
     limit: float
     error: float
-    """What both bounds together may err by."""
+    """The error that both bounds have together."""
 
     @property
     def text(self) -> str:
-        """efficiency 92 % (80 %–105 %) for at least 75 %."""
+        """The value and its limit in words: efficiency 92% (80%–105%) for at least 75%."""
         return f"{self.value_text} for at least {self.limit_text}"
 
     @property
     def limit_text(self) -> str:
+        """The limit in words."""
         return self._write(self.limit)
 
     @property
     def value_text(self) -> str:
-        """efficiency 92 % (80 %–105 %)."""
+        """The value in words: efficiency 92% (80%–105%)."""
         what = (
             f"speedup over {nodes_text(self.than)}"
             if self.criterion == "faster"
@@ -94,7 +92,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class CountAnswer:
-    """One count against all its limits, at its last look."""
+    """One node count against all its limits, at its last look."""
 
     nodes: int
     answer: Answer
@@ -103,7 +101,7 @@ class CountAnswer:
 
     @property
     def text(self) -> str:
-        """8 nodes undecided: efficiency 76 % (71 %–82 %) for at least 75 %."""
+        """The answer with its reasons: "8 nodes undecided: efficiency 76% … for at least 75%"."""
         why = [each.text for each in self.limits if each.answer == self.answer]
         return f"{self.brief}: {', '.join(why)}" if why else self.brief
 
@@ -116,11 +114,11 @@ class CountAnswer:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a sequential sweep stands. `points`: all that the design has asked for so far;
-    `next_points`: those of them that have not ended, () where it is done.
+    """The progress of a sequential or probe sweep.
 
-    `answers` has the counts that were looked at, largest first; `reason` why the next points are
-    the next, or why there are none.
+    `points` are all points that the design has asked for so far; `next_points` those of them that
+    have not ended, () if the design is done. `answers` has the evaluated counts, largest first.
+    `reason` explains the next points, or why there are none.
     """
 
     points: tuple[Point, ...]
@@ -137,11 +135,19 @@ def follow(
     not_comparable: Collection[int] = (),
     starved: Collection[Point] = (),
 ) -> Progress:
-    """Go through the design with what has ended; points that it has not asked for are left out.
+    """Replay the design with the points that have ended, and return its progress.
 
-    `not_comparable` counts have a time that is no time to train of the baseline's model: they are
-    run once and not looked at. Of the points in `starved` the nodes did not get their CPU: they
-    have no time. A count without a time in its first run is left out too.
+    The same outcomes give the same next points, also after a crash and on a resume. Points that the
+    design has not asked for are ignored, and a count without a time in its first run is left out.
+
+    Args:
+        times: The train times of the points that have ended.
+        counts: The sweep's node counts.
+        limits: The limits to pass.
+        max_repeats: The most runs of a count.
+        not_comparable: Counts whose time is not that of training the baseline's model; they are run
+            once and not evaluated.
+        starved: Points on CPU-throttled or contended nodes, whose times do not count.
     """
     design = _Design(
         times, sorted(counts), limits, max_repeats, frozenset(not_comparable), frozenset(starved)
@@ -159,9 +165,10 @@ def run_through(
     max_repeats: int,
     seconds_of: Callable[[int], float],
 ) -> tuple[Point, ...]:
-    """All points of a sweep whose every run at N nodes takes seconds_of(N), called once a run.
+    """Return all points of a simulated sweep whose runs at N nodes take seconds_of(N).
 
-    The same points as follow() asks for in turn, without going through the design anew for each.
+    seconds_of is called once per run. The points are those that successive follow() calls would ask
+    for, without a replay for each.
     """
     times: dict[Point, float] = {}
     design = _Design(times, sorted(counts), limits, max_repeats, frozenset(), frozenset())
@@ -173,7 +180,7 @@ def run_through(
 
 @dataclass(frozen=True)
 class _Step:
-    """Points that are asked for together, why, and the look that leaves its count open."""
+    """Points that are asked for together, the reason, and the look that leaves their count open."""
 
     points: tuple[Point, ...]
     reason: Callable[[], str]
@@ -181,7 +188,7 @@ class _Step:
 
 
 class _Design:
-    """The design on its way: `planned` repeats of each count, the looks that ended so far."""
+    """The state of the design: planned repeats of each count and the looks that have ended."""
 
     def __init__(
         self,
@@ -214,7 +221,7 @@ class _Design:
     def ask(
         self, counts: Sequence[int], reason: Callable[[], str], look: _Look | None = None
     ) -> Iterator[_Step]:
-        """One run more of each of the counts; goes on where all of them have ended."""
+        """Ask for one more run of each count; resume once all of them have ended."""
         for nodes in counts:
             self.planned[nodes] += 1
         points = tuple((nodes, self.planned[nodes]) for nodes in counts)
@@ -224,7 +231,7 @@ class _Design:
                 self.measured.add(point[0], math.log(seconds))
 
     def steps(self) -> Iterator[_Step]:
-        """Each time that points are asked for."""
+        """Yield a step each time that points are asked for."""
         yield from self.ask(self.counts, lambda: "every node count is run once first")
         yield from self.replace_starved()
         if self._is_starved(self.counts[0]):
@@ -245,9 +252,10 @@ class _Design:
             self.end = f"no count larger than {nodes_text(timed[0])} is known to pass"
 
     def replace_starved(self) -> Iterator[_Step]:
-        """Take the next run of each count whose runs so far were contended, where there is one, as
-        in sweeps from before contended runs were repeated as such
-        (nodesweep/scaling/planning/queue.py).
+        """Take the next recorded run of each count all of whose runs so far were contended.
+
+        Sweeps have such runs if they predate the repeats of contended runs in
+        nodesweep/scaling/planning/queue.py.
         """
         while add := [
             nodes
@@ -260,15 +268,18 @@ class _Design:
         return (nodes, self.planned[nodes]) in self.starved
 
     def look_at(self, group: _Comparisons) -> Iterator[_Step]:
-        """Repeat what the target's limits compare until they are answered, no repeat is left, or
-        the last ones gave no time at all: a program that has lost its clock is not run on.
+        """Repeat the runs that the target's limits compare until every limit is answered.
+
+        Stop early if no repeat is left or if the last runs gave no time at all: a program that
+        reports no times is not worth more runs.
         """
         error = ERROR / (len(self.counts) - 1)
         last = _Look(group.target, "undecided", 0)
         added: list[Point] = []
         while True:
             if self.measured.freedom:
-                # 1/2 + 1/6 + 1/12 + ... = 1: what is spent does not depend on how many may follow
+                # 1/2 + 1/6 + 1/12 + ... = 1: the error spent here does not depend on how many looks
+                # follow
                 number = last.number + 1
                 last = judge(group, self.measured, error / (number * (number + 1)), number)
             least = min(self.planned[nodes] for nodes in group.repeated)
@@ -284,7 +295,7 @@ class _Design:
 
 
 class _Measured:
-    """The logarithms of all times so far by node count, and of each count what every look needs."""
+    """The logarithms of all times by node count, and the statistics that every look needs."""
 
     def __init__(self, counts: Sequence[int]) -> None:
         self.place = {nodes: place for place, nodes in enumerate(counts)}
@@ -306,16 +317,15 @@ class _Measured:
 
     @property
     def squares(self) -> float:
-        """Of the distances from each count's mean."""
+        """The sum of squared distances from each count's mean."""
         return math.fsum(chain.from_iterable(self._squares.values()))
 
 
 class _Comparisons:
-    """What a count has to hold against smaller ones, the first of which is the baseline:
-    T(than)/T(target) is to be at least a number.
+    """A count's limits against smaller counts, the baseline first: T(than)/T(target) >= a number.
 
-    One array over all of them, since a sweep may have hundreds of counts and each is compared with
-    all that are smaller, at every look.
+    They are stored as arrays, since a sweep may have hundreds of counts and each is compared with
+    all smaller ones at every look.
     """
 
     def __init__(
@@ -327,7 +337,7 @@ class _Comparisons:
         least = limits.min_efficiency * target / base
         self.target, self._base, self._half = target, base, target / 2
         self._least, self._least_doubling = least, limits.min_doubling_ratio
-        # at least as fast as the baseline is less than an efficiency asks for that is above 1/N
+        # an efficiency limit of 1/N or more implies being at least as fast as the baseline
         is_base_named = base == self._half or least < 1
         self.than = (base, *(smaller if is_base_named else smaller[1:]))
         self.places = np.array([place_of[nodes] for nodes in self.than])
@@ -338,10 +348,10 @@ class _Comparisons:
             place = self.than.index(int(self._half), 1)
             self.least_logs[place] = math.log(limits.min_doubling_ratio)
         self.repeated = sorted({base, target, *([int(self._half)] if has_half else [])})
-        """Counts that are run again while the target is not decided."""
+        """Counts that are run again while the target is undecided."""
 
     def at(self, place: int) -> tuple[RatioCriterion, float, float]:
-        """(criterion, least, scale): least times scale is what the limit is of."""
+        """Return (criterion, least, scale); the limit is least times scale."""
         if place == 0:
             return "efficiency", self._least, self._base / self.target
         if self.than[place] == self._half:
@@ -351,17 +361,19 @@ class _Comparisons:
 
 @dataclass(frozen=True)
 class _Look:
-    """One look at a count: its answer, and in `compared` what it was made of.
+    """One look at a count: its answer, and in `compared` the data behind it.
 
-    Numbers as they are shown are made for those looks alone that are shown.
+    Numbers to show are only computed for the looks that are shown.
     """
 
     nodes: int
     answer: Answer
     number: int
     compared: tuple[_Comparisons, float, Any, Any] | None = None
-    """The comparisons, the error that was allowed, and two arrays: each limit's answer as its place
-    in _WORST_FIRST, and its value with both bounds.
+    """(comparisons, allowed error, answers, bounds).
+
+    The answers are places in _WORST_FIRST, one per limit; the bounds are an array of values, lower
+    and upper bounds by limit.
     """
 
     def answer_in_full(self) -> CountAnswer:
@@ -379,12 +391,12 @@ class _Look:
 
 
 def judge(group: _Comparisons, measured: _Measured, error: float, number: int) -> _Look:
-    """One look at a count with at most `error` of being wrong.
+    """Evaluate a count against its limits with a probability of at most `error` of being wrong.
 
-    Bounds of a ratio of two times: Student's t on the logarithms, with the spread of all counts
-    pooled. To pass, a count must pass every limit, so each may err by all of `error`
-    (an intersection-union test: Berger, *Technometrics* 24(4), 1982, pp. 295-300); it fails by any
-    of them, so there they share it (Bonferroni).
+    The bounds on a ratio of two times come from Student's t on the logarithms, with the spread of
+    all counts pooled. To pass, a count must pass every limit, so each may err by all of `error` (an
+    intersection-union test: Berger, *Technometrics* 24(4), 1982, pp. 295-300). It fails by any one
+    of them, so there they share it (Bonferroni). `number` counts the looks at this count from 1.
     """
     import numpy as np
 
@@ -409,9 +421,7 @@ def judge(group: _Comparisons, measured: _Measured, error: float, number: int) -
 
 
 def _exp(number: float) -> float:
-    """Of two times that differ by far, a bound is more than a float holds: then about the largest
-    that it does.
-    """
+    """Return e**number, at most about the largest float: bounds on very unequal times overflow."""
     return math.exp(min(number, _LARGEST_LOG))
 
 

@@ -1,0 +1,1 @@
+"""Scaling laws: fits to the measured times and extrapolation beyond them."""

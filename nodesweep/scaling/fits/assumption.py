@@ -1,7 +1,7 @@
-"""What a prediction takes for granted of nodes that were not measured, in words beside its number.
+"""The assumption behind a prediction on nodes that were not measured.
 
-No measurement knows a change beyond it. What is known of the topology is the instance type and the
-network that the catalogue has for it; where the platform places further nodes is not.
+Measurements show nothing of a change beyond them. The known topology is the instance type and its
+network in the catalogue; where the platform would place further nodes is unknown.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _NOT_HELD = "if the link gets slower there, neither number nor interval holds (d
 
 
 def assumption(kind: PlatformKind, instance_type: str | None, largest: int, nodes: int) -> str:
-    """One sentence on a prediction at `nodes` from at most `largest` measured ones, above 1."""
+    """Return a sentence on a prediction at `nodes` from at most `largest` (> 1) measured ones."""
     if kind == "simulated":
         return (
             "Simulated nodes have no network: the prediction is of the model that computed the"
@@ -32,7 +32,7 @@ def assumption(kind: PlatformKind, instance_type: str | None, largest: int, node
 
 
 def _network(instance_type: str | None) -> str:
-    """ml.p3.16xlarge (25 Gbit/s a node, without EFA)."""
+    """Return, for example, "ml.p3.16xlarge (25 Gbit/s a node, without EFA)"."""
     if instance_type is None:
         return "an unknown instance type and network"
     try:

@@ -1,15 +1,14 @@
-"""What the fitted laws say at twice the largest measured node count, and whether that may be
-believed.
+"""Predictions of the fitted laws at twice the largest measured count, if they are supported.
 
-docs/fits.md, "Beyond the measured counts". Each law has an interval from the noise of the runs:
+Each law has an interval from the noise of the runs (docs/fits.md, "Beyond the measured counts"):
 
-    v_i = (π/2)·s²/n_i               variance of the median of n_i runs, relative to it
-    T_j·exp(±t·se_j/T_j)             what law j says; se_j by the delta method, t of Student
+    v_i = (π/2)·s²/n_i               relative variance of the median of n_i runs
+    T_j·exp(±t·se_j/T_j)             prediction of law j; se_j by the delta method, Student's t
 
-The prediction's interval reaches from the lowest to the highest end of all laws that the runs do
-not reject, so it holds the truth at least as often as the interval of the law that made the times,
-whichever it is. s² is the pure error, pooled over the counts, and a law is rejected by the F test
-for lack of fit (Draper and Smith, Applied Regression Analysis, 3rd ed., section 2.1).
+The prediction's interval spans the intervals of all laws that the runs do not reject, so its
+coverage is at least that of whichever law is true. s² is the pure error, pooled over the counts,
+and a law is rejected by the F test for lack of fit (Draper and Smith, Applied Regression Analysis,
+3rd ed., section 2.1).
 """
 
 from __future__ import annotations
@@ -38,18 +37,19 @@ from nodesweep.scaling.formats import counted, format_percent, join_words, nodes
 
 EXTRAPOLATION_FACTOR = 2
 MAX_MARGIN_OF_ERROR = 0.10
-"""Of a supported prediction: how far an end of its interval may be from it, as a share of it."""
+"""The most that an end of a supported prediction's interval may differ from it, as a share."""
 MAX_MORE_RUNS = 50
 LACK_OF_FIT_LEVEL = 0.01
 """Significance level of the F test that rejects a law."""
-_MAX_EXPONENT = 200.0  # of an exponent: what is further away is open all the same
+_MAX_EXPONENT = 200.0  # cap of an exponent; anything larger is unsupported anyway
 _WHAT_WOULD = "what would support it"
 
 
 @dataclass(frozen=True)
 class RunNoise:
-    """How the runs of one count differ: relative standard deviation of a run, its degrees of
-    freedom, and the relative variance of each count's median, in order of the counts.
+    """The noise of runs: a run's relative standard deviation and its degrees of freedom.
+
+    `variances` are the relative variances of each count's median, in order of the counts.
     """
 
     deviation: float
@@ -59,8 +59,9 @@ class RunNoise:
 
 @dataclass(frozen=True)
 class LawPredictions:
-    """What each law says at `nodes`: seconds with a 95 % interval of the median there, and which of
-    the laws the runs reject.
+    """Each law's prediction at `nodes`: seconds with a 95% interval of the median.
+
+    `rejected` are the laws that the runs reject.
     """
 
     nodes: int
@@ -70,7 +71,7 @@ class LawPredictions:
 
     @property
     def interval(self) -> Interval | None:
-        """From the lowest to the highest end of the laws that are left; None: all are rejected."""
+        """The hull of the intervals of all laws that are not rejected; None if all are."""
         left = [self.intervals[law] for law in self.intervals if law not in self.rejected]
         if not left:
             return None
@@ -78,13 +79,13 @@ class LawPredictions:
 
 
 def run_noise(runs: Sequence[Sequence[float]]) -> RunNoise | None:
-    """The noise of at least 3 runs at every count; None where a count has fewer."""
+    """Return the noise; None if any count has fewer than 3 runs."""
     if min((len(at) for at in runs), default=0) < MIN_REPEATS:
         return None
     logs = [np.log(np.asarray(at, dtype=np.float64)) for at in runs]
     freedom = sum(len(at) - 1 for at in logs)
     variance = sum(float(((at - at.mean()) ** 2).sum()) for at in logs) / freedom
-    # The variance of a median is at most π/2 times that of the mean, which it nears for many runs.
+    # The variance of a median is at most π/2 times that of the mean, its limit for many runs.
     variances = np.array([math.pi / 2 * variance / len(at) for at in logs], dtype=np.float64)
     return RunNoise(math.sqrt(variance), freedom, variances)
 
@@ -96,7 +97,7 @@ def predict_by_law(
     noise: RunNoise,
     nodes: int,
 ) -> LawPredictions:
-    """What the laws say at `nodes`, whether or not that is supported; the noise is above 0."""
+    """Return the laws' predictions at `nodes`, supported or not; the noise must be above 0."""
     specs = {spec.law: spec for spec in LAWS}
     quantile = float(stdtrit(noise.freedom, (1 + LEVEL) / 2))
     seconds: dict[Law, float] = {}
@@ -124,14 +125,14 @@ def predict_by_law(
 
 
 def margin_of_error(interval: Interval, seconds: float) -> float:
-    """How far the interval's farther end is from `seconds`, on the log scale."""
+    """Return the distance from `seconds` to the interval's farther end, on the log scale."""
     return max(math.log(interval.high / seconds), math.log(seconds / interval.low))
 
 
 def leave_one_out_seconds(
     law: Law, sample: Sample, nodes: int, steps_ratio: Mapping[int, float]
 ) -> tuple[float, float]:
-    """(least, most) seconds at `nodes` that the law predicts when one of the points is left out."""
+    """Return the (least, most) seconds that the law predicts with any one point left out."""
     spec = next(spec for spec in LAWS if spec.law == law)
     sample = _with_ratios(spec, sample, steps_ratio)
     terms = _terms(spec, nodes, steps_ratio)
@@ -148,9 +149,13 @@ def extrapolate(
     steps_ratio: Mapping[int, float],
     runs: Sequence[Sequence[float]],
 ) -> Extrapolation:
-    """The prediction at twice the largest count, or why there is none.
+    """Return the prediction at twice the largest count, or the reason why there is none.
 
-    runs: the times that each point of the sample is the median of, in its order.
+    Args:
+        ranked: The fits, best first.
+        sample: The points.
+        steps_ratio: r(N) by node count.
+        runs: For each point, in order, the times that it is the median of.
     """
     if not len(sample.nodes):
         return _not_supported(None, "no points")
@@ -214,7 +219,7 @@ def _not_supported(nodes: int | None, reason: str) -> Extrapolation:
 def _why_not_asked(
     ranked: Sequence[LawFit], nodes: int, steps_ratio: Mapping[int, float]
 ) -> str | None:
-    """Why the laws are not asked at all; None: they are."""
+    """Return the reason why no law can make a prediction, or None."""
     more_counts = (
         f"{_WHAT_WOULD}: further node counts, each with {MIN_REPEATS} runs or more, or runs at"
         f" {nodes_text(nodes)} themselves"
@@ -235,8 +240,11 @@ def _why_not_asked(
 
 
 def _what_would(nodes: int, excess: float, runs: Sequence[Sequence[float]]) -> str:
-    """More runs where a sensible number would be enough, else the count itself. A margin of error,
-    here `excess` times the most that is allowed, falls with the square root of the number of runs.
+    """Return the measurement that would support a prediction.
+
+    More runs, if a sensible number would be enough, else runs at the count itself. The margin of
+    error is `excess` times the largest allowed and falls with the square root of the number of
+    runs.
     """
     least = min(len(at) for at in runs)
     more = math.ceil(least * excess**2) - least
@@ -249,7 +257,7 @@ def _what_would(nodes: int, excess: float, runs: Sequence[Sequence[float]]) -> s
 def _reason(
     beyond: LawPredictions, law: Law, noise: RunNoise, runs: Sequence[Sequence[float]]
 ) -> str:
-    """On what the prediction rests: the laws, the runs and their noise."""
+    """Return the basis of the prediction: the laws, the runs and their noise."""
     left = [each for each in beyond.seconds if each not in beyond.rejected]
     least, most = min(len(at) for at in runs), max(len(at) for at in runs)
     each = str(least) if least == most else f"{least} to {most}"
@@ -260,7 +268,7 @@ def _reason(
 
 
 def _with_ratios(spec: LawSpec, sample: Sample, steps_ratio: Mapping[int, float]) -> Sample:
-    """The sample with the r(N) that ring is fitted with."""
+    """Return the sample with the r(N) that the ring law needs."""
     if spec.law != "ring":
         return sample
     ratios = np.array([steps_ratio[int(nodes)] for nodes in sample.nodes], dtype=np.float64)
@@ -268,14 +276,15 @@ def _with_ratios(spec: LawSpec, sample: Sample, steps_ratio: Mapping[int, float]
 
 
 def _terms(spec: LawSpec, nodes: int, steps_ratio: Mapping[int, float]) -> Floats:
-    """The curve's terms at one node count: times its coefficients they are N·T(N)."""
+    """Return the curve's terms at one node count; their product with the coefficients is N·T(N)."""
     ratio = np.array([steps_ratio.get(nodes, 1.0)], dtype=np.float64)
     return np.column_stack(spec.columns(np.array([nodes], dtype=np.float64), ratio))[0]
 
 
 def _standard_error(spec: LawSpec, sample: Sample, terms: Floats, variances: Floats) -> float:
-    """Of N·T(N) at `terms`, by the delta method, as if no coefficient had a bound: one at its bound
-    may be there by noise.
+    """Return the standard error of N·T(N) at `terms`, by the delta method.
+
+    Bounds of coefficients are ignored, since noise alone may put a coefficient on its bound.
     """
     relative = relative_columns(spec, sample)
     scale = np.linalg.norm(relative, axis=0)

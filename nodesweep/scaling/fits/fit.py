@@ -1,7 +1,7 @@
-"""Median train times over node counts -> fitted scaling laws and what they may be asked.
+"""Fit scaling laws to the median train times by node count (docs/method.md, "Fits"; docs/fits.md).
 
-docs/method.md, "Fits", and docs/fits.md. The laws stand in nodesweep/scaling/fits/laws.py, what is
-said beyond the measured node counts in nodesweep/scaling/fits/extrapolation.py.
+nodesweep/scaling/fits/laws.py has the laws, nodesweep/scaling/fits/extrapolation.py the predictions
+beyond the measured counts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from nodesweep.scaling.fits.laws import (
 from nodesweep.scaling.fits.models import Fits, Law, LawFit, Parameter, Verdict
 from nodesweep.scaling.formats import counted, join_words
 
-EXTRA_POINTS = 2  # node counts beyond the number of parameters, for a law to be identifiable
+EXTRA_POINTS = 2  # node counts beyond the number of parameters for a law to be identifiable
 
 
 def fit_laws(
@@ -40,15 +40,19 @@ def fit_laws(
     per_sample: bool = False,
     runs: Mapping[int, Sequence[float]] | None = None,
 ) -> Fits:
-    """Fit every law the points allow and rank the fits by leave-one-out error.
+    """Fit every law that the points allow, and rank the fits by leave-one-out error.
 
-    points: (nodes, median train seconds), one per node count, in any order; N0 need not be 1.
-    per_sample: the seconds are per sample (1/rate), not of a run; parameters in seconds and
-    predictions are too. steps_ratio: r(N) at each measured N and at 2 × the largest, where the
-    prediction is made; 1 under a fixed global batch, N0/N under a fixed per-replica batch; None:
-    unknown. runs: the seconds of all runs that each point is the median of, by nodes; without 3 of
-    each no prediction is supported. Raises ValueError for numbers that can't be node counts, times
-    or ratios.
+    Args:
+        points: (nodes, median train seconds), one per node count, in any order; N0 need not be 1.
+        steps_ratio: r(N) at each measured N and at 2 x the largest, where the prediction is made: 1
+            under a fixed global batch, N0/N under a fixed per-replica batch; None if unknown.
+        per_sample: The seconds are per sample (1/rate) instead of per run; so are parameters in
+            seconds and predictions.
+        runs: The seconds of all runs behind each point's median, by nodes; without 3 runs of each
+            point no prediction is supported.
+
+    Raises:
+        ValueError: A number cannot be a node count, time or ratio.
     """
     _check(points, steps_ratio)
     ordered = sorted(points)
@@ -100,7 +104,7 @@ def _check(points: Sequence[tuple[int, float]], steps_ratio: Mapping[int, float]
 def _fit_or_reason(
     spec: LawSpec, sample: Sample, steps_ratio: Mapping[int, float] | None
 ) -> LawFit | str:
-    """The law's fit, or why it is left out."""
+    """Return the law's fit, or the reason why it is left out."""
     points, parameters = len(sample.nodes), len(spec.symbols)
     if points < parameters:
         return f"{counted(points, 'point')} for {parameters} parameters"
@@ -116,7 +120,7 @@ def _fit_or_reason(
 
 
 def _measured_ratios(sample: Sample, steps_ratio: Mapping[int, float] | None) -> Floats | str:
-    """r(N) at the measured N, or why ring can't be fitted with it."""
+    """Return r(N) at the measured N, or the reason why the ring law cannot be fitted."""
     if steps_ratio is None:
         return "the number of optimiser steps is not known"
     missing = [int(nodes) for nodes in sample.nodes if int(nodes) not in steps_ratio]
@@ -189,9 +193,12 @@ def _parameters(
 def _half_widths(
     spec: LawSpec, sample: Sample, coefficients: Floats, residuals: Floats, freedom: int
 ) -> Floats:
-    """t quantile × standard error of each parameter; coefficients on their bound are held there."""
+    """Return the half width of each parameter's interval: t quantile x standard error.
+
+    Coefficients on their bound are held there.
+    """
     free = coefficients > 0
-    # In units of the coefficients themselves the matrix is well scaled, whatever the seconds.
+    # In units of the coefficients the matrix is well scaled, whatever the scale of the seconds.
     inverse = np.linalg.pinv(relative_columns(spec, sample)[:, free] * coefficients[free])
     gradient = spec.gradient(coefficients)[:, free] * coefficients[free]
     variance = float(residuals @ residuals) / freedom
@@ -227,13 +234,13 @@ def _identifiable(points: int, parameters: tuple[Parameter, ...]) -> Verdict:
 
 
 def _peak_nodes(alpha: float, beta: Parameter) -> float | None:
-    """Gunther's N*; 1 where throughput falls from the first node on, None where beta may be 0."""
+    """Return Gunther's N*; 1 if throughput only falls, None if beta may be 0."""
     if beta.interval is None or beta.interval.low == 0:
         return None
     return max(math.sqrt(max(1 - alpha, 0) / beta.value), 1.0)
 
 
 def _rank(fit: LawFit) -> tuple[bool, float, int]:
-    """Smallest leave-one-out error first, unknown last; of equals the one with fewer parameters."""
+    """Return the sort key: leave-one-out error, unknown last, then the number of parameters."""
     error = fit.leave_one_out_error
     return error is None, round(error or 0.0, 9), len(fit.parameters)

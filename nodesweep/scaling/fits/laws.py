@@ -1,8 +1,7 @@
-"""The scaling laws, and how one is solved: bounded least squares on relative residuals.
+"""The scaling laws, and their solution by bounded least squares on relative residuals.
 
-docs/method.md, "Fits", and docs/fits.md.
-
-Laws are fitted to node-time N·T(N), where each is linear in coefficients that may not be negative:
+Laws are fitted to node-time N·T(N), in which each is linear in nonnegative coefficients
+(docs/method.md, "Fits"; docs/fits.md):
 
     amdahl  N·T = t1·(1 − sigma) + t1·sigma·N                   Amdahl, AFIPS 1967
     usl     N·T = t1 + t1·alpha·(N − 1) + t1·beta·N·(N − 1)     Gunther, Guerrilla Capacity
@@ -10,9 +9,9 @@ Laws are fitted to node-time N·T(N), where each is linear in coefficients that 
     ring    N·T = t_compute + c·r(N)·(N − 1)                    Patarasuk and Yuan, JPDC 69, 2009;
                                                                 arXiv 2006.15704
 
-so bounded linear least squares on the relative residuals (fitted − observed)/observed finds the one
-best fit, without a starting point. r(N) = optimiser steps at N over those at N0. Where r is the
-same everywhere, ring is amdahl's curve with sigma = c·r/t1 and is left out.
+Bounded linear least squares on the relative residuals (fitted − observed)/observed therefore find
+the one best fit without a starting point. r(N) is the optimizer steps at N over those at N0. If r
+is the same everywhere, ring is amdahl's curve with sigma = c·r/t1 and is left out.
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ from nodesweep.scaling.fits.models import Law
 
 Floats = NDArray[np.float64]
 MAX_LEFT_OUT = 100
-_DIGITS = 12  # of every number: the last four of a double depend on the processor's linear algebra
-# A term that adds less than this share of the node-time everywhere is rounding:
-# its coefficient is 0.
+_DIGITS = 12  # significant digits kept; a double's last four depend on the CPU
+# A term that contributes less than this share of the node-time everywhere is rounding error: its
+# coefficient is 0.
 ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The points: node counts ascending, N·T(N) in node-seconds,
-    r(N) (all 1 where no fitted law uses it).
+    """The points: node counts ascending, N·T(N) in node-seconds, and r(N).
 
-    `per_sample`: the seconds are of a sample, not of a run.
+    r(N) is 1 everywhere if no fitted law uses it. `per_sample`: the seconds are per sample instead
+    of per run.
     """
 
     nodes: Floats
@@ -49,7 +48,7 @@ class Sample:
     per_sample: bool = False
 
     def without(self, index: int) -> Sample:
-        """The points without one of them, which the law is then asked to predict."""
+        """Return the points without one, which the law then predicts."""
         keep = np.arange(len(self.nodes)) != index
         return Sample(
             self.nodes[keep], self.node_seconds[keep], self.steps_ratio[keep], self.per_sample
@@ -58,19 +57,20 @@ class Sample:
 
 @dataclass(frozen=True)
 class Symbol:
-    """A parameter before it has a value; it lies between 0 and `upper`."""
+    """A parameter without its value, which is between 0 and `upper`."""
 
     name: str
     unit: str | None
     meaning: str
-    meaning_per_sample: str | None = None  # where the points are seconds per sample; None: the same
+    meaning_per_sample: str | None = None  # if the points are seconds per sample; None: the same
     upper: float = math.inf
 
 
 @dataclass(frozen=True)
 class LawSpec:
-    """`columns(N, r)` are the curve's terms, one per coefficient;
-    `to_parameters` makes parameters of coefficients.
+    """A law: `columns(N, r)` are the terms of its curve, one per coefficient.
+
+    `to_parameters` turns coefficients into parameters.
     """
 
     law: Law
@@ -140,8 +140,9 @@ LAWS = (
 
 
 def solve(spec: LawSpec, sample: Sample) -> Floats:
-    """Coefficients, none negative, with the least sum of squared relative residuals; negligible
-    ones are exactly 0.
+    """Return the nonnegative coefficients with the least sum of squared relative residuals.
+
+    Negligible ones are exactly 0.
     """
     relative = relative_columns(spec, sample)
     scale = np.linalg.norm(relative, axis=0)
@@ -159,8 +160,9 @@ def solve(spec: LawSpec, sample: Sample) -> Floats:
 
 
 def relative_columns(spec: LawSpec, sample: Sample) -> Floats:
-    """The curve's terms over the observed node-time: shape (points, coefficients); their sum is 1
-    for a perfect fit.
+    """Return the curve's terms over the observed node-time: shape (points, coefficients).
+
+    With a perfect fit each row times the coefficients is 1.
     """
     return (
         np.column_stack(spec.columns(sample.nodes, sample.steps_ratio))
@@ -169,8 +171,9 @@ def relative_columns(spec: LawSpec, sample: Sample) -> Floats:
 
 
 def left_out_in_turn(points: int) -> Sequence[int]:
-    """The points that are left out in turn: all,
-    or evenly spaced ones where a refit for each would take seconds.
+    """Return the points to leave out in turn: all, or evenly spaced ones if there are many.
+
+    A refit for each of many points would take seconds.
     """
     if points <= MAX_LEFT_OUT:
         return range(points)
@@ -178,10 +181,10 @@ def left_out_in_turn(points: int) -> Sequence[int]:
 
 
 def root_mean_square(values: Floats) -> float:
-    """To the digits that every number has."""
+    """Return the root mean square, rounded to the digits of every number."""
     return round(float(np.sqrt(np.mean(values**2))), _DIGITS)
 
 
 def significant(value: float) -> float:
-    """The value to the digits that every number has."""
+    """Return the value, rounded to the digits of every number."""
     return float(f"{value:.{_DIGITS}g}")

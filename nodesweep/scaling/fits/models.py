@@ -1,6 +1,6 @@
 """The typed form of fitted scaling laws in report.json.
 
-nodesweep/scaling/fits/ makes them; docs/fits.md explains them.
+nodesweep/scaling/fits/ creates them; docs/fits.md explains them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Law = Literal["amdahl", "usl", "ring"]
 
 
 class Verdict(Part):
-    """A decision and why it fell that way."""
+    """A decision with its reason."""
 
     value: bool = Field(description="The decision.")
     reason: str = Field(description="Why, with the numbers that decided.")
 
 
 class Parameter(Part):
-    """One fitted number of a law."""
+    """One fitted parameter of a law."""
 
     name: str = Field(description="Its symbol in the law's equation.")
     value: float = Field(description="Least-squares estimate.")
@@ -76,10 +76,14 @@ class LawFit(Part):
     )
 
     def predict(self, nodes: float, steps_ratio: float | None = None) -> float:
-        """Seconds at `nodes`, of a run or per sample as the fitted points are.
+        """Return the seconds at `nodes`, per run or per sample like the fitted points.
 
-        `ring` needs steps_ratio = steps at `nodes` / steps at N0; the others ignore it.
-        Raises ValueError where nodes is below 1 or `ring` gets no steps_ratio.
+        Args:
+            nodes: Node count, at least 1.
+            steps_ratio: Steps at `nodes` / steps at N0, which only `ring` needs.
+
+        Raises:
+            ValueError: `nodes` is below 1, or `ring` has no steps_ratio.
         """
         if nodes < 1:
             raise ValueError(f"nodes is {nodes}; a law holds from 1 node on")
@@ -99,10 +103,10 @@ class LawFit(Part):
 
 
 class Extrapolation(Part):
-    """What the laws say at twice the largest measured node count, and whether that may be believed.
+    """The laws' predictions at twice the largest measured node count, if they are supported.
 
-    Where it may not, there is no number (docs/fits.md, "Beyond the measured counts"). Its seconds
-    are those of the fitted points: of a run, or per sample where these are rates.
+    Unsupported predictions have no number (docs/fits.md, "Beyond the measured counts"). The seconds
+    are like those of the fitted points: per run, or per sample for rates.
     """
 
     nodes: int | None = Field(
@@ -149,7 +153,7 @@ class Extrapolation(Part):
 
 
 class Fits(Part):
-    """All that was fitted."""
+    """All fitted laws, and the extrapolation."""
 
     laws: tuple[LawFit, ...] = Field(description="Fitted laws, smallest leave-one-out error first.")
     left_out: Mapping[Law, str] = Field(

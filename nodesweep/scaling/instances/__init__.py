@@ -1,0 +1,1 @@
+"""Sweeps of several instance types: their arms, probing, comparison and report."""

@@ -1,7 +1,6 @@
-"""A sweep of several instance types taken apart: its arms, each type's own outcomes, and the arms
-that memory rules out.
+"""The arms of a sweep of several instance types, each type's outcomes, and arms without memory.
 
-An arm is a type at a node count. docs/instance-types.md.
+An arm is a type at a node count (docs/instance-types.md).
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ from nodesweep.scaling.planning.plan import type_of_job
 
 
 class Arm(NamedTuple):
-    """A type at a node count."""
+    """An instance type at a node count."""
 
     instance_type: str
     nodes: int
 
     @property
     def text(self) -> str:
-        """How the arm is called: 4 x ml.g5.xlarge."""
+        """The arm's name: 4 x ml.g5.xlarge."""
         return f"{self.nodes} x {self.instance_type}"
 
 
 def arms_of(config: BenchmarkConfig) -> list[Arm]:
-    """Every arm of the sweep, type by type in the config's order, counts ascending."""
+    """Return every arm of the sweep, by type in the config's order, counts ascending."""
     return [
         Arm(name, nodes) for name in config.instance_types for nodes in config.sweep.node_counts
     ]
@@ -38,8 +37,9 @@ def arms_of(config: BenchmarkConfig) -> list[Arm]:
 def outcomes_by_type(
     config: BenchmarkConfig, outcomes: Sequence[JobOutcome]
 ) -> dict[str, list[JobOutcome]]:
-    """The outcomes of each type that has one, in the config's order; which type a job ran on, its
-    name tells. Jobs whose name tells none of the types are left out.
+    """Return the outcomes of each type that has any, in the config's order.
+
+    The type is read from the job's name; jobs whose names have none of the types are left out.
     """
     found: dict[str, list[JobOutcome]] = {name: [] for name in config.instance_types}
     for outcome in outcomes:
@@ -49,7 +49,7 @@ def outcomes_by_type(
 
 
 def lacks_memory(outcome: JobOutcome) -> bool:
-    """Whether the job failed because memory ran out, as far as its reason and its log tell."""
+    """Return True if the job failed for lack of memory, going by its reason and its log."""
     if outcome.status != "Failed":
         return False
     return (
@@ -59,11 +59,11 @@ def lacks_memory(outcome: JobOutcome) -> bool:
 
 
 def lost_to_memory(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> dict[Arm, str]:
-    """The arms that memory rules out, and why; none in a sweep of one type.
+    """Return the arms that memory rules out, with reasons; none in a sweep of one type.
 
     A job that ran out of memory at N nodes rules out N and every smaller count of its type, where
-    each process holds as much or more. A larger count may fit: under a fixed global batch each
-    process holds less of it. An arm with a completed run is never ruled out.
+    each process needs as much or more. A larger count may fit: under a fixed global batch each
+    process gets a smaller share of it. An arm with a completed run is never ruled out.
     """
     lost: dict[Arm, str] = {}
     if config.sweep.instance_types is None:
@@ -84,9 +84,12 @@ def lost_to_memory(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> d
 
 
 def types_given_up(config: BenchmarkConfig, ended: Sequence[JobOutcome]) -> dict[str, str]:
-    """The types on which the program can't run, and why: two failures in a row with the same cause
-    there, in the order in which the jobs ended; a lack of memory is none of them. Nothing in a
-    sweep of one type, which is given up as a whole.
+    """Return the types on which the program cannot run, with reasons.
+
+    A type is given up after two consecutive failures with the same cause on it; lack of memory does
+    not count. Empty in a sweep of one type, which is given up as a whole.
+
+    `ended` has the outcomes in the order in which the jobs ended.
     """
     if config.sweep.instance_types is None:
         return {}

@@ -1,6 +1,6 @@
-"""The arms of a sweep side by side: the time-cost front, and which one to run on.
+"""Compare a sweep's arms: the time-cost front, and the arm to run on (docs/instance-types.md).
 
-docs/instance-types.md. Speedup is within a type; across types time and cost alone are compared.
+Speedup is relative within a type; across types only time and cost are compared.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from nodesweep.scaling.instances.arms import Arm
 from nodesweep.scaling.instances.model import ArmChoice, Question
 
 RowsByType = Mapping[str, Sequence[SummaryRow]]
-"""Each type's summary, in the config's order; a type without an outcome is not there."""
+"""Each type's summary rows, in the config's order; types without an outcome are absent."""
 Key = Literal["cost", "time"]
 _WHAT: Mapping[Question, str] = {
     "cheapest_within_deadline": "within the deadline",
@@ -48,7 +48,7 @@ _NONE: Mapping[Question, str] = {
 
 @dataclass(frozen=True)
 class JudgedArm:
-    """An arm with a time, against the limits that decide between the types."""
+    """An arm with a time, judged by the limits that decide between the types."""
 
     arm: Arm
     count: MeasuredCount
@@ -56,15 +56,17 @@ class JudgedArm:
 
     @property
     def answer(self) -> Answer:
+        """The verdict on the arm."""
         return self.judged.answer
 
     @property
     def usd(self) -> float | None:
+        """The cost of a run; None if unknown."""
         return self.count.usd
 
     @property
     def numbers(self) -> str:
-        """12.0 min, $3.20; cost unknown."""
+        """Time and cost in words: "12.0 min, $3.20" or "12.0 min, cost unknown"."""
         cost = "cost unknown" if self.usd is None else format_usd(self.usd)
         return f"{format_seconds(self.count.seconds)}, {cost}"
 
@@ -72,8 +74,14 @@ class JudgedArm:
 def judge_arms(
     config: BenchmarkConfig, rows_by_type: RowsByType, repeated: Collection[Arm] = ()
 ) -> list[JudgedArm]:
-    """Every arm with a time against deadline and budget; where neither is given, against the limits
-    of its own type's recommendation. `repeated`: arms whose nodes each did all of the work.
+    """Judge every arm with a time by deadline and budget.
+
+    Without either, an arm is judged by the limits of its own type's recommendation.
+
+    Args:
+        config: The benchmark.
+        rows_by_type: Each type's summary rows.
+        repeated: Arms whose nodes each did all of the work.
     """
     goals = config.report.recommendation
     measured = {name: measured_counts(rows) for name, rows in rows_by_type.items()}
@@ -116,7 +124,7 @@ def _has_no_goal(goals: RecommendationConfig) -> bool:
 def _own_judgements(
     rows: Sequence[SummaryRow], counts: Sequence[MeasuredCount], goals: RecommendationConfig
 ) -> dict[int, tuple[Verdict, ...]]:
-    """What the type's own recommendation says of each of its counts, where no goal decides."""
+    """Return each count's verdicts in the type's own recommendation if no goal decides."""
     own = recommend(rows, goals) if len(counts) > 1 and _has_no_goal(goals) else None
     contended = {count.nodes for count in counts if count.starved}
     if own is None:
@@ -125,8 +133,9 @@ def _own_judgements(
 
 
 def _unlike_main(config: BenchmarkConfig, rows_by_type: RowsByType, name: str) -> Verdict | None:
-    """Why no time of the type is one to train the same model: its smallest count ended at another
-    metric than that of the first type. None: it did not, or nothing is known of it.
+    """Return a verdict if the type does not train the same model as the first type, else None.
+
+    That is so if its smallest count ended at another metric. None also if the metrics are unknown.
     """
     first = next(iter(rows_by_type))
     base, own = _first_metric(rows_by_type[first]), _first_metric(rows_by_type[name])
@@ -150,10 +159,11 @@ def _first_metric(rows: Sequence[SummaryRow]) -> FinalMetric | None:
 
 
 def front_of(arms: Sequence[JudgedArm]) -> dict[Arm, bool]:
-    """Of each arm whose cost is known, whether no other beats it on train time and cost.
+    """Return for each arm with a known cost if it is on the front of train time and cost.
 
-    One beats another where it is not worse in either and better in one. An arm whose time is no
-    time to train of the same model, or no measurement, neither is on the front nor beats another.
+    An arm is on the front if no other arm dominates it: is not worse in either and better in one.
+    An arm whose time is not a measurement of training the same model is not on the front and
+    dominates none.
     """
     points = {
         each.arm: (rounded(each.count.seconds), rounded(each.usd))
@@ -180,7 +190,7 @@ def _is_sound(each: JudgedArm) -> bool:
 
 
 def beaten_for_sure(arms: Sequence[JudgedArm]) -> set[Arm]:
-    """The arms that another one beats by its whole intervals of time and cost."""
+    """Return the arms that another one dominates with its whole intervals of time and cost."""
     return {
         each.arm
         for each in arms
@@ -202,7 +212,7 @@ def _lies_below(one: Interval | None, other: Interval | None) -> bool:
 
 
 def choose_arms(config: BenchmarkConfig, arms: Sequence[JudgedArm]) -> tuple[ArmChoice, ...]:
-    """The answers to the questions that the config asks; the first is the recommendation."""
+    """Return the answers to the questions that the config asks; the first is the recommendation."""
     goals = config.report.recommendation
     choices: list[ArmChoice] = []
     if goals.deadline_seconds is not None:
@@ -224,7 +234,7 @@ def _choose(
     arms: Sequence[JudgedArm],
     by: Key,
 ) -> ArmChoice:
-    """The first of the candidates that pass, by cost or time; `arms` are all of the sweep."""
+    """Return the best passing candidate by cost or time; `arms` are all arms of the sweep."""
     passing = [each for each in candidates if each.answer == "pass"]
     notes = []
     if by == "cost":
@@ -272,7 +282,7 @@ def _word(by: Key) -> str:
 
 
 def _rank(each: JudgedArm, by: Key) -> tuple[float, float, int]:
-    """The least comes first; an arm without a cost last, where cost counts."""
+    """Return the sort key, least first; in a ranking by cost, arms without a cost come last."""
     usd = float("inf") if each.usd is None else rounded(each.usd)
     seconds = rounded(each.count.seconds)
     first, second = (usd, seconds) if by == "cost" else (seconds, usd)
@@ -284,7 +294,7 @@ def _open_text(each: JudgedArm) -> str:
 
 
 def _nearest(arms: Collection[JudgedArm]) -> list[str]:
-    """What the arm lacks that is nearest to passing: the fastest one."""
+    """Return the reason why the fastest failing arm, the one nearest to passing, fails."""
     failed = [each for each in arms if each.answer == "fail"]
     if not failed:
         return []
@@ -293,7 +303,7 @@ def _nearest(arms: Collection[JudgedArm]) -> list[str]:
 
 
 def _is_told_apart(one: JudgedArm, other: JudgedArm, by: Key) -> bool:
-    """Whether their intervals do not overlap; without intervals the values themselves differ."""
+    """Return True if the intervals do not overlap or, without intervals, the values differ."""
     if by == "cost":
         first, second = one.count.row.cost_spread.interval, other.count.row.cost_spread.interval
         values = (one.usd, other.usd)

@@ -1,10 +1,10 @@
-"""The probe design over several instance types: arms that are beaten get no further probes.
+"""The probe design over several instance types: dominated arms get no further probes.
 
-docs/instance-types.md. Each pass probes every arm that is left. From the second pass on an arm is
-dropped where, by one-sided bounds, another arm is both faster and cheaper, or where it misses the
-deadline or the budget per run. The bounds are Student's t on logarithms, with the spread of all
-arms pooled; their errors are spent over arms, comparisons and passes, so that an arm which belongs
-on the time-cost front is dropped in at most 5 % of sweeps.
+From the second pass over the arms on, one is dropped if one-sided bounds show another arm to be
+both faster and cheaper, or the arm to miss the deadline or the budget per run
+(docs/instance-types.md). The bounds are Student's t on logarithms with the spread of all arms
+pooled; their error is spent over arms, comparisons and passes, so that an arm on the time-cost
+front is dropped in at most 5% of sweeps.
 """
 
 from __future__ import annotations
@@ -24,25 +24,27 @@ from nodesweep.scaling.student import t_quantile
 ERROR = 0.05
 """The largest share of sweeps in which an arm that belongs on the front may be dropped."""
 FIRST_LOOK = 2
-"""The pass after which arms are dropped for the first time: one run each shows no spread."""
+"""The first pass after which arms are dropped: one run each shows no spread."""
 
 
 class Sample(NamedTuple):
-    """One run of an arm: its train time, and what a whole run costs; None: unknown."""
+    """One run of an arm: its train time, and the cost of a whole run (None if unknown)."""
 
     seconds: float
     usd: float | None
 
 
 Runs = Mapping[Arm, Mapping[int, Sample | None]]
-"""Of each arm the repeats that have ended; None: it gave no time."""
+"""The repeats of each arm that have ended; None for a run without a time."""
 
 
 @dataclass(frozen=True)
 class Passes:
-    """Where the probing stands. `asked`: every (arm, repeat) asked for; `missing`: those of them
-    that have not ended, () once all passes are made; `dropped`: why an arm was left out, by arm;
-    `later`: all that may still be asked for after those.
+    """The state of the probing.
+
+    `asked`: every (arm, repeat) asked for. `missing`: those of them that have not ended, () once
+    all passes are done. `dropped`: dropped arms with reasons. `later`: all that may still be asked
+    for after those.
     """
 
     asked: tuple[tuple[Arm, int], ...]
@@ -58,8 +60,16 @@ def follow_passes(
     goals: RecommendationConfig,
     lost: Collection[Arm] = (),
 ) -> Passes:
-    """Go through the passes with what has ended: the same runs give the same next ones. `lost` arms
-    are asked for no more than has ended; one that gave no time in the first pass is probed no more.
+    """Replay the passes with the runs that have ended; the same runs give the same next ones.
+
+    An arm without a time in the first pass is not probed again.
+
+    Args:
+        runs: The runs that have ended.
+        arms: Every arm of the sweep.
+        repeats: Number of passes.
+        goals: Deadline and budget.
+        lost: Arms that memory rules out, which get no new runs.
     """
     asked: list[tuple[Arm, int]] = []
     dropped: dict[Arm, str] = {}
@@ -83,7 +93,7 @@ def follow_passes(
 
 
 def _samples(runs: Runs, asked: Sequence[tuple[Arm, int]]) -> dict[Arm, list[Sample]]:
-    """What the passes so far measured; arms without any time are left out."""
+    """Return the samples measured so far; arms without any time are left out."""
     found: dict[Arm, list[Sample]] = {}
     for arm, repeat in asked:
         if (sample := runs[arm][repeat]) is not None:
@@ -94,10 +104,9 @@ def _samples(runs: Runs, asked: Sequence[tuple[Arm, int]]) -> dict[Arm, list[Sam
 def find_beaten(
     samples: Mapping[Arm, Sequence[Sample]], goals: RecommendationConfig, error: float
 ) -> dict[Arm, str]:
-    """The arms that another one beats in time and cost, or that miss a limit, and why; each bound
-    errs with at most `error`.
+    """Return the arms that another one dominates, or that miss a limit, with reasons.
 
-    To be beaten an arm must lose in both, so each comparison may err by all of it (an
+    A dominated arm loses in both time and cost, so each comparison may err by all of `error` (an
     intersection-union test: Berger, *Technometrics* 24(4), 1982, pp. 295-300).
     """
     times = {arm: [math.log(each.seconds) for each in own] for arm, own in samples.items()}
@@ -127,7 +136,7 @@ def find_beaten(
 
 
 class _Bounds:
-    """One-sided bounds of the means of logarithms, their spread pooled over all arms."""
+    """One-sided bounds on means of logarithms, with the spread pooled over all arms."""
 
     def __init__(self, logs: Mapping[Arm, Sequence[float]], error: float) -> None:
         self._logs = logs
@@ -142,14 +151,14 @@ class _Bounds:
         )
 
     def is_less(self, arm: Arm, other: Arm) -> bool:
-        """Whether the arm's mean lies below the other's, beyond doubt."""
+        """Return True if the arm's mean is significantly below the other's."""
         if arm not in self._logs or other not in self._logs:
             return False
         mine, its = self._logs[arm], self._logs[other]
         return fmean(mine) + self._reach * math.sqrt(1 / len(mine) + 1 / len(its)) < fmean(its)
 
     def is_above(self, arm: Arm, limit: float) -> bool:
-        """Whether the arm's mean lies above the limit, beyond doubt."""
+        """Return True if the arm's mean is significantly above the limit."""
         values = self._logs.get(arm)
         if values is None:
             return False

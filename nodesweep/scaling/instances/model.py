@@ -1,6 +1,4 @@
-"""What report.json says of a sweep of several instance types: its arms side by side, and which one
-to run on.
-"""
+"""The part of report.json on several instance types: the arms side by side and the choice."""
 
 from __future__ import annotations
 
@@ -78,7 +76,7 @@ class ArmChoice(Part):
 
 
 class InstanceComparison(Part):
-    """Every arm of the sweep, and the answers."""
+    """All arms of the sweep, and the answers."""
 
     instance_types: tuple[str, ...] = Field(description="In the config's order.")
     main: str = Field(description="The type that the rest of this report is about.")

@@ -1,7 +1,7 @@
-"""How far a sweep of any design and any number of instance types is: what it has asked for, and
-what comes next.
+"""The progress of a sweep of any design and number of instance types, and its next points.
 
-A pure function of the outcomes so far, so that a resumed sweep goes on as the first run would have.
+It is a pure function of the outcomes so far, so that a resumed sweep continues as the first run
+would have.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from nodesweep.scaling.planning.plan import Key, pairs_repeats, repeats_share_se
 
 @dataclass(frozen=True)
 class SweepProgress:
-    """Where a sweep stands that decides on its next jobs by those before.
+    """The progress of a sweep whose next jobs depend on the previous ones.
 
-    `asked`: all that it has asked for so far; `next_keys`: those of them that have not ended, ()
-    where it is done. `answers`: of a sequential sweep; `dropped`: arms of several types that get no
-    further probe, and why; `reason`: why the next points are the next, or why there are none;
-    `later`: what else of several types' probes may come, where nothing more is dropped; `check`:
-    the whole run of several types' probes.
+    `asked`: all points asked for so far. `next_keys`: those of them that have not ended, () if the
+    sweep is done. `reason`: explains the next points, or why there are none. `answers`: of a
+    sequential sweep. With several types, `dropped` has arms that get no further probe with reasons,
+    `later` the probes that may still come if no more arms are dropped, and `check` the validation
+    run.
     """
 
     asked: tuple[Key, ...]
@@ -47,7 +47,7 @@ class SweepProgress:
     check: Key | None = None
 
     def of_type(self, instance_type: str) -> Progress:
-        """What of it is about that type."""
+        """Return the part of the progress that concerns one type."""
         asked, left = (
             tuple((key.nodes, key.repeat) for key in keys if key.instance_type == instance_type)
             for keys in (self.asked, self.next_keys)
@@ -60,7 +60,10 @@ class SweepProgress:
 
 
 def sweep_progress(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> SweepProgress | None:
-    """By the outcomes of the points that have ended; None of a full sweep, which asks for all."""
+    """Return the progress; None for a full sweep, which asks for all points at once.
+
+    `outcomes` are those of all points that have ended.
+    """
     if config.sweep.instance_types is not None and config.sweep.design == "probe":
         return _probe_types(config, outcomes)
     progress = progress_of(config, outcomes)
@@ -76,8 +79,10 @@ def sweep_progress(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> S
 
 
 def asked_keys(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> list[Key]:
-    """Every point that the design has asked for by these outcomes, without those that memory rules
-    out where another arm has a result: that they don't fit is the answer.
+    """Return every point that the design has asked for.
+
+    Once some arm has a result, those that memory rules out are left out: that they do not fit is
+    their result.
     """
     progress = sweep_progress(config, outcomes)
     if progress is not None:
@@ -92,12 +97,12 @@ def asked_keys(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> list[
 
 
 def keys_done(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> set[Key]:
-    """The points with a completed run."""
+    """Return the points with a completed run."""
     return {key for outcome in outcomes if outcome.completed and (key := key_of(config, outcome))}
 
 
 def keys_disturbed(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> dict[Key, int]:
-    """Return the points that completed in contended runs alone, with their latest attempt."""
+    """Return the points all of whose completed runs were contended, with their latest attempt."""
     sound = keys_done(config, [each for each in outcomes if not is_disturbed(each)])
     found: dict[Key, int] = {}
     for key in sorted(keys_done(config, outcomes) - sound):
@@ -106,8 +111,9 @@ def keys_disturbed(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> d
 
 
 def lacks_sound_runs(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> bool:
-    """Return True if contended runs keep the sweep from a recommendation, or of several instance
-    types one count of a type from being judged.
+    """Return True if contended runs prevent a recommendation.
+
+    With several instance types, True if they prevent a verdict on any count of a type.
     """
     if not keys_disturbed(config, outcomes):
         return False
@@ -122,7 +128,7 @@ def lacks_sound_runs(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) ->
 
 
 def key_of(config: BenchmarkConfig, outcome: JobOutcome) -> Key | None:
-    """Which point a job was of; None where its name tells a type that the config has not."""
+    """Return the point of a job; None if its name has a type that is not in the config."""
     name = config.training.instance_type
     if config.sweep.instance_types is not None:
         name = type_of_job(config, outcome.job_name) or ""
@@ -130,7 +136,7 @@ def key_of(config: BenchmarkConfig, outcome: JobOutcome) -> Key | None:
 
 
 def _probe_types(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> SweepProgress:
-    """All arms are probed, those that are beaten no further; then a whole job checks the answer."""
+    """Return the progress: arms are probed until dominated, then a whole run validates."""
     rows_by_type: dict[str, tuple[SummaryRow, ...]] = {}
     runs: dict[Arm, dict[int, Sample | None]] = {}
     for name, own in outcomes_by_type(config, outcomes).items():
@@ -157,7 +163,7 @@ def _probe_types(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> Swe
 def _summarise(
     config: BenchmarkConfig, outcomes: Sequence[JobOutcome]
 ) -> tuple[tuple[SummaryRow, ...], list[Run]]:
-    """The rows of one type, at the catalogue's price."""
+    """Return the rows and runs of one type, at the catalogue's price."""
     instance = load_catalogue().get(config.training.instance_type)
     return summarise_runs(
         outcomes,
@@ -187,7 +193,7 @@ def _pass_text(passes: Passes) -> str:
 def _check(
     config: BenchmarkConfig, rows_by_type: Mapping[str, Sequence[SummaryRow]]
 ) -> tuple[Key | None, str]:
-    """(the point that a whole job checks, why that one); None: none is to be checked."""
+    """Return (point to validate with a whole run, reason); None if there is none to validate."""
     if not any(row.n_projected for rows in rows_by_type.values() for row in rows):
         return None, "no time is projected, so that there is nothing to check"
     choice = choose_arms(config, judge_arms(config, rows_by_type))[0]

@@ -1,7 +1,7 @@
 """The report of a sweep of any number of instance types.
 
-Of several types each has a report of its own, as if it had been measured alone; the sweep's is that
-of the recommended type with the comparison of all (`instances`) and the other types' attempts.
+With several types each has its own report, as if it had been measured alone. The sweep's report is
+that of the recommended type, plus the comparison (`instances`) and the other types' attempts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from nodesweep.scaling.report.model import ScalingReport, SweepCosts
 from nodesweep.scaling.secrets import hide_in_config
 
 Reports = Mapping[str, ScalingReport]
-"""Each type's own report, in the config's order; a type without an outcome is not there."""
+"""Each type's own report, in the config's order; types without an outcome are absent."""
 
 
 def analyse_sweep(
@@ -51,9 +51,20 @@ def analyse_sweep(
     provenance: Mapping[str, Any],
     generated_at: datetime,
 ) -> tuple[ScalingReport, Reports]:
-    """The sweep's report, and of several types each one's own. `prices` are by type.
+    """Return the sweep's report and, with several instance types, each type's own.
 
-    Raises ValueError without outcomes, MixedOutcomesError where those of a type don't compare.
+    Args:
+        sweep_id: The sweep's id.
+        config: The benchmark.
+        plan: The sweep's plan.
+        outcomes: The outcomes of all attempts.
+        prices: Prices by instance type.
+        provenance: Records of the inputs (dataset, image, code).
+        generated_at: Time of the report.
+
+    Raises:
+        ValueError: There are no outcomes.
+        MixedOutcomesError: Outcomes of one type are not comparable.
     """
     if config.sweep.instance_types is None:
         price = prices[config.training.instance_type]
@@ -172,9 +183,7 @@ def _reason(own: JudgedArm | None, row: SummaryRow | None, ruled_out: str | None
 
 
 def _headline(own: ScalingReport, comparison: InstanceComparison, jobs: int) -> str:
-    """Which type and how many nodes, its time and cost, what the alternatives are, and how many
-    jobs did not complete.
-    """
+    """Return the type and node count with time and cost, the alternatives and the failed jobs."""
     chosen = comparison.answers[0]
     text = qualified(own.platform.kind, _advice(chosen, is_real=own.platform.kind == "aws"))
     front = comparison.front
@@ -197,7 +206,7 @@ def _headline(own: ScalingReport, comparison: InstanceComparison, jobs: int) -> 
 
 
 def _advice(chosen: ArmChoice, is_real: bool) -> str:
-    """Run it on 2 x ml.g5.xlarge (3 min, $4.00), the cheapest within the deadline."""
+    """Return, for example, "Run it on 2 x ml.g5.xlarge (3 min, $4.00), the cheapest …"."""
     reason = chosen.reason.removesuffix(".")
     if chosen.instance_type is None:
         return reason
@@ -206,13 +215,13 @@ def _advice(chosen: ArmChoice, is_real: bool) -> str:
 
 
 def _arm_text(arm: ArmRow) -> str:
-    """8 x ml.g5.xlarge (3 min, $4.00)."""
+    """Return, for example, "8 x ml.g5.xlarge (3 min, $4.00)"."""
     numbers = f"{format_seconds(arm.train_seconds)}, {format_usd(arm.total_usd)}"
     return f"{Arm(arm.instance_type, arm.nodes).text} ({numbers})"
 
 
 def _all_costs(costs: Sequence[SweepCosts]) -> SweepCosts:
-    """What the whole sweep cost, over all its types, whose one dataset was validated once."""
+    """Return the cost of the sweep over all types; its one dataset was validated once."""
     validations = [each.validation_usd for each in costs if each.validation_usd is not None]
     return SweepCosts(
         validation_usd=validations[0] if validations else None,
@@ -235,8 +244,9 @@ def _caveats(
     reports: Reports,
     comparison: InstanceComparison,
 ) -> Iterator[str]:
-    """What limits the comparison, then the main type's own caveats, then those of the others that
-    differ, each with its type.
+    """Yield the comparison's limitations, the main type's caveats, then those of other types.
+
+    Caveats that differ from the main type's are prefixed with their type.
     """
     yield (
         "Speedup and efficiency are within an instance type, over its own smallest count; across"

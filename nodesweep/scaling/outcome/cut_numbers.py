@@ -1,4 +1,4 @@
-"""Numbers that go on where an expression stopped reading: 1 of "1,234.5", 9.1 of "9.1e-05".
+"""Find numbers that an expression read only in part: 1 of "1,234.5", 9.1 of "9.1e-05".
 
     >>> whole_number("took 1,234.5 s", 5, 6)
     '1,234.5'
@@ -12,14 +12,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
-_SPACES = "\u00a0\u2009\u202f"  # between thousands, in French
+_SPACES = "\u00a0\u2009\u202f"  # thousands separators in French
 _GOES_ON = re.compile(
     rf"\d|[eE][-+]?\d|[.'’{_SPACES}]\d|,(?P<comma>\d+)(?P<point>\.\d)?|:\d\d(?!\d)|_\w|[^\W\d_]"
 )
 _BEGAN = re.compile(
     rf"(?:\d|\d[eE][-+]?|\d[.'’_{_SPACES}]|(?P<comma>\d,)|(?P<colon>\d:)|(?:^|[\s=:(\[,;])(?P<sign>-))$"
 )
-_THOUSANDS = re.compile(r"\d{1,3}(?:\.\d{3})+")  # 1.234 of 1.234,5
+_THOUSANDS = re.compile(r"\d{1,3}(?:\.\d{3})+")  # 1.234 in 1.234,5
 _LONGEST_WORD = 40
 _WORD_BEFORE = re.compile(rf"[\w.,:'’+{_SPACES}-]{{0,{_LONGEST_WORD}}}$")
 _WORD_AFTER = re.compile(rf"[\w.,:'’+{_SPACES}-]{{0,{_LONGEST_WORD}}}")
@@ -27,9 +27,7 @@ _OTHER_ENDS = (";", " ", "}")
 
 
 def whole_number(text: str, start: int, end: int) -> str | None:
-    """Return the word that text[start:end] is a part of, where the number goes on before or after
-    it; None where it is whole.
-    """
+    """Return the word around text[start:end] if that is part of a longer number, else None."""
     if not (_goes_on(text, start, end) or _began(text, start, end)):
         return None
     before = _WORD_BEFORE.search(text[max(0, start - _LONGEST_WORD) : start])
@@ -39,12 +37,11 @@ def whole_number(text: str, start: int, end: int) -> str | None:
 
 
 def cut_by(pattern: Any, text: str, match: Any) -> str | None:
-    """Return the whole word where a metric definition's match has a part of a number in its group;
-    None for a whole number.
+    r"""Return the whole word if a metric definition's group matched part of a number, else None.
 
-    What the definition itself asks for beside its group is no part of the number: "([0-9.]+)s"
-    names a unit, "([0-9]+)\\.[0-9]+" whole seconds. It asks for a character where it does not match
-    without it.
+    Characters that the definition requires next to its group are not part of the number:
+    "([0-9.]+)s" names a unit, "([0-9]+)\.[0-9]+" whole seconds. A character is required if the
+    definition does not match without it.
     """
     start, end = match.span(1)
     word = whole_number(text, start, end)
@@ -63,7 +60,7 @@ def cut_by(pattern: Any, text: str, match: Any) -> str | None:
 
 def _finds(pattern: Any, text: str, match: Any) -> bool:
     again = pattern.search(text, match.start())
-    if again is None and match.start() < match.start(1):  # what it began with may be replaced
+    if again is None and match.start() < match.start(1):  # the match may start there
         again = pattern.search(text, match.start(1))
     return again is not None and again.span(1) == match.span(1)
 

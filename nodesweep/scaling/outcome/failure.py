@@ -1,8 +1,7 @@
-"""Which node of a failed job failed first, and whether it lacked memory,
-as far as reason and logs tell.
+"""Find the node of a failed job that failed first, and whether it ran out of memory.
 
-FailureReason names the node sometimes only. A node that fails takes the others with it: they lose
-their connection and fail too, so what comes first counts, and a lost connection names nobody.
+FailureReason only sometimes names the node. A failing node takes the others with it: they lose
+their connection and fail too, so the first failure counts, and a lost connection blames no node.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from nodesweep.scaling.outcome.program_error import (
 from nodesweep.scaling.outcome.program_log import ProgramLog, find_program_lines
 
 MAX_LINES = 20
-"""Kept of the failed node's log, and as many of the others' together."""
-# "AlgorithmError: algo-2: …"; further in, a reason may name the peer that was lost.
+"""Lines kept of the failed node's log, and as many of the other nodes' together."""
+# "AlgorithmError: algo-2: …"; further on, a reason may name the peer that was lost.
 _BLAMED = re.compile(r"(?:\w+: )?(?P<host>algo-[1-9]\d*)\b")
 _LINE = re.compile(r"(?P<host>algo-[1-9]\d*): (?P<text>.*)", re.DOTALL)
 _FAILURE = re.compile(
@@ -34,11 +33,12 @@ _FAILURE = re.compile(
     re.IGNORECASE,
 )
 Memory = Literal["accelerator", "main", "killed"]
-"""What ran out: an accelerator's memory, a node's main memory, or perhaps that one: a process was
-killed by SIGKILL, which the kernel sends where main memory runs out, and others send for other
-reasons.
+"""The memory that ran out: an accelerator's, a node's main memory, or perhaps the latter.
+
+"killed": SIGKILL ended a process. The kernel sends it when main memory runs out, but it has other
+senders.
 """
-# What PyTorch, NumPy, C++ and the launchers say; the plainest first.
+# Messages of PyTorch, NumPy, C++ and the launchers, the least ambiguous first.
 _SHORTAGES: tuple[tuple[Memory, re.Pattern[str]], ...] = (
     (
         "accelerator",
@@ -62,22 +62,20 @@ _SHORTAGES: tuple[tuple[Memory, re.Pattern[str]], ...] = (
         re.compile(r"\bexit ?code\W{1,5}(?:137|-9)\b|\bsignal 9\b|\bSIGKILL\b", re.IGNORECASE),
     ),
 )
-# Once a node has failed, the platform on this machine ends the others, and says so in their logs.
+# The local platform ends the other nodes of a failed job, and logs that in their logs.
 _PLATFORM = re.compile(r"(?:algo-[1-9]\d*: )?\[platform\] ")
 _SAID_CHARACTERS = 200
 
 
 class MemoryShortage(NamedTuple):
-    """What ran out, and the words that say so."""
+    """The memory that ran out, and the message that reports it."""
 
     memory: Memory
     said: str
 
 
 class _Line(NamedTuple):
-    """A line of a job's log, taken apart: its node
-    (None: no node is named) and what that node said.
-    """
+    """A parsed line of a job's log: its node, None if it names none, and that node's text."""
 
     host: str | None
     text: str
@@ -86,12 +84,12 @@ class _Line(NamedTuple):
 
 @dataclass(frozen=True)
 class FailureLog:
-    """The last log lines of a job that did not complete;
-    `host` is the node that failed first, None: not known.
+    """The last log lines of a job that did not complete.
 
-    They are the program's, where a node's program wrote any, else whatever its log ends with.
-    `rank` is the one that torchrun says failed first. `error` is read from all that the program
-    wrote, since the frame of the user's code may lie far above a traceback's end.
+    `host` is the node that failed first, None if unknown. The lines are those of the program if a
+    node's program wrote any, else the end of the log. `rank` is the one that torchrun reports as
+    the first to fail. `error` is read from everything that the program wrote, since the frame of
+    the user's code may be far above the end of a traceback.
     """
 
     host: str | None
@@ -102,16 +100,15 @@ class FailureLog:
 
 
 def read_failure(reason: str | None, log: Sequence[str], failed: bool = True) -> FailureLog:
-    """Split a job's log ("algo-N: text" in time order) into the failed node's last lines
-    and the others'.
+    """Split a job's log ("algo-N: text", by time) into the failed node's last lines and others'.
 
-    The node is the one that `reason` begins with, else the one with the first line that tells of a
-    failure of its own. Where it is not known, or the job did not fail but was stopped, the lines
-    stay together. What the SageMaker toolkit and torchrun say around the program's own lines is
-    left out (nodesweep/scaling/outcome/program_log.py).
+    The failed node is the one that `reason` begins with, else the one with the first line that
+    reports a failure of its own. If it is unknown, or the job was stopped, the lines stay together.
+    Lines of the SageMaker toolkit and torchrun around the program's own are left out
+    (nodesweep/scaling/outcome/program_log.py).
     """
     lines = _with_whole_dumps([_parsed(line) for line in log])
-    at: dict[str | None, list[int]] = {}  # node -> where its lines are in the log
+    at: dict[str | None, list[int]] = {}  # node -> indices of its lines
     for index, line in enumerate(lines):
         at.setdefault(line.host, []).append(index)
     program = {
@@ -131,7 +128,7 @@ def read_failure(reason: str | None, log: Sequence[str], failed: bool = True) ->
     ]
     error = find_program_error(
         [line.text for line in own],
-        None if launchers else reason,  # mpirun's own codes, 132 or 135, are no signals
+        None if launchers else reason,  # mpirun's own codes, 132 or 135, are not signals
         found.failed_rank,
         found.exit_code,
         found.program,
@@ -150,7 +147,7 @@ def read_failure(reason: str | None, log: Sequence[str], failed: bool = True) ->
 
 
 def _with_whole_dumps(lines: list[_Line]) -> list[_Line]:
-    """The lines, those of the fault handler's dumps made whole; a dump stands where it began."""
+    """Return the lines with each fault handler dump reassembled where it began."""
     at: dict[str | None, list[int]] = {}
     for index, line in enumerate(lines):
         at.setdefault(line.host, []).append(index)
@@ -174,12 +171,12 @@ def _last(lines: Sequence[_Line]) -> tuple[str, ...]:
 
 
 def _of_others(lines: Sequence[_Line], host: str | None) -> list[_Line]:
-    """The lines of the other nodes; none where the node is not known."""
+    """Return the lines of the other nodes; none if the failed node is unknown."""
     return [line for line in lines if host not in (None, line.host)]
 
 
 def _first_to_fail(lines: Sequence[_Line]) -> str | None:
-    """The node with the first line that tells of a failure of its own, not of a lost connection."""
+    """Return the node with the first line that reports its own failure, not a lost connection."""
     told = (
         line for line in lines if _FAILURE.search(line.text) and not CONSEQUENCE.search(line.text)
     )
@@ -187,7 +184,7 @@ def _first_to_fail(lines: Sequence[_Line]) -> str | None:
 
 
 def name_host(reason: str | None, host: str | None) -> str | None:
-    """The reason with the node in it, at its end, where it does not begin with one."""
+    """Return the reason with the failed node appended, unless it already begins with a node."""
     if host is None or _blamed(reason) is not None:
         return reason
     said = f"{host} failed first, by its log"
@@ -200,7 +197,7 @@ def _blamed(reason: str | None) -> str | None:
 
 
 def memory_that_ran_out(reason: str | None, log: Sequence[str]) -> MemoryShortage | None:
-    """Whether a failed job lacked memory, by its reason and its log; None where neither says so."""
+    """Return the memory that a failed job ran out of, going by its reason and log, or None."""
     spoken = map(without_colours, [*(reason or "").splitlines(), *log])
     lines = [line for line in spoken if not _PLATFORM.match(line)]
     for memory, words in _SHORTAGES:

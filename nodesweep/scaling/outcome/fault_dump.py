@@ -1,8 +1,8 @@
-"""The report of Python's fault handler on a crash of native code, in whole lines again.
+"""Reassemble the lines of Python's fault handler, which reports crashes of native code.
 
-It writes in pieces of a word each, and the SageMaker toolkit makes a line of every piece that it
-reads: `File`, `"`, `/opt/ml/code/train.py`, `"`, `, line`, `3`, `in`, `step` (sagemaker-training
-5.1.4, seen on Python 3.11).
+The handler writes word by word, and the SageMaker toolkit logs every piece that it reads as a line:
+`File`, `"`, `/opt/ml/code/train.py`, `"`, `, line`, `3`, `in`, `step` (sagemaker-training 5.1.4,
+seen on Python 3.11).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FRAME = re.compile(r'\s*File\s*"\s*([^"]+?)\s*"\s*,\s*line\s+(\d+)\s+in\s+(\S+)
 
 
 class Dump(NamedTuple):
-    """A dump among a node's lines: from `begin` up to `end`, and its lines made whole."""
+    """A dump among a node's lines: from `begin` to before `end`, and its reassembled lines."""
 
     begin: int
     end: int
@@ -33,7 +33,7 @@ class Dump(NamedTuple):
 
 
 def find_dumps(lines: Sequence[str]) -> Iterator[Dump]:
-    """The dumps in one node's log, without its node's name before each line."""
+    """Yield the dumps in one node's log, whose lines come without the node's name."""
     at = 0
     while at < len(lines):
         if not lines[at].startswith(BEGIN):

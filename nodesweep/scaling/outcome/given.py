@@ -1,4 +1,4 @@
-"""Numbers of a file that a user's own program may have written: any part may be missing or odd."""
+"""Read values from a file that a user's program may have written: any may be missing or odd."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 
 def dig(metrics: Any, path: Sequence[str]) -> Any:
-    """metrics[a][b]…, None where a part is missing or no mapping."""
+    """Return metrics[a][b]…, None if a key is missing or a value is not a mapping."""
     for key in path:
         metrics = metrics.get(key) if isinstance(metrics, dict) else None
     return metrics
 
 
 def finite(value: Any) -> float | None:
-    """The value as a float, or None where it is missing or not a finite number (json reads NaN)."""
+    """Return the value as a float, None if it is not a finite number (json reads NaN)."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -26,12 +26,12 @@ def finite(value: Any) -> float | None:
 
 
 def positive(value: Any) -> float | None:
-    """Like finite, and None where the number is not above zero."""
+    """Return the value as a float, None if it is not a finite number above zero."""
     number = finite(value)
     return number if number is not None and number > 0 else None
 
 
 def whole(value: Any) -> int | None:
-    """Like finite, and None where the number is no whole one, or below zero."""
+    """Return the value as an int, None if it is not a whole number of at least zero."""
     number = finite(value)
     return int(number) if number is not None and number.is_integer() and number >= 0 else None

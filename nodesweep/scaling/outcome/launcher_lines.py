@@ -1,8 +1,8 @@
-"""Lines that torchrun's agents write where one of them ended before another had taken its leave: a
-race at the end of a job that completed, and a consequence in one that failed.
+"""Lines of torchrun's agents when one of them ended before another had left the rendezvous.
 
-Forms: torch 2.13 (TCPStore.cpp, dynamic_rendezvous.py). A rank's own lines of the same form begin
-with its mark, "[rank1]:", from torch 2.3 on, so they are not taken for an agent's.
+In a completed job this is a harmless race, in a failed one a consequence. Forms: torch 2.13
+(TCPStore.cpp, dynamic_rendezvous.py); from torch 2.3 on a rank's own lines of this form begin with
+its mark, "[rank1]:", so they are not mistaken for an agent's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _STACK = re.compile(r"Exception raised from \w+ at |frame #\d+: |<omitting pytho
 
 
 def is_of_race(line: str, follows_race: bool) -> bool:
-    """Return whether a line is of the race; `follows_race`: the line before it was."""
+    """Return True if the line is part of the race; `follows_race`: the previous line was."""
     return bool(
         _STORE_LOST.match(line)
         or _RENDEZVOUS_LOST.match(line)

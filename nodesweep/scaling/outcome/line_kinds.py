@@ -1,21 +1,7 @@
-"""Whose line of a node's log is it: the program's, or of what stands around the program?
+"""Classify the lines of a running job's log: the program's, or of the software around it.
 
-`nodesweep run` shows the program's lines and keeps the others in the run's own log. It is read line
-by line while the job runs, so what comes later is not known; where a line could be the program's,
-it is the program's. Only these are not:
-
-- toolkit: a line of level DEBUG or INFO with the prefix of the SageMaker training toolkit or of its
-  container library; the environment that the toolkit dumps after "Invoking user script", with the
-  launcher's command that ends it; pip's words after "Installing dependencies", up to the toolkit's
-  next line. Each is known by its form and its place, never by its place alone: the first line of
-  another form ends the dump.
-  So are the words of torchrun's agents on a store that another agent has left with
-  (nodesweep/scaling/outcome/launcher_lines.py).
-- platform: what the platform on this machine says of a node's CPU quota ("[platform] boot took").
-- repeat: a line that another node, or another rank that is marked as such, has said already, word
-  for word and as often. Nothing that follows a traceback's first line is taken for one.
-
-Forms: sagemaker-training 5.1.4 (logging_config.py, modules.py), pip 24 to 25.
+`nodesweep run` shows the program's lines and keeps the others in the run's log. Forms:
+sagemaker-training 5.1.4 (logging_config.py, modules.py), pip 24 to 25.
 """
 
 from __future__ import annotations
@@ -30,11 +16,11 @@ from nodesweep.scaling.outcome.plain_lines import plain_lines
 
 LineKind = Literal["program", "toolkit", "platform", "repeat"]
 MAX_TEXTS_REMEMBERED = 5000
-"""Of a job, for repeats: the ranks say the same thing within seconds of each other."""
+"""Texts remembered per job to find repeats; ranks write the same text within seconds."""
 TRACEBACK_LINES = 200
-"""After a traceback's first line: that many lines of its node are never taken for repeats."""
+"""Lines of a node after a traceback's first line that are never taken for repeats."""
 MAX_LINE_CHARACTERS = 1000
-"""Of a line, what is looked at for a step."""
+"""Characters of a line that are searched for a step."""
 _TOOLKIT = re.compile(
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
     r" (?:sagemaker-training-toolkit|sagemaker-containers|sagemaker_\w+_container(?:\.\w+)*)"
@@ -57,7 +43,8 @@ _PIP = re.compile(
 )
 _PLATFORM = re.compile(r"\[platform\] (?:boot took \d|\d+\.\d s of CPU in )")
 _TRACEBACK = "Traceback (most recent call last):"
-# step=12; or "Step: 12/300", as nodesweep/scaling/planning/fail_fast.py reads a first step
+# step=12; or "Step: 12/300"; nodesweep/scaling/planning/fail_fast.py recognizes a first step the
+# same way
 _STEP = re.compile(
     r"\bstep\b\s*(?:[=:]\s*)?(?P<step>\d{1,12})(?![.,]?\d)"
     r"(?:\s*/\s*(?P<of>\d{1,12})(?![.,]?\d))?",
@@ -66,15 +53,16 @@ _STEP = re.compile(
 
 
 class Step(NamedTuple):
-    """The step that a line tells of, and of how many; None where it does not say."""
+    """The step in a line and the total number of steps, None if the line lacks that."""
 
     step: int
     of: int | None
 
 
 def step_of(line: str) -> Step | None:
-    """The optimiser step that a program's line tells of, or None; of a progress bar's states the
-    last one's.
+    """Return the optimizer step in a program's line, or None.
+
+    Of a progress bar's states the last one counts.
     """
     for part in reversed(plain_lines(line)):
         if found := _STEP.search(part.unmarked[:MAX_LINE_CHARACTERS]):
@@ -84,7 +72,7 @@ def step_of(line: str) -> Step | None:
 
 @dataclass
 class _Node:
-    """How far a node's log was read."""
+    """The reading state of one node's log."""
 
     within: Literal["", "dump", "command", "pip"] = ""
     traceback_lines: int = 0
@@ -93,13 +81,26 @@ class _Node:
 
 @dataclass
 class LineKinds:
-    """Sorts the lines of one job, all its nodes, in the order in which they come."""
+    """A classifier for the lines of one job, all nodes, in the order in which they come.
+
+    Later lines are unknown, and in doubt a line is the program's. Only these are not:
+
+    - toolkit: DEBUG and INFO lines with the prefix of the SageMaker training toolkit or its
+      container library; the environment dump after "Invoking user script", up to and including the
+      launcher's command; pip's output after "Installing dependencies", up to the toolkit's next
+      line. Each is recognized by form and place, never by place alone: the first line of another
+      form ends the dump. Also the messages of torchrun's agents on a store that another agent has
+      left with (nodesweep/scaling/outcome/launcher_lines.py).
+    - platform: the local platform's messages on a node's CPU quota ("[platform] boot took").
+    - repeat: a line that another node, or another marked rank, has already written, word for word
+      and as often. Lines that follow a traceback's first line are never repeats.
+    """
 
     _nodes: dict[str, _Node] = field(default_factory=dict)
     _said: OrderedDict[str, Counter[str]] = field(default_factory=OrderedDict)
 
     def sort(self, host: str, line: str) -> LineKind:
-        """Whose line this is; `host` is the node that said it, algo-1."""
+        """Return the kind of a line from `host`, such as algo-1."""
         node = self._nodes.setdefault(host, _Node())
         node.is_in_race = is_of_race(line, node.is_in_race)
         if node.is_in_race or _is_toolkits(node, line):
@@ -118,7 +119,7 @@ class LineKinds:
         return "repeat" if is_repeat and text else "program"
 
     def _was_said(self, speaker: str, text: str) -> bool:
-        """Whether somebody else has said it as often as this speaker has now."""
+        """Return True if another speaker has written the text as often as this one now has."""
         times = self._said.setdefault(text, Counter())
         times[speaker] += 1
         if len(self._said) > MAX_TEXTS_REMEMBERED:

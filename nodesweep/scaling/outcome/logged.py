@@ -1,11 +1,8 @@
-"""What a program said of itself in its log: `name=value;` lines, read of every rank, and
-DescribeTrainingJob's metrics.
+"""Read a program's measurements from its log, and from DescribeTrainingJob's metrics.
 
-A program that writes no metrics.json is measured by these (docs/own-code.md). FinalMetricDataList
-has the last value that a metric definition matched, whichever node it came from; the log itself
-tells the ranks apart, so that the slowest one counts. Where the log has a value,
-FinalMetricDataList has nothing to add. Where the log shows that a definition took a part of a
-number (9.1 of 9.1e-05), the platform's value of it does not count either.
+Lines such as `name=value;` measure programs that write no metrics.json (docs/own-code.md).
+FinalMetricDataList has the last value that a metric definition matched on any node, whereas the log
+distinguishes the ranks, so that the slowest one counts; a value from the log therefore replaces it.
 """
 
 from __future__ import annotations
@@ -37,19 +34,19 @@ NUMBERS = (
     "world_size",
 )
 """The names that are read, from lines and from metric definitions of the same name."""
-# the slowest rank's; of the others the latest line's
+# the slowest rank's value counts; for the others the latest line's
 _PER_RANK = ("train_seconds", "steady_step_seconds")
-# Where metrics.json has those that it does not have by their own name.
+# Places in metrics.json of numbers that have another name there.
 _IN_FILE = {
     "planned_steps": ("probe", "planned_steps"),
     "steady_step_seconds": ("steady", "step_seconds"),
     "world_size": ("world", "world_size"),
 }
 _MOST_LINE_CHARACTERS = 10_000
-_MOST_CHECKED = 100  # numbers of a line, each of which may be searched for five times more
-_WARM_UP_STEPS = 10  # left out of the steady step time (docs/method.md, "Steady window")
-# How launchers and frameworks say how many processes found each other;
-# a program's own line is `world_size=N;`.
+_MOST_CHECKED = 100  # numbers of a line; each may cost five more searches
+_WARM_UP_STEPS = 10  # excluded from the steady step time (docs/method.md, "Steady window")
+# How launchers and frameworks report the number of processes; a program's own line is
+# `world_size=N;`.
 _FRAMEWORKS = (
     re.compile(r"^Num processes: (\d+)$"),  # accelerate: print(accelerator.state)
     re.compile(r"distributed processes registered\. Starting with (\d+) processes"),  # Lightning
@@ -57,7 +54,7 @@ _FRAMEWORKS = (
 
 
 class LogLine(NamedTuple):
-    """A line of one node's log and when the platform took it."""
+    """A line of one node's log, and the time at which the platform received it."""
 
     unix_milliseconds: int
     host: str
@@ -65,15 +62,13 @@ class LogLine(NamedTuple):
 
     @property
     def at(self) -> str:
-        """That time in UTC, as ISO 8601 spells it to the millisecond."""
+        """The time in UTC as ISO 8601 with milliseconds."""
         moment = datetime.fromtimestamp(self.unix_milliseconds / 1000, UTC)
         return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class UnmatchedMetric(NamedTuple):
-    """A metric definition that found no number in the whole log of a job; `nearest`: the line most
-    like it, or None.
-    """
+    """A metric definition that matched no number in a job's log; `nearest` is the closest line."""
 
     name: str
     regex: str
@@ -81,9 +76,9 @@ class UnmatchedMetric(NamedTuple):
 
 
 class CutNumber(NamedTuple):
-    """A number of a job's log of which only a part was read, so that it does not count.
+    """A number in a job's log of which only a part was read, so that it does not count.
 
-    `regex` is the metric definition that took the part, None of a `name=value` line; `line` is
+    `regex` is the metric definition that matched the part, None for a `name=value` line; `line` is
     "algo-1: text".
     """
 
@@ -94,7 +89,7 @@ class CutNumber(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What it is and how to have it read."""
+        """The number and the way to make it readable, in words."""
         if self.regex is None:
             said, remedy = "", f"Print {self.name}=1234.5, without separators and units."
         else:
@@ -110,13 +105,13 @@ class CutNumber(NamedTuple):
 
 
 class Logged(NamedTuple):
-    """What the log says. `world_sizes` are all numbers of processes in it;
-    a time is None where no line tells it.
+    """The measurements in a log.
 
-    `unmatched` are the metric definitions that found nothing, neither for the platform nor here;
-    none where no line of the log could be read. `cut` are numbers that would be read in part, one
-    for each name whose value is unknown for it. `steady_seconds` are the times of the steady steps,
-    of each step the slowest rank's, where the log has a line for each.
+    `world_sizes` are all numbers of processes in it. A time is None if no line has it. `unmatched`
+    are the metric definitions that matched nothing, neither on the platform nor here; none if no
+    line of the log could be read. `cut` are numbers that would be read in part, one for each name
+    whose value is unknown for that reason. `steady_seconds` are the times of the steady steps, the
+    slowest rank's of each, if the log has a line for each.
     """
 
     numbers: Mapping[str, float] = {}
@@ -129,8 +124,9 @@ class Logged(NamedTuple):
 
 
 def needs_log(metrics: Mapping[str, Any] | None, is_probe: bool = False) -> bool:
-    """Whether metrics.json leaves open what only the log can tell: the train time, how many
-    processes there were or, of a probe, how many steps a whole run makes.
+    """Return True if metrics.json leaves open what only the log can tell.
+
+    That is the train time, the number of processes or, in a probe, the steps of a whole run.
     """
     if is_probe and not says_steps(metrics):
         return True
@@ -140,14 +136,15 @@ def needs_log(metrics: Mapping[str, Any] | None, is_probe: bool = False) -> bool
 
 
 def missing_metrics(description: Mapping[str, Any]) -> dict[str, str]:
-    """Name and expression of the metric definitions for which FinalMetricDataList has no value."""
+    """Return name and expression of the metric definitions not found in FinalMetricDataList."""
     found = {metric["MetricName"] for metric in description.get("FinalMetricDataList") or ()}
     return {name: regex for name, regex in _definitions(description).items() if name not in found}
 
 
 def uses_definitions(description: Mapping[str, Any], metrics: Mapping[str, Any] | None) -> bool:
-    """Return True where a value that the platform's definitions matched counts, since metrics.json
-    has none: then the log tells whether it is a whole number.
+    """Return True if a value that the platform's definitions matched counts.
+
+    It counts if metrics.json does not have it; the log then shows whether it is a whole number.
     """
     return any(
         name in NUMBERS and dig(metrics, _IN_FILE.get(name, (name,))) is None
@@ -156,11 +153,12 @@ def uses_definitions(description: Mapping[str, Any], metrics: Mapping[str, Any] 
 
 
 def read_logged(description: Mapping[str, Any], lines: Iterable[LogLine] = ()) -> Logged:
-    """Read a DescribeTrainingJob answer and the job's log lines, of all nodes and in time order.
+    """Read a DescribeTrainingJob response and the job's log lines, of all nodes and in time order.
 
-    A metric definition of one of the NUMBERS, or of step_seconds, replaces the search for
-    `name=value;`, so that any wording can be read. A step's time that stands without `step=N;` is
-    that of the rank's next step.
+    A metric definition for one of the NUMBERS, or for step_seconds, replaces the search for
+    `name=value;`, so that any wording can be read. A step's time without `step=N;` belongs to the
+    rank's next step. If the log shows that a definition matched part of a number (9.1 of 9.1e-05),
+    the platform's value does not count either.
     """
     defined, missing = _definitions(description), missing_metrics(description)
     patterns = {
@@ -188,7 +186,7 @@ def read_logged(description: Mapping[str, Any], lines: Iterable[LogLine] = ()) -
         rank = line.host, marked[0].speaker, str(written)
         for name in by_rank.keys() & values.keys():
             for value in values[name]:
-                by_rank[name].pop(rank, None)  # so that the latest line's is the last
+                by_rank[name].pop(rank, None)  # keeps the latest line's value last
                 by_rank[name][rank] = value
                 if name == "world_size" and isinstance(value, float):
                     worlds |= _whole(value)
@@ -231,7 +229,7 @@ def read_logged(description: Mapping[str, Any], lines: Iterable[LogLine] = ()) -
         cut += [value for value in counting if isinstance(value, CutNumber)][:1]
         if len(known) == len(counting):
             numbers[name] = max(known)
-        else:  # the slowest rank's or the latest line's is unknown
+        else:  # the slowest rank's or the latest line's value is unknown
             numbers.pop(name, None)
     cut += [*cut_steps.values()][:1]
     unmatched = (
@@ -245,8 +243,9 @@ def read_logged(description: Mapping[str, Any], lines: Iterable[LogLine] = ()) -
 
 
 def contradiction(planned: int, nodes: int, said: Mapping[str, Sequence[int]]) -> str | None:
-    """Why a job did not run as one of `planned` processes, by what the sources in `said` say;
-    None where it did.
+    """Return why a job did not run with the `planned` number of processes; None if it did.
+
+    `said` has the numbers of processes by source.
     """
     others = [
         (number, source)
@@ -271,9 +270,9 @@ FILE = METRICS_FILE
 
 
 _Rank = tuple[str, str, str]
-"""The node, who the marks of a line say speaks, and the number of its rank=N."""
+"""The node, the speaker by a line's marks, and the number in its rank=N."""
 _RANK, _STEP, _STEP_SECONDS, _START = "rank", "step", "step_seconds", "run_start_unix_seconds"
-# `name=value` as a word of its own, ended by a semicolon, a comma, a blank or the line.
+# `name=value` as a separate word, followed by a semicolon, comma, blank or line end.
 _NAMES = "|".join((*NUMBERS, _RANK, _STEP, _STEP_SECONDS, _START))
 _FIELD = re.compile(
     rf"(?:^|[\s;,])(?P<name>{_NAMES})=(?P<value>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
@@ -282,16 +281,12 @@ _ENDS = re.compile(r"[;,\s]|$")
 
 
 def searchable(line: str) -> str:
-    """What is searched of a line: its first 10,000 characters,
-    and of those nothing that UTF-8 has no bytes for.
-    """
+    """Return the part of a line to search: its first 10,000 characters as valid UTF-8."""
     return line[:_MOST_LINE_CHARACTERS].rstrip().encode(errors="replace").decode()
 
 
 class _Nearest:
-    """Of the lines it was shown the latest one that has most
-    of a metric definition's words, and a number.
-    """
+    """The latest of the lines with most of a metric definition's words, and a number."""
 
     def __init__(self, name: str, regex: str) -> None:
         literal = _NOT_LITERAL.sub(" ", regex)
@@ -309,7 +304,7 @@ class _Nearest:
             self.unmatched = self.unmatched._replace(nearest=line[:_NEAREST_CHARACTERS])
 
 
-# Of an expression: classes of characters, what is escaped, and what begins a group.
+# Parts of an expression that are not literal: character classes, escapes and starts of groups.
 _NOT_LITERAL = re.compile(r"\\[pP]\{\w*\}|\\.|\[[^\]]*\]|\(\?[^:)>]*[:)>]")
 _LETTERS = re.compile(r"[A-Za-z]{3,}")
 _DIGIT = re.compile(r"\d")
@@ -317,7 +312,7 @@ _NEAREST_CHARACTERS = 200
 
 
 def _definitions(description: Mapping[str, Any]) -> dict[str, str]:
-    """Name and expression of the job's metric definitions."""
+    """Return name and expression of the job's metric definitions."""
     given = (description.get("AlgorithmSpecification") or {}).get("MetricDefinitions") or ()
     return {each["Name"]: each["Regex"] for each in given}
 
@@ -325,7 +320,7 @@ def _definitions(description: Mapping[str, Any]) -> dict[str, str]:
 def _fields(
     text: str, line: str, defined: Collection[str]
 ) -> dict[str, list[str | CutNumber | None]]:
-    """Every value of each name in a line that has no definition."""
+    """Return every value in a line for each name without a definition."""
     fields: dict[str, list[str | CutNumber | None]] = {}
     for found in _FIELD.finditer(text):
         name, value = found["name"], found["value"]
@@ -342,8 +337,9 @@ def _fields(
 def _matches(
     name: str, pattern: Any, texts: Sequence[str], line: str
 ) -> list[str | CutNumber | None]:
-    """What a definition's group has of the first of the texts that it matches: the line as it
-    stands, then its parts without marks.
+    """Return the groups of a definition's matches in the first text that it matches.
+
+    The first text is the raw line; its parts without marks follow.
     """
     for text in texts:
         found: list[str | CutNumber | None] = []
@@ -360,7 +356,7 @@ def _matches(
 
 
 def _numbers(values: Iterable[str | CutNumber | None]) -> list[float | CutNumber]:
-    """Those that are finite numbers, as the platform reads them, and those that are cut."""
+    """Return the values that are finite numbers, as the platform reads them, or that are cut."""
     numbers: list[float | CutNumber] = []
     for value in values:
         number = value if isinstance(value, CutNumber) else _finite(value)

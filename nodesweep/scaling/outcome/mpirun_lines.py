@@ -1,7 +1,7 @@
-"""Lines that mpirun writes itself: why it started nothing, or which of its processes ended the job.
+"""Read mpirun's own messages: why it started nothing, or which process ended the job.
 
-Its messages stand between two rules of dashes, without the mark that -tag-output puts before a
-rank's own lines. Forms: Open MPI 4.1.4 (mpirun, ORTE) and 5.0.11 (prterun, PRRTE).
+Its messages are between two rules of dashes, without the mark that -tag-output puts before a rank's
+own lines. Forms: Open MPI 4.1.4 (mpirun, ORTE) and 5.0.11 (prterun, PRRTE).
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _ENDED_BY_RANK = (
     re.compile(r"due to process rank (?P<rank>\d+) with PID .* exiting improperly"),
 )
 _OF_A_RANK = re.compile(r"Primary job +terminated|MPI_INIT failed for some reason")
-"""Messages that name no process, and are no failure of mpirun itself."""
+"""Messages that name no process and do not report a failure of mpirun itself."""
 _NO_DAEMON = re.compile(r"start one or more daemons|daemon failed to report back")
 _REMOTE_SHELL = re.compile(
     r"ssh: |\S+: .*(?:orted|prted): .*not found|.*Permission denied|Host key"
 )
-"""Lines above the message that a node's daemon did not start; they give the reason."""
+"""Lines above the message that a node's daemon did not start, with the reason."""
 _PARAGRAPHS = 2
 
 
 @dataclass(frozen=True)
 class MpirunReport:
-    """mpirun's own output: its lines' indices, and the process that it says ended the job.
+    """mpirun's own output: the indices of its lines, and the process that ended the job.
 
-    A negative `exit_code` is the signal that ended the process. `failure` is mpirun's own, in one
-    line, and `at` where it begins; None where it started what it was asked to.
+    A negative `exit_code` is the signal that ended the process. `failure` is mpirun's own failure
+    in one line, and `at` its first index; None if mpirun started the processes.
     """
 
     indices: frozenset[int] = frozenset()
@@ -78,7 +78,7 @@ def read_mpirun(lines: Sequence[str]) -> MpirunReport:
 
 
 def _messages(lines: Sequence[str]) -> list[range]:
-    """The lines of each message, its rules included."""
+    """Return the line range of each message, including its rules."""
     found = []
     index = 0
     while index < len(lines):
@@ -94,7 +94,7 @@ def _messages(lines: Sequence[str]) -> list[range]:
                 end = None
         elif first := _FIRST_WORDS.match(line):
             end = index
-            if not first[0].endswith(": "):  # Open MPI 5, as root: a rule ends it, and none begins
+            if not first[0].endswith(": "):  # Open MPI 5 as root has only the rule that ends it
                 rules = (at for at in range(index, len(lines)) if _RULE.fullmatch(lines[at]))
                 end = next(rules, index)
         if end is None:
@@ -106,7 +106,7 @@ def _messages(lines: Sequence[str]) -> list[range]:
 
 
 def _in_one_line(lines: Sequence[str], message: range) -> str:
-    """The first paragraphs; where a node's daemon did not start, what its shell said before."""
+    """Return the message's first paragraphs, or the shell's error if a daemon did not start."""
     text = "\n".join(
         line for index in message if not _RULE.fullmatch(line := lines[index].strip())
     ).strip()

@@ -1,8 +1,7 @@
-"""DescribeTrainingJob + metrics.json + log -> JobOutcome:
-what came back from one attempt at one point.
+"""Turn DescribeTrainingJob, metrics.json and the log into a JobOutcome: one attempt at one point.
 
-The four clocks (docs/method.md, "Clocks") are read here and nowhere else. They are never mixed, and
-one that is not known is None.
+Only this module reads the four clocks (docs/method.md, "Clocks"). They are never mixed, and an
+unknown one is None.
 """
 
 from __future__ import annotations
@@ -42,9 +41,7 @@ from nodesweep.scaling.parts import Part
 from nodesweep.scaling.secrets import hide_in_text
 
 PlatformKind = Literal["aws", "emulated", "simulated", "measured"]
-"""`measured`: the numbers were given by the user as a table;
-who ran them, and on what, is not known here.
-"""
+"""The kind of platform; `measured`: a table of the user's, from unknown machines."""
 TrainClock = Literal[
     "projected",
     "program",
@@ -55,12 +52,14 @@ TrainClock = Literal[
     "measured",
     "throughput",
 ]
-"""Where a train time is from. Of a job that ended itself early (sweep.design: probe) `projected`
-alone, what a whole run would have taken. Of any other, best first: `program`, its metrics.json,
-which the training program writes; `logged`, the train_seconds of its log, which a metric
-definition may have matched; then the platform's Training phase, which holds start-up too: from the
-program's start line on, from its first step on, or whole. Of a table: `measured`, given as it is;
-`throughput`, seconds per sample, the inverse of a given rate.
+"""The source of a train time.
+
+A job that ended itself early (sweep.design: probe) has only `projected`, the time of a whole run.
+Any other job has, best first: `program`, from the metrics.json that the training program writes;
+`logged`, the train_seconds of its log, possibly by a metric definition; then the platform's
+Training phase, which includes start-up: from the program's start line on, from its first step on,
+or whole. Tables have `measured`, as given, or `throughput`, the seconds per sample from a given
+rate.
 """
 OWN_CLOCKS: tuple[TrainClock, ...] = ("program", "logged")
 PHASE_CLOCKS: tuple[TrainClock, ...] = (
@@ -69,24 +68,24 @@ PHASE_CLOCKS: tuple[TrainClock, ...] = (
     "training_phase",
 )
 TERMINAL = frozenset({"Completed", "Failed", "Stopped"})
-# Account ids that AWS never gives out (12 digits, but none of a real account): the platforms that
-# are not AWS use them.
+# Account ids that AWS never assigns (12 digits, but no real account's); the platforms other than
+# AWS use them.
 EMULATED_ACCOUNT = "000000000000"
 SIMULATED_ACCOUNT = "000000000001"
 _LAUNCH_PATH_ONLY = re.compile(r"launch path only: (?P<text>[^;\n]+)")
 _ISOLATION = re.compile(r"Emulated nodes: (?P<text>[^\n]+)")
-# What the program reports of a planned number: its place in metrics.json.
+# Places in metrics.json where the program reports planned numbers.
 _REPORTED: dict[str, tuple[str, ...]] = {
     "global_batch_size": ("batch", "global_batch_size"),
     "per_replica_batch_size": ("batch", "per_replica_batch_size"),
     "learning_rate": ("learning_rate",),
 }
-# Only these pass by themselves; AlgorithmError and ClientError come back the same.
+# Only these are transient; AlgorithmError and ClientError recur.
 _TRANSIENT_FAILURES = ("CapacityError", "InternalServerError")
 
 
 class Clocks(Part):
-    """The four clocks in seconds, never mixed; null where one was not read."""
+    """The four clocks in seconds, never mixed; null if a clock was not read."""
 
     model_config = ConfigDict(json_schema_serialization_defaults_required=True)
 
@@ -106,14 +105,14 @@ class Clocks(Part):
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """One attempt at one point. `train_clock` says which clock `clocks.train_seconds` is, the best
-    that is known; `train_seconds_by` has the train time on every clock of the job, `logged` the
-    numbers that its log gave.
+    """One attempt at one point.
 
-    `world_size` is what the run itself confirmed; None: nothing did. Batch sizes and the learning
-    rate are those the program reported, where it did; `planned` has what it was asked for.
-    `log_tail` has the last lines of the node that failed first, `failed_host`, where that is known;
-    else of all nodes.
+    `train_clock` names the clock of `clocks.train_seconds`, the best one known; `train_seconds_by`
+    has the train time on every clock of the job, and `logged` the numbers from its log.
+    `world_size` is the one that the run itself confirmed, None if nothing did. Batch sizes and
+    learning rate are those that the program reported, if it did; `planned` has the requested ones.
+    `log_tail` has the last lines of the node that failed first, `failed_host`, or of all nodes if
+    that is unknown.
     """
 
     nodes: int
@@ -160,15 +159,16 @@ class JobOutcome:
     cut_numbers: tuple[CutNumber, ...] = ()
     projection: Projection | None = None
     unprojected: str | None = None
-    """Why a job that ended itself early, or was asked to, gives no time to train; None: it does."""
+    """The reason why a job that ended itself early, or was asked to, has no train time, or None."""
 
     @property
     def completed(self) -> bool:
+        """True if the job completed."""
         return self.status == "Completed"
 
     @property
     def whole_run_clocks(self) -> Clocks:
-        """The clocks of a whole run: of a probe projected, of any other job its own."""
+        """The clocks of a whole run: projected for a probe, the job's own otherwise."""
         if self.projection is None:
             return self.clocks
         extra, own = self.projection.extra_seconds, self.clocks
@@ -182,7 +182,7 @@ class JobOutcome:
 
     @property
     def whole_run_phases(self) -> Mapping[str, float]:
-        """Seconds in each phase of a whole run, as `whole_run_clocks`."""
+        """Seconds in each phase of a whole run, projected like `whole_run_clocks`."""
         if self.projection is None or "Training" not in self.phases:
             return self.phases
         training = self.phases["Training"] + self.projection.extra_seconds
@@ -190,9 +190,7 @@ class JobOutcome:
 
     @property
     def final_metric(self) -> FinalMetric | None:
-        """The metric that the program ended with, or None;
-        a user's own file may give the bare number.
-        """
+        """The metric at the end of the training, or None; a user's file may have a bare number."""
         given = dig(self.metrics, ("final_metric",))
         parts = given if isinstance(given, dict) else {"value": given}
         value = finite(parts.get("value"))
@@ -204,20 +202,16 @@ class JobOutcome:
         return FinalMetric(name=name, value=value, goal=goal)
 
     def metric(self, *path: str) -> Any:
-        """A value of metrics.json by its keys, as it stands there; None where a key is missing."""
+        """Return a raw value of metrics.json by its keys; None if a key is missing."""
         return dig(self.metrics, path)
 
     def metric_number(self, *path: str) -> float | None:
-        """A number of metrics.json by its keys;
-        None where a key is missing or holds something else.
-        """
+        """Return a number of metrics.json by its keys; None if a key is missing or is no number."""
         return finite(dig(self.metrics, path))
 
     @property
     def validations(self) -> tuple[tuple[float, float], ...]:
-        """(seconds on the program's train clock, final metric) of every validation,
-        in time order.
-        """
+        """(seconds on the program's train clock, final metric) of each validation, by time."""
         given = self.metrics.get("validations") if isinstance(self.metrics, Mapping) else None
         entries = given if isinstance(given, Sequence) and not isinstance(given, str) else ()
         read = (
@@ -230,14 +224,15 @@ class JobOutcome:
 
     @property
     def failure_is_transient(self) -> bool:
-        """Whether another attempt could end differently:
-        lack of capacity or an internal error of the platform.
+        """True if another attempt could end differently.
+
+        That is so for lack of capacity and for internal errors of the platform.
         """
         return may_pass(self.status, self.reason)
 
 
 def may_pass(status: str, reason: str | None) -> bool:
-    """Whether a job that ended so may end differently when it is tried again."""
+    """Return True if a job with this status and reason may end differently on another attempt."""
     return status == "Failed" and (reason or "").startswith(_TRANSIENT_FAILURES)
 
 
@@ -248,13 +243,17 @@ def read_outcome(
     logged: Logged | None = None,
     **point: Any,
 ) -> JobOutcome:
-    """Read a terminal DescribeTrainingJob answer.
+    """Read a terminal DescribeTrainingJob response into an outcome.
 
-    `log_tail` has the last log lines of every node, "algo-N: text", in time order; `logged` what
-    was read of the log. `point` gives nodes, repeat, attempt, the policies, and what was planned:
-    world_size, global_batch_size, per_replica_batch_size and learning_rate. The batch sizes and the
-    rate are replaced by the program's own where it wrote them. The world size counts only where the
-    run confirms it; a run of another one failed.
+    Args:
+        description: The response.
+        metrics: The contents of metrics.json, if any.
+        log_tail: The last log lines of every node, "algo-N: text", in time order.
+        logged: The measurements read from the log.
+        **point: nodes, repeat, attempt, the policies, and the planned world_size,
+            global_batch_size, per_replica_batch_size and learning_rate. The program's own batch
+            sizes and rate replace the planned ones. The world size counts only if the run confirms
+            it; a run with another one failed.
     """
     logged = logged or Logged()
     planned = {
@@ -267,7 +266,7 @@ def read_outcome(
     projection = project(metrics, logged.numbers, logged.steady_seconds)
     numbers = logged.numbers
     part = steps_of(metrics, numbers)
-    if part is not None:  # a part of the training is no time to train
+    if part is not None:  # the time of a partial run is not a train time
         train_seconds_by = {} if projection is None else {"projected": projection.train_seconds}
         metrics = of_whole_run(metrics)
         numbers = {name: numbers[name] for name in OF_ANY_PART if name in numbers}
@@ -281,7 +280,7 @@ def read_outcome(
     reason = failure_reason(description)
     kind = platform_kind(description["TrainingJobArn"])
     world, wrong_world = _world_size(metrics, logged, planned.get("world_size"), point["nodes"])
-    if kind == "simulated":  # nothing ran, so there is nothing to confirm or to contradict
+    if kind == "simulated":  # nothing ran, so nothing can confirm or contradict the plan
         world, wrong_world = world or planned.get("world_size"), None
     if status == "Completed" and wrong_world is not None:
         status, reason = "Failed", wrong_world
@@ -331,8 +330,9 @@ def read_outcome(
 
 
 def _reported(metrics: Mapping[str, Any] | None) -> dict[str, float]:
-    """What the program says it used, by the name it was planned under;
-    only a learning rate may be a fraction.
+    """Return the values that the program reports, by planned name.
+
+    Only a learning rate may be a fraction.
     """
     found = {name: positive(dig(metrics, path)) for name, path in _REPORTED.items()}
     rate = {"learning_rate": found.pop("learning_rate")}
@@ -347,10 +347,10 @@ def _reported(metrics: Mapping[str, Any] | None) -> dict[str, float]:
 def _world_size(
     metrics: Mapping[str, Any] | None, logged: Logged, planned: int | None, nodes: int
 ) -> tuple[int | None, str | None]:
-    """(processes that the run is known to have had, why that contradicts the plan).
+    """Return (number of processes that the run confirmed, why it contradicts the plan).
 
-    A plan is no evidence: nodes that never found each other look like a planned job that does not
-    scale. Only a job planned as one process needs no word of the program.
+    A plan is no evidence: nodes that never found each other look like a job that does not scale.
+    Only a job planned as one process needs no confirmation by the program.
     """
     written = positive(dig(metrics, ("world", "world_size")))
     in_file = [int(written)] if written is not None and written.is_integer() else []
@@ -362,8 +362,9 @@ def _world_size(
 
 
 def warm_pool_facts(description: Mapping[str, Any]) -> dict[str, Any]:
-    """What became of the instances that the job kept, by JobOutcome's names; it may still change
-    when the job ended.
+    """Return the state of the job's retained instances, by JobOutcome's field names.
+
+    It may still change after the job has ended.
     """
     warm_pool = description.get("WarmPoolStatus") or {}
     return {
@@ -373,7 +374,7 @@ def warm_pool_facts(description: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _output_uri(description: Mapping[str, Any]) -> str | None:
-    """Where the job's output.tar.gz with its metrics.json lies."""
+    """Return the URI of the job's output.tar.gz, which contains its metrics.json."""
     path = (description.get("OutputDataConfig") or {}).get("S3OutputPath")
     return (
         f"{path.rstrip('/')}/{description['TrainingJobName']}/output/output.tar.gz"
@@ -383,28 +384,30 @@ def _output_uri(description: Mapping[str, Any]) -> str | None:
 
 
 def platform_kind(arn: str) -> PlatformKind:
-    """Which kind of platform made this ARN, told by its account id."""
+    """Return the kind of platform that created this ARN, by its account id."""
     account = arn.split(":")[4] if arn.count(":") >= 5 else ""
     kinds: dict[str, PlatformKind] = {EMULATED_ACCOUNT: "emulated", SIMULATED_ACCOUNT: "simulated"}
     return kinds.get(account, "aws")
 
 
 def isolation(description: Mapping[str, Any]) -> str | None:
-    """How an emulated platform kept its nodes apart
-    ("0.2 vCPU per node by …", "not isolated (…)"); None on AWS.
+    """Return how an emulated platform isolated its nodes; None on AWS.
+
+    For example "0.2 vCPU per node by …" or "not isolated (…)".
     """
     return _said(description, _ISOLATION)
 
 
 def launch_path_only(description: Mapping[str, Any]) -> str | None:
-    """Why an emulated platform could do no more than launch the job
-    (a library that exists on AWS only), or None.
+    """Return why an emulated platform could only launch the job, or None.
+
+    The usual reason is a library that exists only on AWS.
     """
     return _said(description, _LAUNCH_PATH_ONLY)
 
 
 def _said(description: Mapping[str, Any], pattern: re.Pattern[str]) -> str | None:
-    """`text` of the first status message that the pattern is found in."""
+    """Return `text` from the first status message that the pattern matches."""
     for transition in description.get("SecondaryStatusTransitions", ()):
         if match := pattern.search(transition.get("StatusMessage") or ""):
             return match["text"].strip()
@@ -412,8 +415,9 @@ def _said(description: Mapping[str, Any], pattern: re.Pattern[str]) -> str | Non
 
 
 def phase_seconds(transitions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Seconds in each secondary status, summed over its visits;
-    the open and the terminal ones are left out.
+    """Return the seconds in each secondary status, summed over its visits.
+
+    Open and terminal ones are left out.
     """
     phases: dict[str, float] = {}
     for transition in transitions:
@@ -427,7 +431,7 @@ def phase_seconds(transitions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def failure_reason(description: Mapping[str, Any]) -> str | None:
-    """FailureReason, or for a stopped job why it was stopped; None for a completed one."""
+    """Return FailureReason, or why the job was stopped; None for a completed one."""
     status = description["TrainingJobStatus"]
     if status == "Completed":
         return None
@@ -443,8 +447,9 @@ def failure_reason(description: Mapping[str, Any]) -> str | None:
 
 
 def _submit_to_end(description: Mapping[str, Any]) -> float | None:
-    """CreationTime -> start of the terminal status;
-    both are the platform's clock, so an adopted job has it too.
+    """Return the seconds from CreationTime to the start of the terminal status.
+
+    Both are on the platform's clock, so adopted jobs have this time too.
     """
     created: datetime = description["CreationTime"]
     ends = [
@@ -463,8 +468,9 @@ def _train_seconds_by(
     logged: Logged,
     phases: Mapping[str, float],
 ) -> dict[TrainClock, float]:
-    """The train time on every clock that is known, best first; only a completed job has one by the
-    platform's phase.
+    """Return the train time on every known clock, best first.
+
+    Only a completed job has one from the platform's phase.
     """
     times: dict[TrainClock, float | None] = {
         "program": positive(dig(metrics, ("train_seconds",))),
@@ -475,14 +481,15 @@ def _train_seconds_by(
         times["phase_from_first_step"] = _phase_from(description, logged.first_step_unix_seconds)
         times["training_phase"] = positive(phases.get("Training"))
     if ASKED_BY in (description.get("Environment") or {}):
-        # it made all its steps, so that nothing is left to project
+        # all steps were made, so there is nothing to project
         times["projected"] = times["program"] or times["logged"]
     return {clock: seconds for clock, seconds in times.items() if seconds is not None}
 
 
 def _phase_from(description: Mapping[str, Any], start_unix_seconds: float | None) -> float | None:
-    """The Training phase without what came before that moment;
-    None where the moment is not within the one phase.
+    """Return the seconds of the Training phase after that moment.
+
+    None if the moment is not within a single phase.
     """
     visits = [
         (transition["StartTime"].timestamp(), transition["EndTime"].timestamp())

@@ -1,11 +1,11 @@
-r"""A log line without what launchers, loggers, terminals and progress bars put around its text.
+"""Strip what launchers, loggers, terminals and progress bars put around the text of a log line.
 
     >>> [line.text for line in plain_lines("[1,mpirank:0,algo-1]<stdout>:INFO:root:step=3;")]
     ['step=3;']
 
-Everything that reads a line of a training job's log reads it through plain_lines(). A user's own
-expression is searched in the line as it stands first (nodesweep/scaling/outcome/logged.py), since
-it may name a mark or a prefix itself, and since that is what CloudWatch searches.
+All code that reads lines of a training job's log uses plain_lines(). A user's own expression is
+first searched in the raw line (nodesweep/scaling/outcome/logged.py), since it may name a mark or a
+prefix, and since that is how CloudWatch searches.
 """
 
 from __future__ import annotations
@@ -13,26 +13,27 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-# SageMaker's log has control characters as #OCTAL: "#015" for a carriage return, "#033[32m".
+# SageMaker's log spells control characters as #OCTAL: "#015" for a carriage return, "#033[32m".
 _COLOURS = re.compile(
     r"(?:\x1b|#033)\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\^_]"
 )
 _RETURN = re.compile(r"[\r\x08]+|(?:#015|#010)+")
-# tqdm's bar, which ends no line: "Epoch 1: 40%|████ | 4/10 [00:03<00:05, 1.1it/s]", "4it [00:03]"
+# tqdm's bar, which has no line end: "Epoch 1: 40%|████ | 4/10 [00:03<00:05, 1.1it/s]" or "4it
+# [00:03]"
 _BAR = re.compile(r"[^|\[\]]{0,200}(?:\d%\|[^|]{0,400}\|[^|\[\]]{0,80}|\dit )\[\d+:\d\d[^\]]*\]")
 _MARK = re.compile(
-    # mpirun -tag-output, horovodrun and OpenMPI 5, with or without their time; the toolkit adds
+    # mpirun -tag-output, horovodrun and Open MPI 5, with or without a timestamp; the toolkit adds
     # the node: "[1,0]<stdout>:", "[0]<stderr>:", "[1,mpirank:0,algo-1]<stdout>:"
     r"(?:[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d \d{4} ?)?"
     r"\[(?:[\w.-]+@)?(?:\d+,)?(?:mpirank:)?(?P<mpi>\d{1,9})(?:,[\w.-]+)?\]<std(?:out|err|diag)>: ?"
     r"|<std(?:out|err|diag)>:? ?"
-    # torch from 2.3 on: "[rank1]:"; torchrun --tee, by role and local rank: "[default0]:"
+    # torch 2.3 or later: "[rank1]:"; torchrun --tee, by role and local rank: "[default0]:"
     r"|\[(?P<role>[A-Za-z_]\w*?)(?P<number>\d{1,9})\]: ?"
     r"|\[[Rr]ank[ :]+(?P<rank>\d{1,9})\]:? ?"  # DeepSpeed, Lightning
     r"|(?P<host>algo-[1-9]\d*): ?"  # pdsh
     r"|\((?P<ray>\w+ pid=\d+(?:, ip=[\d.:a-f]+)?)\) "
 )
-# Open MPI 4 may write the end of one rank's line after another's: "step=1;[1,1]<stdout>:step=1;"
+# Open MPI 4 may join the lines of two ranks: "step=1;[1,1]<stdout>:step=1;"
 _NEXT_RANK = re.compile(
     r"(?<=[^\s:])(?<!:\d\d \d{4})(?=\[\d+,(?:mpirank:)?\d+(?:,[\w.-]+)?\]<std(?:out|err|diag)>:)"
 )
@@ -42,7 +43,7 @@ _TIME = (
     r"\d\d:\d\d:\d\d(?:[.,]\d+)?(?: [AP]M)?(?:Z| UTC| ?[+-]\d\d:?\d\d)?"
 )
 _SEPARATOR = r"(?:\s*(?:[:|]+|>>|-+(?=\s))\s?|\s+|$)"
-# What a logger's prefix begins with. No part of a prefix has a "=": a name=value is never lost.
+# The start of a logger's prefix. No part of a prefix has a "=", so that a name=value is never lost.
 _HEAD = re.compile(
     r"\s*(?:"
     r"(?P<letter>[DIWEF])\d{4}(?:\d{4})? \d\d:\d\d:\d\d(?:\.\d+)? +(?:\d+ +)?[^\s=\]]+\] ?"  # absl
@@ -52,8 +53,8 @@ _HEAD = re.compile(
     rf"|[\w.]+(?:\s*[-:|]\s*| +)(?=(?:{_LEVEL})\s*[-:|])"  # "root - INFO - …"
     r")"
 )
-# What may follow: in brackets, or a logger's name or a place in its code with a separator, where no
-# number and no error follows ("step: 3", "ValueError: no").
+# The rest of a prefix: in brackets, or a logger's name or code location with a separator, unless a
+# number or an error follows ("step: 3", "ValueError: no").
 _BRACKETS = re.compile(rf"\s*(?:\[[^\[\]=]{{0,160}}\]|\{{[^{{}}=]{{0,160}}\}})(?:{_SEPARATOR})?")
 _NO_ERROR = r"(?!\w*(?:Error|Exception|Interrupt|Exit)\b)"
 _NAME = re.compile(
@@ -65,11 +66,11 @@ _LETTERS = {"D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL
 
 
 class PlainLine(NamedTuple):
-    """What a line, or the part of it between two carriage returns, says.
+    """The content of a line, or of its part between two carriage returns.
 
-    `text` is without launchers' marks and loggers' prefixes; `unmarked` still has the prefix.
-    `speaker` tells the processes of a node's log apart, "" without a mark. `rank` is the global one
-    that a mark names. `level` is the logger's, in capitals.
+    `text` has no launcher marks and logger prefixes; `unmarked` still has the prefix. `speaker`
+    identifies the process within a node's log, "" without a mark. `rank` is the global rank in a
+    mark. `level` is the logger's, in capitals.
     """
 
     text: str
@@ -80,12 +81,12 @@ class PlainLine(NamedTuple):
 
     @property
     def is_below_error(self) -> bool:
-        """Return True where its logger says that it is no error."""
+        """True if its logger's level is below error."""
         return self.level is not None and self.level not in ("ERROR", "CRITICAL", "FATAL")
 
 
 def plain_lines(line: str) -> tuple[PlainLine, ...]:
-    """Return the parts of a log line, at least one; a progress bar is a part of its own."""
+    """Return the parts of a log line, at least one; a progress bar is a separate part."""
     parts = []
     for of_a_rank in _NEXT_RANK.split(without_colours(line)):
         speaker, rank, begin = _marks(of_a_rank, 0)
@@ -103,7 +104,7 @@ def without_colours(line: str) -> str:
 
 
 def rank_of(line: str) -> int | None:
-    """Return the global rank that a line's mark names; None without one."""
+    """Return the global rank in a line's mark; None without one."""
     return plain_lines(line)[-1].rank
 
 
@@ -127,7 +128,7 @@ def _read(part: str, speaker: str, rank: int | None) -> PlainLine:
 
 
 def _marks(text: str, at: int) -> tuple[str, int | None, int]:
-    """(who speaks, its global rank, where the marks end) of the marks from `at` on."""
+    """Return (speaker, global rank, end) of the marks from `at` on."""
     speaker, rank = "", None
     while found := _MARK.match(text, at):
         at = found.end()

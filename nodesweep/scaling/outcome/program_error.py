@@ -1,8 +1,6 @@
-"""The error that ended a program: what it said, the file and line of the user's own code,
-and what to do about it.
+"""The error that ended a program: its message, the place in the user's code, and the remedy.
 
-Also the cause by which two failures count as the same one: what was said without what differs from
-run to run.
+Also the cause that makes two failures the same: the message without what differs between runs.
 """
 
 from __future__ import annotations
@@ -26,13 +24,13 @@ CONSEQUENCE = re.compile(
     r"|BrokenPipeError|Connection\w*Error|ChildFailedError",
     re.IGNORECASE,
 )
-"""What gloo, NCCL, torch's TCP store and torchrun say when the other end has gone."""
+"""Messages of gloo, NCCL, torch's TCP store and torchrun when the other end has gone."""
 ERROR_LINE = re.compile(
     r"(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?::|$)|[^:]{1,80}: error:"
-    r" |Error: |\[[\w.-]+:\d+\] \*\*\* MPI_ERR_\w+: "  # the last is Open MPI's library
+    r" |Error: |\[[\w.-]+:\d+\] \*\*\* MPI_ERR_\w+: "  # the last is from Open MPI's library
 )
 CHILD_FAILED = "ChildFailedError"
-"""Of torchrun's own errors, the one that tells of its program's."""
+"""The torchrun error that reports its program's failure."""
 _FRAME = re.compile(r'\s*File "(?P<path>[^"]+)", line (?P<line>\d+)')
 _NOT_THE_USERS = (
     "site-packages/",
@@ -86,10 +84,10 @@ _FATAL_SIGNALS = {
     "Floating-point exception": "SIGFPE",
     "Floating point exception": "SIGFPE",
 }
-"""Their names in the report of Python's fault handler."""
+"""Signals by their names in the report of Python's fault handler."""
 _CURRENT_THREAD = "Current thread "
 _WHAT = re.compile(r"\s*what\(\):\s+(?P<what>.*\S)")
-"""C++'s message for an exception that nobody caught."""
+"""C++'s message for an uncaught exception."""
 _MODULE = re.compile(r"ModuleNotFoundError: No module named '(?P<name>[^']+)'")
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (
@@ -173,7 +171,7 @@ _SAID_CHARACTERS = 300
 
 
 class ProgramError(Part):
-    """The error that ended a run's program, as far as its log tells."""
+    """The error that ended a run's program, as far as its log shows."""
 
     model_config = ConfigDict(json_schema_serialization_defaults_required=True)
 
@@ -192,7 +190,7 @@ class ProgramError(Part):
 
     @property
     def text(self) -> str:
-        """One line: where, what, and what to do."""
+        """The place, the error and the remedy in one line."""
         said = (
             self.said
             if self.where is None or self.said.startswith(self.where)
@@ -208,14 +206,22 @@ def find_program_error(
     exit_code: int | None = None,
     program: str | None = None,
 ) -> ProgramError | None:
-    """The error in the program's own lines (nodesweep/scaling/outcome/program_log.py),
-    without their node's name.
+    """Find the error in the program's own lines, which come without their node's name.
 
-    The last one that is no consequence of another rank's end, or the signal that Python's fault
-    handler caught after it, with the line of Python that the native code was called from. Else what
-    the launcher says of the rank (`exit_code`; a negative one is a signal's), or the last
-    consequence. None where nothing tells of an error. A rank that a signal ended says no line; of
-    it the file is known that the launcher started, `program`.
+    It is the last error that is not a consequence of another rank's end, or the signal that
+    Python's fault handler caught after it, with the line of Python that called the native code.
+    Otherwise it is the launcher's report on the rank, or the last consequence. A rank that a signal
+    ended reports no line; only the file that the launcher started is known.
+
+    Args:
+        lines: The program's lines (nodesweep/scaling/outcome/program_log.py).
+        reason: The job's FailureReason.
+        rank: The rank that failed first.
+        exit_code: That rank's; a negative one is a signal.
+        program: The file that the launcher started.
+
+    Returns:
+        The error, None if nothing reports one.
     """
     parts = [plain_lines(line)[-1] for line in lines]
     texts = [part.text for part in parts]
@@ -253,21 +259,22 @@ def find_program_error(
 
 
 def launcher_error(line: str) -> ProgramError:
-    """The error that a launcher itself met, with what to do about it."""
+    """Return the error of a launcher itself, with the remedy."""
     said = plain_lines(line)[-1].text.strip()[:_SAID_CHARACTERS]
     return ProgramError(said=said, advice=_advice(said))
 
 
 def failure_cause(reason: str | None, error: ProgramError | None) -> str:
-    """What two failures have in common that are the same: no numbers, no node's name, not the
-    launcher's command.
+    """Return what equal failures have in common.
+
+    It has no numbers, node names or launcher command.
     """
     said = f"{error.where or ''} {error.said}" if error else _COMMAND.sub("", reason or "")
     return _NUMBER.sub("#", _HOST.sub("", said)).strip()
 
 
 class _Fatal(NamedTuple):
-    """Return the signal that Python's fault handler wrote, at which line of the user's own code."""
+    """A signal that Python's fault handler reported, with the line of the user's code."""
 
     at: int
     signal: str
@@ -275,7 +282,7 @@ class _Fatal(NamedTuple):
 
 
 def _fatal(texts: Sequence[str]) -> _Fatal | None:
-    """The last one; of its threads the current one, whose frames begin with the innermost."""
+    """Return the last one; in its current thread the innermost frame comes first."""
     for index in range(len(texts) - 1, -1, -1):
         found = _FATAL.match(texts[index])
         signal = _FATAL_SIGNALS.get(found["how"].strip()) if found else None
@@ -297,8 +304,9 @@ def _place(frame: re.Match[str]) -> str:
 
 
 def _where(texts: Sequence[str], index: int) -> str | None:
-    """The last frame of the user's own code above the error;
-    of a parser's error, the program that it names.
+    """Return the last frame of the user's own code above the error.
+
+    For a parser's error it is the program that the error names.
     """
     for text in reversed(texts[:index]):
         frame = _FRAME.match(text)
@@ -324,8 +332,9 @@ def _advice(said: str) -> str | None:
 
 
 def _signal(reason: str | None, exit_code: int | None) -> str | None:
-    """The signal that ended a process: by torchrun's exit code (-9),
-    else by the reason's (-9, or 137 of a shell).
+    """Return the signal that ended a process.
+
+    It is taken from torchrun's exit code (-9), else from the reason's (-9, or 137 from a shell).
     """
     given = re.search(r"\bexit ?code:? (-?\d+)", reason or "", re.IGNORECASE)
     code = exit_code if exit_code is not None else int(given[1]) if given else 0

@@ -1,14 +1,11 @@
-"""Which lines of a node's log its program wrote: not the SageMaker toolkit's,
-torchrun's own frame or mpirun's messages.
+"""Find the lines of a node's log that its program wrote.
 
-A node's log holds what the toolkit says and the environment that it dumps with the launcher's
-command, the program's lines (standard output and standard error in one stream), what torchrun says
-of the failure (a traceback of its own and a summary), and the toolkit's report, which repeats parts
-of all that. In which order is not certain: what the program says passes through the toolkit's
-standard output, which may be written after its log. The toolkit may also take the spaces from a
-line's beginning (it reads what is there and strips it), so nothing is told by them. Forms:
-sagemaker-training 5.1.4 (logging_config.py, process.py, trainer.py), torch 1.13 to 2.13
-(torch/distributed/elastic/multiprocessing).
+Around them a node's log has the toolkit's messages, its dump of the environment with the launcher's
+command, torchrun's report of the failure (a traceback and a summary), and the toolkit's report,
+which repeats parts of all that. Order and indentation prove nothing: the program's output (standard
+output and error in one stream) passes through the toolkit, which may write it after its own log and
+strip its lines. Forms: sagemaker-training 5.1.4 (logging_config.py, process.py, trainer.py), torch
+1.13 to 2.13 (torch/distributed/elastic/multiprocessing).
 """
 
 from __future__ import annotations
@@ -29,8 +26,8 @@ _TOOLKIT = re.compile(
     r" +(?P<said>.*)"
 )
 _REPORTED, _COMMAND = "ExecuteUserScriptError:", 'Command "'
-# "E1122 12:00:00.123456 51 torch/distributed/elastic/multiprocessing/api.py:984] failed …", and as
-# older ones say it.
+# "E1122 12:00:00.123456 51 torch/distributed/elastic/multiprocessing/api.py:984] failed …", and the
+# form of older versions.
 _TORCHRUN_SAYS = re.compile(
     r"(?:\[rank\d+\]:)?(?:[WEI]\d{4} |\[\d{4}-|WARNING:|ERROR:|INFO:).{0,80}"
     r"torch[./]distributed[./](?:run|elastic|launcher)"
@@ -49,12 +46,12 @@ _SUMMARY_EXIT = re.compile(r"\s*exitcode\s*: (?P<code>-?\d+)")
 
 @dataclass(frozen=True)
 class ProgramLog:
-    """The indices of a node's lines that its program wrote,
-    and the rank that its launcher says failed first.
+    """The indices of the lines that a program wrote, and the rank that failed first.
 
-    `exit_code` is that rank's; negative: the signal that ended it. `program` is the file that
-    torchrun started. None where there is no launcher, or it says nothing. `launcher_error` is the
-    error that torchrun or mpirun itself met, and the index of its line.
+    The rank is the launcher's, and `exit_code` is its; a negative one is the signal that ended it.
+    `program` is the file that torchrun started. They are None if there is no launcher, or it does
+    not report them. `launcher_error` is the index and line of an error of torchrun or mpirun
+    itself.
     """
 
     indices: tuple[int, ...]
@@ -65,15 +62,14 @@ class ProgramLog:
 
 
 def find_program_lines(lines: Sequence[str]) -> ProgramLog:
-    """Read one node's log, without its node's name before each line.
+    """Read one node's log, whose lines come without the node's name.
 
-    Of the ranks' own lines, where they are marked as such, only those of the rank that failed first
-    are kept.
+    If the ranks' lines are marked, only those of the rank that failed first are kept.
     """
     ranks = [rank_of(line) for line in lines]
     whole, lines = lines, [plain_lines(line)[-1].unmarked for line in lines]
     frame = _torchrun_frame(lines)
-    if frame and ranks[frame[0]] is not None:  # mpirun started torchrun: its ranks are others
+    if frame and ranks[frame[0]] is not None:  # mpirun started torchrun, which has other ranks
         ranks = [None] * len(lines)
     said = [lines[index] for index in frame]
     failed_rank, exit_code = _root_cause(said)
@@ -108,9 +104,9 @@ def find_program_lines(lines: Sequence[str]) -> ProgramLog:
 
 
 def host_of_rank(rank: int, nodes: int, processes_per_node: int) -> str | None:
-    """The node that a rank runs on; None where the job has no such rank.
+    """Return the node that a rank runs on; None if the job has no such rank.
 
-    Ranks are counted node by node, in the order in which the toolkit lists the nodes: as text,
+    Ranks are counted node by node in the order in which the toolkit lists the nodes: as text,
     algo-10 before algo-2.
     """
     hosts = sorted(f"algo-{number}" for number in range(1, nodes + 1))
@@ -119,11 +115,11 @@ def host_of_rank(rank: int, nodes: int, processes_per_node: int) -> str | None:
 
 
 def _torchrun_frame(lines: Sequence[str]) -> range:
-    """From torchrun's own traceback to the second double rule after it, which ends its summary of a
-    program's failure, or to the error that torchrun itself met; empty without a traceback.
+    """Return the range of torchrun's traceback and report; empty without a traceback.
 
-    Its file is named within a few lines: below the runner of "python -m torch.distributed.run",
-    where that started it.
+    It ends at the second double rule, which closes the summary of a program's failure, or at the
+    error of torchrun itself. torchrun's file is named within a few lines: below the runner of
+    "python -m torch.distributed.run", if that started it.
     """
     for index, line in enumerate(lines):
         if line.strip() == _TRACEBACK and any(
@@ -143,7 +139,7 @@ def _torchrun_frame(lines: Sequence[str]) -> range:
 
 
 def _torchrun_error(lines: Sequence[str], frame: range) -> tuple[int, str] | None:
-    """The last error in torchrun's own traceback that tells of no program's end."""
+    """Return the last error in torchrun's traceback that does not report its program's end."""
     for index in reversed(frame):
         text = plain_lines(lines[index])[-1].unmarked
         if ERROR_LINE.match(text) and CHILD_FAILED not in text:
@@ -152,7 +148,7 @@ def _torchrun_error(lines: Sequence[str], frame: range) -> tuple[int, str] | Non
 
 
 def _race(lines: Sequence[str]) -> set[int]:
-    """The lines of agents that ended apart; `lines` are as they stand, with their marks."""
+    """Return the lines of agents that ended apart; `lines` are raw, with their marks."""
     indices: set[int] = set()
     for index, line in enumerate(lines):
         if is_of_race(line, index - 1 in indices):
@@ -161,8 +157,9 @@ def _race(lines: Sequence[str]) -> set[int]:
 
 
 def _environment(lines: Sequence[str]) -> set[int]:
-    """The toolkit's dumps of the environment, each up to the launcher's command; the first may
-    begin before the log.
+    """Return the toolkit's dumps of the environment, each up to the launcher's command.
+
+    The first may begin before the log.
     """
     indices: set[int] = set()
     begin = 0
@@ -179,7 +176,7 @@ def _environment(lines: Sequence[str]) -> set[int]:
 
 
 def _report(lines: Sequence[str]) -> set[int]:
-    """The toolkit's report of a failure, a message of several lines that ends with the command."""
+    """Return the toolkit's report of a failure: several lines, ended by the command."""
     indices: set[int] = set()
     for index, line in enumerate(lines):
         if _toolkit_says(line, _REPORTED):
@@ -196,7 +193,7 @@ def _toolkit_says(line: str, words: str) -> bool:
 
 
 def _root_cause(frame: Sequence[str]) -> tuple[int | None, int | None]:
-    """(rank, exit code) below "Root Cause (first observed failure)"."""
+    """Return (rank, exit code) below "Root Cause (first observed failure)"."""
     begin = next(
         (index for index, line in enumerate(frame) if line.startswith(_ROOT_CAUSE)), len(frame)
     )

@@ -1,9 +1,8 @@
-"""What a whole run would have taken, from a job that ended itself early (sweep.design: probe).
+"""Project the time of a whole run from a job that ended itself early (sweep.design: probe).
 
-docs/probe.md. The time of the whole run is what the probe took, plus what it left out: the steps it
-did not make, each as long as the mean of its steady ones, and the checkpoints and validations that
-it did not make, each as long as the mean of those that it made. The parts are measured apart from
-each other, so that the squares of their errors add up.
+The whole run's time is that of the probe plus that of what it left out: steps, at the mean of its
+steady ones, and checkpoints and validations, at the mean of those that it made. The parts are
+measured independently, so that their squared errors add up (docs/probe.md).
 """
 
 from __future__ import annotations
@@ -20,21 +19,19 @@ from nodesweep.scaling.parts import Part
 from nodesweep.scaling.student import t_quantile
 
 ASKED_BY = "NODESWEEP_PROBE_PRECISION"
-"""The variable of the container that has a program end itself early; infra/image/nodesweep_clock.py
-reads it.
-"""
+"""Environment variable that makes a program end itself early (infra/image/nodesweep_clock.py)."""
 MOST_STEPS = "NODESWEEP_PROBE_MAX_STEPS"
 ASSUMED_ERROR = 0.25
-"""By which share a part that was timed only once is taken to be off: an assumption."""
+"""Assumed error, as a share, of a part that was timed only once."""
 OF_ANY_PART = ("steady_step_seconds", "world_size")
-"""What a probe's log says that holds for a whole run, too."""
+"""Numbers in a probe's log that apply to a whole run too."""
 _BATCHES = 10
 _ENDS = ("precise", "max_steps")
 PartName = Literal["steps", "checkpoints", "validations"]
 
 
 class ProjectedPart(Part):
-    """What a probe left out of one kind."""
+    """The items of one kind that a probe left out."""
 
     name: PartName = Field(description="steps, checkpoints or validations.")
     left_out: int = Field(description="How many of them the probe did not make.")
@@ -50,13 +47,15 @@ class ProjectedPart(Part):
 
     @property
     def seconds(self) -> float:
-        """How long all of them take together."""
+        """The time of all of them together."""
         return self.left_out * (self.seconds_each or 0.0)
 
 
 class Projection(Part):
-    """A whole run as a probe foretells it. Errors are halves of 95 % intervals, from what varied
-    within the probe; how runs differ from each other is not in them.
+    """A whole run as projected from a probe.
+
+    Errors are half widths of 95% intervals from the variation within the probe; the variation
+    between runs is not included.
     """
 
     train_seconds: float = Field(description="The training of a whole run, projected.")
@@ -79,7 +78,7 @@ class Projection(Part):
 def steps_of(
     metrics: Mapping[str, Any] | None, logged: Mapping[str, float]
 ) -> tuple[int, int] | None:
-    """(steps made, steps of a whole run) of a job that ended itself early; None of any other."""
+    """Return (steps made, steps of a whole run) of a job that ended itself early, else None."""
     made, planned = _told_steps(metrics, logged)
     return (made, planned) if made is not None and planned is not None and made < planned else None
 
@@ -87,8 +86,9 @@ def steps_of(
 def _told_steps(
     metrics: Mapping[str, Any] | None, logged: Mapping[str, float]
 ) -> tuple[int | None, int | None]:
-    """(steps made, steps of a whole run) as metrics.json says, else the log; where neither has
-    both, each from where it is known.
+    """Return (steps made, steps of a whole run) from metrics.json, else from the log.
+
+    If neither has both, each number comes from where it is known.
     """
     in_file = whole(dig(metrics, ("steps",))), whole(dig(metrics, ("probe", "planned_steps")))
     in_log = whole(logged.get("steps")), whole(logged.get("planned_steps"))
@@ -107,8 +107,14 @@ def project(
     logged: Mapping[str, float],
     steady_seconds: Sequence[float] = (),
 ) -> Projection | None:
-    """By metrics.json, else by the log, whose lines may tell the time of each steady step; None for
-    a job that made all its steps, and for one that does not say how long it and a step of it took.
+    """Return the projection from metrics.json, else from the log.
+
+    None for a job that made all its steps, and for one without its train time or step time.
+
+    Args:
+        metrics: The contents of metrics.json, if any.
+        logged: The numbers from the log.
+        steady_seconds: The time of each steady step, if the log has them.
     """
     steps = steps_of(metrics, logged)
     if steps is None:
@@ -150,16 +156,17 @@ def project(
 
 
 def says_steps(metrics: Mapping[str, Any] | None) -> bool:
-    """Whether metrics.json alone tells a probe from a whole run."""
+    """Return True if metrics.json alone tells a probe from a whole run."""
     return None not in _told_steps(metrics, {})
 
 
 def why_unprojected(
     metrics: Mapping[str, Any] | None, logged: Mapping[str, float], most_steps: str | None
 ) -> str | None:
-    """Why a job that was asked to end itself early, and has no projection, gives no time to train;
-    None of one that is known to have made all its steps, whose time is measured. `most_steps`: what
-    it was told by MOST_STEPS.
+    """Return why a job that was asked to end itself early, without a projection, has no train time.
+
+    None for a job that is known to have made all its steps, whose time is measured. `most_steps` is
+    the job's value of MOST_STEPS.
     """
     measured = positive(dig(metrics, ("train_seconds",))) or positive(logged.get("train_seconds"))
     if measured is None:
@@ -185,7 +192,7 @@ def why_unprojected(
             f"no steady step was timed among the {made} of {planned} that were made; raise"
             " sweep.probe.max_steps, or have the program print steady_step_seconds=…"
         )
-    if dig(metrics, ("probe", "ended")) is not None:  # what wrote that has counted itself
+    if dig(metrics, ("probe", "ended")) is not None:  # whatever wrote that counts steps itself
         return None
     if made > planned:
         return (
@@ -202,8 +209,9 @@ def why_unprojected(
 
 
 def why_part_is_no_time(steps: tuple[int, int]) -> str:
-    """Why a job that nothing asked to end itself early, and that has no projection, gives no time
-    to train.
+    """Return why an unrequested partial run without a projection has no train time.
+
+    `steps` are (steps made, steps of a whole run).
     """
     return (
         f"the program ended itself after {steps[0]} of {steps[1]} steps, though nothing had asked"
@@ -214,8 +222,9 @@ def why_part_is_no_time(steps: tuple[int, int]) -> str:
 def of_whole_run(
     metrics: Mapping[str, Any] | None,
 ) -> Mapping[str, Any] | None:
-    """What of a probe's metrics.json holds for a whole run: not how well the model was trained, nor
-    how many samples it saw.
+    """Return the contents of a probe's metrics.json that apply to a whole run.
+
+    How well the model was trained, and how many samples it saw, do not.
     """
     if metrics is None:
         return None
@@ -225,8 +234,9 @@ def of_whole_run(
 
 
 def _others(metrics: Mapping[str, Any] | None, name: PartName) -> ProjectedPart:
-    """Checkpoints or validations. `made` of metrics.json counts those within the training, where
-    one was timed after it.
+    """Return the part for checkpoints or validations.
+
+    `made` in metrics.json counts those within the training, since one may be timed after it.
     """
     given = dig(metrics, ("probe", name, "seconds"))
     seconds = [
@@ -245,7 +255,10 @@ def _others(metrics: Mapping[str, Any] | None, name: PartName) -> ProjectedPart:
 
 
 def half_width(seconds: Sequence[float]) -> float:
-    """Of the 95 % interval of the mean, by Student's t; of one time a quarter of it."""
+    """Return the half width of the mean's 95% interval by Student's t.
+
+    For a single time it is a quarter of that.
+    """
     n = len(seconds)
     if n == 1:
         return ASSUMED_ERROR * seconds[0]
@@ -253,8 +266,9 @@ def half_width(seconds: Sequence[float]) -> float:
 
 
 def _by_batches(steady_seconds: Sequence[float]) -> float | None:
-    """Half-width of the mean step, by the means of ten batches, since steps depend on those before
-    them; None for fewer than two steps a batch.
+    """Return the half width of the mean step from ten batch means, as steps are autocorrelated.
+
+    None for fewer than two steps per batch.
     """
     size = len(steady_seconds) // _BATCHES
     if size < 2:

@@ -1,9 +1,9 @@
-"""Which lines of a Spark job's log its program wrote: not Spark's and not smspark-submit's.
+"""Find the lines of a Spark job's log that its program wrote.
 
-Spark says everything through log4j, "26/11/25 08:00:00 WARN TaskSetManager: Lost task 3.0 …", and
-ends with a dozen such lines after the program's last words; AWS's smspark-submit with Python's
-logging, "11-25 08:00 smspark.cli INFO …". Errors of Spark's are kept: a lost executor is told by
-nobody else. Of a Java exception its text is kept and the frames are left out, dozens for one line.
+Spark logs through log4j, "26/11/25 08:00:00 WARN TaskSetManager: Lost task 3.0 …", and writes a
+dozen such lines after the program's last; AWS's smspark-submit uses Python's logging, "11-25 08:00
+smspark.cli INFO …". Spark's errors are kept, because nothing else reports a lost executor; a Java
+exception keeps its text but not its dozens of frames.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FRAMEWORK = re.compile(
 
 
 def last_own_lines(log: Iterable[LogLine], most: int = LINES_SHOWN) -> list[str]:
-    """The program's last lines, of all nodes in time order: "algo-1: ValueError: …"."""
+    """Return the program's last lines, of all nodes in time order: "algo-1: ValueError: …"."""
     last: deque[str] = deque(maxlen=most)
     for line in log:
         if line.text.strip() and not _FRAMEWORK.match(line.text):

@@ -1,8 +1,9 @@
-"""A workload sized in seconds (training.baseline_seconds): the first run at the smallest count
-counts its steps by the pace of its first ones, and every other job is told to make as many.
+"""Size a workload in seconds (training.baseline_seconds).
 
-No job is made for it, and nothing is stored: the number of steps follows from the outcomes, so that
-a resumed sweep tells its jobs the same. The program's side: infra/image/nodesweep_clock.py.
+The first run at the smallest node count sizes its steps by the pace of the first ones
+(infra/image/nodesweep_clock.py), and every other job is told to make as many. The number of steps
+follows from the outcomes, so a resumed sweep gives its jobs the same one without an extra job or
+stored state.
 """
 
 from __future__ import annotations
@@ -18,26 +19,28 @@ if TYPE_CHECKING:
     from nodesweep.scaling.outcome.outcome import JobOutcome
 
 RUN_SECONDS = "NODESWEEP_RUN_SECONDS"
-"""In the container's environment of the run that counts its steps."""
+"""Environment variable of the run that sizes its own steps."""
 RUN_STEPS = "NODESWEEP_RUN_STEPS"
-"""In that of every other one."""
+"""Environment variable of every other run."""
 
 
 def sizing_key(config: BenchmarkConfig) -> Key | None:
-    """The point whose run counts the steps; None where the program has its own number of them."""
+    """Return the point whose run sizes the steps; None if the program chooses its own number."""
     if config.training.baseline_seconds is None:
         return None
     return Key(config.training.instance_type, min(config.sweep.node_counts), 1)
 
 
 def is_sized(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> bool:
-    """Return whether each job's steps are known, or are the program's own to choose."""
+    """Return True if each job's steps are known, or are the program's own choice."""
     return sizing_key(config) is None or _sizing(config, outcomes) is not None
 
 
 def sized_steps(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> int | None:
-    """How many steps each job makes; None before the run that counts them has completed, and where
-    its program told none: then it has its own number of them.
+    """Return the steps that each job makes.
+
+    None before the run that determines them has completed, and if its program reported none: then
+    the program chooses its own number.
     """
     run = _sizing(config, outcomes)
     steps = None if run is None else run.metric_number("steps")
@@ -45,7 +48,7 @@ def sized_steps(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> int 
 
 
 def unsized_reason(config: BenchmarkConfig) -> str:
-    """Why a job whose steps nobody has counted is not started."""
+    """Return the reason why a job whose number of steps is unknown is not started."""
     return (
         "not run: training.baseline_seconds has the first run on"
         f" {nodes_text(min(config.sweep.node_counts))} count the steps that every job makes, and it"
@@ -56,7 +59,10 @@ def unsized_reason(config: BenchmarkConfig) -> str:
 def amount_variables(
     config: BenchmarkConfig, point: PlannedPoint, steps: int | None
 ) -> dict[str, str]:
-    """Return variables that tell a job's program how much to do; `steps`: as of sized_steps()."""
+    """Return the environment variables that give a job's program its amount of work.
+
+    `steps` is the result of sized_steps().
+    """
     if config.training.baseline_seconds is None:
         return {}
     if steps is not None:
@@ -67,7 +73,7 @@ def amount_variables(
 
 
 def amount_notes(config: BenchmarkConfig | None, outcomes: Sequence[JobOutcome]) -> Iterator[str]:
-    """Caveats: how much each job did, and by what."""
+    """Yield caveats: how much work each job did, and how that was determined."""
     run = None if config is None else _sizing(config, outcomes)
     if config is None or run is None:
         return
@@ -85,7 +91,7 @@ def amount_notes(config: BenchmarkConfig | None, outcomes: Sequence[JobOutcome])
 
 
 def _sizing(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> JobOutcome | None:
-    """The first completed run of the point that counts the steps."""
+    """Return the first completed run of the point that determines the steps."""
     key = sizing_key(config)
     runs = [
         outcome

@@ -1,7 +1,6 @@
-"""What a sweep can cost, and which attempts it may still start: sweep.budget_usd and
-sweep.max_retries.
+"""A sweep's cost bound, and the attempts that sweep.budget_usd and sweep.max_retries still allow.
 
-Both are counted over every job that the sweep ever had, so over resumes and retried flow runs too.
+Both limits count every job that the sweep ever had, across resumes and retried flow runs.
 """
 
 from __future__ import annotations
@@ -16,26 +15,29 @@ from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import price_of
 
 STOPPING_SECONDS = 120
-"""Between SIGTERM and SIGKILL of a job past its max runtime
-(StoppingCondition in SageMaker's API reference).
+"""Seconds from SIGTERM to SIGKILL for a job past its max runtime.
+
+Source: StoppingCondition in the SageMaker API reference.
 """
 _SECONDS_PER_HOUR = 3600
 # WarmPoolStatus.Status once the retained time is final
 _POOL_OVER = frozenset({"Reused", "Terminated"})
-_ROUNDING = 1e-9  # relative: a budget of exactly the bound holds it
+_ROUNDING = 1e-9  # relative: a budget equal to the bound is enough
 
 
 def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float | None, str]:
-    """(most one run of the sweep can cost in USD, how that was worked out);
-    None where the price is unknown.
+    """Return the most that one run of the sweep can cost in USD, and the derivation.
 
     Σ nodes x repeats x attempts x (max runtime + 120 s + keep-alive) x price: every attempt may run
-    to its limit, be given 120 s to end, and leave a warm pool that nothing reuses (docs/method.md,
-    "Cost and recommendation"). AWS also bills the download of the
-    data and the image before and the upload of the output after that, which have no limit, and the
-    text says so. Where sweep.max_retries allows fewer further attempts than that, those are of the
-    largest jobs. Waiting for spot capacity is not billed, and spot's discount is not known
-    beforehand; retry_attempts share one max runtime.
+    to its limit, take 120 s to stop, and leave a warm pool that nothing reuses (docs/method.md,
+    "Cost and recommendation"). Not included, as the derivation says, is the billed time without a
+    limit: the download of the data and the image before, and the upload of the output after. If
+    sweep.max_retries allows fewer further attempts, the largest jobs are assumed to use them.
+    Waiting for spot capacity is not billed, and the spot discount is unknown beforehand;
+    retry_attempts share one max runtime.
+
+    Returns:
+        (USD, or None if the price is unknown; derivation or the reason for None).
     """
     sweep, training = config.sweep, config.training
     price = price_of(instance, config.platform.region)
@@ -70,10 +72,13 @@ def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float |
 def cost_bound_of_types(
     config: BenchmarkConfig, instances: Sequence[InstanceType]
 ) -> tuple[float | None, str]:
-    """cost_bound() of a sweep of several types, each at its own price; None where one is unknown.
+    """Return cost_bound() for a sweep of several instance types, each at its own price.
 
-    The further attempts that sweep.max_retries allows are the dearest ones, and a probe sweep's
-    one check is the dearest job.
+    The further attempts that sweep.max_retries allows are assumed to be the most expensive, and the
+    one validation run of a probe sweep to be the most expensive job.
+
+    Returns:
+        (USD, or None if any price is unknown; derivation or the reason for None).
     """
     sweep = config.sweep
     prices = [price_of(instance, config.platform.region) for instance in instances]
@@ -98,7 +103,7 @@ def cost_bound_of_types(
 
 
 def budget_problem(config: BenchmarkConfig, bound_usd: float | None, reason: str) -> str | None:
-    """Why sweep.budget_usd refuses a sweep that can cost that much, or None."""
+    """Return why sweep.budget_usd refuses a sweep with this cost bound, or None."""
     budget = config.sweep.budget_usd
     if budget is None:
         return None
@@ -118,36 +123,35 @@ def budget_problem(config: BenchmarkConfig, bound_usd: float | None, reason: str
 
 @dataclass
 class Allowance:
-    """What a sweep may still start. `node_seconds` has each of its jobs by name: what it was, or
-    can still be, billed; `spent_usd` what the sweep has cost before them.
+    """The jobs that a sweep may still start under its limits.
 
-    A budget without a price is preflight's to refuse, and is not looked at here.
+    `node_seconds` maps each of its jobs to the node-seconds that were, or can still be, billed;
+    `spent_usd` is the cost before those jobs. Preflight refuses a budget without a price, so that
+    case is not handled here.
     """
 
     config: BenchmarkConfig
     usd_per_hour: Mapping[str, float | None]
-    """By the letter of the instance type in a job's name, "" in a sweep of one type."""
+    """By the instance type's letter in job names, "" in a sweep of one type."""
     spent_usd: float = 0.0
     node_seconds: dict[str, float] = field(default_factory=dict)
 
     def count(self, job_name: str) -> None:
-        """A job that is about to start, runs, or ended in a way not known yet:
-        it counts in full.
-        """
+        """Count a job in full: it is about to start, runs, or ended in a way not known yet."""
         self.node_seconds[job_name] = self._most_node_seconds(job_name)
 
     def settle(self, description: Mapping[str, Any]) -> None:
-        """A job that ended counts what it was billed, where its description says that."""
+        """Count an ended job by its billed time, if its description has that."""
         billed = billed_node_seconds(description)
         if billed is not None:
             self.node_seconds[description["TrainingJobName"]] = billed
 
     def forget(self, job_name: str) -> None:
-        """A job that was refused, so never was."""
+        """Remove a job that the platform refused."""
         self.node_seconds.pop(job_name, None)
 
     def retry_problem(self, job_name: str) -> str | None:
-        """Why sweep.max_retries keeps this attempt from starting, or None."""
+        """Return why sweep.max_retries prevents this attempt, or None."""
         most = self.config.sweep.max_retries
         if most is None or _nodes_and_attempt(job_name)[1] == 1:
             return None
@@ -160,8 +164,9 @@ class Allowance:
         )
 
     def bound_problem(self, job_name: str) -> str | None:
-        """Return why a repeat of a contended run could pass what the cost bound holds for its
-        point, max_attempts full runs; None where it can't, or no price makes a bound.
+        """Return why a repeat of a contended run could exceed its point's share of the cost bound.
+
+        That share is max_attempts full runs. None if the repeat fits, or if no price makes a bound.
         """
         if self.usd_per_hour.get(names.letter_of_job(job_name)) is None:
             return None
@@ -173,7 +178,7 @@ class Allowance:
         return "the cost bound of the sweep has no room for another run of this point"
 
     def budget_problem(self, job_name: str) -> str | None:
-        """Why sweep.budget_usd keeps this attempt from starting, or None."""
+        """Return why sweep.budget_usd prevents this attempt, or None."""
         budget = self.config.sweep.budget_usd
         if budget is None or None in self.usd_per_hour.values():
             return None
@@ -188,7 +193,7 @@ class Allowance:
         )
 
     def _usd(self, node_seconds: Mapping[str, float]) -> float:
-        """At the price of each letter; the jobs of one price are added up first."""
+        """Return the cost; node-seconds of one price are summed first."""
         by_letter: dict[str, float] = {}
         for name, seconds in node_seconds.items():
             letter = names.letter_of_job(name)
@@ -204,15 +209,14 @@ class Allowance:
 
 
 def billed_node_seconds(description: Mapping[str, Any]) -> float | None:
-    """Nodes x (billed + kept warm) of a job that ended;
-    None where it runs or its times are missing.
+    """Return nodes x (billed + kept warm) of an ended job; None if it runs or has no times.
 
     A job is billed from TrainingStartTime to TrainingEndTime (API reference of
-    DescribeTrainingJob), less on spot: BillableTimeInSeconds. One that failed or was stopped before
-    its start has none of them and costs nothing. A warm pool counts its whole period until its
-    retained time is final.
+    DescribeTrainingJob), on spot less: BillableTimeInSeconds. A job that failed or was stopped
+    before its start has none of these and costs nothing. A warm pool counts its whole period until
+    its retained time is final.
     """
-    from nodesweep.scaling.outcome.outcome import TERMINAL  # slow to import, and nothing of a plan
+    from nodesweep.scaling.outcome.outcome import TERMINAL  # slow to import, and no part of a plan
 
     if description["TrainingJobStatus"] not in TERMINAL:
         return None
@@ -231,7 +235,7 @@ def billed_node_seconds(description: Mapping[str, Any]) -> float | None:
 
 
 def _billed_seconds(config: BenchmarkConfig) -> int:
-    """The most that one attempt is billed per node, less its downloads and uploads."""
+    """Return the most seconds billed per node of one attempt, without downloads and uploads."""
     return (
         config.training.max_runtime_seconds
         + STOPPING_SECONDS
@@ -240,12 +244,12 @@ def _billed_seconds(config: BenchmarkConfig) -> int:
 
 
 def _point_of(job_name: str) -> tuple[str, tuple[int, ...] | None]:
-    """The instance type's letter, nodes and repeat of a sweep's job."""
+    """Return the instance type's letter, and the nodes and repeat, of a sweep's job."""
     parsed = names.parse_job_name(job_name)
     return names.letter_of_job(job_name), None if parsed is None else parsed[:2]
 
 
 def _nodes_and_attempt(job_name: str) -> tuple[int, int]:
-    """(nodes, attempt) of a sweep's job; any other name counts as nothing."""
+    """Return (nodes, attempt) of a sweep's job; any other name counts as no nodes."""
     parsed = names.parse_job_name(job_name)
     return (0, 1) if parsed is None else (parsed[0], parsed[2])

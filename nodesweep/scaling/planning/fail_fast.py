@@ -1,12 +1,9 @@
-"""What a sweep starts next and when it gives up, decided from what is known;
-flows/stages/sweep.py carries it out.
+"""Decide which job starts next and when to give up on a sweep; flows/stages/sweep.py does it.
 
-Two rules spare the money of a sweep whose program does not run. (1) Code that never completed a
-point is tried at a small size: until one job has reached its first step or completed, jobs run one
-at a time, the smallest first. (2) One failure that every job meets (an import, an argument, a line
-that is no Python) ends the sweep; so do two of the program in a row with the same cause, and two
-jobs that completed and, for the same reason, gave no time to train though a part of it had been
-asked for: all others would cost as much and tell as little.
+Code that never completed a point is tried at a small size: until one job has reached its first step
+or completed, jobs run one at a time, the smallest first. A sweep ends on one failure that every job
+would repeat (an import, an argument, a syntax error), on two consecutive failures of the program
+with the same cause, and on two completed probes that gave no train time for the same reason.
 """
 
 from __future__ import annotations
@@ -25,9 +22,9 @@ from nodesweep.scaling.outcome.plain_lines import plain_lines
 from nodesweep.scaling.outcome.program_error import failure_cause
 from nodesweep.scaling.planning.request import ResolvedInputs
 
-# What SageMaker's FailureReason begins with where the program, or what it was given, is at fault.
+# FailureReason prefixes for a fault of the program or its inputs
 _PROGRAMS_FAULT = ("AlgorithmError", "ClientError")
-# Of programs without metric definitions: step=12; or "step 12" or "Step: 12/300".
+# For programs without metric definitions: step=12; or "step 12" or "Step: 12/300".
 _STEP = re.compile(r"\bstep\b\s*(?:[=:]\s*)?\d", re.IGNORECASE)
 
 
@@ -40,25 +37,21 @@ _CERTAIN = re.compile(
     r"|Got unexpected extra argument)",
     re.IGNORECASE,
 )
-"""The words of a program that ends the same way on any number of nodes, by its code or its
-arguments alone.
+"""Error messages of programs that fail on any number of nodes because of their code or arguments.
 """
 
 
 class Candidate(NamedTuple):
-    """An attempt that waits: its node count, and whether its job is there already,
-    started by an earlier run.
-    """
+    """A waiting attempt: its node count, and whether an earlier run has started its job."""
 
     nodes: int
     is_there: bool
 
 
 def code_digest(config: BenchmarkConfig, inputs: ResolvedInputs) -> str:
-    """What runs: image, code, entry point, the arguments' names and the launcher;
-    new where any of them is.
+    """Return a digest of the image, code, entry point, argument names and launcher.
 
-    Values of arguments are left out: a learning rate does not keep a program from starting.
+    Argument values are left out: a learning rate does not keep a program from starting.
     """
     training = config.training
     return names.canonical_digest(
@@ -73,19 +66,23 @@ def code_digest(config: BenchmarkConfig, inputs: ResolvedInputs) -> str:
 
 
 def needs_smoke(config: BenchmarkConfig) -> bool:
-    """Whether the sweep is one that a small job can spare a larger one,
-    and the config wants it to.
-    """
+    """Return True if a small job can save a larger one, and the config wants that."""
     arms = len(config.sweep.node_counts) * len(config.instance_types)
     return config.sweep.smoke == "auto" and arms > 1
 
 
 def next_to_start(waiting: Sequence[Candidate], running: int, is_proven: bool) -> int | None:
-    """The index of the attempt to start now, None: wait for those that run. `is_proven`: the code
-    reached a first step.
+    """Return the index of the attempt to start now; None to wait for the running jobs.
 
-    Jobs that are there already cost nothing more and come first, in their order. Raises ValueError
-    where none waits.
+    Existing jobs cost nothing more and come first, in their order.
+
+    Args:
+        waiting: The attempts that wait, in order.
+        running: The number of running jobs.
+        is_proven: The code has reached its first step.
+
+    Raises:
+        ValueError: No attempt is waiting.
     """
     if not waiting:
         raise ValueError("no attempt waits")
@@ -98,8 +95,9 @@ def next_to_start(waiting: Sequence[Candidate], running: int, is_proven: bool) -
 
 
 def is_step(line: str, metric_definitions: Mapping[str, str]) -> bool:
-    """Whether a log line tells of a step: a metric definition finds something in it,
-    or it names a step's number.
+    """Return True if a log line reports a step.
+
+    Either a metric definition matches, or the line names a step's number.
     """
     parts = plain_lines(line)
     texts = [searchable(line), *(searchable(part.text) for part in parts)]
@@ -111,14 +109,16 @@ def is_step(line: str, metric_definitions: Mapping[str, str]) -> bool:
 
 
 def reason_to_give_up(ended: Sequence[JobOutcome]) -> str | None:
-    """Why a sweep goes no further, from the outcomes of this run in the order in
-    which its jobs ended.
+    """Return the reason to give up on a sweep, or None.
 
-    One that is certain to come back is enough where no job completed. Else only failures of the
-    program and jobs without a time to train count, and any other completed job begins the count
-    anew; lack of capacity, an internal error and a stop say nothing of the program and are passed
-    over. A lack of memory is the same cause only at the same batch size, since another node count
-    may have the room.
+    One failure that is certain to recur is enough if no job has completed. Otherwise only failures
+    of the program and jobs without a train time count, and any other completed job resets the
+    count. Lack of capacity, internal errors and stops say nothing about the program and are
+    skipped. Running out of memory is the same cause only at the same batch size, since another node
+    count may have more room.
+
+    Args:
+        ended: The outcomes of this run in the order in which its jobs ended.
     """
     failed: list[JobOutcome] = []
     for outcome in ended:
@@ -140,8 +140,9 @@ def reason_to_give_up(ended: Sequence[JobOutcome]) -> str | None:
 def given_up_caveat(
     planned: Sequence[tuple[int, int]], outcomes: Sequence[JobOutcome]
 ) -> str | None:
-    """What a report says of a sweep that was given up:
-    which of the (nodes, repeat) were never tried, and why.
+    """Return a caveat on a sweep that was given up: how many points were never tried, and why.
+
+    `planned` are all points as (nodes, repeat).
     """
     tried = {(outcome.nodes, outcome.repeat) for outcome in outcomes}
     left = sum(point not in tried for point in planned)
@@ -154,13 +155,14 @@ def given_up_caveat(
 
 
 def is_programs_fault(outcome: JobOutcome) -> bool:
-    """Whether the job failed for a reason that the next one will meet too."""
+    """Return True if the job failed for a reason that the next job will meet too."""
     return outcome.status == "Failed" and (outcome.reason or "").startswith(_PROGRAMS_FAULT)
 
 
 def is_certain(outcome: JobOutcome) -> bool:
-    """Return whether every job of the same code and arguments fails so: at an import, at an
-    argument, at a line that is no Python.
+    """Return True if every job of the same code and arguments fails like this one.
+
+    That is so for imports, arguments and syntax errors.
     """
     error = outcome.program_error
     return is_programs_fault(outcome) and error is not None and bool(_CERTAIN.match(error.said))

@@ -1,6 +1,4 @@
-"""BenchmarkConfig -> SweepPlan: which jobs to run, with which batch and learning rate,
-and their cost bound.
-"""
+"""Turn a BenchmarkConfig into a SweepPlan: jobs, batch sizes, learning rates and cost bound."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ POLICY_LABELS = {
 
 
 class Key(NamedTuple):
-    """What identifies a point of a sweep."""
+    """The identity of a point in a sweep."""
 
     instance_type: str
     nodes: int
@@ -36,11 +34,11 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class PlannedPoint:
-    """One job to run. `order` counts the sweep's jobs from 0;
-    batch sizes in samples per optimiser step.
+    """One job to run.
 
-    Batch sizes and learning rate are None where the config leaves them to the program.
-    `instance_type` is None in a sweep of one type.
+    `order` counts the sweep's jobs from 0. Batch sizes are in samples per optimizer step; they and
+    the learning rate are None if the config leaves them to the program. `instance_type` is None in
+    a sweep of one type.
     """
 
     nodes: int
@@ -55,15 +53,15 @@ class PlannedPoint:
     instance_type: str | None = None
 
     def key(self, config: BenchmarkConfig) -> Key:
-        """Which point it is of the sweep of that config."""
+        """Return the point's identity in a sweep of this config."""
         return Key(self.instance_type or config.training.instance_type, self.nodes, self.repeat)
 
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """What will run, in this order, at `usd_per_hour` per node (None: unknown).
+    """The jobs to run, in order, at `usd_per_hour` per node (None if unknown).
 
-    Of several instance types `by_type` has each one's own plan, and `usd_per_hour` and
+    With several instance types, `by_type` has each type's own plan, and `usd_per_hour` and
     `processes_per_node` are those of training.instance_type.
     """
 
@@ -74,16 +72,16 @@ class SweepPlan:
     usd_per_hour: float | None
     by_type: Mapping[str, SweepPlan] = field(default_factory=dict)
     spent_usd: float = 0.0
-    """What the sweep has cost before its first job: the validation of its dataset."""
+    """The cost of the sweep before its first job: the validation of its dataset."""
 
     @property
     def letter_by_type(self) -> dict[str, str]:
-        """What names an instance type in a job's name; empty in a sweep of one."""
+        """The letter of each instance type in job names; empty in a sweep of one type."""
         return {name: names.type_letter(index) for index, name in enumerate(self.by_type)}
 
     @property
     def usd_per_hour_by_letter(self) -> dict[str, float | None]:
-        """The price of a node by what names its type in a job's name."""
+        """The price of a node by its type's letter in job names."""
         if not self.by_type:
             return {"": self.usd_per_hour}
         letters = self.letter_by_type
@@ -95,11 +93,15 @@ def plan_types(
     instances: Sequence[InstanceType],
     validation_price: Price | None = None,
 ) -> SweepPlan:
-    """The plan of a sweep of any number of types; `instances` are config.instance_types, in order.
+    """Return the plan of a sweep of any number of instance types.
 
-    Each repeat is a pass over all types and node counts, shuffled together. The learning rate is
-    given at the smallest count of training.instance_type, and follows the global batch from there.
-    `validation_price`: as of plan_sweep().
+    Each repeat is a pass over all types and node counts, shuffled together. The configured learning
+    rate is that of the smallest count of training.instance_type and scales with the global batch.
+
+    Args:
+        config: The benchmark.
+        instances: Those of config.instance_types, in order.
+        validation_price: See plan_sweep().
     """
     if config.sweep.instance_types is None:
         return plan_sweep(config, instances[0], validation_price)
@@ -131,7 +133,7 @@ def plan_types(
 
 
 def letter_of(config: BenchmarkConfig, instance_type: str | None) -> str:
-    """What names the type in a job's name; "" in a sweep of one type."""
+    """Return the type's letter in job names, "" in a sweep of one type."""
     types = config.sweep.instance_types
     return (
         ""
@@ -141,14 +143,15 @@ def letter_of(config: BenchmarkConfig, instance_type: str | None) -> str:
 
 
 def type_of_job(config: BenchmarkConfig, job_name: str) -> str | None:
-    """The instance type that a job's name tells; None in a sweep of one type, or of a name that
-    tells none of the config's.
+    """Return the instance type in a job's name.
+
+    None in a sweep of one type, and for a name without a type of the config.
     """
     return type_of_letter(config, names.letter_of_job(job_name))
 
 
 def type_of_letter(config: BenchmarkConfig, letter: str) -> str | None:
-    """The type that this letter of a job's name stands for; None where it stands for none."""
+    """Return the instance type that a letter in job names stands for, or None."""
     letters = {names.type_letter(at): one for at, one in enumerate(config.instance_types)}
     return letters.get(letter)
 
@@ -159,12 +162,17 @@ def plan_sweep(
     validation_price: Price | None = None,
     base_world: int | None = None,
 ) -> SweepPlan:
-    """Lay out every node count x repeat, whether the rules allow it or not
-    (nodesweep/scaling/rules/offline.py).
+    """Return the plan for every node count x repeat, allowed by the rules or not.
 
-    `validation_price`: of an instance of the Processing job that may validate the dataset; None:
-    it was not asked for. `base_world`: the processes that the learning rate is given for; None:
-    those of the smallest count.
+    nodesweep/scaling/rules/offline.py applies the rules.
+
+    Args:
+        config: The benchmark.
+        instance: The instance type to plan for.
+        validation_price: Price of an instance of the Processing job that may validate the dataset;
+            None if it was not looked up.
+        base_world: World size that the configured learning rate applies to; None for that of the
+            smallest count.
     """
     processes = processes_per_node(config, instance)
     base_world = base_world or min(config.sweep.node_counts) * processes
@@ -193,8 +201,9 @@ def plan_sweep(
 def _batch_and_rate(
     training: TrainingConfig, world: int, base_world: int, shared: int
 ) -> dict[str, Any]:
-    """Batch sizes and learning rate of a point under PlannedPoint's names;
-    None where the config has none.
+    """Return a point's batch sizes and learning rate by PlannedPoint's field names.
+
+    They are None if the config has none.
     """
     batch, rate = training.batch, training.learning_rate
     if batch is None:
@@ -215,16 +224,18 @@ def _batch_and_rate(
 
 
 def processes_per_node(config: BenchmarkConfig, instance: InstanceType) -> int:
-    """Ranks per node: what the config says,
-    else one per GPU or NeuronCore under a launcher, else one.
+    """Return the ranks per node.
+
+    The config's value, else one per GPU or NeuronCore under a launcher, else one.
     """
     return distribution.processes_per_node(config.training.distribution, instance)
 
 
 def global_batch_size(batch: BatchConfig, replicas: int) -> int:
-    """B: constant under fixed_global, else b x W x accumulation (docs/method.md, "Batch policy").
+    """Return B: constant under fixed_global, else b x W x accumulation.
 
-    W counts replicas of the model: the ranks, except where several of them share one.
+    W counts replicas of the model: the ranks, unless several of them share a replica
+    (docs/method.md, "Batch policy").
     """
     if batch.policy == "fixed_global":
         return batch.size
@@ -234,17 +245,20 @@ def global_batch_size(batch: BatchConfig, replicas: int) -> int:
 def scaled_learning_rate(
     learning_rate: LearningRateConfig, global_batch: int, base_global_batch: int
 ) -> float:
-    """linear: lr x B/B0 (Goyal et al. 2017, arXiv 1706.02677); sqrt: lr x sqrt(B/B0); none: lr."""
+    """Return the learning rate, scaled by the config's rule.
+
+    linear: lr x B/B0 (Goyal et al. 2017, arXiv 1706.02677); sqrt: lr x sqrt(B/B0); none: lr.
+    """
     ratio = global_batch / base_global_batch
     factor = {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[learning_rate.rule]
     return learning_rate.value * factor
 
 
 def fill_placeholders(value: Scalar, point: PlannedPoint) -> Scalar:
-    """Put the point's numbers into a hyperparameter; a value that is one placeholder alone keeps
-    the number's type.
+    """Return a hyperparameter with the point's numbers filled in.
 
-    A config whose hyperparameters name a number that it does not give is refused when it is read.
+    A value that is a single placeholder keeps the number's type. Reading the config has already
+    refused placeholders for numbers that it does not define.
     """
     if not isinstance(value, str):
         return value
@@ -266,20 +280,24 @@ def fill_placeholders(value: Scalar, point: PlannedPoint) -> Scalar:
 
 
 def repeats_share_seeds(config: BenchmarkConfig) -> bool:
-    """Whether a repeat trains with one seed at every node count: the program is told it."""
+    """Return True if a repeat trains with one seed at every node count, passed to the program."""
     return any("{seed}" in str(value) for value in config.training.hyperparameters.values())
 
 
 def pairs_repeats(config: BenchmarkConfig) -> bool:
-    """Whether each repeat is one pass over all node counts in a new order, so that what slowed all
-    of it cancels in the ratios of its times. A sequential sweep repeats some counts only, each when
-    the design asks for it.
+    """Return True if each repeat is one pass over all node counts in a new order.
+
+    Whatever slows a whole pass then cancels in the ratios of its times. A sequential sweep repeats
+    only some counts, each when the design asks for it, so its repeats are not paired.
     """
     return config.sweep.order == "shuffled" and config.sweep.design != "sequential"
 
 
 def _point_order(config: BenchmarkConfig) -> Iterator[Key]:
-    """Each repeat is a pass over all types and node counts, shuffled with the recorded seed."""
+    """Yield the points: each repeat is a pass over all types and node counts.
+
+    The recorded seed shuffles each pass.
+    """
     generator = random.Random(config.sweep.order_seed)
     counts = sorted(config.sweep.node_counts, reverse=config.sweep.order == "descending")
     for repeat in range(1, config.sweep.most_repeats + 1):
@@ -290,5 +308,5 @@ def _point_order(config: BenchmarkConfig) -> Iterator[Key]:
 
 
 def replicas_of(world_size: int, ranks_per_replica: int) -> int:
-    """Replicas of the model; ranks that don't fill one are a problem named elsewhere."""
+    """Return the number of model replicas; other rules report ranks that do not fill one."""
     return max(1, world_size // ranks_per_replica)

@@ -1,9 +1,8 @@
-"""The decisions of a sweep: which attempt starts next, which is tried again or waits, what is
-refused, when it is done.
+"""A sweep's decisions: which attempt starts, waits, is retried or refused, and when it is done.
 
-SweepQueue is a state machine without a clock and without a platform.
-flows/stages/sweep.py asks it what to do (`next`), does it, and tells it what came of that.
-So every decision can be tested without Prefect and without a job.
+SweepQueue is a state machine without a clock or a platform, so every decision can be tested without
+Prefect or jobs. flows/stages/sweep.py asks it what to do (`next`), does it and reports the result
+back.
 """
 
 from __future__ import annotations
@@ -41,26 +40,25 @@ from nodesweep.scaling.planning.request import ResolvedInputs, build_request
 
 @dataclass(frozen=True)
 class Attempt:
-    """One try at a point; `tries_left` counts further ones that this run may make."""
+    """One attempt at a point; `tries_left` counts further ones that this run may make."""
 
     point: PlannedPoint
     number: int
     tries_left: int
     is_repeat: bool = False
-    """Return whether the point has a completed run whose nodes were contended."""
+    """True if the point has a completed run on contended nodes."""
 
     @property
     def identity(self) -> tuple[int, int, int]:
-        """(nodes, repeat, attempt), which a job's name tells too."""
+        """(nodes, repeat, attempt), which the job's name contains too."""
         return self.point.nodes, self.point.repeat, self.number
 
 
 @dataclass(frozen=True)
 class Submit:
-    """Start the attempt's job, or adopt the one of this name.
+    """Start the attempt's job, or adopt the existing job of this name.
 
-    `counts_others`: the sweep has a limit, so that jobs which another run of it has claimed count,
-    too.
+    `counts_others`: the sweep has a limit, so jobs that another run of it has claimed count too.
     """
 
     attempt: Attempt
@@ -71,7 +69,7 @@ class Submit:
 
 @dataclass(frozen=True)
 class Refuse:
-    """Make no such attempt, for this reason; `is_over_budget`: the reason is sweep.budget_usd."""
+    """Drop the attempt for this reason; `is_over_budget` if the reason is sweep.budget_usd."""
 
     attempt: Attempt
     job_name: str
@@ -81,9 +79,7 @@ class Refuse:
 
 @dataclass(frozen=True)
 class Wait:
-    """Start nothing now. One of the sweep's own jobs has to end first or, where none runs, some
-    time has to pass.
-    """
+    """Start nothing now: one of the sweep's jobs has to end or, if none runs, time has to pass."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +88,11 @@ class Done:
 
 
 class SweepQueue:
-    """The attempts that wait, the jobs that run (`active`), and the `outcomes` of those that ended.
+    """The waiting attempts, the running jobs (`active`) and the `outcomes` of the ended ones.
 
-    A job's life here: `next` says Submit; `confirm` is asked once the job is claimed, and says
-    whether it stays at that; then `refused` or, in the end, `settle` (`settle_earlier` of a job
-    that an earlier run ended).
+    The life of a job: `next` returns Submit; `confirm` is called once the job is claimed, and may
+    still refuse it or make it wait; then `refused` or finally `settle` (`settle_earlier` for a job
+    that ended in an earlier run).
     """
 
     def __init__(self, config: BenchmarkConfig, plan: SweepPlan, inputs: ResolvedInputs) -> None:
@@ -106,15 +102,13 @@ class SweepQueue:
         self.outcomes: list[JobOutcome] = []
         self.given_up: str | None = None
         self.is_proven = not needs_smoke(config)
-        """Whether the code is known to reach a first step;
-        until then one small job runs at a time.
-        """
+        """True once the code is known to reach a first step; until then one small job runs."""
         self.progress: SweepProgress | None = None
-        """Of a sequential or probe sweep: what its latest look at the outcomes said."""
+        """The latest progress of a sequential or probe sweep."""
         self.kept: tuple[Key, ...] = ()
         """Points with jobs of earlier runs that the design no longer asks for."""
         self.left_out: tuple[Key, ...] = ()
-        """Points that waited until memory ruled them out."""
+        """Points that were waiting when a lack of memory ruled them out."""
         self._is_over = self._is_stopped = self._is_reopened = False
         self._points = plan.points
         self._not_asked = list(plan.points)
@@ -135,30 +129,33 @@ class SweepQueue:
 
     @property
     def known(self) -> list[str]:
-        """Every job that this run knows of the sweep, whoever started it."""
+        """Every job of the sweep that this run knows of, whoever started it."""
         had_outcome = {outcome.job_name for outcome in self.outcomes} - self._never_sent
         return sorted({*self._earlier, *self._others, *self.active, *had_outcome})
 
     @property
     def asks_of_earlier(self) -> bool:
-        """Whether count_earlier() needs to know which of the sweep's jobs the platform has: where a
-        budget counts what they cost, or a design may ask for them no more.
+        """True if count_earlier() needs to know which of the sweep's jobs exist on the platform.
+
+        A budget counts their cost, and a design may no longer ask for them.
         """
         sweep = self._config.sweep
         return sweep.budget_usd is not None or sweep.design != "full"
 
     @property
     def awaits_first_step(self) -> bool:
-        """Whether jobs wait until one that runs has shown that the code reaches its first step."""
+        """True if jobs wait until a running one has shown that the code reaches its first step."""
         return not self.is_proven and bool(self._waiting)
 
     def count_earlier(
         self, job_names: Iterable[str], descriptions: Sequence[Mapping[str, Any]]
     ) -> None:
-        """The jobs that the sweep has already count, and come first, since they need no money.
+        """Count the jobs that the sweep already has; they come first, since they need no money.
 
-        `descriptions` are theirs where `asks_of_earlier`. A job that was claimed and has none was
-        perhaps never sent: it starts as a new one does, within the budget.
+        Args:
+            job_names: The sweep's existing or claimed jobs.
+            descriptions: The jobs' descriptions if `asks_of_earlier`. A claimed job without one was
+                perhaps never sent; it starts as a new job does, within the budget.
         """
         self._earlier = frozenset(job_names)
         self._there = frozenset(description["TrainingJobName"] for description in descriptions)
@@ -174,8 +171,11 @@ class SweepQueue:
             self._allowance.settle(description)
 
     def next(self) -> Submit | Refuse | Wait | Done:
-        """What to do now. A Submit's attempt waits no longer; `confirm` may put it back. Refused is
-        one on an instance type where the program can't run.
+        """Return what to do now.
+
+        A Submit's attempt no longer waits; `confirm` may put it back. Attempts are refused on an
+        instance type where the program cannot run, and if they need a number of steps that is
+        unknown.
         """
         self._ask()
         if not self._waiting:
@@ -202,23 +202,23 @@ class SweepQueue:
         return Submit(attempt, name, request, self._has_limit and name not in self._earlier)
 
     def confirm(self, order: Submit, claimed: frozenset[str]) -> Submit | Wait | Refuse:
-        """Whether the limits of the sweep allow the job, now that it is claimed. `claimed`: all of
-        the sweep's jobs.
+        """Apply the sweep's limits to a job that has been claimed.
 
-        A job that is confirmed counts as active before it is sent: one that the platform accepts is
-        stopped with the others, whatever fails after that.
+        A confirmed job counts as active before it is sent: if the platform accepts it, it is
+        stopped with the others, whatever fails after that. `claimed` are all claimed jobs of the
+        sweep.
         """
         name = order.job_name
         if name not in self._earlier:
             self._allowance.forget(name)
             self._count_others(claimed - {name})
             if self.active and self._allowance.budget_problem(name):
-                # those that run may cost less than they can
+                # the running jobs may cost less than their bound
                 self._waiting.appendleft(order.attempt)
                 return Wait()
             retries = self._allowance.retry_problem(name)
             budget = self._allowance.budget_problem(name)
-            if order.attempt.is_repeat:  # its point has a time: nothing is lost without another
+            if order.attempt.is_repeat:  # its point has a time already
                 bound = self._allowance.bound_problem(name)
                 if reason := retries or budget or bound:
                     return self._refuse(order.attempt, name, reason)
@@ -233,11 +233,16 @@ class SweepQueue:
     def refused(
         self, order: Submit, reason: str, quota_now_seconds: float | None = None
     ) -> Wait | Refuse:
-        """The platform refused the job; `quota_now_seconds` says when, on any steady clock, where
-        quota was the reason.
+        """Handle a job that the platform refused.
 
-        Quota may come free: the attempt waits up to sweep.queue_deadline_seconds from its first
-        refusal on.
+        Quota may become available: the attempt waits up to sweep.queue_deadline_seconds after its
+        first refusal.
+
+        Args:
+            order: The Submit that was refused.
+            reason: The platform's reason.
+            quota_now_seconds: The time on any monotonic clock if quota was the reason, otherwise
+                None.
         """
         name = order.job_name
         del self.active[name]
@@ -256,20 +261,23 @@ class SweepQueue:
     def _refuse(
         self, attempt: Attempt, name: str, reason: str, is_over_budget: bool = False
     ) -> Refuse:
-        """Refuse the attempt, and ask for no other repeat in place of one."""
+        """Refuse the attempt; if it is a repeat, ask for no other one at its point."""
         if attempt.is_repeat:
             self._repeats[attempt.point.key(self._config)] = MOST_REPEATS
         return Refuse(attempt, name, reason, is_over_budget)
 
     def was_ended_before(self, order: Submit, status: str) -> bool:
-        """Whether an earlier run of this sweep ended the job;
-        one that ended since it was started here is watched.
+        """Return True if the job ended in an earlier run of this sweep.
+
+        A job that ended after it was submitted here is watched like any other.
         """
         return status in TERMINAL and order.job_name in self._earlier
 
     def settle_earlier(self, description: Mapping[str, Any], outcome: JobOutcome) -> None:
-        """A job that an earlier run ended: a completed one is the result, any other one gets a
-        further attempt. One that the earlier run has made already is settled next.
+        """Handle a job that ended in an earlier run: a completed one is the point's result.
+
+        Any other one gets a further attempt. If the earlier run has already made that attempt, it
+        is settled next.
         """
         attempt = self.active.pop(outcome.job_name)
         key = attempt.point.key(self._config)
@@ -289,7 +297,7 @@ class SweepQueue:
         self._leave_out_lost()
 
     def settle(self, description: Mapping[str, Any], outcome: JobOutcome) -> None:
-        """A job of this run ended; what may pass on another try goes to the front of the queue."""
+        """Handle a job of this run that ended; a retry goes to the front of the queue."""
         attempt = self.active.pop(outcome.job_name)
         self._allowance.settle(description)
         self.outcomes.append(outcome)
@@ -302,14 +310,16 @@ class SweepQueue:
         self._leave_out_lost()
 
     def lose(self, job_name: str) -> Attempt:
-        """A job that is watched no longer though it may still run: it counts in full.
-        Returns its attempt.
+        """Stop watching a job that may still run, and return its attempt.
+
+        The job counts in full.
         """
         return self.active.pop(job_name)
 
     def stop(self) -> int:
-        """Somebody stopped the sweep: neither the last Submit nor what waits is started. Returns
-        how many these are.
+        """Stop the sweep, and return the number of attempts that are dropped.
+
+        These are the last Submit and those that wait.
         """
         left = len(self._waiting) + 1
         self._is_over = self._is_stopped = True
@@ -317,8 +327,9 @@ class SweepQueue:
         return left
 
     def give_up(self) -> tuple[str, int] | None:
-        """(why, how many attempts are not made) where the program can't run; said once. What runs
-        is to be stopped.
+        """Return (reason, number of dropped attempts) once, when the program cannot run; else None.
+
+        The caller then stops the running jobs.
         """
         reason = self._reason_to_give_up()
         self._ask()
@@ -330,7 +341,7 @@ class SweepQueue:
         return reason, left
 
     def _reason_to_give_up(self) -> str | None:
-        """Of several instance types, once the program can't run on any of them."""
+        """Return the reason; with several instance types, once none can run the program."""
         types = self._config.sweep.instance_types
         if types is None:
             return reason_to_give_up(self._ended)
@@ -338,7 +349,7 @@ class SweepQueue:
         return failing[types[0]] if set(failing) == set(types) else None
 
     def _leave_out_lost(self) -> None:
-        """What memory rules out waits no longer; a job of it that is there already is looked at."""
+        """Drop waiting points that a lack of memory rules out, except those with existing jobs."""
         if lost := lost_to_memory(self._config, self.outcomes):
             waiting, self._waiting = self._waiting, deque()
             for attempt in waiting:
@@ -349,10 +360,11 @@ class SweepQueue:
                     self._waiting.append(attempt)
 
     def _ask(self) -> None:
-        """Let the points wait that the design asks for, once all of those before have ended:
-        of a full sweep all at once. Contended points run again before any further one is asked
-        for. None once the sweep was stopped or given up, or a limit of the whole sweep has refused
-        an attempt.
+        """Queue the points that the design asks for, once all previous ones have ended.
+
+        A full sweep queues all points at once. Contended points run again before further ones are
+        queued. Nothing is queued once the sweep was stopped or given up, or one of its limits has
+        refused an attempt.
         """
         if self._waiting or self.active:
             return
@@ -370,7 +382,7 @@ class SweepQueue:
         if sizing is not None and any(
             point.key(self._config) == sizing for point in self._not_asked
         ):
-            asked = {sizing}  # alone: what the others do follows from it
+            asked = {sizing}  # alone: the other points take their steps from it
         now = [
             point for point in self._not_asked if asked is None or point.key(self._config) in asked
         ]
@@ -383,8 +395,9 @@ class SweepQueue:
             self._waiting = deque(attempts)
 
     def _repeat_contended(self) -> None:
-        """Let each point wait that completed in contended runs alone, MOST_REPEATS times, or until
-        two runs of now were contended alike.
+        """Queue each point all of whose completed runs were contended.
+
+        At most MOST_REPEATS times, and not after two runs by this process were contended alike.
         """
         points = keys_disturbed(self._config, self.outcomes)
         tries = self._config.sweep.max_attempts - 1
@@ -398,8 +411,9 @@ class SweepQueue:
                 self._waiting.append(Attempt(point, points[key] + 1, tries, is_repeat=True))
 
     def _reopen(self) -> None:
-        """Repeat the contended points of a sweep that an earlier run finished, once, where it has
-        no answer for want of them: a sweep that has one starts no job.
+        """Repeat, once, contended points of a sweep that an earlier run left without an answer.
+
+        A sweep with an answer starts no job.
         """
         if self._ended or self._is_reopened:
             return
@@ -409,8 +423,9 @@ class SweepQueue:
             self._repeat_contended()
 
     def _keep(self) -> None:
-        """What an earlier run has paid for stays in the report where the design asks for it no
-        more, since its answer has moved; none of it is tried again.
+        """Keep paid runs of earlier runs in the report that the design no longer asks for.
+
+        The design's answer has moved since; none of these points is tried again.
         """
         kept = []
         for name in sorted(self._there):
@@ -435,14 +450,12 @@ class SweepQueue:
         return attempt.point.key(self._config) != sizing_key(self._config)
 
     def _count_others(self, claimed: frozenset[str]) -> None:
-        """Jobs that another run of this sweep has claimed since this one began:
-        one sweep has one budget.
-        """
+        """Count jobs that another run of this sweep has claimed since: they share one budget."""
         self._others |= claimed - self._earlier - self._allowance.node_seconds.keys()
         for name in claimed - self._allowance.node_seconds.keys():
             self._allowance.count(name)
 
     def _is_new(self, attempt: Attempt) -> bool:
-        """Whether no earlier run has a job of it, by what the job's name tells."""
+        """Return True if no earlier run has a job for the attempt, going by the job names."""
         letter = letter_of(self._config, attempt.point.instance_type)
         return (letter, attempt.identity) not in self._earlier_identities

@@ -1,5 +1,6 @@
-"""PlannedPoint -> CreateTrainingJob request,
-in the wire format of the SageMaker training toolkit (SDK v2).
+"""Turn a PlannedPoint into a CreateTrainingJob request.
+
+The wire format is that of the SageMaker training toolkit (SDK v2).
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from nodesweep.scaling.rules.distribution.option import Value
 from nodesweep.scaling.rules.plan import hyperparameter_problems
 
 TENSORBOARD_PATH = "/opt/ml/output/tensorboard"
-"""Where SageMaker's containers look for TensorBoard logs by default."""
+"""SageMaker's default path for TensorBoard logs in a container."""
 
 
 @dataclass(frozen=True)
 class ResolvedInputs:
-    """What the earlier stages made: all a request needs beside config and point.
+    """The results of earlier stages that a request needs besides config and point.
 
-    `dataset_uri` is None where the config has no dataset. `dataset_folders` are the folders under
-    it that become channels, where dataset.channel is null.
+    `dataset_uri` is None if the config has no dataset. `dataset_folders` are the folders below it
+    that become channels if dataset.channel is null.
     """
 
     sweep_id: str
@@ -46,9 +47,18 @@ def build_request(
     attempt: int = 1,
     steps: int | None = None,
 ) -> dict[str, Any]:
-    """The whole CreateTrainingJob request of one attempt at one point, which is told to make so
-    many `steps` where a sweep has found how many (nodesweep/scaling/planning/amount.py).
-    Raises ValueError where a limit is passed.
+    """Return the complete CreateTrainingJob request of one attempt at a point.
+
+    Args:
+        config: The benchmark.
+        point: The point to run.
+        inputs: The results of earlier stages.
+        attempt: Number of the attempt, from 1.
+        steps: Steps for the program to make, if the sweep has sized them
+            (nodesweep/scaling/planning/amount.py).
+
+    Raises:
+        ValueError: A SageMaker limit is exceeded.
     """
     letter = letter_of(config, point.instance_type)
     amount = amount_variables(config, point, steps)
@@ -76,7 +86,7 @@ def build_request(
         },
         "StoppingCondition": {"MaxRuntimeInSeconds": training.max_runtime_seconds},
         "HyperParameters": _hyperparameters(config, point, inputs),
-        # The profiler samples every node during training; a benchmark measures without it.
+        # The profiler samples every node during training, which would distort a benchmark.
         "ProfilerConfig": {"DisableProfiler": True},
         **_features(training, jobs_uri),
     }
@@ -85,8 +95,8 @@ def build_request(
         request["StoppingCondition"]["MaxWaitTimeInSeconds"] = training.spot.max_wait_seconds
     environment = dict(training.environment)
     if inputs.source_uri is not None:
-        # In the toolkit the image's ENV SAGEMAKER_PROGRAM beats the hyperparameter; the job's own
-        # beats the image's.
+        # In the toolkit the image's SAGEMAKER_PROGRAM overrides the hyperparameter; the job's
+        # environment overrides the image's.
         environment["SAGEMAKER_PROGRAM"] = training.entry_point
     if training.tensorboard:
         environment.setdefault("TENSORBOARD_DIR", TENSORBOARD_PATH)
@@ -99,8 +109,10 @@ def build_request(
 
 
 def _probe_variables(config: BenchmarkConfig, point: PlannedPoint) -> dict[str, str]:
-    """What has a program end itself early: the same of every probe, so that they differ from whole
-    jobs, the check's too, by their digest.
+    """Return the environment variables that make a program end itself early.
+
+    They are the same for every probe, so that the request digest distinguishes probes from whole
+    jobs such as the validation run.
     """
     if config.sweep.design != "probe" or point.repeat > config.sweep.repeats:
         return {}
@@ -116,8 +128,9 @@ def _named(
     attempt: int,
     letter: str,
 ) -> dict[str, Any]:
-    """The request with what its own digest names: the job, its tags,
-    and the S3 prefix of its checkpoints.
+    """Return the request with the parts that contain its own digest.
+
+    These are the job name, the tags, and the S3 prefix of the checkpoints.
     """
     platform, digest = config.platform, names.request_digest(request)
     job = names.job_name(inputs.sweep_id, point.nodes, point.repeat, attempt, digest, letter)
@@ -140,7 +153,7 @@ def _named(
 
 
 def _features(training: TrainingConfig, jobs_uri: str) -> dict[str, Any]:
-    """The request's members that are there only where they were asked for."""
+    """Return the request's optional members, which are there only if configured."""
     features: dict[str, Any] = {}
     if training.vpc is not None:
         features["VpcConfig"] = {
@@ -150,7 +163,7 @@ def _features(training: TrainingConfig, jobs_uri: str) -> dict[str, Any]:
     if training.encrypt_inter_container_traffic:
         features["EnableInterContainerTrafficEncryption"] = True
     if training.tensorboard:
-        # SageMaker adds <job>/tensorboard-output, so the logs lie beside the job's output.
+        # SageMaker appends <job>/tensorboard-output, so the logs are next to the job's output.
         features["TensorBoardOutputConfig"] = {
             "LocalPath": TENSORBOARD_PATH,
             "S3OutputPath": jobs_uri,
@@ -175,12 +188,12 @@ def _algorithm(config: BenchmarkConfig, inputs: ResolvedInputs) -> dict[str, Any
 
 
 def _input_data(channels: list[dict[str, Any]]) -> dict[str, Any]:
-    """The member InputDataConfig, which the service wants left out where there is no channel."""
+    """Return InputDataConfig, which the service requires to be absent if there is no channel."""
     return {"InputDataConfig": channels} if channels else {}
 
 
 def _dataset_channels(config: BenchmarkConfig, inputs: ResolvedInputs) -> list[dict[str, Any]]:
-    """One for the dataset, or one per folder of it; none where there is no dataset."""
+    """Return one channel for the dataset, or one per folder of it; none without a dataset."""
     dataset, uri = config.dataset, inputs.dataset_uri
     if dataset is None or uri is None:
         return []
@@ -212,9 +225,7 @@ def _s3_channel(name: str, uri: str, distribution: str, input_mode: str) -> dict
 
 
 def _file_system_channel(name: str, channel: FileSystemConfig) -> dict[str, Any]:
-    """InputMode File, whatever the other channels': the file system is mounted,
-    nothing is copied.
-    """
+    """Return a file system's channel; its InputMode is always File, since it is mounted."""
     source = {
         "FileSystemId": channel.id,
         "FileSystemType": channel.type,
@@ -231,7 +242,7 @@ def _file_system_channel(name: str, channel: FileSystemConfig) -> dict[str, Any]
 def _hyperparameters(
     config: BenchmarkConfig, point: PlannedPoint, inputs: ResolvedInputs
 ) -> dict[str, str]:
-    """User hyperparameters and the toolkit's own, each JSON-encoded as the SDK sends them."""
+    """Return the user's and the toolkit's hyperparameters, each as JSON like the SDK's."""
     training = config.training
     values: dict[str, Value] = {
         key: fill_placeholders(value, point) for key, value in training.hyperparameters.items()

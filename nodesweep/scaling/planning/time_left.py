@@ -1,17 +1,4 @@
-"""How long a sweep still takes, from the jobs that have ended and those that are to come.
-
-A job of a node count that was measured takes the median of what its jobs took, from accepted to
-ended. One of another count takes between what the nearest measured count took (no speedup at all)
-and that times the ratio of the counts (ideal speedup); the middle of the two is their geometric
-mean. What runs is expected to end when its time is over, or when its own steps say. Jobs to come
-are then laid out in their order over as many as may run at once.
-
-Of a probe sweep the jobs that have ended are parts of runs, and its check is a whole one: that
-takes what the probes foretell of a whole job, and begins once all of them have ended.
-
-Nobody knows how fast one instance type is by another. So each goes by its own jobs, and while one
-of them has none, all that is known is how long it takes at least.
-"""
+"""Estimate how long a sweep still takes, from the jobs that have ended and those to come."""
 
 from __future__ import annotations
 
@@ -23,17 +10,20 @@ from statistics import median
 from typing import NamedTuple
 
 SPREAD = 0.1
-"""By which share a measured time may be off, either way: an assumption, not a measurement. Repeats
-of a job on the platform of this machine differ by less, where nothing else runs there.
+"""Assumed, not measured, error of a measured time as a share, either way.
+
+Repeats of a job on the local platform differ by less if nothing else runs there.
 """
 SURE_SHARE = 0.1
-"""Of its steps a job must have made before they tell its end: the first ones are slow."""
+"""Share of its steps that a job must have made to predict its end: the first steps are slow."""
 
 
 @dataclass(frozen=True)
 class TimeLeft:
-    """Seconds: the best guess, and between which it lies if every assumption holds; where the upper
-    one is infinite nothing is known of some jobs, and the guess is that of the others.
+    """The estimate in seconds, with its bounds if every assumption holds.
+
+    An infinite upper bound means that some jobs cannot be estimated; the estimate is then that of
+    the others.
     """
 
     seconds: float
@@ -42,14 +32,14 @@ class TimeLeft:
 
 
 class TypedCount(NamedTuple):
-    """A node count of an instance type, which is "" in a sweep of one."""
+    """A node count and its instance type, which is "" in a sweep of one type."""
 
     nodes: int
     instance_type: str = ""
 
 
 class Took(NamedTuple):
-    """A job that ended: its node count, the seconds from accepted to ended, its instance type."""
+    """An ended job: its node count, the seconds from accepted to ended, its instance type."""
 
     nodes: int
     seconds: float
@@ -58,10 +48,12 @@ class Took(NamedTuple):
 
 @dataclass(frozen=True)
 class JobToCome:
-    """A job that runs or waits. `elapsed_seconds`: since it was accepted, None where it waits;
-    `left_seconds`: what its steps say is left of it, None where they don't. `is_check`: the whole
-    job of a probe sweep; `or_at`: further counts that it may run at, where that is not decided.
-    `may_be_dropped`: it comes only where what is measured until then leaves the answer open.
+    """A job that runs or waits.
+
+    `elapsed_seconds`: since it was accepted, None while it waits. `left_seconds`: the remaining
+    time according to its steps, None if unknown. `is_check`: the validation run of a probe sweep.
+    `or_at`: further counts that it may run at while that is undecided. `may_be_dropped`: it runs
+    only if the measurements until then leave the answer open.
     """
 
     nodes: int
@@ -74,14 +66,12 @@ class JobToCome:
 
     @property
     def counts(self) -> tuple[TypedCount, ...]:
-        """Where it runs, or may."""
+        """The counts at which the job runs, or may run."""
         return (TypedCount(self.nodes, self.instance_type), *self.or_at)
 
 
 def left_by_steps(trained_seconds: float, step: int, steps: int) -> float | None:
-    """What is left of a training that made so many of its steps in that time; None where it made
-    too few to tell.
-    """
+    """Return the remaining seconds of a training by its completed steps; None if too few."""
     if step < SURE_SHARE * steps or step < 1:
         return None
     return trained_seconds * max(0, steps - step) / step
@@ -93,8 +83,21 @@ def time_left(
     at_once: int,
     foretold: Sequence[Took] = (),
 ) -> TimeLeft | None:
-    """`ended`: the jobs that completed; `foretold`: whole jobs, as probes foretell them. None where
-    nothing says how long any job to come takes.
+    """Return the time left; None if no job to come can be estimated.
+
+    A job at a measured node count takes the median of that count's jobs, from accepted to ended. At
+    another count it takes between the nearest measured count's time (no speedup) and that times the
+    ratio of the counts (ideal speedup); the middle estimate is their geometric mean. Running jobs
+    end when their time is over or their own steps say; waiting ones are scheduled in order. A probe
+    sweep's validation run takes the projected time of a whole job and starts after all probes. The
+    relative speed of instance types is unknown, so each goes by its own jobs; while a type has
+    none, only a lower bound is known.
+
+    Args:
+        ended: The jobs that completed.
+        to_come: The jobs that run or wait, in order.
+        at_once: The most jobs that run at the same time.
+        foretold: Whole jobs as projected from probes.
     """
     known = [
         *ended,
@@ -155,8 +158,9 @@ def _by_type(known: Sequence[Took]) -> _SecondsByType:
 
 
 def _bounds(by_nodes: dict[int, list[float]], nodes: int) -> tuple[float, float]:
-    """Seconds that a job of this node count takes without and with ideal speedup, from the nearest
-    count that was measured; both are the same where that is this count.
+    """Return the seconds of a job without speedup and with ideal speedup.
+
+    They are relative to the nearest measured count, and equal if that is the job's own count.
     """
     nearest = min(by_nodes, key=lambda count: abs(math.log(count / nodes)))
     seconds = median(by_nodes[nearest])
@@ -169,8 +173,11 @@ def _makespan(
     at_once: int,
     factor: float,
 ) -> float:
-    """Seconds until the last job has ended, each started as soon as fewer than `at_once` run, a
-    check once nothing else does. `factor`: on what the steps of a job say is left of it.
+    """Return the seconds until the last job has ended.
+
+    Each job starts as soon as fewer than `at_once` run, a validation run once nothing else does.
+    `takes` returns a whole job's seconds; `factor` multiplies the remaining seconds that a job's
+    own steps predict.
     """
     ends = [_left(job, takes, factor) for job in to_come if job.elapsed_seconds is not None]
     ends += [0.0] * max(0, at_once - len(ends))

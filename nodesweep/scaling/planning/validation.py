@@ -1,7 +1,7 @@
-"""Which engine validates a dataset, and the CreateProcessingJob request where that is Spark.
+"""Choose the engine that validates a dataset, and build Spark's CreateProcessingJob request.
 
-The Processing job reads the data where it lies, with the execution role: its one input is what it
-is asked (tasks/dataset/spark/contract.py), its one output what it found.
+The Processing job reads the data in place with the execution role. Its one input is the validation
+request (tasks/dataset/spark/contract.py), its one output the findings.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nodesweep.scaling.analysis.price import Price, node_cost_usd
 from nodesweep.scaling.planning.budget import STOPPING_SECONDS
 
 ENTRYPOINT = ("smspark-submit", "/opt/nodesweep/validate_dataset.py")
-"""The command of AWS's Spark image, and the program that infra/image_spark adds to it."""
+"""The command of the AWS Spark image, and the program that infra/image_spark adds to it."""
 REQUEST_PATH = "/opt/ml/processing/input/request"
 VERDICT_PATH = "/opt/ml/processing/output/verdict"
 LOG_GROUP = "/aws/sagemaker/ProcessingJobs"
@@ -28,14 +28,14 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class EngineChoice:
-    """The engine that validates a dataset, and why it is that one, in words."""
+    """The engine that validates a dataset, and the reason in words."""
 
     engine: Literal["pandas", "spark"]
     why: str
 
 
 def choose_engine(section: DatasetConfig, size_bytes: int) -> EngineChoice:
-    """The engine for a dataset of that size: the one that is named, or by size."""
+    """Return the engine for a dataset of that size: the configured one, or by size."""
     asked = section.validation
     if asked is None:
         return EngineChoice("pandas", "dataset.validation is not set")
@@ -52,9 +52,7 @@ def choose_engine(section: DatasetConfig, size_bytes: int) -> EngineChoice:
 
 
 def size_hint(section: DatasetConfig, size_bytes: int) -> str | None:
-    """Where a large dataset in S3 is validated on one machine because nothing was said of it; else
-    None.
-    """
+    """Return a hint if a large dataset in S3 is validated on one machine by default, else None."""
     if section.validation is not None or size_bytes < SPARK_FROM_BYTES:
         return None
     return (
@@ -64,9 +62,7 @@ def size_hint(section: DatasetConfig, size_bytes: int) -> str | None:
 
 
 def describe_engine(section: DatasetConfig) -> str | None:
-    """Before the size is known: the engine, or what it goes by; None where nothing was said of
-    it.
-    """
+    """Return the engine, or its criterion, before the size is known; None if not configured."""
     asked = section.validation
     if asked is None:
         return None
@@ -82,8 +78,10 @@ def describe_engine(section: DatasetConfig) -> str | None:
 
 
 def spark_image(config: BenchmarkConfig) -> ImageConfig:
-    """The image section that the Spark image is found and built by: the training image's
-    repository and builder, the context, base and arguments of Spark's.
+    """Return the image section for finding and building the Spark image.
+
+    It has the training image's repository and builder, and the Spark image's context, base image
+    and build arguments.
     """
     asked = asked_of(config).image
     return config.image.model_copy(
@@ -98,7 +96,7 @@ def spark_image(config: BenchmarkConfig) -> ImageConfig:
 
 
 def asked_of(config: BenchmarkConfig) -> ValidationConfig:
-    """The section dataset.validation of a config that has one."""
+    """Return the dataset.validation section of a config that has one."""
     assert config.dataset is not None and config.dataset.validation is not None
     return config.dataset.validation
 
@@ -106,10 +104,10 @@ def asked_of(config: BenchmarkConfig) -> ValidationConfig:
 def build_validation_request(
     config: BenchmarkConfig, sweep: str, image_uri: str, document_digest: str, attempt: int = 1
 ) -> dict[str, Any]:
-    """The whole CreateProcessingJob request of one attempt.
+    """Return the complete CreateProcessingJob request of one attempt.
 
-    `document_digest` is that of what the job is asked, which names the dataset's objects and its
-    expectations: so a job of the same name was asked the same.
+    `document_digest` is the digest of the job's input document, which names the dataset's objects
+    and its expectations, so that jobs of the same name have the same input.
     """
     asked, training, platform = asked_of(config), config.training, config.platform
     request: dict[str, Any] = {
@@ -149,7 +147,7 @@ def build_validation_request(
 
 
 def _network(config: BenchmarkConfig) -> dict[str, Any]:
-    """The network of the training jobs, where they have one of their own."""
+    """Return the training jobs' network settings, if they have any."""
     training = config.training
     members: dict[str, Any] = {}
     if training.encrypt_inter_container_traffic:
@@ -187,8 +185,10 @@ def _output(uri: str) -> dict[str, Any]:
 
 
 def validation_bound(config: BenchmarkConfig, price: Price) -> tuple[float | None, str]:
-    """(most the validation on Spark can cost in USD, how that was worked out); None where the
-    price is unknown.
+    """Return the most that the validation on Spark can cost, and the derivation.
+
+    Returns:
+        (USD, or None if the price is unknown; derivation or the reason for None).
     """
     asked = asked_of(config)
     if price.usd_per_hour is None:
@@ -206,8 +206,11 @@ def validation_bound(config: BenchmarkConfig, price: Price) -> tuple[float | Non
 def with_validation(
     config: BenchmarkConfig, jobs: tuple[float | None, str], price: Price | None
 ) -> tuple[float | None, str]:
-    """A sweep's cost bound and its reason, those of its training jobs `jobs`, with the validation
-    of the dataset where that may be a Processing job. `price` None: it was not asked for.
+    """Return a sweep's cost bound and derivation with the dataset's validation included.
+
+    The validation adds to them only if it may run as a Processing job. `jobs` is the bound of the
+    training jobs with its derivation; `price` is that of the Processing job's instances, None if it
+    was not looked up.
     """
     bound, reason = jobs
     if config.dataset is None or not config.dataset.may_use_spark:
@@ -223,15 +226,15 @@ def with_validation(
 
 
 def attempt_bound_usd(config: BenchmarkConfig, price: Price) -> float | None:
-    """The most that one Processing job can cost; None where the price is unknown."""
+    """Return the most that one Processing job can cost; None if the price is unknown."""
     asked = asked_of(config)
     return node_cost_usd(asked.instance_count, asked.max_runtime_seconds + STOPPING_SECONDS, price)
 
 
 def attempt_budget_problem(config: BenchmarkConfig, spent_usd: float, price: Price) -> str | None:
-    """Why sweep.budget_usd keeps a further Processing job from starting, or None.
+    """Return why sweep.budget_usd prevents a further Processing job, or None.
 
-    A budget without a price is preflight's to refuse, and is not looked at here.
+    Preflight refuses a budget without a price, so that case is not handled here.
     """
     budget, bound = config.sweep.budget_usd, attempt_bound_usd(config, price)
     if budget is None or bound is None or spent_usd + bound <= budget * (1 + _ROUNDING):
@@ -244,10 +247,11 @@ def attempt_budget_problem(config: BenchmarkConfig, spent_usd: float, price: Pri
 
 
 def billed_seconds(description: Mapping[str, Any]) -> float | None:
-    """How long each instance of a Processing job that ended was billed; None where it runs, or its
-    times are missing. One that ended before its instances started was billed nothing.
+    """Return the billed seconds of each instance of an ended Processing job.
+
+    None if the job runs or its times are missing; 0 if it ended before its instances started.
     """
-    from nodesweep.scaling.outcome.outcome import TERMINAL  # slow to import, and nothing of a plan
+    from nodesweep.scaling.outcome.outcome import TERMINAL  # slow to import, and no part of a plan
 
     if description["ProcessingJobStatus"] not in TERMINAL:
         return None
@@ -258,9 +262,7 @@ def billed_seconds(description: Mapping[str, Any]) -> float | None:
 
 
 def validation_usd(provenance: Mapping[str, Any]) -> float | None:
-    """What a recorded validation on Spark has cost; None where there was none, or it is
-    unknown.
-    """
+    """Return the cost of a recorded validation on Spark; None if there was none or unknown."""
     usd = (provenance.get("dataset_validation") or {}).get("usd")
     return float(usd) if isinstance(usd, int | float) else None
 

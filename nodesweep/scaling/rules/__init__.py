@@ -1,0 +1,1 @@
+"""The rules of the preflight: pure functions from facts to findings."""

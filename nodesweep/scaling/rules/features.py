@@ -1,7 +1,7 @@
 """Rules for spot, warm pools, network, keys and channels.
 
 Source, unless a rule names its own: the API reference of CreateTrainingJob and the developer
-guide's pages on managed spot training and warm pools. The SDKs check none of it.
+guide's pages on managed spot training and warm pools. The SDKs check none of this.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nodesweep.scaling.rules.rule import Facts, advises, refuses
 
 @refuses
 def spot_waits_as_long_as_it_runs(facts: Facts) -> Iterator[str]:
-    """MaxWaitTimeInSeconds holds waiting and running, so it is at least MaxRuntimeInSeconds."""
+    """Refuse a MaxWaitTimeInSeconds below MaxRuntimeInSeconds: it covers waiting and running."""
     spot, runtime = facts.training.spot, facts.training.max_runtime_seconds
     if spot is not None and spot.max_wait_seconds < runtime:
         yield (
@@ -31,7 +31,7 @@ def spot_waits_as_long_as_it_runs(facts: Facts) -> Iterator[str]:
 
 @refuses
 def spot_has_no_warm_pool(facts: Facts) -> Iterator[str]:
-    """Nodes that can be taken away are not kept."""
+    """Refuse a warm pool of spot nodes, which can be reclaimed."""
     if facts.training.spot is not None and facts.training.keep_alive_seconds:
         yield (
             f"training.keep_alive_seconds: {facts.training.keep_alive_seconds}, but spot nodes"
@@ -41,7 +41,7 @@ def spot_has_no_warm_pool(facts: Facts) -> Iterator[str]:
 
 @refuses
 def file_systems_are_in_a_vpc(facts: Facts) -> Iterator[str]:
-    """A file system is reached through the VPC it lies in."""
+    """Refuse a file system without a VPC, through which it is reached."""
     if facts.training.vpc is None:
         yield from (
             f"training.extra_channels.{name}: {channel.type} {channel.id} is reached through a VPC "
@@ -54,8 +54,9 @@ def file_systems_are_in_a_vpc(facts: Facts) -> Iterator[str]:
 
 @refuses
 def volume_key_has_a_volume(facts: Facts) -> Iterator[str]:
-    """The service refuses VolumeKmsKeyId where the storage is the instance's own,
-    encrypted by its hardware.
+    """Refuse a VolumeKmsKeyId for an instance store, as the service does.
+
+    The hardware encrypts these disks.
     """
     if facts.training.volume_kms_key_id is not None and facts.instance.instance_store:
         yield (
@@ -66,7 +67,7 @@ def volume_key_has_a_volume(facts: Facts) -> Iterator[str]:
 
 @refuses
 def channels_have_one_name(facts: Facts) -> list[str]:
-    """The toolkit makes SM_CHANNEL_<NAME> of a name, in capitals."""
+    """Refuse channel names that share an SM_CHANNEL_<NAME>, which is spelled in capitals."""
     dataset = facts.config.dataset
     own = [dataset.channel] if dataset is not None and dataset.channel else []
     counts = Counter(name.upper() for name in (*own, *facts.training.extra_channels))
@@ -80,8 +81,9 @@ def channels_have_one_name(facts: Facts) -> list[str]:
 
 @refuses
 def shipped_program_reads_files(facts: Facts) -> list[str]:
-    """The program in infra/image reads Parquet and CSV files;
-    under Pipe the channel's folder holds none.
+    """Refuse anything but Parquet and CSV files, which the program in infra/image reads.
+
+    Under Pipe the channel's folder contains no files.
     """
     dataset = facts.config.dataset
     if not facts.ships_program:
@@ -102,7 +104,7 @@ def shipped_program_reads_files(facts: Facts) -> list[str]:
 
 @refuses
 def shipped_program_has_one_amount(facts: Facts) -> Iterator[str]:
-    """It makes the steps that a sized sweep tells it, whatever these say."""
+    """Refuse hyperparameters that a sized sweep's number of steps would override."""
     training = facts.training
     for name, value in training.hyperparameters.items():
         if (
@@ -119,8 +121,9 @@ def shipped_program_has_one_amount(facts: Facts) -> Iterator[str]:
 
 @refuses
 def shipped_program_splits_no_model(facts: Facts) -> list[str]:
-    """It shards states under SMP v2; it calls no tensor or context parallelism,
-    and nothing of SMP v1.
+    """Refuse model parallelism that the shipped program does not implement.
+
+    It shards states under SMP v2, but has no tensor or context parallelism and nothing of SMP v1.
     """
     chosen = facts.training.distribution
     if not facts.ships_program:
@@ -145,7 +148,7 @@ def shipped_program_splits_no_model(facts: Facts) -> list[str]:
 
 @advises
 def spot_resumes_from_checkpoints(facts: Facts) -> Iterator[str]:
-    """An interrupted job starts again, with what CheckpointConfig kept."""
+    """Hint at checkpoints for spot: an interrupted job resumes from those in CheckpointConfig."""
     if facts.training.spot is not None and facts.training.checkpoints is None:
         yield (
             "training.checkpoints: not set, so a spot job that is interrupted trains again from its"
@@ -155,7 +158,7 @@ def spot_resumes_from_checkpoints(facts: Facts) -> Iterator[str]:
 
 @advises
 def volume_key_is_checked(facts: Facts) -> Iterator[str]:
-    """The rule about the key needs to know of the type's own disks."""
+    """Hint that the volume key cannot be checked if the instance store is unknown."""
     if facts.training.volume_kms_key_id is not None and facts.instance.instance_store is None:
         yield (
             f"training.volume_kms_key_id: whether {facts.instance.instance_type} trains on disks "
@@ -165,8 +168,9 @@ def volume_key_is_checked(facts: Facts) -> Iterator[str]:
 
 @advises
 def retries_are_in_one_clock(facts: Facts) -> list[str]:
-    """RetryStrategy repeats inside one job, after InternalServerError alone;
-    both limits cover all its attempts.
+    """Hint that RetryStrategy's attempts share one job's clocks and limits.
+
+    It repeats within one job, and only after InternalServerError.
     """
     attempts, spot = facts.training.retry_attempts, facts.training.spot
     if attempts is None:
@@ -185,8 +189,10 @@ def retries_are_in_one_clock(facts: Facts) -> list[str]:
 
 @advises
 def warm_pool_is_reused(facts: Facts) -> list[str]:
-    """A pool goes to the next job of the same instance count (and type, role, VPC, volume), and is
-    billed meanwhile.
+    """Hint at a warm pool that no job may reuse.
+
+    A pool serves the next job of the same instance count (and type, role, VPC, volume), and is
+    billed in the meantime.
     """
     keep, runtime = facts.training.keep_alive_seconds, facts.training.max_runtime_seconds
     if not keep:
@@ -209,7 +215,10 @@ def warm_pool_is_reused(facts: Facts) -> list[str]:
 
 
 def _most_jobs_between(node_order: Sequence[int]) -> int:
-    """Between two neighbouring jobs of one node count; the ends of the sweep don't count."""
+    """Return the most jobs between two consecutive jobs of one node count.
+
+    Jobs before the first and after the last one of a count do not matter.
+    """
     last: dict[int, int] = {}
     most = 0
     for index, nodes in enumerate(node_order):
@@ -220,7 +229,10 @@ def _most_jobs_between(node_order: Sequence[int]) -> int:
 
 @advises
 def encryption_slows(facts: Facts) -> Iterator[str]:
-    """The API reference: training might take longer, the more the nodes exchange."""
+    """Hint that encryption can make training slower, the more so the more nodes exchange.
+
+    Source: API reference of CreateTrainingJob.
+    """
     if facts.training.encrypt_inter_container_traffic and facts.most_nodes != 1:
         yield (
             "training.encrypt_inter_container_traffic: encryption takes time where nodes exchange "
@@ -231,8 +243,10 @@ def encryption_slows(facts: Facts) -> Iterator[str]:
 
 @advises
 def own_program_ends_itself(facts: Facts) -> Iterator[str]:
-    """docs/probe.md: a probe that does not end itself is a whole job, and one that does not say how
-    many steps it made of how many gives no time.
+    """Hint at the code that a probe needs in a training script of the user's (docs/probe.md).
+
+    A probe that does not end itself is a whole job, and one that does not report its steps and
+    planned steps gives no time.
     """
     if facts.config.sweep.design != "probe" or facts.ships_program:
         return
@@ -252,7 +266,7 @@ def own_program_ends_itself(facts: Facts) -> Iterator[str]:
 
 @advises
 def steps_are_all(facts: Facts) -> Iterator[str]:
-    """A limit that was left from a try makes every run a short one, whatever the design."""
+    """Hint at a step limit left from a trial, which shortens every run of any design."""
     for name, value in facts.training.hyperparameters.items():
         if spelled(name) in STEP_LIMITS and not str(value).startswith(("-", "0")):
             yield (
@@ -265,7 +279,7 @@ def steps_are_all(facts: Facts) -> Iterator[str]:
 
 @advises
 def own_program_reads_a_stream(facts: Facts) -> list[str]:
-    """Pipe mode gives a FIFO per epoch in place of files."""
+    """Hint that Pipe mode provides a FIFO per epoch instead of files."""
     dataset = facts.config.dataset
     modes = {}
     if dataset is not None and not facts.ships_program:

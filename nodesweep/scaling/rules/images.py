@@ -1,6 +1,4 @@
-"""What an image's name tells of its content: AWS's containers carry framework,
-version and device in their tag.
-"""
+"""Facts from the name of an image: tags of AWS containers have framework, version and device."""
 
 from __future__ import annotations
 
@@ -16,28 +14,31 @@ PYTORCH = frozenset({"pytorch-training", "pytorch"})  # `pytorch` from 2.11 on
 NEURON = frozenset({"pytorch-training-neuron", "pytorch-training-neuronx"})
 MODEL_PARALLEL = frozenset({"smdistributed-modelparallel"})
 SMDDP_BY_PATCH = frozenset({(2, 4, 0), (2, 5, 1)})
-"""PyTorch of containers that came without SMDDP and were given it by a later patch of the same tag:
-2.4.0 (aws/deep-learning-containers#4395 and #4403), 2.5.1 (its Dockerfile.gpu installs SMDDP 2.6.0
-of March 2025). AWS's table of containers with SMDDP names neither.
+"""PyTorch versions whose containers got SMDDP only by a later patch of the same tag.
+
+2.4.0 (aws/deep-learning-containers#4395 and #4403) and 2.5.1 (its Dockerfile.gpu installs SMDDP
+2.6.0 of March 2025). AWS's table of containers with SMDDP lists neither.
 """
 _LAST_PATCH = {
     (1, 3): 1, (1, 7): 1, (1, 8): 1, (1, 9): 1, (1, 10): 2, (1, 12): 1, (1, 13): 1, (2, 0): 1,
     (2, 5): 1, (2, 7): 1,
 }  # fmt: skip
-"""Third number of the version that a tag with two, as `2.5-gpu-py311`, stands for, where it is not
-0 (sagemaker-core, version_aliases in image_uri_config/pytorch.json).
+"""Patch number that a two-part tag such as `2.5-gpu-py311` stands for, if not 0.
+
+Source: sagemaker-core, version_aliases in image_uri_config/pytorch.json.
 """
 _ON_DLC = "requirements-on-dlc"
 NEW_FAMILY = (2, 11)
-"""From this PyTorch on the repository is `pytorch`, not `pytorch-training`,
-and a container has one Python.
+"""First PyTorch in the repository `pytorch`, which replaces `pytorch-training`.
+
+Its containers have one Python version each.
 """
 _URI = re.compile(
     r"^(?P<account>\d{12})\.dkr\.ecr\.[a-z0-9-]+\.[a-z0-9.]+/(?P<repository>[a-z0-9._/-]+):(?P<tag>[\w.-]+)(@sha256:\w+)?$"
 )
-# CUDA of AWS's PyTorch containers whose tag does not say it, as `2.6.0-gpu-py312` (the SageMaker
-# SDK's): the folders of aws/deep-learning-containers, pytorch/training/docker. Older versions come
-# with several, later tags say it.
+# CUDA of AWS PyTorch containers whose tag lacks it, such as `2.6.0-gpu-py312` (the SageMaker
+# SDK's): the folders of aws/deep-learning-containers, pytorch/training/docker. Older versions have
+# several, later tags name it.
 _CUDA_OF_VERSION: dict[tuple[int, ...], str] = {
     (2, 2): "121", (2, 3): "121", (2, 4): "124", (2, 5): "124", (2, 6): "126", (2, 7): "128",
     (2, 8): "129", (2, 9): "130", (2, 10): "130", (2, 11): "130", (2, 12): "130", (2, 13): "133",
@@ -48,11 +49,11 @@ _TAG = re.compile(r"^(?P<version>\d+\.\d+(\.\d+)?)-(?P<device>gpu|cpu|cu\d+|neur
 
 @dataclass(frozen=True)
 class ImageFacts:
-    """An AWS container. `version` is PyTorch's as numbers; `cuda` is e.g. "124" for 12.4, None:
-    none, or unknown.
+    """An AWS container.
 
-    `extended`: the training image is built on this one and may hold more than its name tells.
-    `field`: the config's field that names it.
+    `version` is PyTorch's as numbers. `cuda` is, for example, "124" for 12.4, and None if there is
+    none or it is unknown. `extended`: the training image is built on this one and may contain more
+    than its name says. `field`: the config field that names it.
     """
 
     uri: str
@@ -65,26 +66,27 @@ class ImageFacts:
 
     @property
     def version_text(self) -> str:
+        """The PyTorch version with dots."""
         return ".".join(map(str, self.version))
 
     @property
     def cuda_version(self) -> tuple[int, int]:
-        """(12, 4) of "124": the last digit is the minor version. Only where `cuda` is known."""
+        """(12, 4) for "124": the last digit is the minor version; requires `cuda` to be known."""
         assert self.cuda is not None
         return int(self.cuda[:-1]), int(self.cuda[-1])
 
 
 def is_shipped_program(config: BenchmarkConfig) -> bool:
-    """Whether the job runs the program of infra/image, built from its own Dockerfile."""
+    """Return True if the job runs the program of infra/image, built from its own Dockerfile."""
     ours = config.image.build_context.parts[-2:] == ("infra", "image")
     return ours and config.image.uri is None and config.training.source_dir is None
 
 
 def keeps_its_base(config: BenchmarkConfig) -> bool:
-    """Whether nothing but the shipped program and pure Python is added: torch, CUDA and AWS's
-    libraries are the base's.
+    """Return True if only the shipped program and pure Python are added to the base image.
 
-    requirements-on-dlc, as .txt or .lock, is made for that (infra/image/README.md).
+    Torch, CUDA and AWS's libraries are then the base's. requirements-on-dlc, as .txt or .lock, is
+    made for that (infra/image/README.md).
     """
     return (
         is_shipped_program(config)
@@ -93,10 +95,9 @@ def keeps_its_base(config: BenchmarkConfig) -> bool:
 
 
 def image_facts(config: BenchmarkConfig) -> ImageFacts | None:
-    """The container that the job runs or is built on, None where its name tells nothing.
+    """Return the container that the job runs or is built on; None if its name says nothing.
 
-    `image.framework` is looked up before the rules are asked
-    (nodesweep.tasks.image.bases.with_container).
+    `image.framework` is resolved before the rules run (nodesweep.tasks.image.bases.with_container).
     """
     if config.image.uri is not None:
         return parse_image(config.image.uri, config.platform.role_arn.split(":")[4])
@@ -107,11 +108,16 @@ def image_facts(config: BenchmarkConfig) -> ImageFacts | None:
 def parse_image(
     uri: str, own_account: str | None = None, built_on: bool = False, field: str = "image.uri"
 ) -> ImageFacts | None:
-    """Facts from the URI of an AWS container, e.g.
-    …/pytorch-training:2.3.0-gpu-py311-cu121-ubuntu20.04-sagemaker.
+    """Return the facts in the URI of an AWS container.
 
-    One in the account that trains may have been extended. A digest without a tag and any other
-    image give None.
+    For example …/pytorch-training:2.3.0-gpu-py311-cu121-ubuntu20.04-sagemaker. A digest without a
+    tag and any other image give None.
+
+    Args:
+        uri: The image's URI.
+        own_account: The account that trains; an image in it may have been extended.
+        built_on: The training image is built on this one.
+        field: The config field that names the image.
     """
     found = _URI.match(uri)
     if found is None or found["repository"] not in PYTORCH | NEURON | MODEL_PARALLEL:
@@ -139,14 +145,14 @@ def parse_image(
 
 
 def _cuda(tag: str, repository: str, version: tuple[int, ...]) -> str | None:
-    """CUDA as the tag says it, e.g. "124", else as AWS builds that version."""
+    """Return CUDA from the tag, for example "124", else the version that AWS builds with."""
     if said := re.search(r"-cu(\d+)\b", tag):
         return said[1]
     return _CUDA_OF_VERSION.get(version[:2]) if repository in PYTORCH else None
 
 
 def _whole_version(text: str) -> tuple[int, ...]:
-    """The numbers of a version; of two below 2.11 those of the release that they stand for."""
+    """Return the version as numbers; two numbers below 2.11 get the patch that they stand for."""
     major, minor, *patch = map(int, text.split("."))
     if patch or (major, minor) >= NEW_FAMILY:
         return (major, minor, *patch)

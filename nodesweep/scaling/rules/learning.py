@@ -1,6 +1,4 @@
-"""Hints about what a larger job does to learning,
-and about a larger instance in place of more of them.
-"""
+"""Hints on learning at larger batches, and on larger instances instead of more of them."""
 
 from __future__ import annotations
 
@@ -12,19 +10,20 @@ from nodesweep.scaling.rules.rule import Facts, advises
 
 _OPTIMISER_NAMES = frozenset({"optimizer", "optimiser", "optim"})
 BATCH_NORM_SAMPLES = 16
-"""Fewest samples per replica that batch normalisation does well with.
+"""Least samples per replica with which batch normalization works well.
 
-ResNet-50 on ImageNet, error by batch per GPU (Wu & He 2018, arXiv 1803.08494, table 2): 32: 23.6 %,
-16: 23.7 %, 8: 24.8 %, 4: 27.3 %, 2: 34.7 %. Below 16 it grows.
+ResNet-50 on ImageNet, error by batch per GPU (Wu & He 2018, arXiv 1803.08494, table 2): 32: 23.6%,
+16: 23.7%, 8: 24.8%, 4: 27.3%, 2: 34.7%. Below 16 it grows.
 """
 
 
 @advises
 def rule_goes_with_the_optimiser(facts: Facts) -> list[str]:
-    """SGD: linear (Goyal et al. 2017, arXiv 1706.02677); Adam: square root (Malladi et al. 2022,
-    arXiv 2205.10287).
+    """Hint at the learning rate rule for the optimizer.
 
-    Said only where the global batch grows: under fixed_global every rule leaves the rate as it is.
+    SGD: linear (Goyal et al. 2017, arXiv 1706.02677); Adam: square root (Malladi et al. 2022, arXiv
+    2205.10287). Only if the global batch grows: under fixed_global every rule leaves the rate as it
+    is.
     """
     training = facts.training
     if training.batch is None or training.learning_rate is None:
@@ -58,8 +57,9 @@ def rule_goes_with_the_optimiser(facts: Facts) -> list[str]:
 
 @advises
 def batch_normalisation_has_samples(facts: Facts) -> list[str]:
-    """A fixed global batch leaves fewer samples to each replica; batch normalisation takes its
-    statistics of those.
+    """Hint at few samples per replica, from which batch normalization takes its statistics.
+
+    A fixed global batch leaves fewer of them to each replica as nodes are added.
     """
     batch = facts.training.batch
     sizes = {point.nodes: point.per_replica_batch_size or 0 for point in facts.plan.points}
@@ -78,8 +78,9 @@ def batch_normalisation_has_samples(facts: Facts) -> list[str]:
 
 @advises
 def larger_instance_first(facts: Facts) -> list[str]:
-    """Accelerators of one node need no network between them
-    (AWS: choose a larger instance before more instances).
+    """Hint at a larger instance, whose accelerators need no network between them.
+
+    AWS recommends a larger instance before more instances.
     """
     found = one_instance_instead(facts.instance, facts.node_counts)
     if found is None:
@@ -96,11 +97,12 @@ def larger_instance_first(facts: Facts) -> list[str]:
 def one_instance_instead(
     instance: InstanceType, node_counts: Sequence[int]
 ) -> tuple[int, InstanceType] | None:
-    """(largest node count whose accelerators one node of the same family holds,
-    the smallest such type), or None.
+    """Return the largest node count that a single larger instance could replace, and that type.
+
+    The type is the smallest of the same family with as many accelerators. None if there is none.
     """
     devices = instance.devices
-    if not devices:  # none, or unknown how many
+    if not devices:  # none, or an unknown number
         return None
     family = [row for row in load_catalogue().instances if row.family == instance.family]
     fitting = [

@@ -1,9 +1,9 @@
-"""Lengths and patterns of the request's fields
-(botocore 1.44.5 holds them and checks none of the maxima).
+"""Lengths and patterns of the request's fields.
 
-tests/nodesweep/scaling/rules compares every number here with botocore's model. What a config's own
-bounds hold already (channel names, tags, VPC ids, key ids) is not repeated, and hyperparameters are
-looked at in nodesweep/scaling/rules/plan.py.
+botocore 1.44.5 has these limits and checks none of the maxima; tests/nodesweep/scaling/rules
+compares every number here with its model. Limits that the config models enforce (channel names,
+tags, VPC ids, key ids) are not repeated, and hyperparameters are checked in
+nodesweep/scaling/rules/plan.py.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DIGEST_CHARS = len("@sha256:") + 64
 
 @refuses
 def environment_fits(facts: Facts) -> Iterator[str]:
-    """Names and values of the container's environment variables."""
+    """Refuse names and values of environment variables that SageMaker does not accept."""
     for key, value in facts.training.environment.items():
         if not _ENVIRONMENT_KEY.fullmatch(key):
             yield (
@@ -49,7 +49,7 @@ def environment_fits(facts: Facts) -> Iterator[str]:
 
 @refuses
 def probes_are_asked_by_the_sweep(facts: Facts) -> Iterator[str]:
-    """A program ends itself where it finds these, in whole jobs and in a probe's check, too."""
+    """Refuse variables that would make every job end itself, including validation runs."""
     for name in (ASKED_BY, MOST_STEPS):
         if name in facts.training.environment:
             yield (
@@ -61,7 +61,7 @@ def probes_are_asked_by_the_sweep(facts: Facts) -> Iterator[str]:
 
 @refuses
 def amounts_are_asked_by_the_sweep(facts: Facts) -> Iterator[str]:
-    """A job that counts its own steps would do another work than the others."""
+    """Refuse variables that would make jobs size their own work, each a different amount."""
     for name in (RUN_SECONDS, RUN_STEPS):
         if name in facts.training.environment:
             yield (
@@ -73,7 +73,7 @@ def amounts_are_asked_by_the_sweep(facts: Facts) -> Iterator[str]:
 
 @refuses
 def metric_definitions_fit(facts: Facts) -> Iterator[str]:
-    """Names and regular expressions of the metrics read from the log; neither may be empty."""
+    """Refuse metrics with an empty name, or with a name or expression that is too long."""
     for name, regex in facts.training.metric_definitions.items():
         if not name:
             yield "training.metric_definitions: a metric has an empty name; name it"
@@ -91,9 +91,7 @@ def metric_definitions_fit(facts: Facts) -> Iterator[str]:
 
 @refuses
 def image_uri_fits(facts: Facts) -> list[str]:
-    """The URI an image of our own gets: account and region's registry,
-    the repository, its digest.
-    """
+    """Refuse a repository whose image URI (registry, repository, digest) would be too long."""
     image, platform = facts.config.image, facts.config.platform
     if image.uri is not None:
         return []
@@ -110,9 +108,7 @@ def image_uri_fits(facts: Facts) -> list[str]:
 
 @refuses
 def entry_point_fits(facts: Facts) -> Iterator[str]:
-    """With code of one's own the program is a file in it,
-    and its name is sent as an environment variable too.
-    """
+    """Refuse an entry point outside training.source_dir, or too long for a variable."""
     entry_point = facts.training.entry_point
     if facts.training.source_dir is None:
         return
@@ -128,9 +124,7 @@ def entry_point_fits(facts: Facts) -> Iterator[str]:
 
 @refuses
 def variables_are_set(facts: Facts) -> list[str]:
-    """Each variable that training.environment refers to is set where the flow runs,
-    and SageMaker takes its value.
-    """
+    """Refuse training.environment if a variable that it refers to is unset or too long."""
     return (
         []
         if facts.variables is None
@@ -140,8 +134,9 @@ def variables_are_set(facts: Facts) -> list[str]:
 
 @advises
 def build_arguments_are_no_secrets(facts: Facts) -> Iterator[str]:
-    """Docker and podman write the arguments of a build into the image's history:
-    https://docs.docker.com/reference/dockerfile/#arg.
+    """Hint at secrets in build arguments, which Docker and podman write into the history.
+
+    Source: https://docs.docker.com/reference/dockerfile/#arg.
     """
     for field, arguments in marked_values(facts.config, MAY_BE_SECRET):
         if not field.endswith("build_args"):
@@ -155,8 +150,9 @@ def build_arguments_are_no_secrets(facts: Facts) -> Iterator[str]:
 
 
 def variable_problems(environment: Mapping[str, str], lengths: Mapping[str, int]) -> list[str]:
-    """Which references can't be replaced, by the lengths of the variables that are set;
-    nothing of what these hold.
+    """Return a problem for each reference that cannot be resolved, without any variable's value.
+
+    `lengths` are those of the variables that are set, in characters.
     """
     problems = []
     for name, variable in variables_of(environment).items():

@@ -1,10 +1,8 @@
-"""Every rule that needs no account, in the order in which its findings are named.
+"""Every rule that needs no account, in the order in which findings are reported.
 
-findings = check(facts)
-
-tasks/preflight/facts.py has the one call that gets the facts, and
-`python -m nodesweep.tasks.preflight.document` makes docs/preflight.md of this table. A new rule is
-a function of Facts, marked as one that refuses or advises, and its row.
+tasks/preflight/facts.py collects the facts, and `python -m nodesweep.tasks.preflight.document`
+writes docs/preflight.md from this table. To add a rule, write a function of Facts, decorate it with
+refuses or advises, and add its row.
 """
 
 from __future__ import annotations
@@ -358,7 +356,11 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
 
 
 def check(facts: Facts) -> Findings:
-    """What all of them find; of several instance types for each, and what the types don't share."""
+    """Return the findings of all rules.
+
+    With several instance types the rules run for each, and findings that not all types share name
+    their type.
+    """
     if not facts.arms:
         return _check_one(facts)
     found = of_types({arm.instance.instance_type: _check_one(arm) for arm in facts.arms})

@@ -1,6 +1,4 @@
-"""Rules on what the plan works out: batch sizes, the numbers that reach the program, what is sent,
-the cost bound.
-"""
+"""Rules on what the plan computes: batch sizes, the program's numbers, requests and cost bound."""
 
 from __future__ import annotations
 
@@ -12,12 +10,12 @@ from nodesweep.scaling.planning.plan import fill_placeholders, replicas_of
 from nodesweep.scaling.rules import distribution
 from nodesweep.scaling.rules.rule import Facts, refuses
 
-# Limits of the service (API reference of CreateTrainingJob; botocore checks none of the maxima).
+# Service limits (API reference of CreateTrainingJob; botocore checks none of the maxima).
 MAX_HYPERPARAMETERS = 100
 MAX_HYPERPARAMETER_CHARS = 2500
 MAX_HYPERPARAMETER_KEY_CHARS = 256
-# What nodesweep/scaling/planning/request.py sends whatever the distribution;
-# the code's place only where code is sent.
+# Sent by nodesweep/scaling/planning/request.py under every distribution kind; the last one only
+# with code.
 COMMON_HYPERPARAMETERS = (
     "sagemaker_program",
     "sagemaker_container_log_level",
@@ -29,7 +27,7 @@ COMMON_HYPERPARAMETERS = (
 
 @refuses
 def batch_divides(facts: Facts) -> Iterator[str]:
-    """Under fixed_global every rank of every point gets the same number of samples."""
+    """Refuse a fixed_global batch that does not give every rank the same number of samples."""
     batch, processes = facts.training.batch, facts.processes_per_node
     if batch is None or batch.policy != "fixed_global":
         return
@@ -49,7 +47,10 @@ def batch_divides(facts: Facts) -> Iterator[str]:
 
 @refuses
 def numbers_reach_the_program(facts: Facts) -> list[str]:
-    """A number that never reaches the program would make every point a lie."""
+    """Refuse a batch size or learning rate that no hyperparameter passes to the program.
+
+    Otherwise every point of the report would be labeled with numbers that were not used.
+    """
     batch, rate = facts.training.batch, facts.training.learning_rate
     demands = {}
     if batch is not None:
@@ -73,8 +74,9 @@ def numbers_reach_the_program(facts: Facts) -> list[str]:
 
 @refuses
 def hyperparameters_fit(facts: Facts) -> list[str]:
-    """Each hyperparameter at the point where it is longest, with those of the launch;
-    the common ones are short.
+    """Refuse hyperparameters over SageMaker's limits, each at the point where it is longest.
+
+    The launcher's hyperparameters count too; the common ones are short.
     """
     longest = {
         key: max(
@@ -94,7 +96,7 @@ def hyperparameters_fit(facts: Facts) -> list[str]:
 
 
 def hyperparameter_problems(encoded: Mapping[str, str]) -> list[str]:
-    """What SageMaker would refuse in hyperparameters, JSON-encoded as they are sent."""
+    """Return the problems that SageMaker would find in JSON-encoded hyperparameters."""
     problems = []
     for key, value in encoded.items():
         if len(key) > MAX_HYPERPARAMETER_KEY_CHARS:
@@ -121,7 +123,7 @@ def hyperparameter_problems(encoded: Mapping[str, str]) -> list[str]:
 
 @refuses
 def budget_holds_the_bound(facts: Facts) -> list[str]:
-    """sweep.budget_usd is at least what the sweep can cost, every attempt at its limit."""
+    """Refuse a budget below the cost of the sweep if every attempt runs to its limit."""
     plan = facts.plan
     problem = budget_problem(facts.config, plan.cost_bound_usd, plan.cost_bound_reason)
     return [problem] if problem else []
@@ -129,7 +131,7 @@ def budget_holds_the_bound(facts: Facts) -> list[str]:
 
 @refuses
 def types_are_of_a_kind(facts: Facts) -> list[str]:
-    """Emulated nodes and real instances are on different platforms."""
+    """Refuse a mix of emulated nodes and real instances, which are on different platforms."""
     emulated = [arm.instance.instance_type for arm in facts.each if arm.instance.emulated]
     if len(emulated) in (0, len(facts.each)):
         return []
@@ -141,5 +143,5 @@ def types_are_of_a_kind(facts: Facts) -> list[str]:
 
 @refuses
 def requests_are_well_formed(facts: Facts) -> list[str]:
-    """What sagemaker-core and botocore's model say of the requests, once they have been built."""
+    """Refuse requests that do not match the models of sagemaker-core and botocore."""
     return [f"CreateTrainingJob request: {problem}" for problem in facts.request_problems]

@@ -1,9 +1,8 @@
-"""Whether the SageMaker toolkit can start the entry point: by its name, its place and what lies
-beside it.
+"""Rules on entry points that the SageMaker toolkit cannot start: their name, place and siblings.
 
-By sagemaker-training 5.1.4: validate_entry_point() (process.py) and _entry_point_type.get(). What
-it refuses it refuses once the nodes are running. Later versions and those of AWS's older containers
-take fewer names or start them otherwise; these names every one of them starts.
+From sagemaker-training 5.1.4: validate_entry_point() (process.py) and _entry_point_type.get(),
+which only refuse once the nodes are running. Later versions, and those in AWS's older containers,
+accept fewer names or start them differently; the names accepted here start on all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _CACHE = "__pycache__"
 
 @refuses
 def name_is_one_that_starts(facts: Facts) -> Iterator[str]:
-    """Letters of ASCII, digits and . _ + - alone."""
+    """Refuse names with characters other than ASCII letters, digits and . _ + -."""
     entry_point = facts.training.entry_point
     unsupported = "".join(dict.fromkeys(_UNSUPPORTED.findall(entry_point)))
     begins_so = entry_point.startswith(("-", "+"))
@@ -39,7 +38,7 @@ def name_is_one_that_starts(facts: Facts) -> Iterator[str]:
 
 @refuses
 def entry_point_is_sent(facts: Facts) -> Iterator[str]:
-    """Hidden folders, caches, reports and data are no code, so that the packed code lacks them."""
+    """Refuse an entry point in hidden folders, caches, reports or data, which are not packed."""
     training = facts.training
     if training.source_dir is None:
         return
@@ -60,7 +59,10 @@ def entry_point_is_sent(facts: Facts) -> Iterator[str]:
 
 @refuses
 def package_is_started(facts: Facts) -> Iterator[str]:
-    """With a setup.py the toolkit starts `python -m NAME`; torchrun it gives no package."""
+    """Refuse a setup.py that keeps the program from starting.
+
+    With one the toolkit runs `python -m NAME`, and under torchrun it starts no package.
+    """
     if not _is_package(facts):
         return
     kind, entry_point = facts.distribution.kind, facts.training.entry_point
@@ -83,6 +85,7 @@ def package_is_started(facts: Facts) -> Iterator[str]:
 
 @advises
 def package_is_installed(facts: Facts) -> Iterator[str]:
+    """Hint that a setup.py makes every job start with `pip install .`."""
     launcher = distribution.option_of(facts.distribution).launcher
     if _is_package(facts) and launcher != "torchrun":
         yield (

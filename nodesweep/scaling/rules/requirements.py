@@ -1,4 +1,4 @@
-"""Whether the image and the code fit each other, as far as their files tell."""
+"""Rules on whether the image and the code fit together, as far as their files show."""
 
 from __future__ import annotations
 
@@ -12,28 +12,27 @@ from nodesweep.scaling.rules.rule import Facts, notes, refuses
 
 _PACKAGE = "mpi4py"
 _REGISTRY = re.compile(r"^\d{12}\.dkr\.ecr\.|^public\.ecr\.aws/deep-learning-containers/")
-"""AWS's containers, which bring mpi4py up to PyTorch 2.10, and what somebody has built on them."""
+"""AWS containers, which have mpi4py up to PyTorch 2.10, and images that users built on them."""
 _CODE_FOLDER = PurePosixPath("/opt/ml/code")
 
 
 @refuses
 def files_are_there(facts: Facts) -> tuple[str, ...]:
-    """What could not be read or looked up, whoever looked for it."""
+    """Refuse a sweep whose files cannot be read or looked up."""
     return facts.files.problems
 
 
 @notes
 def what_is_left_out(facts: Facts) -> tuple[str, ...]:
-    """What of the files is not sent."""
+    """List the files that are not sent."""
     return facts.files.notices
 
 
 @refuses
 def mpi4py_is_installed(facts: Facts) -> Iterator[str]:
-    """The problem of a build that can't have mpi4py;
-    none where a base may hold it, which is a hint's matter.
+    """Refuse a build that cannot contain mpi4py; if the base may contain it, only a hint is due.
 
-    The toolkit's mpirun starts `python -m mpi4py`, and the nodes would end with "No module named
+    The toolkit's mpirun starts `python -m mpi4py`, and the nodes would fail with "No module named
     mpi4py".
     """
     chosen, image, files = facts.distribution, facts.config.image, facts.files
@@ -56,11 +55,10 @@ def mpi4py_is_installed(facts: Facts) -> Iterator[str]:
 
 @refuses
 def own_code_is_unpacked(facts: Facts) -> list[str]:
-    """The problem of a source_dir that never runs: sagemaker-training unpacks it into an empty
-    /opt/ml/code only.
+    """Refuse a source_dir that would never run because /opt/ml/code is not empty.
 
-    It says "is not empty, abandoning unzipping sourcedir.tar.gz" and starts what the image has
-    there (sagemaker_training/files.py, download_and_extract).
+    sagemaker-training then logs "is not empty, abandoning unzipping sourcedir.tar.gz" and starts
+    the image's own program (sagemaker_training/files.py, download_and_extract).
     """
     if facts.training.source_dir is None or facts.config.image.uri is not None:
         return []
@@ -81,11 +79,9 @@ def own_code_is_unpacked(facts: Facts) -> list[str]:
 
 
 def _code_line(dockerfile: str) -> str | None:
-    """The instruction that puts a file into /opt/ml/code of the last stage,
-    or of one that it is built on.
-    """
+    """Return the instruction that puts a file into /opt/ml/code of the last stage or its bases."""
     joined = re.sub(r"\\[ \t]*\n", " ", re.sub(r"^\s*#.*\n", "", dockerfile, flags=re.MULTILINE))
-    line_of: dict[str, str | None] = {}  # of every stage
+    line_of: dict[str, str | None] = {}  # by stage
     stage, folder = "", PurePosixPath("/")
     for line in joined.splitlines():
         words = [word for word in re.findall(r'[^\s",\[\]]+', line) if not word.startswith("--")]
@@ -104,9 +100,7 @@ def _code_line(dockerfile: str) -> str | None:
 
 
 def _names_package(path: str, text: str) -> bool:
-    """Whether a requirement is mpi4py; in a Dockerfile, whether any instruction names it
-    (python3-mpi4py of apt).
-    """
+    """Return True if a requirement is mpi4py, or a Dockerfile names it (python3-mpi4py of apt)."""
     lines = [line.partition("#")[0].strip() for line in text.splitlines()]
     if path.rpartition("/")[2] == "Dockerfile":
         return any(_PACKAGE in line for line in lines)

@@ -1,6 +1,4 @@
-"""What every rule of the preflight is made of: what it looks at, what it finds, and its row in
-docs/preflight.md.
-"""
+"""The parts of a preflight rule: its facts, its findings and its row in docs/preflight.md."""
 
 from __future__ import annotations
 
@@ -17,16 +15,17 @@ from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.training import TrainingConfig
 from nodesweep.scaling.rules.images import ImageFacts, image_facts, is_shipped_program
 
-# the plan itself asks nodesweep/scaling/rules/distribution how many processes a node has
+# avoids a cycle: the plan imports nodesweep/scaling/rules/distribution
 if TYPE_CHECKING:
     from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
 
 
 @dataclass(frozen=True)
 class Findings:
-    """Problems refuse the sweep. A notice says what the account was not asked, what is left out, or
-    what may be meant so; a hint, what of the config may be better otherwise. Each is a sentence
-    that names its field.
+    """The results of rules, each a sentence that names its field.
+
+    Problems refuse the sweep. Notices report what was left out, not looked up in the account, or
+    may be intended. Hints suggest improvements to the config.
     """
 
     problems: tuple[str, ...] = ()
@@ -35,8 +34,9 @@ class Findings:
 
 
 def of_types(found: Mapping[str, Findings]) -> Findings:
-    """The findings of each instance type as one: each sentence once, and one that does not hold for
-    all of them with its type.
+    """Return the findings of all instance types as one, each sentence once.
+
+    A sentence that does not hold for all types is prefixed with its type.
     """
 
     def merged(each: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
@@ -59,7 +59,7 @@ def of_types(found: Mapping[str, Findings]) -> Findings:
 
 
 def together(found: Iterable[Findings]) -> Findings:
-    """All findings as one, in the order in which they come."""
+    """Return all findings as one, in order."""
     each = tuple(found)
     return Findings(
         tuple(problem for one in each for problem in one.problems),
@@ -70,11 +70,11 @@ def together(found: Iterable[Findings]) -> Findings:
 
 @dataclass(frozen=True)
 class Requirements:
-    """The requirements.txt of training.source_dir, and what it includes.
+    """The requirements.txt of training.source_dir, and the files that it includes.
 
-    `files` maps paths below source_dir to contents. `at_start` is why no layer of the image can
-    hold the packages, so that the toolkit installs them at every start; None: one can. `missing`:
-    the problem of each included file that does not come with the code.
+    `files` maps paths below source_dir to contents. `at_start`: the reason why the toolkit must
+    install the packages at every start instead of an image layer; None if a layer can contain them.
+    `missing`: a problem for each included file that is not sent with the code.
     """
 
     path: Path
@@ -85,15 +85,15 @@ class Requirements:
 
 @dataclass(frozen=True)
 class Files:
-    """What was read, before anything is sent, of the files that image and code are made of.
+    """Facts about the files of image and code, read before anything is sent.
 
-    `base_images`: what the Dockerfile builds on; `packages`: path of each Dockerfile and
-    requirements*.txt -> its text; `requirements`: what the code asks for, None where that is
-    nothing; `problems`: what is not there or can't be sent, `notices`: what is left out, as
-    sentences. `says_planned_steps`: whether the code of
-    a probe sweep has the words by which a program says how many steps a whole run makes; None:
-    there is no code here to look at. `has_setup`: whether the code has a setup.py at its top;
-    `entry_point_problem`: why the packed code would lack its entry point.
+    `base_images`: the base images of the Dockerfile. `packages`: contents of each Dockerfile and
+    requirements*.txt by path. `requirements`: the code's requirements, None if there are none.
+    `problems`: files that are missing or cannot be sent, and `notices`: files that are left out, as
+    sentences. `says_planned_steps`: the code of a probe sweep contains the names with which a
+    program reports the steps of a whole run; None if there is no code to check. `has_setup`: the
+    code has a top-level setup.py. `entry_point_problem`: the reason why the packed code would lack
+    its entry point.
     """
 
     base_images: tuple[str, ...] = ()
@@ -107,21 +107,19 @@ class Files:
 
     @property
     def has_layer(self) -> bool:
-        """Whether jobs run in an image with a layer of the code's packages,
-        as far as config and files tell.
-        """
+        """True if jobs run in an image with a layer of the code's packages, by config and files."""
         return self.requirements is not None and self.requirements.at_start is None
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the rules look at that need no account.
+    """The facts for rules that need no account.
 
-    `config` names the container that image.framework stands for. `variables` has the length of each
-    variable that training.environment refers to, where it is set; None: nobody looked, since a plan
-    may be made elsewhere than the run. `request_problems`: what is wrong with the shape of the
-    requests, once they have been built. `arms`: of a sweep of several instance types what is known
-    of each, as if it were measured alone; each of them has in `beside` the points of all.
+    `config` names the container that image.framework resolves to. `variables` has the length of
+    each variable that training.environment refers to and that is set; None for a plan, since its
+    run may be started elsewhere. `request_problems`: problems in the shape of the built requests.
+    `arms`: in a sweep of several instance types the facts of each, as if it were measured alone;
+    each arm has the points of all types in `beside`.
     """
 
     config: BenchmarkConfig
@@ -135,20 +133,22 @@ class Facts:
 
     @property
     def each(self) -> tuple[Facts, ...]:
-        """The facts of each instance type; of one type these."""
+        """The facts of each instance type, or these in a sweep of one type."""
         return self.arms or (self,)
 
     @property
     def training(self) -> TrainingConfig:
+        """The config's training section."""
         return self.config.training
 
     @property
     def distribution(self) -> DistributionConfig:
+        """The config's distribution section."""
         return self.config.training.distribution
 
     @property
     def validation_instance(self) -> InstanceType | None:
-        """Of the Processing job that may validate the dataset; None where there is none."""
+        """The instance type of the Processing job that may validate the dataset, if any."""
         dataset = self.config.dataset
         if dataset is None or dataset.validation is None or not dataset.may_use_spark:
             return None
@@ -156,23 +156,22 @@ class Facts:
 
     @property
     def node_counts(self) -> tuple[int, ...]:
+        """The sweep's node counts."""
         return self.config.sweep.node_counts
 
     @property
     def most_nodes(self) -> int:
-        """Nodes of the largest job."""
+        """The nodes of the largest job."""
         return max(self.node_counts)
 
     @property
     def peak_nodes(self) -> int:
-        """The most nodes in use at once: those of the largest jobs,
-        as many as run beside each other.
-        """
+        """The most nodes in use at once: the largest jobs, as many as may run in parallel."""
         return self._peak(self.plan.points)
 
     @property
     def peak_nodes_together(self) -> int:
-        """The same over all instance types of the sweep."""
+        """The most nodes in use at once over all instance types of the sweep."""
         return self._peak(self.beside or self.plan.points)
 
     def _peak(self, points: Iterable[PlannedPoint]) -> int:
@@ -181,30 +180,32 @@ class Facts:
 
     @property
     def processes_per_node(self) -> int:
+        """The ranks per node."""
         return self.plan.processes_per_node
 
     @property
     def image(self) -> ImageFacts | None:
-        """What the container's name tells, None where that is nothing."""
+        """The facts in the container's name; None if it says nothing."""
         return image_facts(self.config)
 
     @property
     def ships_program(self) -> bool:
+        """True if the job runs the program of infra/image."""
         return is_shipped_program(self.config)
 
     @property
     def custom_mpi_options(self) -> list[str]:
-        """What the user adds to mpirun, as the toolkit splits it."""
+        """The user's mpirun options, split as the toolkit does."""
         return str(getattr(self.distribution, "custom_mpi_options", "")).split()
 
 
 Looked = TypeVar("Looked")
 Judge = Callable[[Looked], Findings]
-"""A rule itself: pure, from what it looks at to what it finds; nothing found where all is well."""
+"""A rule: a pure function from facts to findings, which are empty if all is well."""
 
 
 def refuses(say: Callable[[Looked], Iterable[str]]) -> Judge[Looked]:
-    """The rule whose sentences refuse the sweep."""
+    """Make a rule of a function whose sentences refuse the sweep."""
 
     @wraps(say)
     def judge(looked: Looked) -> Findings:
@@ -214,7 +215,7 @@ def refuses(say: Callable[[Looked], Iterable[str]]) -> Judge[Looked]:
 
 
 def advises(say: Callable[[Looked], Iterable[str]]) -> Judge[Looked]:
-    """The rule whose sentences are hints, which refuse nothing."""
+    """Make a rule of a function whose sentences are hints, which refuse nothing."""
 
     @wraps(say)
     def judge(looked: Looked) -> Findings:
@@ -224,7 +225,7 @@ def advises(say: Callable[[Looked], Iterable[str]]) -> Judge[Looked]:
 
 
 def notes(say: Callable[[Looked], Iterable[str]]) -> Judge[Looked]:
-    """The rule whose sentences are notices, which refuse nothing and which a run logs, too."""
+    """Make a rule of a function whose sentences are notices, which a run logs too."""
 
     @wraps(say)
     def judge(looked: Looked) -> Findings:
@@ -235,10 +236,10 @@ def notes(say: Callable[[Looked], Iterable[str]]) -> Judge[Looked]:
 
 @dataclass(frozen=True)
 class Rule(Generic[Looked]):
-    """One row of a table of rules and of docs/preflight.md, in Markdown.
+    """One row in a table of rules and in docs/preflight.md, in Markdown.
 
-    `refuses`: what is a problem; `remedy`: what to do about it; `says`: what is said and refuses
-    nothing ("": nothing).
+    `refuses`: the problem. `remedy`: the way to fix it. `says`: what the rule reports without
+    refusing ("" for nothing).
     """
 
     name: str

@@ -1,10 +1,9 @@
-"""How a training job is distributed: per option what is sent, what must be true, and what is known
-to be wrong with it.
+"""Distribution kinds of a training job: hyperparameters, rules and known problems of each.
 
     distribution_hyperparameters(config.training.distribution, instance)    # before JSON-encoding
     findings = kind_fits(facts)
 
-`python -m nodesweep.scaling.rules.distribution > docs/distribution.md` writes the table for users.
+`python -m nodesweep.scaling.rules.distribution > docs/distribution.md` writes the user's page.
 """
 
 from __future__ import annotations
@@ -29,24 +28,25 @@ _BY_KIND = {option.kind: option for option in OPTIONS}
 
 
 def option_of(distribution: DistributionConfig) -> Option:
+    """Return the option of the configured kind."""
     return _BY_KIND[distribution.kind]
 
 
 def distribution_hyperparameters(
     distribution: DistributionConfig, instance: InstanceType
 ) -> dict[str, Value]:
-    """What the option adds to the user's hyperparameters, as the SDK v2 would,
-    before JSON-encoding.
+    """Return the hyperparameters that the kind adds to the user's, as SDK v2 would.
+
+    They are not yet JSON-encoded.
     """
     return option_of(distribution).hyperparameters(distribution, instance)
 
 
 def processes_per_node(distribution: DistributionConfig, instance: InstanceType) -> int:
-    """Ranks per node: what the config says,
-    else one per GPU or NeuronCore under a launcher, else one.
+    """Return the ranks per node.
 
-    One as well where the number of devices is unknown; such a job is refused
-    (`rules.processes_are_known`).
+    The config's value, else one per GPU or NeuronCore under a launcher, else one. It is also one if
+    the number of devices is unknown, but such a job is refused (`rules.processes_are_known`).
     """
     given = getattr(distribution, "processes_per_node", None)
     if given is not None:
@@ -55,8 +55,9 @@ def processes_per_node(distribution: DistributionConfig, instance: InstanceType)
 
 
 def kind_fits(facts: Facts) -> Findings:
-    """What the rules of the chosen kind find;
-    whatever a launcher starts, it must know how many processes.
+    """Return the findings of the chosen kind's rules.
+
+    Under any launcher the number of processes must be known too.
     """
     option = option_of(facts.distribution)
     launched = () if option.launcher == "plain" else (rules.processes_are_known,)

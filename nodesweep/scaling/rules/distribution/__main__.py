@@ -1,4 +1,4 @@
-"""python -m nodesweep.scaling.rules.distribution > docs/distribution.md"""
+"""Print docs/distribution.md: python -m nodesweep.scaling.rules.distribution."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Rules about an AWS container and the instance type that it is to run on,
-for every kind of distribution.
+"""Rules on an AWS container and the instance type that runs it, for every distribution kind.
 
-A rule refuses where what is in the image is known: an AWS container that runs as it is, or the
-shipped program on one. Where somebody has built more on it, the same sentence is a hint. Images of
-other names are unknown: nothing is said.
+A rule refuses only if the image's content is known: an AWS container run as it is, or the shipped
+program on one. If more is built on it, the same sentence is a hint, and nothing is reported for
+other images.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Version = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU by the CUDA versions that have code for it; `last` None: no CUDA has dropped it yet."""
+    """A GPU and the CUDA versions with code for it; `last` is None if none has dropped it yet."""
 
     capability: str
     first: Version
@@ -47,19 +46,21 @@ GPUS = {
     "RTX PRO Server 6000": Gpu("12.0", *_BLACKWELL),
     "RTX PRO 4500": Gpu("12.0", *_BLACKWELL),
 }
-"""The catalogue's GPUs. Sources:
+"""The catalogue's GPUs by name.
+
+Sources:
 
 - capability: developer.nvidia.com/cuda-gpus and /cuda-legacy-gpus; K80: the comment in AWS's
   Dockerfiles of PyTorch 2.5 and 2.6 ("older archs are not supported on CUDA12.1 like 3.7 for P2
   instance").
 - first CUDA: release notes of CUDA 9.0 (Volta), 11.0 (Ampere), 11.8 (Hopper), 12.8 (Blackwell).
-  Code for a capability runs on later ones of the same first number (CUDA C++ programming guide,
-  "Binary compatibility"): an A10G (8.6) runs what was compiled for an A100 (8.0).
+  Code for a capability runs on later ones with the same major number (CUDA C++ programming guide,
+  "Binary compatibility"): an A10G (8.6) runs code compiled for an A100 (8.0).
 - last CUDA: CUDA 12.0 dropped Kepler. CUDA 13.0 dropped Maxwell, Pascal and Volta, but AWS's
   containers of PyTorch 2.7 and 2.8 install PyTorch's own wheels of CUDA 12.8 and 12.9
-  (aws/deep-learning-containers, their Dockerfile.gpu), which have no code for Volta already
+  (aws/deep-learning-containers, their Dockerfile.gpu), which already have no code for Volta
   (pytorch/pytorch#147607; release notes of 2.8, "Removed support for Maxwell, Pascal, and Volta
-  architectures with CUDA 12.8 and 12.9 builds"). A job ends with "no kernel image is available".
+  architectures with CUDA 12.8 and 12.9 builds"). A job fails with "no kernel image is available".
 - containers: the folders of aws/deep-learning-containers, pytorch/training/docker.
 """
 
@@ -69,9 +70,9 @@ def _text(version: Version) -> str:
 
 
 def gpu_runs_the_cuda(facts: Facts) -> Findings:
-    """What CUDA has code for is a matter of the GPU; see `GPUS` for the sources.
+    """Refuse a container whose CUDA has no code for the GPU; `GPUS` has the sources.
 
-    It is a hint where more was built on the container, which may have brought another PyTorch.
+    It is a hint if the training image is built on the container, as it may bring another PyTorch.
     """
     image, instance = facts.image, facts.instance
     gpu = GPUS.get(instance.accelerator or "")
@@ -96,7 +97,7 @@ def gpu_runs_the_cuda(facts: Facts) -> Findings:
 
 @advises
 def cuda_is_known(facts: Facts) -> list[str]:
-    """What the rule about CUDA could not look at; said of AWS's GPU containers alone."""
+    """Hint at AWS GPU containers that the CUDA rule cannot check."""
     image, instance = facts.image, facts.instance
     if image is None or image.device != "gpu" or instance.accelerators == 0 or instance.emulated:
         return []
@@ -118,10 +119,10 @@ def cuda_is_known(facts: Facts) -> list[str]:
 
 @refuses
 def processor_runs_the_container(facts: Facts) -> Iterator[str]:
-    """AWS's PyTorch containers for SageMaker are x86 (arch_type in aws/deep-learning-containers).
+    """Refuse x86 containers on Arm processors; no image built on one changes that.
 
-    Those for Arm are repositories of their own, pytorch-training-arm64. Nothing built on an x86
-    container changes that.
+    AWS's PyTorch containers for SageMaker are x86 (arch_type in aws/deep-learning-containers).
+    Those for Arm are in a separate repository, pytorch-training-arm64.
     """
     if facts.image is not None and facts.instance.architecture == "arm64":
         yield (
@@ -133,9 +134,7 @@ def processor_runs_the_container(facts: Facts) -> Iterator[str]:
 
 @advises
 def smddp_came_later(facts: Facts) -> Iterator[str]:
-    """A tag of 2.4.0 or 2.5.1 does not tell whether SMDDP is in the image;
-    see `SMDDP_BY_PATCH` for the sources.
-    """
+    """Hint at tags that do not tell if SMDDP is in the image; `SMDDP_BY_PATCH` has the sources."""
     image = facts.image
     asked = (
         facts.distribution.kind == "smddp"
@@ -156,8 +155,9 @@ def smddp_came_later(facts: Facts) -> Iterator[str]:
 
 @advises
 def device_is_used(facts: Facts) -> list[str]:
-    """A container for another device starts (its PyTorch falls back to the CPU) and leaves the
-    accelerators idle.
+    """Hint at a container for another device, which starts but leaves the accelerators idle.
+
+    Its PyTorch falls back to the CPU.
     """
     image, instance = facts.image, facts.instance
     if image is None or instance.emulated:
@@ -178,9 +178,7 @@ def device_is_used(facts: Facts) -> list[str]:
 
 
 def _device_of(facts: Facts, image: ImageFacts) -> str | None:
-    """gpu, cpu or neuron; None where it is unknown,
-    and where another rule says it already (`image_is`).
-    """
+    """Return gpu, cpu or neuron; None if unknown, or if `image_is` already reports it."""
     instance = facts.instance
     if facts.distribution.kind == "trainium" and image.repository not in NEURON:
         return None

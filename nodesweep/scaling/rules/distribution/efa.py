@@ -1,9 +1,8 @@
-"""The Elastic Fabric Adapter: which settings it wants, who gives them,
-and mpirun's arguments with them.
+"""The Elastic Fabric Adapter: its settings, who sets them, and mpirun's arguments for them.
 
-Sources: sagemaker-training 5.1.4 (lists of instance types, what its runners export), AWS developer
+Sources: sagemaker-training 5.1.4 (lists of instance types, exports of its runners), AWS developer
 guide, "Run a distributed model parallel training job" (the three settings), libfabric prov/efa (a
-process that asks an adapter without RDMA read for it is aborted).
+process that demands RDMA read of an adapter without it is aborted).
 """
 
 from __future__ import annotations
@@ -16,14 +15,15 @@ TOOLKIT_EFA_TYPES = frozenset(
      "ml.p4de.24xlarge", "ml.p5.48xlarge", "ml.p5e.48xlarge", "ml.trn1.32xlarge",
      "ml.p6e-gb200.36xlarge"}
 )  # fmt: skip
-"""Where sagemaker-training 5.1.4 exports FI_PROVIDER=efa by itself (SM_EFA_NCCL_INSTANCES)."""
+"""Types for which sagemaker-training 5.1.4 exports FI_PROVIDER=efa (SM_EFA_NCCL_INSTANCES)."""
 _RDMA_FAMILIES = frozenset({"p4d", "p4de", "p5", "p5e", "p5en", "trn1", "trn1n"})
 _NO_RDMA_FAMILIES = frozenset({"p3dn", "g4dn", "g5", "c5n"})
 
 
 def has_device_rdma(instance: InstanceType) -> bool | None:
-    """Whether the adapter reads device memory over RDMA: p3dn, g4dn, g5 and c5n can't.
-    None: unknown.
+    """Return True if the adapter reads device memory over RDMA, None if unknown.
+
+    Those of p3dn, g4dn, g5 and c5n cannot.
     """
     if instance.efa is False or instance.family in _NO_RDMA_FAMILIES:
         return False
@@ -31,10 +31,10 @@ def has_device_rdma(instance: InstanceType) -> bool | None:
 
 
 def efa_settings(instance: InstanceType) -> dict[str, str]:
-    """The environment that a rank on this instance type wants; empty where no adapter is known of.
+    """Return the environment that a rank on this type needs; empty without a known adapter.
 
-    RDMA is demanded only where it is known to be there; unset, libfabric uses it where the adapter
-    has it (fi_efa(7)).
+    RDMA is demanded only if the adapter is known to support it; if unset, libfabric uses it where
+    available (fi_efa(7)).
     """
     if not instance.efa:
         return {}
@@ -43,9 +43,7 @@ def efa_settings(instance: InstanceType) -> dict[str, str]:
 
 
 def mpi_options(custom: str, efa_flags: bool, instance: InstanceType) -> str:
-    """The user's arguments, then `-x NAME=value` of every EFA setting
-    that they don't give themselves.
-    """
+    """Return the user's mpirun arguments, then `-x NAME=value` for each EFA setting they lack."""
     given = {argument.partition("=")[0] for argument in custom.split()}
     settings = efa_settings(instance) if efa_flags else {}
     return " ".join(

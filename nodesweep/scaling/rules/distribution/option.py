@@ -1,4 +1,4 @@
-"""What a distribution option knows of itself."""
+"""The model of a distribution option."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Launcher = Literal["plain", "torchrun", "mpirun"]
 
 @dataclass(frozen=True)
 class Option:
-    """One way of distributing a training job, with the rules that hold for it alone.
+    """One way of distributing a training job, with the rules that apply only to it.
 
-    `hyperparameters` takes the typed config of this kind and the instance type, and gives what the
-    SDK v2 sends beside the user's own, before JSON-encoding.
+    `hyperparameters` takes this kind's typed config and the instance type, and returns the
+    hyperparameters that SDK v2 adds to the user's, before JSON-encoding.
     """
 
     kind: str
@@ -35,11 +35,11 @@ class Option:
 
 
 def ranks_per_replica(distribution: DistributionConfig) -> int:
-    """Ranks that work on the same samples: 1, except where a model is split.
+    """Return the ranks that work on the same samples: 1, unless a model is split.
 
-    SMP v1: partitions, times the tensor-parallel degree where the batch is prescaled (without,
-    ranks that share a layer get different samples); SMP v2: tensor x context degree (sharding and
-    experts are over different samples).
+    SMP v1: partitions, times the tensor-parallel degree if the batch is prescaled (otherwise ranks
+    that share a layer get different samples). SMP v2: tensor x context degree (sharding and experts
+    use different samples).
     """
     if isinstance(distribution, SmpV1):
         shared = (distribution.tensor_parallel_degree or 1) if distribution.prescaled_batch else 1

@@ -1,6 +1,8 @@
-"""The ten options. Sources: SageMaker SDK 2.257.7 (what is sent;
-tests/nodesweep/scaling/golden_requests holds recordings of it), sagemaker-training 5.1.4 and
-sagemaker-pytorch-training 3.0.0 (what runs), AWS developer guide (what is supported).
+"""The ten distribution options.
+
+Sources: SageMaker SDK 2.257.7 (hyperparameters; tests/nodesweep/scaling/golden_requests has
+recordings), sagemaker-training 5.1.4 and sagemaker-pytorch-training 3.0.0 (execution), AWS
+developer guide (support).
 """
 
 from __future__ import annotations
@@ -24,12 +26,13 @@ SDK_SMDDP_VERSIONS = frozenset(
      (1, 9, 1), (1, 10), (1, 10, 0), (1, 10, 2), (1, 11), (1, 11, 0), (1, 12), (1, 12, 0),
      (1, 12, 1), (1, 13, 1), (2, 0, 0), (2, 0, 1), (2, 1, 0), (2, 1, 2), (2, 2, 0)}
 )  # fmt: skip
-"""SDK 2.257.7, SM_DATAPARALLEL_SUPPORTED_FRAMEWORK_VERSIONS: PyTorch for smddp, and for pytorchddp,
-which the SDK turns into smddp before it checks. tests/nodesweep/scaling/sdk_tables.json holds a
-recording of it.
+"""PyTorch versions for smddp and pytorchddp, which the SDK turns into smddp before it checks.
+
+From SDK 2.257.7, SM_DATAPARALLEL_SUPPORTED_FRAMEWORK_VERSIONS;
+tests/nodesweep/scaling/sdk_tables.json has a recording of it.
 """
 SMDDP_VERSIONS = SDK_SMDDP_VERSIONS | {(2, 3, 0)}
-"""With 2.3.0 of AWS's table of containers with SMDDP."""
+"""The SDK's versions and 2.3.0, which is in AWS's table of containers with SMDDP."""
 _MP_ARGUMENT = (
     "The toolkit hands the parameters on to the program too, as one argument `--mp_parameters"
     " name=value,…`: take it, or ignore what you don't know (parse_known_args)."
@@ -68,15 +71,17 @@ def _has_torchrun(image: ImageFacts) -> bool:
 
 
 def _has_pytorchddp(image: ImageFacts) -> bool:
-    """The SDK's documents name containers of 1.11 and later. Its table begins earlier and ends at
-    2.2.0, but the launch works without SMDDP too.
+    """Return True for 1.11 and later, the containers in the SDK's documentation.
+
+    The SDK's table starts earlier and ends at 2.2.0, but the launch works without SMDDP too.
     """
     return image.version >= (1, 11)
 
 
 def _has_smddp(image: ImageFacts) -> bool:
-    """SMDDP comes with some PyTorch containers and with the SMP v2 ones of 2.1 and later;
-    the SDK refuses one tag.
+    """Return True if the container has SMDDP.
+
+    Some PyTorch containers have it, and the SMP v2 ones from 2.1 on; the SDK refuses one tag.
     """
     if image.repository in MODEL_PARALLEL:
         return image.version >= (2, 1)
@@ -121,8 +126,7 @@ LIBRARIES = {
     ("backend", "xla"): (_has_neuron, _NEURON_NEEDS),
     ("strategy", "smp"): (_has_smp_v2, _SMP_V2_NEEDS),
 }
-"""Arguments of the shipped program -> whether a container holds the library they import,
-and which one does.
+"""By argument of the shipped program: a test for the library it imports, and what has that library.
 """
 _MPI_RULES = (rules.mca_given_once, rules.options_without_quotes, rules.no_rdma_where_none_is)
 _ALWAYS = (rules.no_model_parallel_hyperparameter, rules.processes_fit)

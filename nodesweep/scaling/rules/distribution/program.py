@@ -1,7 +1,7 @@
-"""What the shipped training program (infra/image) needs of the container that it runs in.
+"""Requirements of the shipped training program (infra/image) on its container.
 
-Said only where the program is the shipped one and the container's own torch is kept: own code
-brings its own needs, and `requirements.txt` brings its own torch.
+They apply only if the shipped program keeps the container's own torch: own code has its own
+requirements, and `requirements.txt` installs its own torch.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ from nodesweep.scaling.rules.rule import Facts, advises, refuses
 PROGRAM_TORCH = (2, 1)
 """The oldest PyTorch that the shipped program runs on."""
 FSDP_TORCH = (2, 6)
-"""`torch.distributed.fsdp.fully_shard`, FSDP 2,
-is there from PyTorch 2.6 on (its release notes).
-"""
+"""First PyTorch with FSDP 2, `torch.distributed.fsdp.fully_shard` (its release notes)."""
 FSDP_TORCH_ON_CPUS = (2, 7)
-"""Without a GPU it ends at its first step on 2.6 (benchmarks/training_matrix.py)."""
+"""First PyTorch for FSDP 2 without a GPU; 2.6 fails at step 1 (benchmarks/training_matrix.py)."""
 
 _ARGUMENT_OF_KIND = {
     "smddp": ("backend", "smddp"),
@@ -29,8 +27,9 @@ _ARGUMENT_OF_KIND = {
 
 @refuses
 def program_has_its_torch(facts: Facts) -> list[str]:
-    """The program ends with an ImportError on an older torch;
-    infra/image/README.md says which it was run on.
+    """Refuse an older torch, on which the program fails with an ImportError.
+
+    infra/image/README.md lists the versions that it was run on.
     """
     image = facts.image
     if not facts.ships_program or image is None or image.extended:
@@ -54,8 +53,9 @@ def program_has_its_torch(facts: Facts) -> list[str]:
 
 @advises
 def program_uses_the_library(facts: Facts) -> list[str]:
-    """The program takes nccl and DDP unless it is told to use AWS's library,
-    whatever launched it.
+    """Hint at a kind's AWS library that the program is not told to use.
+
+    By default it uses nccl and DDP under every launcher.
     """
     argument = _ARGUMENT_OF_KIND.get(facts.distribution.kind)
     if not facts.ships_program or argument is None:
@@ -73,8 +73,9 @@ def program_uses_the_library(facts: Facts) -> list[str]:
 
 @refuses
 def program_has_its_libraries(facts: Facts) -> Iterator[str]:
-    """--backend smddp, --backend xla and --strategy smp import AWS's libraries,
-    which only some containers hold.
+    """Refuse --backend smddp, --backend xla and --strategy smp without the library they import.
+
+    Only some AWS containers have these libraries.
     """
     image = facts.image
     if not facts.ships_program or image is None or image.extended:

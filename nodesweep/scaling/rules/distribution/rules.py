@@ -1,6 +1,4 @@
-"""Offline rules: what would make a job fail, hang or measure something else,
-said before anything is sent.
-"""
+"""Offline rules against jobs that would fail, hang or measure something else."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from nodesweep.scaling.rules.distribution.option import ranks_per_replica
 from nodesweep.scaling.rules.images import ImageFacts
 from nodesweep.scaling.rules.rule import Facts, Findings, Judge, advises, refuses
 
-# MCA parameters that sagemaker-training 5.1.4 gives to mpirun itself (mpi.py, smdataparallel.py).
+# MCA parameters that sagemaker-training 5.1.4 itself passes to mpirun (mpi.py, smdataparallel.py).
 _RUNNER_MCA = frozenset(
     {"btl_tcp_if_include", "oob_tcp_if_include", "plm_rsh_no_tree_spawn", "pml", "btl",
      "orte_abort_on_non_zero_status", "btl_vader_single_copy_mechanism"}
@@ -33,8 +31,9 @@ _FIELD = "training.distribution"
 
 
 def only_on(types: tuple[str, ...], source: str) -> Judge[Facts]:
-    """The library runs on these instance types alone.
-    Emulated nodes pass: there the launch path is rehearsed.
+    """Make a rule that refuses instance types on which the library does not run.
+
+    Emulated nodes pass, since they rehearse the launch.
     """
 
     @refuses
@@ -50,8 +49,9 @@ def only_on(types: tuple[str, ...], source: str) -> Judge[Facts]:
 
 
 def allgather_on(types: tuple[str, ...]) -> Judge[Facts]:
-    """SMDDP's AllGather is for these instance types alone; the SDK takes any under
-    torch_distributed.
+    """Make a rule that refuses SMDDP's AllGather on other instance types.
+
+    Under torch_distributed the SDK accepts any type.
     """
 
     @refuses
@@ -67,18 +67,18 @@ def allgather_on(types: tuple[str, ...]) -> Judge[Facts]:
 
 
 def with_smddp(facts: Facts) -> bool:
-    """Whether torchrun starts a program that takes SMDDP's collectives."""
+    """Return True if torchrun starts a program that uses SMDDP's collectives."""
     return isinstance(facts.distribution, TorchDistributed) and facts.distribution.smddp
 
 
 def where(asked: Callable[[Facts], bool], rule: Judge[Facts]) -> Judge[Facts]:
-    """The rule, for the jobs that ask for what it looks at."""
+    """Restrict a rule to jobs for which `asked` is true."""
     return lambda facts: rule(facts) if asked(facts) else Findings()
 
 
 @refuses
 def only_on_trainium(facts: Facts) -> Iterator[str]:
-    """PyTorch/XLA finds NeuronCores on Trn instances alone."""
+    """Refuse other instances: only Trn instances have the NeuronCores that PyTorch/XLA needs."""
     if not facts.instance.emulated and not facts.instance.family.startswith("trn"):
         yield (
             f"training.instance_type: {facts.instance.instance_type} has no NeuronCores; kind "
@@ -88,8 +88,9 @@ def only_on_trainium(facts: Facts) -> Iterator[str]:
 
 @refuses
 def not_on_trainium(facts: Facts) -> Iterator[str]:
-    """On Trn instances the SDK takes torch_distributed alone
-    (fw_utils.validate_distribution_for_instance_type).
+    """Refuse Trn instances, on which the SDK accepts only torch_distributed.
+
+    Source: fw_utils.validate_distribution_for_instance_type.
     """
     if facts.instance.family.startswith("trn"):
         yield (
@@ -100,7 +101,7 @@ def not_on_trainium(facts: Facts) -> Iterator[str]:
 
 @refuses
 def processes_fit(facts: Facts) -> Iterator[str]:
-    """At most one process per accelerator (AWS developer guide); the SDK takes any number."""
+    """Refuse more than one process per accelerator (AWS developer guide), which the SDK accepts."""
     devices = facts.instance.devices
     if devices and facts.processes_per_node > devices:
         yield (
@@ -112,8 +113,10 @@ def processes_fit(facts: Facts) -> Iterator[str]:
 
 @refuses
 def processes_are_known(facts: Facts) -> list[str]:
-    """A launcher starts one process per device where it is not told how many,
-    so one of the two must be known.
+    """Refuse a launch without a known number of processes.
+
+    By default a launcher starts one process per device, so the number of processes or of devices
+    must be known.
     """
     if (
         facts.instance.devices is not None
@@ -138,9 +141,7 @@ def processes_are_known(facts: Facts) -> list[str]:
 
 @refuses
 def mca_given_once(facts: Facts) -> Iterator[str]:
-    """Open MPI ends where an MCA parameter stands twice on its command line,
-    whatever the values.
-    """
+    """Refuse repeated MCA parameters, on which Open MPI exits whatever the values."""
     taken = _SMDDP_MCA if facts.distribution.kind in ("smddp", "pytorchddp") else _RUNNER_MCA
     counts = Counter(_mca_names(facts.custom_mpi_options))
     yield from (
@@ -165,7 +166,7 @@ def _mca_names(options: list[str]) -> Iterator[str]:
 
 @refuses
 def options_without_quotes(facts: Facts) -> Iterator[str]:
-    """The toolkit splits the options at white space, so a quote reaches mpirun as a character."""
+    """Refuse quotes in the options: the toolkit splits them at white space and keeps the quotes."""
     quoted = [option for option in facts.custom_mpi_options if "'" in option or '"' in option]
     if quoted:
         yield (
@@ -176,7 +177,7 @@ def options_without_quotes(facts: Facts) -> Iterator[str]:
 
 @refuses
 def no_rdma_where_none_is(facts: Facts) -> list[str]:
-    """libfabric aborts a process that demands RDMA read of an adapter without it."""
+    """Refuse to demand RDMA read of an adapter without it: libfabric would abort the process."""
     asked = (
         f"{DEVICE_RDMA}=1" in facts.custom_mpi_options
         or facts.training.environment.get(DEVICE_RDMA) == "1"
@@ -199,9 +200,7 @@ def no_rdma_where_none_is(facts: Facts) -> list[str]:
 
 @refuses
 def python_program(facts: Facts) -> Iterator[str]:
-    """torchrun starts Python files alone; the toolkit refuses anything else once the
-    nodes are running.
-    """
+    """Refuse anything but a Python file under torchrun; the toolkit would do so on the nodes."""
     if not facts.training.entry_point.endswith(".py"):
         yield (
             f"training.entry_point: {facts.training.entry_point} is no .py file, and torchrun"
@@ -212,9 +211,7 @@ def python_program(facts: Facts) -> Iterator[str]:
 
 @refuses
 def no_model_parallel_hyperparameter(facts: Facts) -> Iterator[str]:
-    """`mp_parameters` turns model parallelism on in the toolkit,
-    beside whatever kind was chosen.
-    """
+    """Refuse `mp_parameters`, with which the toolkit enables model parallelism in any kind."""
     if "mp_parameters" in facts.training.hyperparameters:
         yield (
             "training.hyperparameters: 'mp_parameters' turns on model parallelism, which goes "
@@ -228,8 +225,9 @@ def no_model_parallel_hyperparameter(facts: Facts) -> Iterator[str]:
 
 @refuses
 def partitions_fill_the_job(facts: Facts) -> Iterator[str]:
-    """partitions x data-parallel degree = processes (AWS developer guide);
-    several replicas need DDP.
+    """Refuse partitions and degrees that do not fill the processes.
+
+    partitions x data-parallel degree = processes (AWS developer guide); several replicas need DDP.
     """
     config = facts.distribution
     assert isinstance(config, SmpV1)
@@ -259,7 +257,7 @@ def partitions_fill_the_job(facts: Facts) -> Iterator[str]:
 
 @refuses
 def microbatches_divide_the_batch(facts: Facts) -> Iterator[str]:
-    """The per-replica batch is cut into micro-batches of one size."""
+    """Refuse a per-replica batch that does not divide into micro-batches of equal size."""
     config, batch = facts.distribution, facts.training.batch
     assert isinstance(config, SmpV1)
     pieces, shared = config.microbatches or 1, ranks_per_replica(config)
@@ -281,7 +279,7 @@ def microbatches_divide_the_batch(facts: Facts) -> Iterator[str]:
 
 @refuses
 def degrees_fill_the_job(facts: Facts) -> Iterator[str]:
-    """Every degree is at most the world size, and groups of one size fill it (SMP v2 reference)."""
+    """Refuse degrees above the world size, or whose groups do not fill it (SMP v2 reference)."""
     config = facts.distribution
     assert isinstance(config, SmpV2)
     shard, context = config.hybrid_shard_degree, config.context_parallel_degree or 1
@@ -306,7 +304,7 @@ def degrees_fill_the_job(facts: Facts) -> Iterator[str]:
 
 
 def _worlds(facts: Facts) -> list[tuple[int, int]]:
-    """(nodes, processes of the whole job) of every point."""
+    """Return (nodes, processes of the whole job) of every point."""
     return [(nodes, nodes * facts.processes_per_node) for nodes in facts.node_counts]
 
 
@@ -316,8 +314,9 @@ ImageTest = Callable[[ImageFacts], bool]
 
 
 def image_is(fits: ImageTest, needs: str) -> Judge[Facts]:
-    """The AWS container that runs as it is must fit;
-    an unknown image and one that was built upon pass.
+    """Make a rule that refuses an unsuitable AWS container that is run as it is.
+
+    Unknown images, and containers that are built on, pass.
     """
 
     @refuses
@@ -334,8 +333,9 @@ def image_is(fits: ImageTest, needs: str) -> Judge[Facts]:
 
 
 def base_is(fits: ImageTest, needs: str) -> Judge[Facts]:
-    """The hint beside `image_is` where the container was built upon:
-    what was added is not known here.
+    """Make a rule that hints at an unsuitable AWS container that is built on.
+
+    It complements `image_is`: the added layers are unknown here.
     """
 
     @advises
@@ -351,8 +351,9 @@ def base_is(fits: ImageTest, needs: str) -> Judge[Facts]:
 
 
 def ranks_come_from_smddprun(fits: ImageTest) -> Judge[Facts]:
-    """pytorchddp's program finds RANK and WORLD_SIZE set where smddprun is,
-    which is part of SMDDP.
+    """Make a rule that hints at a missing smddprun, which is part of SMDDP.
+
+    Under pytorchddp it is smddprun that sets RANK and WORLD_SIZE.
     """
 
     @advises
@@ -370,8 +371,9 @@ def ranks_come_from_smddprun(fits: ImageTest) -> Judge[Facts]:
 
 @advises
 def mpi4py_is_there(facts: Facts) -> list[str]:
-    """Every rank is `python -m mpi4py`; AWS's CUDA containers of PyTorch 2.11 and later lack it
-    (their lock files).
+    """Hint at a missing mpi4py, since every rank is `python -m mpi4py`.
+
+    AWS's CUDA containers of PyTorch 2.11 and later lack it (their lock files).
     """
     image = facts.image
     if image is None:
@@ -393,10 +395,10 @@ def mpi4py_is_there(facts: Facts) -> list[str]:
 
 @advises
 def efa_is_used(facts: Facts) -> list[str]:
-    """Launchers turn EFA on for the instance types they know;
-    elsewhere NCCL may fall back to TCP unnoticed.
+    """Hint at an adapter that nothing enables, so that NCCL may fall back to TCP unnoticed.
 
-    Without accelerators gloo carries the gradients, which has no libfabric.
+    Launchers enable EFA for the instance types that they know. Without accelerators, gloo exchanges
+    the gradients, which does not use libfabric.
     """
     if facts.instance.accelerators == 0:
         return []
@@ -422,13 +424,13 @@ def efa_is_used(facts: Facts) -> list[str]:
 
 @advises
 def adapter_is_there(facts: Facts) -> list[str]:
-    """FI_PROVIDER=efa on an instance without an adapter: NCCL's OFI plugin finds no provider and
-    says so in the log, and NCCL goes on with TCP sockets (NVIDIA/nccl#229; aws/aws-ofi-nccl#174
-    shows the warnings on ml.p3.16xlarge).
+    """Hint at EFA settings on an instance without an adapter.
 
-    Under smddp and pytorchddp the toolkit sets it itself, whatever the instance type
-    (sagemaker-training 5.1.4, smdataparallel.py). It is a hint, since jobs train all the same; a
-    transport that demands libfabric would not.
+    NCCL's OFI plugin then logs that it finds no provider, and NCCL continues with TCP sockets
+    (NVIDIA/nccl#229; aws/aws-ofi-nccl#174 shows the warnings on ml.p3.16xlarge). Under smddp and
+    pytorchddp the toolkit itself sets FI_PROVIDER=efa on any instance type (sagemaker-training
+    5.1.4, smdataparallel.py). It is a hint because jobs train all the same; only a transport that
+    demands libfabric would not.
     """
     if facts.instance.efa is not False or facts.instance.emulated:
         return []
@@ -451,7 +453,7 @@ def adapter_is_there(facts: Facts) -> list[str]:
 
 @advises
 def what_is_unknown(facts: Facts) -> Iterator[str]:
-    """Facts that the catalogue does not hold and what is therefore not checked."""
+    """Hint at facts that the catalogue lacks, and at the checks skipped for them."""
     instance, given = facts.instance, getattr(facts.distribution, "processes_per_node", None)
     if instance.devices is None and given is not None:
         yield (
@@ -467,7 +469,7 @@ def what_is_unknown(facts: Facts) -> Iterator[str]:
 
 @advises
 def launch_path_only(facts: Facts) -> Iterator[str]:
-    """On an emulated node AWS's own libraries are missing."""
+    """Hint that emulated nodes lack AWS's libraries."""
     if facts.instance.emulated:
         yield (
             f"{_FIELD}.kind: the library of {facts.distribution.kind} is on AWS only;"
@@ -478,7 +480,7 @@ def launch_path_only(facts: Facts) -> Iterator[str]:
 
 @advises
 def parameter_server_is_plain(facts: Facts) -> list[str]:
-    """The PyTorch toolkit ignores the parameter-server flag."""
+    """Hint that the PyTorch toolkit ignores the parameter-server flag."""
     return [
         f"{_FIELD}.kind: with PyTorch parameter_server starts no server and runs as kind none, one"
         " plain process per node; use torch_distributed for one process per accelerator"
@@ -487,7 +489,7 @@ def parameter_server_is_plain(facts: Facts) -> list[str]:
 
 @advises
 def p3_is_slow_with_smddp(facts: Facts) -> Iterator[str]:
-    """AWS's list of instance types no longer names p3.16xlarge, the SDK's does."""
+    """Hint at p3.16xlarge, which AWS no longer lists for SMDDP although the SDK does."""
     if facts.instance.family in ("p3", "p3dn"):
         yield (
             "training.instance_type: SMDDP is no longer optimised for"

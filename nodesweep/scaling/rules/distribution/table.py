@@ -1,4 +1,4 @@
-"""docs/distribution.md, made from the options and their config models."""
+"""docs/distribution.md, generated from the options and their config models."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ _SAMPLE_VALUES: dict[str, dict[str, Any]] = {
 
 
 def distribution_document() -> str:
-    """The whole file as Markdown."""
+    """Return the whole page as Markdown."""
     rows = [
         f"| [`{option.kind}`](#{option.kind}) | {option.launcher} | {option.instances} |"
         f" {_cell(option.image_family)} |"
@@ -96,7 +96,7 @@ def distribution_document() -> str:
 
 
 def runs_table() -> str:
-    """The section that says what of every option was run, and what never."""
+    """Return the section that reports what was run of every option, and what never was."""
     rows = [_trial_row(option.kind, TRIALS[option.kind]) for option in OPTIONS]
     return (
         _RUNS + "\n".join(rows) + "\n" + _PROGRAM_RUNS.format(versions=", ".join(PROGRAM_ON_GLOO))
@@ -123,7 +123,7 @@ def _runs(runs: tuple[Run, ...]) -> str:
 
 
 def config_models() -> dict[str, type[BaseModel]]:
-    """Kind -> its config model."""
+    """Return the config models by kind."""
     return {
         get_args(model.model_fields["kind"].annotation)[0]: model
         for model in get_args(get_args(DistributionConfig)[0])

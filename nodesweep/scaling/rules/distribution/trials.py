@@ -1,9 +1,8 @@
-"""What of each option was ever run, how, and in which versions;
-docs/distribution.md shows it under "What was run".
+"""Evidence per option: what was ever run, how, and in which versions (docs/distribution.md).
 
-Four depths, each proving more than the one before: the request alone; the command that the real
-toolkit makes of it; the job run to its end by that launcher over gloo, on CPUs; the job in AWS's
-container on the hardware it is meant for. An empty tuple: never.
+Four depths, each proving more than the previous one: the request alone; the command that the real
+toolkit makes of it; the job run to its end by that launcher over gloo on CPUs; the job in the AWS
+container on its intended hardware. An empty tuple means never.
 """
 
 from __future__ import annotations
@@ -26,22 +25,21 @@ PROGRAM_ON_GLOO: tuple[str, ...] = (
     "2.13.0",
     "2.14.1",
 )
-"""PyTorch versions under which the shipped program trained, saved and resumed with 2 ranks over
-gloo on CPUs, whichever launcher started it. A run of the version matrix is entered here.
+"""PyTorch versions on which the shipped program trained, saved and resumed over gloo.
+
+It ran with 2 ranks on CPUs, under any launcher. Add a version after a run of the version matrix.
 """
 
 SDK = ("SDK 2.257.7",)
 TOOLKIT = ("toolkits 5.1.4 and 3.0.0, torch 2.13.0",)
-"""sagemaker-training, sagemaker-pytorch-training and what lies beside them."""
+"""sagemaker-training and sagemaker-pytorch-training, and the torch they ran with."""
 REQUEST_EVIDENCE = "tests/nodesweep/scaling/planning/test_request.py"
 LAUNCH_EVIDENCE = "tests/infra/image/test_toolkit_launches.py"
 
 
 @dataclass(frozen=True)
 class Run:
-    """Jobs that ran to their end: in which versions, what they were,
-    and the test or dated result that shows it.
-    """
+    """Jobs that ran to their end: versions, description and evidence (a test or dated result)."""
 
     versions: tuple[str, ...]
     what: str
@@ -50,14 +48,14 @@ class Run:
 
 @dataclass(frozen=True)
 class Trials:
-    """How far one option was taken."""
+    """The evidence for one option."""
 
     request: tuple[str, ...] = SDK
     launch: tuple[str, ...] = TOOLKIT
     gloo: tuple[Run, ...] = ()
     full: tuple[Run, ...] = ()
     never: str = ""
-    """What of it has never run, where the columns don't say it."""
+    """Parts that have never run, if the columns do not show it."""
 
 
 _MPIRUN = Run(
