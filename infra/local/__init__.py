@@ -1,0 +1,1 @@
+"""The local platform: AWS services emulated on this machine."""

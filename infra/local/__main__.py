@@ -1,22 +1,22 @@
 """The local platform's command line.
 
-    python -m nodesweep.infra.local start  [--port 4570 [--or-free-port]] [--state-dir DIR]
-                                           [--owner-pid PID] [--quota TYPE=N]... [--quotas FILE]
-                                           [--faults FILE] [--cold-start-seconds S]
-                                           [--file-system ID=DIR]... [--registry HOST:PORT]
-                                           [--engine process|container|auto|simulated]
-                                           [--model FILE] [--time-scale X] [--processing-leaves DIR]
-    python -m nodesweep.infra.local status [--port N] [--state-dir DIR]
-                                           JSON; exit code 0 while it runs, 1 otherwise
-    python -m nodesweep.infra.local stop   [--port N] [--state-dir DIR]
-    python -m nodesweep.infra.local join   --owner-pid PID [--port N] [--state-dir DIR]
-                                           a further owner; exit code 1: not joined
-    python -m nodesweep.infra.local leave  --owner-pid PID [--port N] [--state-dir DIR]
-                                           stop, unless another owner is left
-    python -m nodesweep.infra.local serve  …                      like start, in the foreground
+  python -m nodesweep.infra.local start  [--port 4570 [--or-free-port]] [--state-dir DIR]
+                                         [--owner-pid PID] [--quota TYPE=N]... [--quotas FILE]
+                                         [--faults FILE] [--cold-start-seconds S]
+                                         [--file-system ID=DIR]... [--registry HOST:PORT]
+                                         [--engine process|container|auto|simulated]
+                                         [--model FILE] [--time-scale X] [--processing-leaves DIR]
+  python -m nodesweep.infra.local status [--port N] [--state-dir DIR]
+                                         print JSON; exit code 0 if it runs, else 1
+  python -m nodesweep.infra.local stop   [--port N] [--state-dir DIR]
+  python -m nodesweep.infra.local join   --owner-pid PID [--port N] [--state-dir DIR]
+                                         add an owner; exit code 1 if it did not join
+  python -m nodesweep.infra.local leave  --owner-pid PID [--port N] [--state-dir DIR]
+                                         remove an owner; the platform stops after the last one
+  python -m nodesweep.infra.local serve  …                      like start, in the foreground
 
-Exit codes: 0 done, 1 failed or not running, 2 bad arguments, 3 stopped, and not everything is kept
-(a full disk).
+Exit codes: 0 done, 1 failed or not running, 2 bad arguments, 3 stopped but not all state was saved
+(full disk).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DEFAULT_PORT = 4570
 NOT_KEPT = 3
 ENGINES = ("process", "container", "auto", "simulated")
 DAMAGED = "damaged: "
-"""What a line of `start` on stderr begins with that names a damaged file of the state folder."""
+"""Prefix of the lines that `start` prints on stderr for each damaged file of the state folder."""
 _REGISTRY = re.compile(r"[A-Za-z0-9.-]+:\d{1,5}")
 _FILE_SYSTEM_ID = re.compile(r"fs-[0-9a-f]{8,18}")
 DEFAULT_STATE_DIR = Path(".nodesweep") / "platform"
@@ -51,7 +51,7 @@ _FIRST_CALLS = (
     """python -c 'import boto3; print(boto3.client("sagemaker").list_training_jobs())'""",
     "python -c 'from sagemaker.core.resources import TrainingJob; print(*TrainingJob.get_all())'",
 )
-"""What shows that a client is led here: commands of a shell."""
+"""Shell commands that show that a client reaches the platform."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,7 +67,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _carry_out(options: argparse.Namespace) -> int:
-    """The command's exit code. Raises SettingsError and ServerStartError."""
+    """Run the command and return its exit code.
+
+    Raises:
+        SettingsError: If an option cannot be used.
+        ServerStartError: If the server does not start.
+    """
     state_dir = options.state_dir.resolve()
     if options.command == "stop":
         return _say_end(daemon.stop(state_dir, options.port), "was not running", state_dir)
@@ -94,7 +99,7 @@ def _carry_out(options: argparse.Namespace) -> int:
 
 
 def _say_end(stopped: bool, otherwise: str, state_dir: Path) -> int:
-    """The exit code of a command that has ended the platform, or not."""
+    """Report how the platform ended and return the command's exit code."""
     print("stopped" if stopped else otherwise)
     lines = lost(state_dir) if stopped else []
     if not lines:
@@ -107,12 +112,16 @@ def _say_end(stopped: bool, otherwise: str, state_dir: Path) -> int:
 
 
 def _server_config(options: argparse.Namespace, state_dir: Path) -> ServerConfig:
-    """Raises SettingsError for a quotas file or a fault plan that can't be used."""
+    """Return the server's settings.
+
+    Raises:
+        SettingsError: If the quotas file or the fault plan cannot be used.
+    """
     quotas = read_quotas(options.quotas) if options.quotas else {}
     engine = _engine(options, state_dir)
     faults_file = options.faults.resolve() if options.faults else None
     if faults_file is not None:
-        # a tenth of a second that only a fault plan costs
+        # Imported here: takes 0.1 s, which only a fault plan should cost.
         from nodesweep.infra.local.faults.plan import read_fault_plan
 
         read_fault_plan(faults_file)
@@ -134,15 +143,17 @@ def _server_config(options: argparse.Namespace, state_dir: Path) -> ServerConfig
 
 
 def _engine(options: argparse.Namespace, state_dir: Path) -> str:
-    """The engine that is asked for; for auto the one that works here, said on stderr.
-    Raises SettingsError.
+    """Return the requested engine; for `auto`, the one that works here, reported on stderr.
+
+    Raises:
+        SettingsError: If the registry does not fit the engine.
     """
     if options.registry and options.engine not in ("container", "auto"):
         raise SettingsError("--registry is for --engine container: leave it out, or add that")
     if options.engine != "auto":
         return str(options.engine)
     from nodesweep.infra.local.engine.choice import (
-        choose_engine,  # a probe of a second that only auto costs
+        choose_engine,  # Takes 1 s, for the probe; only `auto` pays for it.
     )
 
     engine, reason = choose_engine(state_dir, options.registry)
@@ -151,8 +162,10 @@ def _engine(options: argparse.Namespace, state_dir: Path) -> str:
 
 
 def _model_file(options: argparse.Namespace) -> Path | None:
-    """The checked performance model. Raises SettingsError for a broken one, and for one that
-    nothing would use.
+    """Return the path of the validated performance model.
+
+    Raises:
+        SettingsError: If the model is invalid, or if nothing would use it.
     """
     if options.engine != "simulated" and (options.model or options.time_scale):
         raise SettingsError(
@@ -160,7 +173,7 @@ def _model_file(options: argparse.Namespace) -> Path | None:
         )
     if options.model is None:
         return None
-    # pydantic and the API's errors: only a model needs them
+    # Imports pydantic and the API's errors, which only a model needs.
     from nodesweep.infra.local.simulation.model import read_model
 
     path: Path = options.model.resolve()
@@ -169,7 +182,11 @@ def _model_file(options: argparse.Namespace) -> Path | None:
 
 
 def _processing_leaves(options: argparse.Namespace) -> Path | None:
-    """The folder that stands for /opt/ml of a simulated Processing job. Raises SettingsError."""
+    """Return the folder that stands for /opt/ml of a simulated Processing job.
+
+    Raises:
+        SettingsError: If there is no such folder, or if nothing would use it.
+    """
     folder: Path | None = options.processing_leaves
     if folder is None:
         return None
@@ -208,7 +225,7 @@ def _serve(config: ServerConfig) -> None:
     )
     for chatty in ("botocore", "boto3", "werkzeug"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    # a second of imports that start, stop and status do without
+    # Takes 1 s of imports, which start, stop and status do without.
     from nodesweep.infra.local.server.serving import serve
 
     serve(config)
@@ -236,7 +253,7 @@ def _parser() -> argparse.ArgumentParser:
         if name in ("start", "serve"):
             _add_server_options(command)
             _add_engine_options(command)
-            if name == "serve":  # what `start` hands over in place of all other options
+            if name == "serve":  # `start` passes it instead of all other options
                 command.add_argument(
                     "--settings", type=ServerConfig.from_json, help=argparse.SUPPRESS
                 )

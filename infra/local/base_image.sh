@@ -1,14 +1,14 @@
 #!/bin/sh
-# Makes a base image for infra/image/Dockerfile on a machine that can pull none: Debian with Python, torch, the SageMaker
-# toolkits, Open MPI and sshd, as AWS's Deep Learning Containers bring them.
+# Build a base image for infra/image/Dockerfile on a machine that cannot pull one: Debian with Python, torch, the
+# SageMaker toolkits, Open MPI and sshd, like AWS's Deep Learning Containers.
 #
 #     sh infra/local/base_image.sh [NAME]          NAME: localhost/nodesweep-base:bookworm
 #
-# Needs root, debootstrap, podman, and Python 3.11 with venv and a C compiler (the toolkit has no wheel). Packages come
-# from Debian's mirror (DEBIAN_MIRROR) and from wherever this machine's pip finds them (pip's configuration, PIP_*): no
-# setting of either gets into the image. What infra/image/requirements-on-dlc.txt (and .lock) asks for beside that lies in
-# the image as wheels, so that a build needs no network. An image made of the same inputs is kept; FORCE=1 makes it anew.
-# Debian packages are kept in .nodesweep/base-image for the next time, wheels in pip's cache.
+# Requires root, debootstrap, podman, and Python 3.11 with venv and a C compiler (the toolkit has no wheel). Packages come
+# from Debian's mirror (DEBIAN_MIRROR) and from the sources in pip's configuration (files, PIP_*); the image contains no
+# setting of either. Further packages of infra/image/requirements-on-dlc.txt (and .lock) are in the image as wheels, so
+# that builds need no network. An image of the same inputs is reused; FORCE=1 rebuilds it. Debian packages are cached in
+# .nodesweep/base-image, wheels in pip's cache.
 set -eu
 
 name=${1:-localhost/nodesweep-base:bookworm}
@@ -28,7 +28,7 @@ done
 cache=$(cd "$(dirname "$0")/../.." && pwd)/.nodesweep/base-image
 mkdir -p "$cache/debs"
 exec 9>"$cache/lock"
-flock 9 # whoever comes meanwhile waits, and finds the image made
+flock 9 # a concurrent run waits and finds the finished image
 if [ "$(podman image inspect --format '{{index .Labels "nodesweep.base"}}' "$name" 2>/dev/null)" = "$inputs" ] &&
     [ -z "${FORCE:-}" ]; then
     echo "$name is up to date"
@@ -48,7 +48,7 @@ rm -rf "$root"/var/cache/apt/archives/*.deb "$root"/var/lib/apt/lists/* "$root"/
 echo "2/4 wheels"
 "$python" -m venv "$work/pip"
 mkdir "$work/wheels"
-# Versions alone: what is not in the lock (mpi4py) would be refused for its missing hash.
+# Versions only: with hashes, pip would refuse packages that are not in the lock (mpi4py).
 sed -n 's/^\([A-Za-z0-9._-]*==[^ ]*\).*/\1/p' "$image/requirements.txt" >"$work/constraints.txt"
 grep '^torch==' "$work/constraints.txt" >"$work/torch.txt"
 # shellcheck disable=SC2086  # words
@@ -68,7 +68,7 @@ chroot "$root" python3 -m venv /opt/venv
 chroot "$root" env -i PATH=/opt/venv/bin:/usr/bin:/bin HOME=/root /opt/venv/bin/python -m pip install --quiet --no-cache-dir \
     --no-index --find-links /opt/wheels --constraint /opt/constraints.txt $programs
 rm "$root/opt/constraints.txt"
-for wheel in "$root"/opt/wheels/*.whl; do # what is installed needs no wheel
+for wheel in "$root"/opt/wheels/*.whl; do # installed packages need no wheel
     installed=$(basename "$wheel" | cut -d- -f1,2)
     if [ -d "$root/opt/venv/lib/python3.11/site-packages/$installed.dist-info" ]; then rm "$wheel"; fi
 done
@@ -76,7 +76,8 @@ printf '[global]\nno-index = true\nfind-links = /opt/wheels\ndisable-pip-version
     >"$root/etc/pip.conf"
 
 echo "4/4 ssh between nodes, and the image"
-# One key for all: as in AWS's containers, whoever has the image can log in to its nodes, whose network is their own.
+# One key for all images: as in AWS's containers, anyone with the image can log in to its nodes, which are on a private
+# network.
 mkdir -p "$root/run/sshd" "$root/root/.ssh"
 chroot "$root" ssh-keygen -q -t rsa -N '' -f /root/.ssh/id_rsa
 cp "$root/root/.ssh/id_rsa.pub" "$root/root/.ssh/authorized_keys"

@@ -1,6 +1,4 @@
-"""Which of the caller's environment variables go on: an allow-list, so that no secret reaches
-server, build or node.
-"""
+"""Allow-lists of environment variables, so that no secret reaches the server, a build or a node."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from pathlib import Path
 import nodesweep
 
 IMPORT_ROOT = str(Path(nodesweep.__file__).resolve().parents[1])
-"""What a child has on sys.path to import nodesweep: a checkout, or the site-packages of a wheel."""
+"""sys.path entry by which a child imports nodesweep: a checkout, or a wheel's site-packages."""
 
 _LOCALE_AND_NETWORK = frozenset(
     {"LANG", "TZ", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"}
@@ -41,13 +39,14 @@ _SERVER_NAMES = (
     }
 )
 _SERVER_PREFIXES = ("PIP_", "UV_", "LC_", "PYTHON")
-# //user:password@, and a password that holds a slash: what follows the colon is no port then.
+# //user:password@, or a password that contains a slash: what follows the colon is then no port.
 _USER_PART = re.compile(r"(?<=://)(?:[^\s/]*|[^\s/@:]*:(?!\d+(?:[/?#\s]|$))\S*)@")
 
 
 def server_environment(caller: Mapping[str, str]) -> dict[str, str]:
-    """For the platform's server and the installers that it starts: places, proxies, certificates,
-    settings of pip.
+    """Return the variables for the platform's server and the installers that it starts.
+
+    Paths, proxies, certificates and pip settings.
     """
     return {
         name: value
@@ -57,8 +56,9 @@ def server_environment(caller: Mapping[str, str]) -> dict[str, str]:
 
 
 def node_environment_of(server: Mapping[str, str]) -> dict[str, str]:
-    """For a node, whose job may install packages too: the same without places, and URLs without
-    user and password.
+    """Return the variables for a node, whose job may also install packages.
+
+    Like the server's, but without paths, and with user names and passwords removed from URLs.
     """
     return {
         name: _USER_PART.sub("", value)

@@ -1,4 +1,4 @@
-"""The packages that only this platform needs: the extra `local` of nodesweep's own."""
+"""The packages that only the local platform needs: nodesweep's extra `local`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ _PACKAGES = ("anycrc", "docker", "moto", "werkzeug")
 
 
 def check_extra() -> None:
-    """Raises ServerStartError, with what to do, where nodesweep was installed without the extra."""
+    """Check that the extra is installed.
+
+    Raises:
+        ServerStartError: If it is not; the message has the remedy.
+    """
     missing = [name for name in _PACKAGES if find_spec(name) is None]
     if missing:
         raise ServerStartError(

@@ -1,8 +1,8 @@
-"""What the API side of the local platform asks of an engine, and of an image builder.
+"""The interfaces between the local platform's API side, its engines and its image builders.
 
-The API side (SageMaker and CodeBuild: validation, status, S3, logs) knows no processes; an engine
-knows no AWS API. `ProcessEngine` is the first engine: a node is a process tree. A container engine
-implements the same two protocols.
+The API side (SageMaker and CodeBuild: validation, status, S3, logs) knows no processes, and an
+engine knows no AWS API. `ProcessEngine` (a node is a process tree) and `ContainerEngine` implement
+these protocols.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True)
 class AccessKey:
-    """One key pair, as AWS clients take it. `expires_at` is in unix seconds;
-    None of both for a key that stays.
+    """An access key pair as AWS clients use it.
+
+    `expires_at` is in Unix seconds; a permanent key has neither that nor a session token.
     """
 
     id: str
@@ -29,24 +30,20 @@ class AccessKey:
 
 @dataclass(frozen=True)
 class ProcessingFiles:
-    """What the nodes of a Processing job find below /opt/ml, where a training job has input/,
-    model/ and code/.
-    """
+    """The files of a Processing job's nodes below /opt/ml, instead of input/, model/ and code/."""
 
     config: Mapping[str, Any]
-    """What config/processingjobconfig.json holds in each container."""
+    """Content of config/processingjobconfig.json in each container."""
     folders: Sequence[str]
-    """Those of its inputs and outputs, below /opt/ml."""
+    """Folders of its inputs and outputs, below /opt/ml."""
 
 
 @dataclass(frozen=True)
 class JobSpec:
-    """One accepted CreateTrainingJob or CreateProcessingJob request, as far as its nodes need to
-    know it.
-    """
+    """An accepted CreateTrainingJob or CreateProcessingJob request, as far as its nodes need it."""
 
     job_name: str
-    """Unique among the jobs of every kind."""
+    """Unique among jobs of all kinds."""
     job_arn: str
     region: str
     image_uri: str
@@ -55,68 +52,67 @@ class JobSpec:
     hyperparameters: Mapping[str, str]
     environment: Mapping[str, str]
     input_data_config: Sequence[Mapping[str, Any]] = ()
-    """Request shape: [{ChannelName, DataSource: {S3DataSource: {...}}, ContentType?,
-    InputMode?}].
+    """As in the request.
+
+    [{ChannelName, DataSource: {S3DataSource: {...}}, ContentType?, InputMode?}]
     """
     checkpoint_config: Mapping[str, str] | None = None
-    """Request shape: {S3Uri, LocalPath?}."""
+    """As in the request: {S3Uri, LocalPath?}."""
     container_entrypoint: Sequence[str] = ()
     container_arguments: Sequence[str] = ()
     processing: ProcessingFiles | None = None
-    """Of a Processing job; None for a training job."""
+    """Only for Processing jobs; None for a training job."""
 
     @property
     def has_own_command(self) -> bool:
-        """Whether the request says what its nodes run, instead of the image's `train`."""
+        """True if the request specifies a command instead of the image's `train`."""
         return bool(self.container_entrypoint or self.container_arguments)
 
 
 @dataclass(frozen=True)
 class Node:
-    """One node of a job: its host name, its address and its own /opt/ml tree."""
+    """One node of a job: its host name, address and /opt/ml tree."""
 
     host: str  # algo-1 … algo-n
-    address: str  # 198.18.x.y in a network of its own, 127.0.x.y on loopback
+    address: str  # 198.18.x.y in its own network, 127.0.x.y on loopback
     opt_ml: (
         Path  # model, output, output/data, input/config, input/data/<channel>, code, checkpoints
     )
     file_systems: tuple[tuple[str, Path], ...] = ()
-    """(channel, folder of this machine that it is a link to)."""
+    """(channel, folder of this machine that it links to)."""
 
 
 @dataclass(frozen=True)
 class NodeExit:
-    """How one node ended."""
+    """The end of one node."""
 
     host: str
-    exit_code: int  # as `train` gave it; -N when a signal N ended it
+    exit_code: int  # exit code of `train`; -N if ended by signal N
     ended_unix_seconds: float
-    failure: str | None  # text of output/failure, None where the node left none
+    failure: str | None  # text of output/failure, None without one
     stopped_by_platform: (
-        bool  # ended because a peer failed, a stop was asked for, or the deadline passed
+        bool  # ended because a peer failed, a stop was requested, or the deadline passed
     )
 
 
 @dataclass(frozen=True)
 class NodeAttainment:
-    """What a node got of the CPU that it asked for,
-    while its job measured (docs/method.md, "Attainment").
-    """
+    """The CPU time that a node got while its job measured (docs/method.md, "Attainment")."""
 
     seconds: float  # from `go` to `done`
-    quota_seconds: float  # CPU time that its quota allowed in them
-    cpu_seconds: float  # and that it used
-    asked_seconds: float | None  # what it would have used on a machine of its own; None: not known
-    # its threads ready to run, with quota left; None: not counted
+    quota_seconds: float  # CPU time that its quota allowed
+    cpu_seconds: float  # CPU time that it used
+    asked_seconds: float | None  # what it would have used on a machine of its own; None: unknown
+    # time its threads were runnable with quota left; None: not counted
     run_queue_delay_seconds: float | None
-    # of the quota's periods, those that it used up; None: not counted
+    # share of the quota's periods in which it was used up; None: not counted
     throttled_share: float | None
-    # bytes of BLAKE2b that a CPU second of the job's CPUs was worth; None: not known
+    # bytes of BLAKE2b hashed per CPU second on the job's CPUs; None: unknown
     cpu_speed: float | None = None
 
     @property
     def share(self) -> float | None:
-        """What it used of what it asked for, 0 to 1; None where that is not known."""
+        """Used share of the CPU time it asked for, 0 to 1; None if unknown."""
         if self.asked_seconds is None:
             return None
         return self.cpu_seconds / self.asked_seconds if self.asked_seconds > 0 else 1.0
@@ -124,74 +120,69 @@ class NodeAttainment:
 
 @dataclass(frozen=True)
 class RunResult:
-    """How the run of all nodes ended. `failed_host` is the root cause,
-    None when every node exited 0.
-    """
+    """The end of a run of all nodes; `failed_host` is the root cause, None if all exited 0."""
 
     exits: Sequence[NodeExit]
     failed_host: str | None = None
-    failure_reason: str | None = None  # "AlgorithmError: …", not yet cut to 1,024 characters
+    failure_reason: str | None = None  # "AlgorithmError: …", not yet truncated to 1,024 characters
     stopped: bool = False  # the stop event was set
     timed_out: bool = False  # MaxRuntimeInSeconds passed
     attainment: Mapping[str, NodeAttainment] = field(default_factory=dict)
-    """By host; empty where nodes had no quota, or never came to measure."""
+    """By host; empty if nodes had no quota or never began to measure."""
     attainment_within: Callable[[float, float], Mapping[str, NodeAttainment]] | None = None
-    """That of the part between two moments (Unix seconds), as far as it was looked at."""
+    """The attainment between two moments (Unix seconds), as far as readings exist."""
 
 
 @dataclass(frozen=True)
 class NodeUsage:
-    """What a running node has used of its machine.
-    The CPU time may fall a little when processes end unnoticed.
+    """Resources that a running node has used.
+
+    The CPU time may decrease slightly when processes end unnoticed.
     """
 
     cpu_seconds: float  # since its start
-    memory_bytes: int  # now; pages shared between its processes count once for each
-    vcpus: float  # what its instance type has
+    memory_bytes: int  # current; pages shared between its processes count once for each
+    vcpus: float  # of its instance type
     is_connected: bool | None = None
-    """True if its program has a connection to another node now; None: not known, or it is the only
-    node.
-    """
+    """True if its program has a connection to another node now; None if unknown or a lone node."""
 
 
 LineSink = Callable[[str, str, int], None]
-"""(host, text without line end, unix milliseconds); called from several threads."""
+"""(host, text without newline, Unix milliseconds); called from several threads."""
 
 
 class Engine(Protocol):
-    """Runs the nodes of one job at a time, or of several at once
-    where its backend has room for them.
-    """
+    """Runs the nodes of one job at a time, or of several at once if its backend has capacity."""
 
     def capacity_problem(self, instance_type: str, instance_count: int) -> str | None:
-        """Why this machine can't hold that many nodes
-        (the text after "CapacityError: "), or None.
-        """
+        """Return why this machine cannot hold that many nodes, as in a CapacityError, or None."""
 
     def command_problem(self, entrypoint: Sequence[str], arguments: Sequence[str]) -> str | None:
-        """Why nodes can't be started with a request's own entry point and arguments, or None.
+        """Return why nodes cannot use a request's own entry point and arguments, or None.
+
         The text begins with the member's name.
         """
 
     def image_command_problem(self) -> str | None:
-        """Why nodes can't be started with their image's own entry point, or None."""
+        """Return why nodes cannot use their image's own entry point, or None."""
 
     def isolation(self, instance_type: str) -> str:
-        """One phrase for people and reports: "0.2 vCPU per node by cgroup v1 quota, 1 Gbit/s
-        between nodes in networks of their own" or "not isolated (reason)".
+        """Return a phrase on quota and network for people and reports.
+
+        For instance "0.2 vCPU per node by cgroup v1 quota, 1 Gbit/s between nodes in networks of
+        their own" or "not isolated (reason)".
         """
 
     def prepare(self, job: JobSpec) -> Sequence[Node]:
-        """Make the nodes' /opt/ml trees and their input/config/*.json;
-        channels' folders exist, still empty.
-        """
+        """Create the nodes' /opt/ml trees with input/config/*.json and empty channel folders."""
 
     def turn(
         self, job: JobSpec, stop: threading.Event, deadline: float, on_wait: Callable[[], None]
     ) -> AbstractContextManager[bool]:
-        """Hold the machine for the job; False where a stop or the deadline (monotonic) came first.
+        """Hold the machine for the job.
 
-        `on_wait` is called once, where another platform's job has the machine.
+        Yields False if stopped or past the deadline (monotonic) before that. `on_wait` is called
+        once if another platform's job holds the machine.
         """
 
     def run(
@@ -202,55 +193,47 @@ class Engine(Protocol):
         stop: threading.Event,
         max_runtime_seconds: float,
     ) -> RunResult:
-        """Run `train` on every node until all have ended.
-        Never leaves a process behind, whatever happens.
-        """
+        """Run `train` on every node until all have ended; never leave a process behind."""
 
     def kill_node(self, job: JobSpec, host: str) -> None:
-        """SIGKILL every process of a running node, as a broken machine would end them;
-        nothing where none runs.
-        """
+        """Kill every process of a node, if it runs, as a hardware failure would."""
 
     def usage(self, job: JobSpec) -> Mapping[str, NodeUsage]:
-        """Host -> what its processes use, for the nodes that run now."""
+        """Return the current resource usage of the running nodes by host."""
 
     def clean_up(self, job: JobSpec) -> None:
-        """Remove the nodes' trees. Idempotent."""
+        """Remove the nodes' trees; idempotent."""
 
 
 class Room(Protocol):
-    """What running jobs leave of the machine. A job takes its room before it begins,
-    and gives it back in the end.
-    """
+    """The machine's remaining capacity; a job reserves its share and releases it at its end."""
 
     @property
     def most_jobs(self) -> int:
-        """How many can run at once."""
+        """Maximum number of jobs that run at once."""
 
     def fits(self, instance_type: str, instance_count: int) -> bool:
-        """Whether such a job may run beside those that do."""
+        """Return True if such a job may run next to the running ones."""
 
     def take(self, job_name: str, instance_type: str, instance_count: int) -> bool:
-        """Take room for a job; False where it doesn't fit."""
+        """Reserve capacity for a job; return False if it does not fit."""
 
     def give_back(self, job_name: str) -> None:
-        """Nothing where it has none."""
+        """Release a job's reservation, if any."""
 
 
 @dataclass(frozen=True)
 class BuiltImage:
-    """An image in the local store. `digest` is content-derived and identical
-    for identical inputs.
-    """
+    """An image in the local store; `digest` depends only on the inputs of the build."""
 
     digest: str  # sha256:<64 hex>
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """What the manifest in ECR says of it."""
+    """Annotations of the manifest in ECR."""
 
 
 class ImageStore(Protocol):
-    """Builds and keeps images. `repository:tag` and `repository@sha256:…` both resolve."""
+    """Builds and stores images; `repository:tag` and `repository@sha256:…` both resolve."""
 
     def build(
         self,
@@ -262,18 +245,18 @@ class ImageStore(Protocol):
         stop: threading.Event,
         deadline_seconds: float,
     ) -> BuiltImage:
-        """Build `context` (a folder with a Dockerfile) and tag it. Raises ImageBuildError."""
+        """Build `context` (a folder with a Dockerfile) and tag it.
+
+        Raises:
+            ImageBuildError: If the build fails, is stopped or times out.
+        """
 
     def resolve(self, image_uri: str) -> Path | None:
-        """The image's folder for a full URI (…/repository:tag or …/repository@digest),
-        or None if it isn't here.
-        """
+        """Return the folder of the image …/repository:tag or …/repository@digest, or None."""
 
     def images(self) -> Sequence[tuple[str, str, str]]:
-        """Every (repository, tag, digest) in the store:
-        the ECR face is filled from it when the platform starts.
-        """
+        """Return every (repository, tag, digest) in the store; ECR is filled from it at startup."""
 
 
 class ImageBuildError(Exception):
-    """A build failed. The message names the phase and carries the last lines of its output."""
+    """A build failed; the message has the phase and the last lines of its output."""

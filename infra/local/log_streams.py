@@ -1,4 +1,4 @@
-"""Writes lines to CloudWatch Logs as they come, so that a user can follow a job or a build live."""
+"""Streams lines to CloudWatch Logs, so that users can follow a job or a build live."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 FLUSH_INTERVAL_SECONDS = 0.5
 EVENT_MAX_BYTES = 262_144 - 26
-"""256 KiB less the 26 bytes of overhead that PutLogEvents counts per event."""
+"""256 KiB minus the overhead of 26 bytes that PutLogEvents counts per event."""
 _BATCH_MAX_EVENTS = 10_000
 _BATCH_MAX_BYTES = 1_048_576
 _CLOSE_DEADLINE_SECONDS = 30.0
@@ -21,9 +21,7 @@ Event = dict[str, Any]
 
 
 class LogStreams:
-    """The log streams of one job or build: one per host. Use as a context manager; leaving it
-    writes what is left.
-    """
+    """A context manager for the log streams of a job or build, one per host, flushed on exit."""
 
     def __init__(
         self, logs: Any, group: str, interval_seconds: float = FLUSH_INTERVAL_SECONDS
@@ -49,12 +47,12 @@ class LogStreams:
         self._thread.join(_CLOSE_DEADLINE_SECONDS)
 
     def open(self, host: str, stream: str) -> None:
-        """Make the stream that lines of `host` go to."""
+        """Create the stream for the lines of `host`."""
         self._logs.create_log_stream(logGroupName=self._group, logStreamName=stream)
         self._streams[host] = stream
 
     def write(self, host: str, line: str, unix_milliseconds: int) -> None:
-        """Queue one line; times never run backwards within a stream, as PutLogEvents demands."""
+        """Queue one line; timestamps never decrease within a stream, as PutLogEvents requires."""
         with self._lock:
             self._latest_milliseconds[host] = max(
                 self._latest_milliseconds[host], unix_milliseconds
@@ -76,9 +74,7 @@ class LogStreams:
                 self._put(host, batch)
 
     def _put(self, host: str, batch: list[Event]) -> None:
-        """A batch that is refused is reported and dropped:
-        the log must not stop the job it tells of.
-        """
+        """Put a batch; a refused one is logged and dropped, since logging must not stop the job."""
         try:
             self._logs.put_log_events(
                 logGroupName=self._group, logStreamName=self._streams[host], logEvents=batch
@@ -90,7 +86,7 @@ class LogStreams:
 
 
 def _fit(line: str) -> str:
-    """An event has 1 to EVENT_MAX_BYTES bytes; a long line loses its end."""
+    """Truncate a line to EVENT_MAX_BYTES bytes; an event needs at least one."""
     if len(line) * 4 > EVENT_MAX_BYTES:
         line = line.encode()[:EVENT_MAX_BYTES].decode(errors="ignore")
     return line or " "

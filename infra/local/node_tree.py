@@ -1,10 +1,9 @@
-"""Reads what a node wrote, and nothing else of this machine.
+"""Reads files that a node wrote, and nothing else of this machine.
 
-The platform may run as root while a node is a container, and what a node leaves in its tree may be
-a link to /etc/shadow, a pipe that nobody writes to, or a folder that becomes a link while it is
-read. So every step on the way to a file is opened relative to the one before, no step follows a
-link by itself, and links are read and walked here, as the node saw them: /opt/ml is the root of its
-tree, and whatever leads out of it is not there.
+The platform may run as root, and a node may leave a link to /etc/shadow, a pipe without a writer,
+or a folder that becomes a link while it is read. So each path component is opened relative to the
+previous one without following links, and links are resolved here as the node saw them: /opt/ml is
+the root, and anything outside its tree does not exist.
 """
 
 from __future__ import annotations
@@ -27,8 +26,10 @@ logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 
 def open_file(root: Path, name: str) -> IO[bytes]:
-    """The regular file `name` below the node's tree `root`.
-    Raises FileNotFoundError for anything else.
+    """Open the regular file `name` below the node's tree `root`.
+
+    Raises:
+        FileNotFoundError: If it is anything else.
     """
     descriptor = _open(root, name, _FILE)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -38,8 +39,9 @@ def open_file(root: Path, name: str) -> IO[bytes]:
 
 
 def file_names(root: Path, folder: str) -> list[str]:
-    """Every regular file in the folder of the node's tree by its name below the folder, sorted;
-    links to files too.
+    """Return the sorted names of all regular files below a folder of the node's tree.
+
+    Links to files count.
     """
     try:
         descriptor = _open(root, folder, _FOLDER)
@@ -64,7 +66,7 @@ def _names(root: Path, folder: str, descriptor: int) -> Iterator[str]:
 
 
 def _open(root: Path, name: str, last_flags: int) -> int:
-    """A descriptor of what `name` leads to below `root`."""
+    """Return a descriptor of the target of `name` below `root`."""
     waiting = deque(PurePosixPath(name).parts)
     # open folders, root first
     path: list[int] = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
@@ -80,7 +82,7 @@ def _open(root: Path, name: str, last_flags: int) -> int:
             try:
                 path.append(os.open(part, _FOLDER if waiting else last_flags, dir_fd=path[-1]))
             except OSError as error:
-                # A link is ELOOP by O_NOFOLLOW, or ENOTDIR beside O_DIRECTORY.
+                # A link gives ELOOP with O_NOFOLLOW, or ENOTDIR with O_DIRECTORY.
                 if error.errno not in (errno.ELOOP, errno.ENOTDIR):
                     raise
                 try:
@@ -102,7 +104,7 @@ def _open(root: Path, name: str, last_flags: int) -> int:
 
 
 def _steps(root: Path, target: str, name: str) -> tuple[str, ...]:
-    """The parts of a link's target, from the root of the tree where it is absolute."""
+    """Return the components of a link's target, from the tree's root if it is absolute."""
     if not target.startswith("/"):
         return PurePosixPath(target).parts
     for prefix in (_NODE_ROOT, str(root)):  # as a container sees its tree, and as a process does

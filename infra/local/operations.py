@@ -1,5 +1,6 @@
-"""docs/local-platform-operations.md, made of the platform's own services and of moto's classes:
-`python -m nodesweep.infra.local.operations > docs/local-platform-operations.md`.
+"""Generates docs/local-platform-operations.md from the platform's services and moto's classes.
+
+`python -m nodesweep.infra.local.operations > docs/local-platform-operations.md`
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ class Service:
 
     title: str
     name: str
-    """The name of the service as botocore has it."""
+    """botocore's name of the service."""
     only: str = ""
-    """What the operations that count begin with."""
+    """Prefix of the operations that count."""
 
 
 SERVICES = (
@@ -69,9 +70,7 @@ SERVICES = (
 
 @dataclass(frozen=True)
 class Operations:
-    """What becomes of the operations of one service. Every operation is in one of the first four
-    kinds.
-    """
+    """The operations of one service by their handling; each is in one of the first four groups."""
 
     service: Service
     own: Sequence[str]
@@ -79,9 +78,9 @@ class Operations:
     moto: Sequence[str]
     not_modelled: Sequence[str]
     shared: Sequence[str]
-    """Own ones that moto answers for resources that are no jobs of ours."""
+    """Own operations that moto handles for resources other than the platform's jobs."""
     added: Sequence[str]
-    """Those of moto's that the platform adds to moto, or mends."""
+    """moto's operations that the platform adds or corrects."""
 
     @cached_property
     def row(self) -> str:
@@ -90,7 +89,7 @@ class Operations:
 
 
 def operations(service: Service) -> Operations:
-    """Of one service, by botocore's model of it."""
+    """Classify a service's operations, by botocore's model of it."""
     model = service_model(service.name)
     prefixes = (model.metadata.get("targetPrefix"), service.name)
     own = next((one for one in _own_services() if one.target_prefix in prefixes), None)
@@ -111,7 +110,7 @@ def operations(service: Service) -> Operations:
 
 
 def operations_document() -> str:
-    """The whole file as Markdown."""
+    """Return the whole file as Markdown."""
     all_of_them = [operations(service) for service in SERVICES]
     head = _HEAD.format(botocore=version("botocore"), moto=version("moto"))
     titles = _row("service", "own", "moto's", "refused", "not modelled")
@@ -121,8 +120,9 @@ def operations_document() -> str:
 
 
 def _own_services() -> list[JsonService]:
-    """As every platform has them. They are looked at, not called: their jobs, series and clients
-    are left out.
+    """Return the platform's services for inspection.
+
+    They are never called, so their jobs, series and clients are omitted.
     """
     nothing: Any = None
     builds = Builds(nothing, nothing, nothing)

@@ -1,4 +1,4 @@
-"""A thread that does the same again and again while a job trains."""
+"""A thread that repeats its work while a job trains."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterator
 
 
 class PeriodicThread:
-    """Calls `work` after each of the pauses (seconds) from `start` to `stop`,
-    which waits for a call that is on.
-    """
+    """Calls `work` after each pause (seconds) until `stop`, which waits for a running call."""
 
     def __init__(
         self, name: str, work: Callable[[], None], pauses_seconds: Iterator[float]
@@ -21,14 +19,14 @@ class PeriodicThread:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has been stopped, also where it never started."""
+        """True once it has been stopped, even if it never started."""
         return self._over.is_set()
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """No further call; one that never started has nothing to wait for."""
+        """Make no further call, and wait for a running one."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()

@@ -1,7 +1,6 @@
-"""YAML without aliases and within limits: what fault plans,
-performance models and buildspecs are written in.
+"""YAML without aliases and with limits, for fault plans, performance models and buildspecs.
 
-Without aliases a document is as large as it looks, and its limits are those of its text.
+Without aliases a document is as large as it looks, so limits on its text suffice.
 configs/strict_yaml.py does more for configs; the platform shares no code with them.
 """
 
@@ -17,12 +16,14 @@ from nodesweep.infra.local.settings import SettingsError, read_text
 MAX_CHARACTERS = 1 << 18
 MAX_DEPTH = 20
 MAX_NUMBER_CHARACTERS = 40
-"""Python multiplies a number of base 60 (1:59:59) out, which takes minutes for a long one."""
+"""Python converts a base 60 number (1:59:59) in quadratic time, minutes for a long one."""
 
 
 def parse_plain_yaml(text: str) -> Any:
-    """The document as plain Python values. Raises yaml.YAMLError,
-    which mostly names line and column.
+    """Parse a document to plain Python values.
+
+    Raises:
+        yaml.YAMLError: If it is invalid; the message usually has line and column.
     """
     if len(text) > MAX_CHARACTERS:
         raise yaml.YAMLError(f"it has {len(text)} characters; at most {MAX_CHARACTERS} are read")
@@ -30,8 +31,10 @@ def parse_plain_yaml(text: str) -> Any:
 
 
 def read_yaml(path: Path) -> Any:
-    """The value in a YAML or JSON file. Raises SettingsError where it is neither,
-    or can't be read.
+    """Read a YAML or JSON file.
+
+    Raises:
+        SettingsError: If it is neither, or cannot be read.
     """
     text = read_text(path)
     try:

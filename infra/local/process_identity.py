@@ -1,4 +1,4 @@
-"""Tells a live process from a dead one whose number was given to another."""
+"""Distinguishes a live process from a dead one whose pid was reused."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ _STATE, _START_TIME = 0, 19
 
 
 def start_ticks(pid: int) -> int | None:
-    """When the process began, in clock ticks since boot; None where it has ended, even if nobody
-    has reaped it yet.
+    """Return when the process began, in clock ticks since boot.
+
+    None if it has ended, even if it is a zombie.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

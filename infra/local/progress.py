@@ -1,5 +1,7 @@
-"""Whether a process that is waited for still gets anywhere. A busy machine takes ten times as long
-as an idle one to start the same program, so a wait ends by CPU time rather than by the clock.
+"""Detects whether a process that is waited for still makes progress.
+
+A busy machine takes ten times as long as an idle one to start the same program, so a wait ends by
+CPU time instead of the clock.
 """
 
 from __future__ import annotations
@@ -9,15 +11,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 STILL_SECONDS = 60.0
-"""A process that gets no CPU time for so long waits for something that does not come."""
+"""A process that uses no CPU time for this long is considered stuck."""
 LONGEST_SECONDS = 900.0
-"""The end of every wait, also for a process that computes without end."""
+"""Limit of every wait, even for a process that computes endlessly."""
 _CPU_TIMES = slice(11, 15)
 """In /proc/<pid>/stat after the command name: fields 14 to 17 of proc(5), with ended children."""
 
 
 def cpu_ticks(pid: int) -> int:
-    """CPU time of the process and its ended children, in clock ticks; 0 where it has ended."""
+    """Return the CPU time of a process and its ended children, in clock ticks; 0 once it ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -26,7 +28,7 @@ def cpu_ticks(pid: int) -> int:
 
 
 class Progress:
-    """Of processes that are waited for, from now on."""
+    """The progress of some processes, from now on."""
 
     def __init__(
         self,
@@ -40,7 +42,7 @@ class Progress:
         self._ticks = self._sum()
 
     def problem(self) -> str | None:
-        """Why to wait no longer, None as long as there is reason to."""
+        """Return why to stop waiting, None while they make progress."""
         now, ticks = self._clock(), self._sum()
         if ticks != self._ticks:
             self._ticks, self._moved = ticks, now

@@ -1,6 +1,4 @@
-"""The few S3 operations the platform needs: find objects under a URI, download one to a file,
-upload a file.
-"""
+"""The S3 operations that the platform needs: list the objects under a URI, download one."""
 
 from __future__ import annotations
 
@@ -18,13 +16,16 @@ _COPY_CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class S3Location:
+    """An S3 bucket and key (or key prefix)."""
+
     bucket: str
     key: str
 
     @classmethod
     def parse(cls, uri: str) -> S3Location:
-        """s3://bucket/key; also https://s3.<region>.amazonaws.com/bucket/key,
-        which SageMaker accepts.
+        """Parse s3://bucket/key or https://s3.<region>.amazonaws.com/bucket/key.
+
+        SageMaker accepts both.
         """
         parts = urlsplit(uri)
         if parts.scheme == "s3":
@@ -37,8 +38,9 @@ class S3Location:
 
 
 def list_keys(s3: Any, prefix: S3Location, page_size: int = 1000) -> Iterator[str]:
-    """Keys of objects under a prefix in S3's order (UTF-8),
-    without the empty "folder/" markers consoles make.
+    """Yield the keys under a prefix in S3's order (UTF-8).
+
+    Empty "folder/" markers, which consoles create, are left out.
     """
     pages = s3.get_paginator("list_objects_v2").paginate(
         Bucket=prefix.bucket, Prefix=prefix.key, PaginationConfig={"PageSize": page_size}
@@ -50,7 +52,7 @@ def list_keys(s3: Any, prefix: S3Location, page_size: int = 1000) -> Iterator[st
 
 
 def download(s3: Any, location: S3Location, target: Path) -> None:
-    """Stream the object into `target`, whose folder is made."""
+    """Stream the object into `target`, whose folder is created."""
     body = s3.get_object(Bucket=location.bucket, Key=location.key)["Body"]
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("wb") as file:

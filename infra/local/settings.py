@@ -1,6 +1,4 @@
-"""What a user gives the platform in files beside the command line: quotas,
-and the errors of all such files.
-"""
+"""Settings files besides the command line: quotas, and the errors of all such files."""
 
 from __future__ import annotations
 
@@ -11,14 +9,15 @@ from typing import Any
 
 
 class SettingsError(Exception):
-    """A file can't be used; the message names the file, the entry,
-    what it holds and what is allowed.
-    """
+    """A file cannot be used; the message names file, entry, value and what is allowed."""
 
 
 def read_text(path: Path) -> str:
-    """The file's text. Raises SettingsError where it can't be read, or is no file: a pipe or a
-    device may never end.
+    """Return the file's text.
+
+    Raises:
+        SettingsError: If it cannot be read or is not a regular file; a pipe or device may never
+            end.
     """
     try:
         if path.exists() and not path.is_file():
@@ -30,7 +29,7 @@ def read_text(path: Path) -> str:
 
 
 def digest(path: Path) -> str:
-    """Which content a file has; "" where it can't be read."""
+    """Return the SHA-256 of a file's content; "" if it cannot be read."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:
@@ -38,7 +37,11 @@ def digest(path: Path) -> str:
 
 
 def read_quotas(path: Path) -> dict[str, int]:
-    """Quotas by instance type, or by a quota's full name. Raises SettingsError."""
+    """Read quotas by instance type or by a quota's full name.
+
+    Raises:
+        SettingsError: If the file is invalid.
+    """
     try:
         quotas: Any = json.loads(read_text(path))
     except ValueError as error:

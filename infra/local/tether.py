@@ -1,12 +1,12 @@
-"""Ties a process to the one that starts it, so that it ends with it, even by kill -9."""
+"""Ties a process to its parent, so that it ends with it, even by SIGKILL."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-# PR_SET_PDEATHSIG with SIGKILL: it survives execvp(), and what the command starts does not inherit
-# it. Whoever has lost its starter before that has another parent.
+# PR_SET_PDEATHSIG with SIGKILL survives execvp(), and the command's children do not inherit it. If
+# the parent has already died, getppid() is different.
 _PROGRAM = """
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)
@@ -16,5 +16,5 @@ if os.getppid() == int(sys.argv[1]):
 
 
 def tethered(*command: str) -> list[str]:
-    """The command line that runs `command` tied to this process, which is to start it."""
+    """Return the command line that runs `command` tied to this process, which must start it."""
     return [sys.executable, "-I", "-S", "-c", _PROGRAM, str(os.getpid()), *command]

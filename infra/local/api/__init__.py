@@ -1,3 +1,1 @@
-"""What a client of the platform meets: the HTTP front, AWS's protocols, access, validation,
-and moto behind it.
-"""
+"""The HTTP front end: AWS's protocols, access, validation, and moto behind them."""

@@ -1,14 +1,10 @@
-"""Who may call the platform: two access keys per state folder,
-in a file that only their owner can read.
+"""Request authentication by two access keys per state folder, in a file only its owner can read.
 
-The platform runs what it is sent, and any user of the machine reaches its port. So a caller has to
-show that it can read the state folder, by a signature with a key from the file `aws-credentials` in
-it. The file has the form of AWS's shared credentials file, so AWS_SHARED_CREDENTIALS_FILE may name
-it. The key of the profile `default` may call everything; the key of the profile `node` is what
-training jobs get, and reaches S3, logs and metrics. Who holds the first one may get further keys
-from it, as from AWS: AssumeRole's, until they expire, and a user's. Signatures are recomputed,
-since an access key id is no secret: it stands in every presigned URL. Such a URL reads its one
-object.
+The platform runs what it is sent, and any user of the machine can reach its port, so every request
+must be signed with a key from `aws-credentials` in the state folder (an AWS shared credentials
+file). The key of profile `default` may call everything and obtain further keys (AssumeRole, IAM
+users); the key of profile `node`, which training jobs get, reaches S3, logs and metrics only.
+Signatures are recomputed, since an access key id is no secret: every presigned URL contains it.
 """
 
 from __future__ import annotations
@@ -49,16 +45,18 @@ _DATE_FORMAT = "%Y%m%dT%H%M%SZ"
 _NODE_SERVICES = frozenset({"s3", "logs", "monitoring"})
 _NODE_TARGETS = frozenset({"Logs_20140328", "GraniteServiceVersion20100801"})
 _SIGNED_SECONDS = 900.0
-"""How far a signed header's date may be from now, as on AWS (15 minutes): a request that was
-recorded can't be sent again later.
+"""Maximum age of a signed header's date, as on AWS (15 minutes), so that recorded requests expire.
 """
 _LEAST_KEY_LENGTH = 16
-"""Of an access key id (IAM's CreateAccessKey); a cut file must not leave a secret of one letter."""
+"""Minimum length of an access key id (IAM's CreateAccessKey).
+
+Also catches a truncated file, which would leave a secret of one letter.
+"""
 
 
 @dataclass(frozen=True)
 class AccessKeys:
-    """`user` may call everything, `node` S3, logs and metrics."""
+    """The platform's keys: `user` may call everything, `node` S3, logs and metrics."""
 
     user: AccessKey
     node: AccessKey
@@ -66,9 +64,7 @@ class AccessKeys:
 
 @dataclass(frozen=True)
 class _Claim:
-    """What a request says of its sender. Region,
-    headers and date are those of Signature Version 4.
-    """
+    """The sender that a request claims, with region, headers and date as in Signature Version 4."""
 
     key_id: str
     signature: str
@@ -77,10 +73,10 @@ class _Claim:
     headers: tuple[str, ...]
     date: str
     signed_at: float
-    """`date`, unix seconds."""
+    """`date` in Unix seconds."""
     session_token: str | None = None
     expires_at: float | None = None
-    """Of a presigned URL, unix seconds."""
+    """Expiry of a presigned URL, in Unix seconds."""
 
     @property
     def is_presigned(self) -> bool:
@@ -88,7 +84,11 @@ class _Claim:
 
 
 def access_keys(state_dir: Path) -> AccessKeys:
-    """The keys of a state folder, made at random where it has none yet. Raises DamagedFile."""
+    """Return the keys of a state folder; generate random ones if it has none.
+
+    Raises:
+        DamagedFile: If the credentials file cannot be parsed.
+    """
     path = state_dir / CREDENTIALS_FILE
     try:
         return _read_keys(path)
@@ -104,7 +104,12 @@ def access_keys(state_dir: Path) -> AccessKeys:
 
 
 def _read_keys(path: Path) -> AccessKeys:
-    """Raises FileNotFoundError and DamagedFile."""
+    """Return the keys in a credentials file.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        DamagedFile: If it cannot be parsed.
+    """
     parser = configparser.RawConfigParser()
     try:
         parser.read_string(read_secret_file(path, _NEW_KEYS))
@@ -123,9 +128,7 @@ def _read_keys(path: Path) -> AccessKeys:
 
 
 class Gate:
-    """Refuses requests without a key of the platform,
-    in the words that the called service has for it.
-    """
+    """Refuses requests without a valid key, with the error that the called service would return."""
 
     def __init__(
         self,
@@ -133,10 +136,13 @@ class Gate:
         own_key_id: str,
         issued: Callable[[str], AccessKey | None] = lambda key_id: None,
     ) -> None:
-        """`own_key_id` is that of the platform's own clients, which call no socket:
-        it leaves the process nowhere.
+        """Set up the gate.
 
-        `issued` finds a key that the platform itself gave out, by its id.
+        Args:
+            keys: The keys of the state folder.
+            own_key_id: The key id of the platform's in-process clients; it never leaves the
+                process.
+            issued: Finds a key that the platform itself issued, by its id.
         """
         self._keys = {key.id: key for key in (keys.user, keys.node)}
         self._node_id = keys.node.id
@@ -145,11 +151,11 @@ class Gate:
         self._issued = issued
 
     def proof(self, endpoint: str, nonce: str) -> str:
-        """That the platform at `endpoint` holds the user's key."""
+        """Return proof that the platform at `endpoint` holds the user's key."""
         return proof_of(self._secret, endpoint, nonce)
 
     def refusal(self, environ: dict[str, Any]) -> Response | None:
-        """The answer to a request that may not be made, None for one that may."""
+        """Return the error response to a request that is not allowed, None if it is allowed."""
         claim = _claim(environ)
         if claim is None:
             problem = "old signature" if _is_of_version_2(environ) else "no key"
@@ -184,8 +190,9 @@ class Gate:
 
 
 def _claim(environ: Mapping[str, Any]) -> _Claim | None:
-    """Of the Authorization header, or of a presigned URL where there is no header; None for
-    anything else or less.
+    """Return the claim of the Authorization header or, without one, of a presigned URL.
+
+    None if neither is complete.
     """
     if environ.get("HTTP_AUTHORIZATION", ""):
         found, date = authorization(environ), environ.get("HTTP_X_AMZ_DATE", "")
@@ -231,8 +238,9 @@ def _unix_seconds(date: str) -> float | None:
 
 
 def _is_of_version_2(environ: Mapping[str, Any]) -> bool:
-    """Return True for Signature Version 2, boto3's default for links in the oldest regions:
-    it covers no Host, so a link would open the same key in another bucket.
+    """Return True for Signature Version 2, boto3's default for links in the oldest regions.
+
+    It does not cover Host, so such a link would open the same key in another bucket.
     """
     return str(environ.get("HTTP_AUTHORIZATION", "")).startswith("AWS ") or (
         "AWSAccessKeyId" in parse_qs(environ.get("QUERY_STRING", ""))
@@ -240,14 +248,14 @@ def _is_of_version_2(environ: Mapping[str, Any]) -> bool:
 
 
 def _names_all(environ: Mapping[str, Any], claim: _Claim) -> bool:
-    """Return True if the signature covers the host and, of S3's headers, the hash of the body."""
+    """Return True if the signature covers the host and, for S3, the hash of the body."""
     is_hashed = claim.service == "s3" and not claim.is_presigned
     needed = {"host", "x-amz-content-sha256"} if is_hashed else {"host"}
     return needed <= set(claim.headers)
 
 
 def _signature(environ: dict[str, Any], claim: _Claim, key: AccessKey) -> str:
-    """What the sender's signature has to be, computed as botocore computes it."""
+    """Return the signature that the sender should have sent, as botocore computes it."""
     host, uri = received_address(environ)
     path, _, query = uri.partition("?")
     credentials = Credentials(key.id, key.secret, key.session_token)
@@ -274,8 +282,9 @@ def _header(environ: Mapping[str, Any], name: str) -> str:
 
 
 def _reads_an_object(environ: Mapping[str, Any], claim: _Claim) -> bool:
-    """All that a presigned URL is good for: it signs neither the target header nor a body, which
-    name other calls.
+    """Return True if a presigned URL reads an object, all that one may do.
+
+    It signs neither the target header nor a body, both of which can name other calls.
     """
     has_body = (
         environ.get("CONTENT_LENGTH") not in (None, "", "0") or "HTTP_TRANSFER_ENCODING" in environ
@@ -288,14 +297,19 @@ def _reads_an_object(environ: Mapping[str, Any], claim: _Claim) -> bool:
 
 
 def _is_for_nodes(environ: Mapping[str, Any], claim: _Claim) -> bool:
-    """By the signed service and by the target header, since both decide where a request goes."""
+    """Return True if a node may make this call.
+
+    Both the signed service and the target header count, since both decide where a request is
+    routed.
+    """
     prefix = environ.get("HTTP_X_AMZ_TARGET", "").rpartition(".")[0]
     is_of_theirs = claim.service in _NODE_SERVICES and (not prefix or prefix in _NODE_TARGETS)
     return is_of_theirs and not _is_for_s3_control(environ)
 
 
 def _is_for_s3_control(environ: Mapping[str, Any]) -> bool:
-    """S3 Control has the account's settings and is signed as S3 is;
+    """Return True for S3 Control, which has the account's settings and is signed like S3.
+
     moto tells it from S3 by path or host.
     """
     host, _ = received_address(environ)
@@ -347,10 +361,10 @@ _WORDS = {
     ("query", "expired token"): ("ExpiredToken", _OLD_TOKEN),
     ("query", "denied"): ("AccessDenied", _DENIED),
 }  # fmt: skip
-"""(kind of service, what is wrong) -> AWS's code and message."""
+"""(kind of service, problem) -> AWS's error code and message."""
 _EC2_WORDS = ("AuthFailure", "AWS was not able to validate the provided access credentials")
 _WORDS_OF = {"s3": "s3", "query": "query", "rest-xml": "query"}
-"""Protocol -> whose words; json's for all others."""
+"""Protocol -> kind of service in `_WORDS`; "json" for all others."""
 _STATUS = {"json": 400, "cbor": 400, "ec2": 401}
 
 

@@ -1,8 +1,7 @@
-"""One form for every request's address, so that the gate, the services and moto read the same one.
+"""Normalizes request addresses to path style, so that the gate, services and moto agree on them.
 
-A client may put a bucket into the Host header (virtual-hosted style) or send an absolute URI. Both
-are rewritten to path style before anything is decided by the address; the signature alone is
-verified on the address as it was received.
+A client may put the bucket into the Host header (virtual-hosted style) or send an absolute URI.
+Only the signature is verified against the address as received.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _RECEIVED = "nodesweep.received"
 
 
 def use_path_style(environ: dict[str, Any]) -> None:
-    """Turn bucket.localhost/key and http://localhost/bucket/key into localhost/bucket/key."""
+    """Rewrite bucket.localhost/key and http://localhost/bucket/key to localhost/bucket/key."""
     for variable in ("RAW_URI", "REQUEST_URI"):
         environ[variable] = _without_authority(str(environ.get(variable, "/")))
     environ[_RECEIVED] = (environ.get("HTTP_HOST", ""), environ["RAW_URI"])
@@ -34,7 +33,7 @@ def use_path_style(environ: dict[str, Any]) -> None:
 
 
 def _decoded(code: re.Match[str]) -> str:
-    """Decode an encoded unreserved character, which means the same as itself (RFC 3986, 2.3)."""
+    """Decode a percent-encoded unreserved character, which is equivalent (RFC 3986, 2.3)."""
     character = chr(int(code[0][1:], 16))
     return character if _UNRESERVED.fullmatch(character) else code[0]
 
@@ -47,6 +46,6 @@ def received_address(environ: Mapping[str, Any]) -> tuple[str, str]:
 
 def _without_authority(uri: str) -> str:
     if uri.startswith("/"):
-        return uri  # also //bucket/key, whose first segment is no authority here
+        return uri  # //bucket/key included: its first segment is not an authority here
     parts = urlsplit(uri)
     return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

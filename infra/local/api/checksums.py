@@ -1,5 +1,6 @@
-"""Compares what a request to S3 says of its body with the body, as S3 does and moto does not: what
-was damaged or exchanged on its way must not be kept.
+"""Verifies the checksums and hashes of S3 request bodies, which moto does not.
+
+A body that was corrupted or replaced in transit is never stored.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ ALGORITHMS: dict[str, Callable[[bytes], bytes]] = {
     "CRC32C": lambda body: _CRC32C.calc(body).to_bytes(4, "big"),
     "CRC64NVME": lambda body: _CRC64NVME.calc(body).to_bytes(8, "big"),
 }
-"""Of S3's further ones, XXHASH…, nothing is compared."""
+"""S3's checksum algorithms; those missing here (XXHASH…) are not verified."""
 _MD5_BYTES = 16
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TRAILING = "x-amz-checksum-"
@@ -41,13 +42,13 @@ _CHUNK_SIGNER = "nodesweep.chunk_signer"
 
 @dataclass
 class _ChunkSigner:
-    """Signs the chunks of a body one after another, each with the signature before it."""
+    """Signs the chunks of a body in order, each chained to the previous signature."""
 
     key: bytes
     date: str
     scope: str
     last: str
-    """The signature of the headers, then of each chunk."""
+    """The signature of the headers, then of each chunk in turn."""
 
     def sign(self, kind: str, *content: bytes) -> str:
         hashes = [hashlib.sha256(one).hexdigest() for one in content]
@@ -59,9 +60,7 @@ class _ChunkSigner:
 def sign_chunks_as(
     environ: dict[str, Any], secret: str, date: str, signature: str, *, region: str, service: str
 ) -> None:
-    """Remember by what key, and after which signature of its headers, a request's chunks are
-    signed.
-    """
+    """Store the key and the seed signature for a request's signed chunks in `environ`."""
     scope, key = (date[:8], region, service, "aws4_request"), f"AWS4{secret}".encode()
     for part in scope:
         key = hmac.new(key, part.encode(), hashlib.sha256).digest()
@@ -69,11 +68,13 @@ def sign_chunks_as(
 
 
 def check_signed_hash(environ: dict[str, Any], body: bytes) -> None:
-    """Compare a body with the x-amz-content-sha256 that its request's signature covers.
+    """Verify a body against the x-amz-content-sha256 header that the request's signature covers.
 
-    Raises InvalidArgument for a header that is no hash and none of S3's words,
-    XAmzContentSHA256Mismatch for another body's, SignatureDoesNotMatch for a chunk that was signed
-    otherwise, and IncompleteBody for a body that is not in chunks.
+    Raises:
+        InvalidArgument: If the header is neither a hash nor one of S3's keywords.
+        XAmzContentSHA256Mismatch: If the hash differs.
+        SignatureDoesNotMatch: If a chunk's signature differs.
+        IncompleteBody: If the body is not in chunks.
     """
     signed = environ.get("HTTP_X_AMZ_CONTENT_SHA256", "")
     if signed in _UNSIGNED_FORMS:
@@ -118,24 +119,32 @@ def _said(parameters: bytes) -> str:
 
 
 def checksum(name: str, body: bytes) -> str:
-    """As S3's headers give it; raises KeyError for an algorithm that is not known."""
+    """Return the base64 checksum, as in S3's headers.
+
+    Raises:
+        KeyError: If the algorithm is unknown.
+    """
     return base64.b64encode(ALGORITHMS[name](body)).decode()
 
 
 def checksum_of_parts(name: str, parts: Sequence[bytes], is_composite: bool) -> str:
-    """Of a multipart object: of its parts' checksums, or of the whole."""
+    """Return a multipart object's checksum, computed over its parts' checksums if composite."""
     if is_composite:
         parts = [ALGORITHMS[name](part) for part in parts]
     return checksum(name, b"".join(parts))
 
 
 def check_body(environ: dict[str, Any], body: bytes) -> None:
-    """Compare the checksum in the headers or the trailer with the body, and leave a trailer's in
-    the headers, where moto looks for it.
+    """Verify a body against the checksum in its headers or trailer.
 
-    Raises BadDigest where it is another than the body's, InvalidRequest and InvalidDigest for one
-    that is none, IncompleteBody and MalformedTrailerError for a body that is not encoded as S3
-    wants it.
+    A trailer's checksum is copied to the headers, where moto looks for it.
+
+    Raises:
+        BadDigest: If the checksum differs.
+        InvalidRequest: If a checksum is malformed, or if there are several.
+        InvalidDigest: If Content-MD5 is malformed.
+        IncompleteBody: If the body is not valid aws-chunked encoding.
+        MalformedTrailerError: If an announced trailer is missing.
     """
     signed = environ.get("HTTP_X_AMZ_CONTENT_SHA256", "")
     said = {
@@ -168,16 +177,20 @@ def check_body(environ: dict[str, Any], body: bytes) -> None:
 
 
 def _decode_chunks(encoded: bytes) -> tuple[bytes, dict[str, str]]:
-    """The content and the trailer of a body in the encoding aws-chunked.
-    Raises IncompleteBody for any other.
+    """Return the content and the trailer of a body in aws-chunked encoding.
+
+    Raises:
+        IncompleteBody: If the encoding is invalid.
     """
     chunks, trailer = _chunks(encoded)
     return b"".join(chunk for _, chunk in chunks), trailer
 
 
 def _chunks(encoded: bytes) -> tuple[list[tuple[bytes, bytes]], dict[str, str]]:
-    """(what is said of it, chunk) of each chunk, up to the last one, which is empty; the trailer.
-    Raises IncompleteBody.
+    """Return (parameters, chunk) of each chunk, the empty last one included, and the trailer.
+
+    Raises:
+        IncompleteBody: If the encoding is invalid.
     """
     file, chunks, size = io.BytesIO(encoded), list[tuple[bytes, bytes]](), -1
     try:
@@ -204,7 +217,11 @@ def _check_length(environ: dict[str, Any], body: bytes) -> None:
 
 
 def _checksums_in(environ: dict[str, Any], trailer: dict[str, str]) -> dict[str, str]:
-    """Raises MalformedTrailerError where one that is announced is not there."""
+    """Return the checksums in a trailer by algorithm.
+
+    Raises:
+        MalformedTrailerError: If an announced one is missing.
+    """
     announced = environ.get("HTTP_X_AMZ_TRAILER", "").lower().replace(" ", "").split(",")
     if any(name not in trailer for name in announced if name.startswith(_TRAILING)):
         raise ApiError(

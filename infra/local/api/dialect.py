@@ -1,9 +1,8 @@
-"""The protocol that a request speaks, and an error in it:
-as the service that was asked would word and wrap it.
+"""A request's protocol, and errors worded and wrapped as the called service would.
 
-A client parses an answer by its service's protocol, so an error in any other is no error to it but
-an answer that it can't read. botocore's models name each service's protocol; of its operation a
-request tells by target, action or path.
+A client parses responses by its service's protocol, so an error in another protocol is an
+unreadable response. botocore's models name each service's protocol; a request names its operation
+by target, action or path.
 """
 
 from __future__ import annotations
@@ -49,28 +48,32 @@ _UNKNOWN_OPERATION = {
     "rest-xml": ("InvalidAction", 400),
     "s3": ("NotImplemented", 501),
 }
-"""Protocol -> the code and HTTP status of an operation that a service doesn't have (CommonErrors of
-the services' API references; for S3 its table of error codes).
+"""Protocol -> error code and HTTP status for an operation that a service does not have.
+
+From "Common Errors" in the services' API references; for S3, its table of error codes.
 """
 _INTERNAL_ERROR = {"ec2": "InternalError", "s3": "InternalError"}
 _INTERNAL_FAILURE = "InternalFailure"
 
 
 def request_id(environ: dict[str, Any]) -> str:
-    """The id of a request, the same in the header and the body of its answer."""
+    """Return the request's id, which the header and the body of its response share."""
     return str(environ.setdefault(_REQUEST_ID, str(uuid4())))
 
 
 def protocol_of(environ: Mapping[str, Any], service: str | None = None) -> str:
-    """json, rest-json, cbor, query, ec2, rest-xml, or s3 (whose errors are wrapped unlike other
-    rest-xml services').
+    """Return json, rest-json, cbor, query, ec2, rest-xml or s3.
 
-    `service` is the signed service, where the request doesn't say so by its Authorization header.
+    s3 is separate because it wraps errors unlike other rest-xml services.
+
+    Args:
+        environ: The request's WSGI environ.
+        service: The signed service, if the Authorization header does not name it.
     """
     scope = credential_scope(environ)
     name = scope.service if scope is not None else service
     if name == "s3":
-        return "s3"  # the content type is that of the object, whatever that is
+        return "s3"  # the content type describes the object, not the protocol
     content_type = str(environ.get("CONTENT_TYPE", ""))
     is_cbor_call = environ.get("REQUEST_METHOD") == "POST" and CBOR_PATH.match(
         str(environ.get("PATH_INFO", ""))
@@ -94,26 +97,25 @@ def protocol_of(environ: Mapping[str, Any], service: str | None = None) -> str:
 
 @functools.cache
 def _speaks_xml(signing_name: str) -> bool:
-    """Whether a service without target or action in its requests answers in XML,
-    by botocore's model.
-    """
+    """Return True if botocore's model of the service says rest-xml."""
     try:
         return service_model(signing_name).metadata["protocol"] == "rest-xml"
-    except UnknownServiceError:  # signs by another name than its model's; those have paths and JSON
+    except UnknownServiceError:
+        # Signs by another name than its model's; all such services use paths and JSON.
         return False
 
 
 def error_answer(
     environ: dict[str, Any], code: str, message: str, http_status: int = 400
 ) -> Response:
-    """An error of the service that was called, in the protocol that it was called by."""
+    """Return an error of the called service in the request's protocol."""
     return wrapped_error(environ, protocol_of(environ), code, message, http_status)
 
 
 def wrapped_error(
     environ: dict[str, Any], protocol: str, code: str, message: str, http_status: int
 ) -> Response:
-    """An error in a protocol that is known."""
+    """Return an error in the given protocol."""
     headers = {"Content-Type": _CONTENT_TYPES[protocol]}
     if protocol == "rest-json":
         headers["x-amzn-ErrorType"] = code
@@ -130,7 +132,7 @@ def wrapped_error(
 
 
 def unknown_operation(environ: dict[str, Any], message: str | None = None) -> Response:
-    """The answer to a call that the platform does not model."""
+    """Return the error for a call that the platform does not model."""
     protocol = protocol_of(environ)
     code, http_status = _UNKNOWN_OPERATION[protocol]
     text = message or f"The local platform does not model this call: {operation_name(environ)}"
@@ -138,8 +140,9 @@ def unknown_operation(environ: dict[str, Any], message: str | None = None) -> Re
 
 
 def internal_error(environ: dict[str, Any]) -> Response:
-    """The answer to a call that the platform has failed at.
-    The reason is in its log, by the request's id.
+    """Return the error for a call that failed inside the platform.
+
+    The server log has the reason, under the request's id.
     """
     protocol = protocol_of(environ)
     code = _INTERNAL_ERROR.get(protocol, _INTERNAL_FAILURE)
@@ -151,11 +154,9 @@ def internal_error(environ: dict[str, Any]) -> Response:
 
 
 def repaired_error(environ: dict[str, Any], http_status: int, body: bytes) -> Response | None:
-    """The answer in place of one of moto's errors that is a web page, or empty; None where its
-    error is in order.
+    """Return a replacement for a moto error that is an HTML page or empty; None if it needs none.
 
-    moto answers so where it knows no such path or method of a service, and where a bare exception
-    left it.
+    moto sends such errors for unknown paths or methods and for bare exceptions.
     """
     if environ.get("REQUEST_METHOD") == "HEAD":
         return None  # has no body at all
@@ -173,14 +174,12 @@ def repaired_error(environ: dict[str, Any], http_status: int, body: bytes) -> Re
 
 
 def content_type_of(environ: Mapping[str, Any]) -> str:
-    """Of an error, in the protocol of the request."""
+    """Return the content type of an error in the request's protocol."""
     return _CONTENT_TYPES[protocol_of(environ)]
 
 
 def operation_name(environ: dict[str, Any]) -> str:
-    """service.Operation, as far as the request names it;
-    method and path of one that has only these.
-    """
+    """Return `service.Operation` as far as the request names it, else service, method and path."""
     if found := CBOR_PATH.match(str(environ.get("PATH_INFO", ""))):
         return f"{found['target']}.{found['action']}"
     if target := environ.get("HTTP_X_AMZ_TARGET"):
@@ -189,7 +188,7 @@ def operation_name(environ: dict[str, Any]) -> str:
     service = scope.service if scope is not None else "?"
     if "form-urlencoded" in str(environ.get("CONTENT_TYPE", "")):
         if isinstance(environ["wsgi.input"], io.BytesIO):
-            environ["wsgi.input"].seek(0)  # the service has read it
+            environ["wsgi.input"].seek(0)  # the service has already read it
         action = parse_qs(read_body(environ).decode(errors="replace")).get("Action")
         return f"{service}.{action[0]}" if action else service
     return f"{service}: {environ.get('REQUEST_METHOD')} {environ.get('PATH_INFO')}"
@@ -212,7 +211,7 @@ def _xml(protocol: str, code: str, message: str, http_status: int, identity: str
 
 
 def _cbor_texts(texts: Mapping[str, str]) -> bytes:
-    """A CBOR map of a few texts."""
+    """Encode a few strings as a CBOR map."""
     serializer: Any = CBORSerializer()
     body = bytearray([0xA0 | len(texts)])  # major type 5 (map) of up to 23 pairs
     for text in (part for pair in texts.items() for part in pair):

@@ -1,4 +1,4 @@
-"""The one WSGI application of the platform: its own services first, moto for everything else."""
+"""The platform's single WSGI application: its own services first, moto for everything else."""
 
 from __future__ import annotations
 
@@ -51,14 +51,13 @@ _NONCE = re.compile(r"nonce=(?P<nonce>[0-9a-f]{32,128})")
 logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 Observer = Callable[[Mapping[str, Any]], None]
-"""Is told the WSGI environ of every request moto has answered without an error. Raises NotKept."""
+"""Called with the WSGI environ of every request that moto handled without an error; raises NotKept.
+"""
 _INSUFFICIENT_STORAGE = 507
 
 
 class Front:
-    """Routes a request by its target and credential scope;
-    observers learn what moto's state may have changed.
-    """
+    """Routes requests by target and credential scope, and notifies observers of calls to moto."""
 
     def __init__(
         self,
@@ -68,10 +67,15 @@ class Front:
         faults: FaultInjector | None = None,
         is_simulated: bool = False,
     ) -> None:
-        """Users' calls fail as `faults` say, the platform's own never do.
+        """Set up the front end.
 
-        In a simulation what nobody can know is taken by name: see
-        `nodesweep.infra.local.simulation.elsewhere`.
+        Args:
+            moto: The application that handles everything else.
+            status: Returns the platform's status.
+            gate: Authenticates requests.
+            faults: Faults to inject into users' calls, never into the platform's own.
+            is_simulated: Refuse lookups that a simulation cannot answer: see
+            `nodesweep.infra.local.simulation.elsewhere`.
         """
         self._moto = moto
         self._status = status
@@ -109,7 +113,7 @@ class Front:
         return answer(environ, start_response)
 
     def _answer(self, environ: dict[str, Any]) -> Response | None:
-        """The answer of a service of our own, None for a request that is moto's."""
+        """Return the response of one of the platform's own services, None for moto's requests."""
         if environ.get("PATH_INFO") == STATUS_PATH:
             status = self._status()
             if nonce := _NONCE.fullmatch(environ.get("QUERY_STRING", "")):
@@ -144,9 +148,7 @@ class Front:
     def _by_path(
         self, environ: Mapping[str, Any], signing_name: str
     ) -> tuple[JsonService | None, str]:
-        """The service and the action that a request without a target names
-        by its method and path.
-        """
+        """Return the service and action that a request without a target names by its path."""
         called = environ.get("REQUEST_METHOD", ""), environ.get("PATH_INFO", "")
         for service in self._services.values():
             if service.signing_name == signing_name and called in service.paths:
@@ -156,9 +158,13 @@ class Front:
     def _pass_to_moto(
         self, environ: dict[str, Any], start_response: StartResponse
     ) -> Iterable[bytes]:
-        """moto's answer, which is given once what it has changed is kept.
-        Raises NotKept where it can't be, and ApiError for a body that its checksum is not of, for
-        XML that is none or of another shape and for numbers that are none.
+        """Return moto's response once its changes have been saved.
+
+        Raises:
+            NotKept: If they cannot be saved.
+            ApiError: If the body fails its checksum, XML is malformed or does not fit the
+                operation, or a
+            number in the query is invalid.
         """
         scope = credential_scope(environ)
         if unmodelled_s3_operation(environ, scope):
@@ -170,21 +176,22 @@ class Front:
 
         def hold_back(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
             answers.append((status, headers, exc_info))
-            return lambda chunk: None  # moto gives its answers as what it returns
+            return lambda chunk: None  # moto returns its body, it never writes it
 
         is_put = environ.get("REQUEST_METHOD") == "PUT"
         is_conditional = is_put and "HTTP_IF_NONE_MATCH" in environ
         if is_put and ("CONTENT_LENGTH" in environ or "HTTP_TRANSFER_ENCODING" in environ):
-            # Before the turn: nobody waits for a client that is slow to send. And at once: moto
-            # reads 64 KiB at a time, which takes as long as all else of a large object.
+            # Read the body before taking the lock, so that a slow client blocks nobody. And at
+            # once: moto reads 64 KiB at a time, which takes as long as everything else for a large
+            # object.
             check_body(environ, read_body(environ))
         if scope is not None and scope.service == "s3":
             check_signed_hash(environ, read_body(environ))
         check_xml(environ, read_body(environ))
         use_modelled_xml(environ)
         try:
-            # moto looks and writes in two steps: of two that ask for a key that is not there,
-            # one must be refused.
+            # moto checks and writes in two steps: of two conditional writes of a missing key, one
+            # must fail.
             with self._conditional_writes if is_conditional else nullcontext():
                 chunks = self._moto(environ, hold_back)
         except (NotImplementedError, OperationNotFoundError):
@@ -209,10 +216,10 @@ class Front:
 
 
 def _refuse_browsers(environ: dict[str, Any]) -> None:
-    """Jobs are programs, so a web page must not reach the platform, whatever it came to know.
+    """Refuse requests from web pages: jobs are programs, so no page may start one.
 
-    A page's cross-site request carries Origin; one that had its own name resolved to loopback
-    carries that name.
+    A cross-site request carries Origin; DNS rebinding (a page's own name resolved to loopback)
+    shows in Host.
     """
     host = environ.get("HTTP_HOST", "")
     if "HTTP_ORIGIN" in environ or not _LOOPBACK_HOST.match(host):
@@ -225,7 +232,7 @@ def _refuse_browsers(environ: dict[str, Any]) -> None:
 
 
 def _is_unknowable(environ: dict[str, Any]) -> bool:
-    """Whether it asks what a simulation can't know where moto finds nothing."""
+    """Return True if a request is a lookup that a simulation may be unable to answer."""
     scope = credential_scope(environ)
     if scope is None or scope.service not in elsewhere.SERVICES:
         return False
@@ -235,9 +242,7 @@ def _is_unknowable(environ: dict[str, Any]) -> bool:
 
 
 def _typed(headers: list[tuple[str, str]], content_type: str) -> list[tuple[str, str]]:
-    """An error's headers: where they call it a web page,
-    which is what moto calls whatever it gives no type.
-    """
+    """Correct an error's headers: moto sends text/html wherever it sets no content type."""
     return [
         (
             name,
@@ -252,7 +257,7 @@ def _typed(headers: list[tuple[str, str]], content_type: str) -> list[tuple[str,
 
 
 def _with_request_id(start_response: StartResponse, identity: str) -> StartResponse:
-    """Every answer names its request, as AWS's do; moto leaves that out of some."""
+    """Add the request id to every response, as AWS does; moto leaves it out of some."""
 
     def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
         if not any(name.lower() == "x-amzn-requestid" for name, _ in headers):

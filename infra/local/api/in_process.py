@@ -1,8 +1,8 @@
 """boto3 clients that call the platform's WSGI application directly, without a socket.
 
-The platform's own parts (channel downloads, artifact uploads, log lines, snapshots) use the same
-AWS calls as its users, so that they see the same behaviour; going through a socket would only add a
-copy and a thread per call.
+The platform itself (channel downloads, artifact uploads, log lines, snapshots) makes the same AWS
+calls as its users, so both see the same behavior; a socket would only add a copy and a thread per
+call.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from nodesweep.infra.local.api.protocol import credential_scope
 
 _PLACEHOLDER_URL = "http://127.0.0.1"
 _CONFIG = Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"})
-"""One attempt: a call that doesn't leave the process has no transient errors to wait for."""
+"""One attempt: a call that stays in the process has no transient errors to retry."""
 
 OWN_KEY_ID = f"PLATFORM{secrets.token_hex(16).upper()}"
-"""Of this process alone: what the platform's own clients sign with."""
+"""The key id that the platform's own clients sign with; unique to this process."""
 
 ClientFactory = Callable[[str, str], Any]
 """(service name, region) -> boto3 client."""
 
 
 class _RawBody(io.BytesIO):
-    """What botocore reads a response body from; urllib3's response has `stream` beside `read`."""
+    """The response body that botocore reads: a file with `stream`, like urllib3's response."""
 
     def stream(self, amt: int = 65536, **_: Any) -> Iterator[bytes]:
         while chunk := self.read(amt):
@@ -43,8 +43,9 @@ class _RawBody(io.BytesIO):
 
 
 def client_factory(application: WSGIApplication) -> ClientFactory:
-    """Clients for `application`, made once per service and region (a client is safe to share
-    between threads).
+    """Return a factory of clients for `application`, cached by service and region.
+
+    boto3 clients are thread-safe.
     """
     session: Any = boto3.Session(aws_access_key_id=OWN_KEY_ID, aws_secret_access_key="platform")
 
@@ -60,16 +61,17 @@ def client_factory(application: WSGIApplication) -> ClientFactory:
 
 
 def is_own_call(environ: Mapping[str, Any]) -> bool:
-    """Whether a request comes from the platform itself."""
+    """Return True if a request comes from the platform itself."""
     scope = credential_scope(environ)
     return scope is not None and scope.key_id == OWN_KEY_ID
 
 
 def _send(application: WSGIApplication, request: Any, **_: Any) -> AWSResponse:
-    """Answer botocore's request from the application;
-    returning a response keeps botocore off the network.
+    """Answer botocore's request from the application.
+
+    Returning a response keeps botocore off the network.
     """
-    # `request` is an AWSPreparedRequest; its body is bytes, text or a file.
+    # `request` is an AWSPreparedRequest; its body is bytes, str or a file.
     body = request.body.read() if hasattr(request.body, "read") else request.body
     environ = Request.from_primitives(request.method, request.url, request.headers, body).environ
     environ["RAW_URI"] = environ["REQUEST_URI"] = request.url.removeprefix(_PLACEHOLDER_URL) or "/"

@@ -1,13 +1,12 @@
-"""What moto's services leave out and clients of training jobs call: added to moto's classes,
-in the form of its own.
+"""Operations and checks that moto lacks and clients of training jobs need, added to moto's classes.
 
-- iam:SimulatePrincipalPolicy, by which SageMaker's SDK checks a role before it uses it;
-- logs:FilterLogEvents with logStreamNamePrefix, which moto ignores, streams that are not there, and
-  groups by logGroupIdentifier; logs:GetQueryResults of a query that is not there;
-- sagemaker's tags of resources that are not there, and an experiment that is not;
-- s3's parts of a multipart upload that is not there, and its end; the head of the version "null",
-  which is the object of a bucket without versions; an object's empty set of tags;
-- the tagging API's changes, of which one that fails leaves the others' done.
+- iam: SimulatePrincipalPolicy, by which the SageMaker SDK checks a role;
+- logs: FilterLogEvents with logStreamNamePrefix and logGroupIdentifier, errors for missing streams
+  and for GetQueryResults of a missing query;
+- sagemaker: errors for tags of missing resources and for missing experiments;
+- s3: errors for missing multipart uploads, checksums and ACL of completed ones, HeadObject of
+  version "null" in an unversioned bucket, an empty TagSet;
+- resource groups tagging: a failed resource does not fail the others.
 """
 
 from __future__ import annotations
@@ -46,20 +45,20 @@ class Addition:
     """One operation of one of moto's classes."""
 
     service: str
-    """The name of the service as botocore has it."""
+    """botocore's name of the service."""
     operation: str
     responses: Any
     answer: Callable[[Any], Any]
 
 
 def add_to_moto() -> None:
-    """Have moto answer the operations of ADDITIONS; called once per process."""
+    """Install ADDITIONS in moto's classes; call it once per process."""
     for one in ADDITIONS:
         setattr(one.responses, camelcase_to_underscores(one.operation), one.answer)
 
 
 def _simulate_principal_policy(self: Any) -> ActionResult:
-    """Decisions on every action and resource under the policies of a role or user, in one page."""
+    """Evaluate every action and resource under a role's or user's policies, in one page."""
     documents = _documents(self.backend, self._get_param("PolicySourceArn"))
     documents += [_policy_document(text) for text in self._get_param("PolicyInputList") or []]
     results = [
@@ -77,7 +76,11 @@ def _simulate_principal_policy(self: Any) -> ActionResult:
 
 
 def _policy_document(text: str) -> dict[str, Any]:
-    """Raises MalformedPolicyDocument for what is no JSON of a policy."""
+    """Parse a policy document.
+
+    Raises:
+        MalformedPolicyDocument: If the text is not a JSON object.
+    """
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -88,7 +91,11 @@ def _policy_document(text: str) -> dict[str, Any]:
 
 
 def _documents(backend: Any, arn: str) -> list[dict[str, Any]]:
-    """The policy documents of a role or user. Raises NoSuchEntity."""
+    """Return the policy documents of a role or user.
+
+    Raises:
+        NotFoundException: If there is no such principal.
+    """
     owner = next(
         (one for one in [*backend.get_roles(), *backend.users.values()] if one.arn == arn), None
     )
@@ -99,7 +106,7 @@ def _documents(backend: Any, arn: str) -> list[dict[str, Any]]:
         *owner.policies.values(),
         *(version.document for version in managed if version.is_default),
     ]
-    # moto keeps the inline policies of a CloudFormation stack as they were in its template
+    # moto stores the inline policies of a CloudFormation stack as dicts, as in the template.
     return [text if isinstance(text, dict) else json.loads(text) for text in texts]
 
 
@@ -134,8 +141,9 @@ def _of_a_known_stream(get_log_events: Callable[[Any], str]) -> Callable[[Any], 
 
 
 def _of_a_named_group(operation: str, answer: Callable[[Any], str]) -> Callable[[Any], str]:
-    """An operation on one log group, which is given by its name, or by its name or ARN as
-    logGroupIdentifier; refused where the request breaks the service's model.
+    """Resolve the log group of an operation by name or by logGroupIdentifier (name or ARN).
+
+    A request that violates the service's model is refused.
     """
 
     def answered(self: Any) -> str:
@@ -145,7 +153,7 @@ def _of_a_named_group(operation: str, answer: Callable[[Any], str]) -> Callable[
         except ApiError as error:
             if error.code != "ValidationException":
                 raise
-            raise InvalidParameterException(error.message) from error  # as this service calls it
+            raise InvalidParameterException(error.message) from error  # the code of CloudWatch Logs
         identifier = request.get("logGroupIdentifier")
         if (identifier is None) == (request.get("logGroupName") is None):
             raise InvalidParameterException(_BOTH_OR_NONE)
@@ -174,12 +182,12 @@ def _of_a_known_query(results: Callable[[Any], str]) -> Callable[[Any], str]:
 
 
 def _of_a_known_resource(change_or_list: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """An action on tags, refused for what is no ARN and for a resource that moto doesn't hold."""
+    """Refuse an action on tags if the ARN is invalid or moto has no such resource."""
 
     def answered(self: Any) -> Any:
         try:
             found = self.sagemaker_backend._get_resource_from_arn(self._get_param("ResourceArn"))
-        except (AttributeError, ValueError):  # a kind that moto has no place for; no ARN
+        except (AttributeError, ValueError):  # a kind that moto does not have; not an ARN
             found = None
         if found is None:
             raise ValidationError("Requested resource not found.")
@@ -209,15 +217,17 @@ def _of_a_known_upload(answer: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_checksum_and_acl(complete: Callable[..., Any]) -> Callable[..., Any]:
-    """An object made of parts. moto gives a CRC32 for the algorithms that it has no package for,
-    and no access list, at which GetObjectAcl fails.
+    """Complete a multipart upload with the right checksum and an ACL.
+
+    moto computes CRC32 for algorithms that it has no package for, and sets no ACL, so GetObjectAcl
+    fails.
     """
 
     def completed(self: Any, bucket_name: str, multipart_id: str, body: Any) -> Any:
         upload, wanted = self.get_bucket(bucket_name).multiparts[multipart_id], list(body)
         name = upload.metadata.get("x-amz-checksum-algorithm")
         needed = {number for number, _ in wanted} if name in _NOT_OF_MOTO else set()
-        # before moto disposes of them
+        # Read now: moto disposes of them when it completes the upload.
         parts = [part.value for number, part in sorted(upload.parts.items()) if number in needed]
         key = complete(self, bucket_name, multipart_id, wanted)
         if parts and key is not None:
@@ -231,7 +241,7 @@ def _with_checksum_and_acl(complete: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _of_the_null_version(head_object: Callable[..., Any]) -> Callable[..., Any]:
-    """HeadObject with versionId=null, as rclone asks after a multipart upload."""
+    """Handle HeadObject with versionId=null, which rclone sends after a multipart upload."""
 
     def headed(self: Any, bucket_name: str, query: dict[str, Any], *rest: Any, **more: Any) -> Any:
         if (
@@ -245,7 +255,7 @@ def _of_the_null_version(head_object: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_no_tags(put_object_tagging: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """PutObjectTagging with a TagSet that is empty, which takes an object's tags away."""
+    """Handle PutObjectTagging with an empty TagSet, which removes an object's tags."""
 
     def tagged(self: Any) -> Any:
         place = self.bucket_name, self.parse_key_name(), self._get_param("versionId")
@@ -272,7 +282,7 @@ def _untag_resources(self: Any) -> ActionResult:
 
 
 def _failures(self: Any, change: Callable[[str], dict[str, Any]]) -> ActionResult:
-    """Change the tags of each resource by itself, and answer why some could not be changed."""
+    """Change each resource's tags separately and return the failures."""
     failed: dict[str, Any] = {}
     for arn in self._get_param("ResourceARNList"):
         try:

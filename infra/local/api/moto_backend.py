@@ -1,5 +1,6 @@
-"""moto's server application, set up as the platform uses it;
-what is added to its services is in moto_additions, how buckets are listed in moto_listing.
+"""moto's server application as the platform configures it.
+
+moto_additions adds to its services, moto_listing replaces its bucket listings.
 """
 
 from __future__ import annotations
@@ -31,9 +32,7 @@ from nodesweep.infra.local.api.moto_listing import list_by_page
 from nodesweep.infra.local.interfaces import AccessKey
 
 TRAINING_ROLE = "nodesweep-training"
-"""The role that is there from the start. Its name is in configs/local.yaml and the other configs
-for this machine.
-"""
+"""Name of the predefined role, as used in configs/local.yaml and the other local configs."""
 _TRUST = {
     "Effect": "Allow",
     "Principal": {"Service": "sagemaker.amazonaws.com"},
@@ -49,8 +48,9 @@ list_by_page()
 
 @functools.cache
 def _moto_modules() -> frozenset[str]:
-    """moto's own answer, which looks at its 180 folders anew for every request:
-    an eighth of the time of a sweep.
+    """Cache moto's list of modules.
+
+    moto scans its 180 folders for every request, which took an eighth of a sweep's time.
     """
     return frozenset(_list_of_moto_modules())
 
@@ -60,8 +60,9 @@ backends.list_of_moto_modules = _moto_modules
 
 
 def moto_application(account_id: str) -> WSGIApplication:
-    """All of moto's services, in this account; NotImplementedError for others.
-    Their state is the process's.
+    """Return moto's services in this account; NotImplementedError for services that moto lacks.
+
+    Their state is global to the process.
     """
     dispatcher = cast(WSGIApplication, _Dispatcher(_create_backend_app))
 
@@ -73,10 +74,10 @@ def moto_application(account_id: str) -> WSGIApplication:
 
 
 class _Dispatcher(DomainDispatcherApplication):
-    """Chooses a service by what was signed, never by a path that moto keeps for itself.
+    """Routes by the signed service, never by a path that moto reserves for itself.
 
-    moto's control API resets every service and shows all keys, its instance metadata hands out
-    credentials. Their paths are ordinary names of buckets here.
+    moto's control API can reset every service and shows all keys, and its instance metadata hands
+    out credentials; here their paths are ordinary bucket names.
     """
 
     def get_application(self, environ: dict[str, Any]) -> Any:
@@ -91,8 +92,10 @@ class _Dispatcher(DomainDispatcherApplication):
 
 
 def _create_backend_app(service: Any) -> Any:
-    """The application of one service. Raises NotImplementedError for one that moto doesn't have and
-    for moto's own.
+    """Return the application of one service.
+
+    Raises:
+        NotImplementedError: If moto does not have the service, or if it is one of moto's own.
     """
     if service is None or str(service).startswith(_MOTO_OWN_SERVICES):
         raise NotImplementedError("a service that moto does not have")
@@ -100,16 +103,15 @@ def _create_backend_app(service: Any) -> Any:
 
 
 def reset_state() -> None:
-    """Forget everything moto holds: a server that starts in a used process
-    (tests) must not see the last one's.
-    """
+    """Clear moto's state, so that a server that starts in a used process (tests) begins empty."""
     BackendDict.reset()
     reset_model_data()
 
 
 def make_training_role(account_id: str) -> None:
-    """A role that trusts SageMaker and may do everything:
-    clients look at a job's role before they send the job.
+    """Create a role that trusts SageMaker and may do everything.
+
+    Clients check a job's role before they submit the job.
     """
     roles: Any = iam_backends[account_id]["aws"]
     roles.create_role(
@@ -125,7 +127,7 @@ def make_training_role(account_id: str) -> None:
 
 
 class TaggedJobs(Protocol):
-    """Jobs of one kind, as AWS's tagging API asks for them."""
+    """Jobs of one kind, as the Resource Groups Tagging API needs them."""
 
     def tagged(self, region: str) -> list[tuple[str, dict[str, str]]]: ...
 
@@ -137,11 +139,14 @@ class TaggedJobs(Protocol):
 
 
 def take_part_in_tagging(account_id: str, jobs: Mapping[str, TaggedJobs]) -> None:
-    """Let the Resource Groups Tagging API find jobs and tag them; their kind, such as training-job,
-    is in their ARNs. Before anything else is asked of moto.
+    """Let the Resource Groups Tagging API find and tag jobs.
 
-    moto asks its services in the order they were first used in, and its own SageMaker claims all
-    ARNs of the service.
+    Call it before any other call to moto: moto asks its services in order of first use, and its own
+    SageMaker claims all ARNs of the service.
+
+    Args:
+        account_id: The account of the jobs.
+        jobs: Jobs by the kind in their ARNs, for instance "training-job".
     """
 
     def of(arn: str) -> TaggedJobs | None:
@@ -167,7 +172,7 @@ def take_part_in_tagging(account_id: str, jobs: Mapping[str, TaggedJobs]) -> Non
             if found := of(arn):
                 found.delete_tags(self.region_name, arn, tag_keys)
 
-    BackendDict(JobTags, "sagemaker")[account_id]  # the look-up enters it into moto's list
+    BackendDict(JobTags, "sagemaker")[account_id]  # the lookup registers it with moto
 
 
 def _policy(statement: dict[str, Any]) -> str:
@@ -175,9 +180,7 @@ def _policy(statement: dict[str, Any]) -> str:
 
 
 def issued_key(account_id: str, key_id: str) -> AccessKey | None:
-    """A key that AssumeRole or CreateAccessKey of this account gave out;
-    None for any other and for a withdrawn one.
-    """
+    """Return an active key that AssumeRole or CreateAccessKey issued in this account, or None."""
     roles: Any = sts_backends[account_id]["aws"]
     if role := roles.get_assumed_role_from_access_key(key_id):
         expires_at = role.expiration.replace(tzinfo=UTC).timestamp()
@@ -188,8 +191,9 @@ def issued_key(account_id: str, key_id: str) -> AccessKey | None:
 
 
 def set_last_modified(account_id: str, bucket: str, key: str, moment: datetime) -> None:
-    """Give a restored object the age it had: S3's API has no call for it, and expectations on
-    freshness read it.
+    """Set a restored object's age.
+
+    S3's API cannot set it, and data freshness expectations read it.
     """
     backend: Any = s3_backends[account_id]["aws"]
     backend.get_object(bucket, key).last_modified = moment.replace(tzinfo=None)
@@ -204,10 +208,11 @@ class QuietRequestHandler(MotoRequestHandler):
     """moto's request handler without a log line per request."""
 
     def date_time_string(self, timestamp: float | None = None) -> str:
-        """The Date of an answer, which takes a tenth of a small request's time to be made."""
+        """Return the Date header, cached per second.
+
+        Formatting it takes a tenth of a small request's time.
+        """
         return _http_date(int(time.time() if timestamp is None else timestamp))
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Requests are not logged: a sweep makes thousands,
-        and a failed one answers its own reason.
-        """
+        """Log nothing: a sweep makes thousands of requests, and a failed one returns its reason."""

@@ -1,9 +1,8 @@
-"""Lists a bucket of moto's without looking at all of its objects for every page.
+"""Paged bucket listings that do not visit all objects for every page.
 
 moto's ListObjectsV2 sorts the whole bucket for each page of 1,000 keys, and ListObjectVersions
-copies it: a bucket of 100,000 objects takes minutes. Here a bucket keeps its names sorted, and a
-page looks at its own keys alone. Behind a KeyMarker come, as on AWS, the keys after it; moto leaves
-out the first of them.
+copies it, so a bucket of 100,000 objects takes minutes; here a bucket keeps its keys sorted and a
+page visits only its own. Unlike moto, a page begins with the first key after KeyMarker, as on AWS.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from moto.s3.utils import _VersionedKeyStore
 _LAST = "\U0010ffff"
 _NAMES_AT_ONCE = 1000
 _lock = threading.Lock()
-"""Of every store's names: the server answers from many threads."""
+"""Guards the sorted keys of all stores: the server is multithreaded."""
 
 
 class SortedKeyStore(_VersionedKeyStore):
@@ -55,7 +54,7 @@ class SortedKeyStore(_VersionedKeyStore):
                     insort(self._sorted, key)
 
     def names(self, after: str, is_included: bool = False) -> Iterator[str]:
-        """The keys behind that text, and that text itself where it is a key and asked for."""
+        """Yield the keys after `after`, and `after` itself if it is a key and `is_included`."""
         seek = bisect_left if is_included else bisect_right
         while True:
             with _lock:
@@ -70,7 +69,7 @@ class SortedKeyStore(_VersionedKeyStore):
 def _entries(
     store: SortedKeyStore, prefix: str, delimiter: str, after: str
 ) -> Iterator[FakeKey | str]:
-    """Objects, and what they have in common up to a delimiter, behind `after` and in order."""
+    """Yield objects and common prefixes after `after`, in order."""
     behind, is_included = max(after, prefix), after < prefix
     goes_on = True
     while goes_on:
@@ -127,7 +126,7 @@ def _listing_by_page(theirs: Callable[..., Any]) -> Callable[..., Any]:
 def _versions(
     store: SortedKeyStore, prefix: str, key_marker: str, version_id_marker: str | None
 ) -> Iterator[Any]:
-    """Versions and delete markers, of each key the newest first, from behind the markers on."""
+    """Yield versions and delete markers from the markers on, newest first within each key."""
     is_included = key_marker < prefix or bool(version_id_marker)
     for name in store.names(max(key_marker, prefix), is_included):
         if not name.startswith(prefix):
@@ -178,8 +177,8 @@ def _versions_by_page(theirs: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def list_by_page() -> None:
-    """Once per process, before its first bucket."""
-    setattr(models, "_VersionedKeyStore", SortedKeyStore)  # noqa: B010 (mypy: no other type)
+    """Install the listings in moto; call it once per process, before its first bucket exists."""
+    setattr(models, "_VersionedKeyStore", SortedKeyStore)  # noqa: B010 (mypy: the type differs)
     setattr(S3Backend, "list_objects_v2", _listing_by_page(S3Backend.list_objects_v2))  # noqa: B010
     setattr(  # noqa: B010
         S3Backend, "list_object_versions", _versions_by_page(S3Backend.list_object_versions)

@@ -1,7 +1,7 @@
-"""An object as moto's S3 holds it in memory, described as GetObject would answer it.
+"""Objects in moto's S3 memory, described as GetObject would return them.
 
-What is written down after every PutObject needs just that, and a call through the platform's own
-API takes as long as the PutObject itself.
+The snapshot needs this after every PutObject, and a call through the platform's own API would take
+as long as the PutObject itself.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _HEADERS = {
 
 
 def stored_object(account_id: str, bucket: str, key: str) -> dict[str, Any] | None:
-    """The current version with its body, bytes; of GetObject's answer what is kept of an object.
+    """Return the current version with its body as bytes, in the shape of GetObject's response.
 
-    None where only a call tells: no such object, one of several parts, an archived one.
+    None if only a call can tell: a missing, multipart or archived object.
     """
     backend: Any = s3_backends[account_id]["aws"]
     try:
@@ -60,7 +60,7 @@ def stored_object(account_id: str, bucket: str, key: str) -> dict[str, Any] | No
 
 
 def _is_plain(metadata: Any) -> bool:
-    """Whether every name and value goes through an HTTP header as it is."""
+    """Return True if every name and value survives an HTTP header unchanged."""
     return all(
         type(text) is str and text.isascii() and text.isprintable() and text == text.strip()
         for pair in metadata.items()

@@ -1,7 +1,8 @@
-"""Which operations moto's model of a service has, by moto's own classes.
+"""The operations of a service that moto implements, found by inspecting its classes.
 
-moto calls the method of a service's response class that is named like the operation. Its S3 is
-made by hand: there an operation is one that the response class or the backend has a method for.
+moto calls the method of a service's response class that is named after the operation. Its S3 is
+written by hand: there, an operation is implemented if the response class or the backend has such a
+method.
 """
 
 from __future__ import annotations
@@ -23,11 +24,9 @@ from nodesweep.infra.local.api.protocol import CredentialScope
 from nodesweep.infra.local.api.validation import service_model
 
 _SIGNS_FOR_NOTHING = "x-id"
-"""The query key by which SDKs name an operation for whoever reads a log of requests."""
+"""Query key by which SDKs name the operation in access logs; S3 ignores it."""
 _POSTED_TO_OBJECTS = frozenset({"uploads", "uploadId", "restore"})
-"""The query keys of S3's operations that are a POST to an object (API reference); moto fails at any
-other.
-"""
+"""Query keys of S3's operations that POST to an object (API reference); moto fails on any other."""
 
 _CLOSED = frozenset({"SelectObjectContent"})
 """Operations of S3 that AWS closed to new customers (S3 Select, July 2024).
@@ -38,7 +37,10 @@ moto fails inside at SQL that it can't parse.
 
 @functools.cache
 def operations_of_moto(service: str) -> frozenset[str]:
-    """Of a service by botocore's name; none of a service that moto doesn't have."""
+    """Return the operations that moto implements, by botocore's name of the service.
+
+    Empty for a service that moto does not have.
+    """
     classes = _response_classes(service)
     if service == "s3":
         classes = [*classes, S3Backend]
@@ -51,10 +53,10 @@ def operations_of_moto(service: str) -> frozenset[str]:
 
 
 def unmodelled_s3_operation(environ: Mapping[str, Any], scope: CredentialScope | None) -> bool:
-    """Whether a request is an operation of S3 that moto doesn't know.
+    """Return True if a request is an S3 operation that moto does not implement.
 
-    moto would take it for the operation of the same path that has no query: it would list the
-    bucket's objects for GET ?analytics, and delete the bucket for DELETE ?metrics.
+    moto would run the operation of the same path without the query: list the bucket's objects for
+    GET ?analytics, delete the bucket for DELETE ?metrics.
     """
     query = str(environ.get("QUERY_STRING", ""))
     if scope is not None and scope.service != "s3":
@@ -69,8 +71,9 @@ def unmodelled_s3_operation(environ: Mapping[str, Any], scope: CredentialScope |
 
 @functools.cache
 def _unmodelled_s3() -> frozenset[tuple[str, bool, str]]:
-    """(HTTP method, whether of an object, query key) by which S3's operations that moto doesn't
-    have are told from those that it has.
+    """Return (HTTP method, is on an object, query key) of the S3 operations that moto lacks.
+
+    Combinations that also name an implemented operation are left out.
     """
     model, done = service_model("s3"), operations_of_moto("s3")
     signs: dict[bool, set[tuple[str, bool, str]]] = {True: set(), False: set()}
@@ -81,8 +84,9 @@ def _unmodelled_s3() -> frozenset[tuple[str, bool, str]]:
 
 
 def s3_sign(operation: OperationModel) -> tuple[str, bool, str] | None:
-    """(HTTP method, whether of an object, query key) by which a request names an operation of S3;
-    None for one that is named by its path alone.
+    """Return (HTTP method, is on an object, query key) by which a request names an S3 operation.
+
+    None if the path alone names it.
     """
     path, _, query = operation.http["requestUri"].partition("?")
     name = query.partition("&")[0].partition("=")[0]
@@ -102,7 +106,7 @@ def _response_classes(service: str) -> list[type]:
 
 
 def _is_done(method: Callable[..., Any] | None) -> bool:
-    """Whether a method is there and does more than to say that it is not implemented."""
+    """Return True if a method exists and does more than raise NotImplementedError."""
     if method is None:
         return False
     if "NotImplementedError" not in inspect.unwrap(method).__code__.co_names:

@@ -1,7 +1,6 @@
-"""What IAM policies allow, as SimulatePrincipalPolicy tells it: by actions and resources alone.
+"""IAM policy evaluation for SimulatePrincipalPolicy, by actions and resources only.
 
-A statement with a Condition counts as one whose condition isn't met, since a simulation is given no
-context here.
+A statement with a Condition never applies, since a simulation has no context here.
 """
 
 from __future__ import annotations
@@ -15,8 +14,12 @@ ALLOWED, EXPLICIT_DENY, IMPLICIT_DENY = "allowed", "explicitDeny", "implicitDeny
 
 
 def decision(policies: Sequence[Mapping[str, Any]], action: str, resource: str) -> str:
-    """IAM's decision on an action ("s3:GetObject") on a resource
-    (an ARN, or "*") under all of the documents.
+    """Return IAM's decision on an action on a resource under all documents.
+
+    Args:
+        policies: The policy documents.
+        action: For instance "s3:GetObject".
+        resource: An ARN, or "*".
     """
     effects = {
         statement["Effect"]
@@ -30,7 +33,7 @@ def decision(policies: Sequence[Mapping[str, Any]], action: str, resource: str) 
 
 
 def _concerns(statement: Mapping[str, Any], action: str, resource: str) -> bool:
-    """Whether a statement speaks of the action, in upper or lower case, and of the resource."""
+    """Return True if a statement covers the action (ignoring case) and the resource."""
     actions = [
         name.lower() for name in _listed(statement.get("Action", statement.get("NotAction", [])))
     ]
@@ -41,7 +44,7 @@ def _concerns(statement: Mapping[str, Any], action: str, resource: str) -> bool:
 
 
 def _matches(patterns: Sequence[str], text: str) -> bool:
-    """By IAM's two wildcards, * and ?; a bracket is a bracket."""
+    """Return True if a pattern with IAM's wildcards * and ? matches; brackets are literal."""
     return any(
         re.match(fnmatch.translate(pattern.replace("[", "[[]")), text, re.DOTALL)
         for pattern in patterns

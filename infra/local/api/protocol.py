@@ -1,6 +1,4 @@
-"""The AWS JSON 1.1 protocol as the platform's own services speak it: a request,
-an answer, an error.
-"""
+"""AWS's JSON 1.1 protocol as the platform's own services speak it."""
 
 from __future__ import annotations
 
@@ -12,36 +10,37 @@ from dataclasses import dataclass, field
 from typing import Any
 
 ACCOUNT_ID = "000000000000"
-"""No AWS account has this number, so none of the platform's ARNs can be mistaken for a real one."""
+"""No AWS account has this number, so the platform's ARNs cannot be mistaken for real ones."""
 
 SIMULATED_ACCOUNT_ID = "000000000001"
-"""The account of a platform whose jobs are simulated: a report recognises their ARNs by it.
-No AWS account either.
+"""The account of a platform with simulated jobs, by which a report recognizes their ARNs.
+
+No AWS account has this number either.
 """
 
 DEFAULT_REGION = "us-east-1"
 CBOR_PATH = re.compile(r"^/service/(?P<target>[^/]+)/operation/(?P<action>[^/]+)$")
-"""Where a request of AWS's other protocol, rpc-v2-cbor, names what it calls."""
+"""Path by which a request in AWS's other protocol, rpc-v2-cbor, names its operation."""
 SCOPE = (
     r"(?P<id>[^/,\s]+)/(?P<date>\d{8})/(?P<region>[a-z0-9-]+|US|EU)/(?P<service>[a-z0-9-]+)"
     r"/aws4_request"
 )
 _OLD_REGIONS = {"US": "us-east-1", "EU": "eu-west-1"}
-"""S3's first names of its regions."""
+"""S3's original names of its regions."""
 _AUTHORIZATION = re.compile(
     r"AWS4-HMAC-SHA256"
     rf" Credential={SCOPE},\s*SignedHeaders=(?P<headers>[^,\s]+),"
     r"\s*Signature=(?P<signature>[0-9a-f]+)"
 )
 CAPITAL_MESSAGE = {"ResourceInUse", "ResourceLimitExceeded", "ResourceNotFound"}
-"""SageMaker's modelled errors spell their member "Message"; everything else spells it "message"."""
+"""SageMaker's modeled errors, which spell their member "Message"; all others spell it "message"."""
 
 Action = Callable[[str, dict[str, Any]], dict[str, Any]]
-"""(region, request) -> answer. Raises ApiError."""
+"""(region, request) -> response; raises ApiError."""
 
 
 class ApiError(Exception):
-    """An error as an AWS service answers it: a code clients branch on and a message people read."""
+    """An error as an AWS service returns it: a code for clients and a message for people."""
 
     def __init__(self, code: str, message: str, http_status: int = 400) -> None:
         super().__init__(f"{code}: {message}")
@@ -56,7 +55,7 @@ def validation_error(message: str) -> ApiError:
 
 @dataclass(frozen=True)
 class CredentialScope:
-    """Who has signed with Signature Version 4, for which service and region."""
+    """The signer of a Signature Version 4 request, and the service and region it signed for."""
 
     key_id: str
     service: str
@@ -64,17 +63,16 @@ class CredentialScope:
 
 
 def authorization(environ: Mapping[str, Any]) -> re.Match[str] | None:
-    """The parts of a Signature Version 4 header;
-    None where there is no header, or one of any other form.
+    """Match a Signature Version 4 header; None if it is missing or of any other form.
 
-    moto takes the scope from a fixed place in it, so what precedes or follows the one form could
+    The whole header must match: moto reads the scope from a fixed position, so extra text could
     name another service.
     """
     return _AUTHORIZATION.fullmatch(environ.get("HTTP_AUTHORIZATION", ""))
 
 
 def credential_scope(environ: Mapping[str, Any]) -> CredentialScope | None:
-    """The scope of a signed request, None for an unsigned or presigned one."""
+    """Return the scope of a signed request; None for an unsigned or presigned one."""
     found = authorization(environ)
     if found is None:
         return None
@@ -83,8 +81,9 @@ def credential_scope(environ: Mapping[str, Any]) -> CredentialScope | None:
 
 
 def use_known_region(environ: dict[str, Any]) -> None:
-    """Have a request that was signed for a region by its old name, as s3cmd does, name it as all
-    others do; once its signature is checked.
+    """Replace an old region name in the credential scope, as s3cmd sends, by its current one.
+
+    Call it after the signature has been verified.
     """
     found = authorization(environ)
     if found is not None and found["region"] in _OLD_REGIONS:
@@ -95,8 +94,9 @@ def use_known_region(environ: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class JsonService:
-    """One service of the platform's own: the actions it answers and those it refuses rather
-    than leave to moto.
+    """One of the platform's own services, with the actions it implements.
+
+    Actions in `refused` fail instead of falling through to moto.
     """
 
     target_prefix: str
@@ -105,13 +105,11 @@ class JsonService:
     actions: Mapping[str, Action]
     refused: frozenset[str]
     check: Callable[[str, dict[str, Any]], None]
-    """(action, request): raises ApiError for a request that breaks the service's model."""
+    """(action, request): raises ApiError if the request violates the service's model."""
     claims: Callable[[str, dict[str, Any]], bool] = lambda action, request: True
-    """False sends an action on to moto, for actions (tags) that serve many kinds of resource."""
+    """False passes an action on to moto: for tag actions, which serve many kinds of resource."""
     paths: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """(HTTP method, path) -> action, of a service that is called by paths
-    (rest-json) and not by a target.
-    """
+    """(HTTP method, path) -> action, for a service called by path (rest-json) instead of target."""
 
     def answers(self, action: str, request: dict[str, Any]) -> bool:
         if action in self.refused:
@@ -130,17 +128,21 @@ class JsonService:
 
 
 def read_body(environ: dict[str, Any]) -> bytes:
-    """The whole body of a WSGI request, put back so that the next one can read it too."""
+    """Read the whole body of a WSGI request and put it back, so that it can be read again."""
     is_chunked = "CONTENT_LENGTH" not in environ and "HTTP_TRANSFER_ENCODING" in environ
     length = -1 if is_chunked else int(environ.get("CONTENT_LENGTH") or 0)
     body: bytes = environ["wsgi.input"].read(length)
     environ["wsgi.input"] = io.BytesIO(body)
-    environ["wsgi.input_terminated"] = True  # the stream ends with it: nobody has to count
+    environ["wsgi.input_terminated"] = True  # the stream ends with the body
     return body
 
 
 def decode_request(body: bytes) -> dict[str, Any]:
-    """The request's JSON object. An empty body is an empty request, as AWS reads it."""
+    """Parse a request's JSON object; an empty body is an empty request, as on AWS.
+
+    Raises:
+        ApiError: SerializationException, if it is not a JSON object or is nested too deeply.
+    """
     if not body:
         return {}
     try:

@@ -1,8 +1,8 @@
-"""The XML that S3's operations take, held against botocore's model of each before moto reads it.
+"""Validates the XML bodies of S3 operations against botocore's models before moto reads them.
 
-moto reads what it expects where it expects it: of a body of another shape it fails half way, or
-keeps a value that fails every later call. What it reads is the body anew, as botocore would send
-it: without other namespaces, prefixes, comments and attributes.
+moto expects certain elements in certain places: given another shape, it fails halfway or stores a
+value that breaks every later call. It gets the body rewritten as botocore would send it, without
+other namespaces, prefixes, comments and attributes.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _ALSO_REQUIRED: Mapping[str, frozenset[str]] = {
     "NoncurrentVersionTransition": frozenset({"NoncurrentDays", "StorageClass"}),
     "FilterRule": frozenset({"Name", "Value"}),
 }
-"""Shape -> members that S3 wants by its API reference, and the model leaves open."""
+"""Shape -> members that S3 requires per its API reference, but the model does not."""
 _HAVE_ONE = frozenset({"ServerSideEncryptionRules", "OwnershipControlsRules"})
-"""Lists of which S3 takes one item."""
-_MAY_BE_EMPTY = frozenset({"Value"})  # of a tag; no other text that is required
+"""Lists of which S3 accepts one item."""
+_MAY_BE_EMPTY = frozenset({"Value"})  # of a tag; every other required text must not be empty
 _ANSWERED_OTHERWISE = frozenset({"BucketLocationConstraint", "Event", "Type"})
-"""Enums that S3 has errors of their own for, which moto gives."""
+"""Enums for which S3 has specific errors, which moto returns."""
 _MAY_HAVE_NO_BODY = frozenset({"CreateBucket", "PutBucketAcl", "PutObjectAcl"})
 _BOOLEANS = {"true": "true", "false": "false", "1": "true", "0": "false"}
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
@@ -54,9 +54,12 @@ _BY_UPLOAD = ("POST", True, "uploadId")
 
 
 def use_modelled_xml(environ: dict[str, Any]) -> None:
-    """Have moto read the body of an S3 operation as its model has it. Raises MalformedXML for a
-    body of another shape, MissingRequestBodyError for none, InvalidArgument for a query of two
-    operations. The body has to be well-formed.
+    """Rewrite the body of an S3 operation as its model has it; the body must be well-formed.
+
+    Raises:
+        MalformedXML: If the body does not fit the model.
+        MissingRequestBodyError: If the operation needs a body and has none.
+        InvalidArgument: If the query names two operations.
     """
     if protocol_of(environ) != "s3":
         return
@@ -76,7 +79,7 @@ def use_modelled_xml(environ: dict[str, Any]) -> None:
 
 
 def _operations_asked(environ: Mapping[str, Any]) -> dict[str, OperationModel]:
-    """Query key -> the operation that reads XML, of a request."""
+    """Return query key -> the XML-reading operation it selects, for a request."""
     method = str(environ.get("REQUEST_METHOD"))
     bucket, _, key = str(environ.get("PATH_INFO", "")).lstrip("/").partition("/")
     query = str(environ.get("QUERY_STRING", ""))
@@ -95,7 +98,7 @@ def _operations_asked(environ: Mapping[str, Any]) -> dict[str, OperationModel]:
 
 @functools.cache
 def _readers() -> dict[tuple[str, bool, str], OperationModel]:
-    """(HTTP method, whether of an object, query key) -> the operation of moto that reads XML."""
+    """Return (HTTP method, is on an object, query key) -> XML-reading operation that moto has."""
     model = service_model("s3")
     found = {("PUT", False, ""): model.operation_model("CreateBucket")}
     for name in sorted(operations_of_moto("s3")):
@@ -107,7 +110,7 @@ def _readers() -> dict[tuple[str, bool, str], OperationModel]:
 
 
 def _payload(operation: OperationModel) -> StructureShape | None:
-    """The shape of the XML that an operation reads; None if it reads none."""
+    """Return the shape of the XML that an operation reads; None if it reads none."""
     shape = operation.input_shape
     if shape is None or operation.has_streaming_input:
         return None
@@ -129,7 +132,11 @@ def _root(operation: OperationModel, element: ElementTree.Element) -> Iterator[b
 def _written(
     shape: Shape, element: ElementTree.Element, name: str, attributes: str = ""
 ) -> Iterator[bytes]:
-    """An element as the model has it. Raises MalformedXML."""
+    """Serialize an element as the model has it.
+
+    Raises:
+        MalformedXML: If it does not fit.
+    """
     if isinstance(shape, StructureShape):
         attributes += _attributes(shape, element)
         content: Iterable[bytes] = _members(shape, element)
@@ -191,8 +198,10 @@ def _items(shape: ListShape, element: ElementTree.Element) -> Iterator[bytes]:
 
 
 def _text(shape: Shape, element: ElementTree.Element) -> str:
-    """The escaped text of an element without elements. Raises MalformedXML for one that is not of
-    the shape's type.
+    """Return the escaped text of a leaf element.
+
+    Raises:
+        MalformedXML: If it is not of the shape's type.
     """
     name, text = _local(element.tag), element.text or ""
     if len(element):

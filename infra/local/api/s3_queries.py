@@ -1,5 +1,7 @@
-"""Refuses what S3 refuses and moto does not: numbers in a query that are none, which moto answers
-as its own failure, names of new buckets that S3 doesn't allow, and XML that is made to hurt.
+"""Refuses invalid S3 requests that moto accepts or fails on.
+
+These are malformed numbers in a query (which moto reports as an internal error), bucket names that
+S3 does not allow, and malicious XML.
 """
 
 from __future__ import annotations
@@ -17,12 +19,14 @@ _NUMBERS = frozenset({"max-keys", "max-parts", "max-uploads", "part-number-marke
 _LARGEST = 2**31 - 1
 _XML_OF_OBJECTS = frozenset({"acl", "legal-hold", "retention", "tagging"})
 _DEEPEST = 50
-"""Elements within elements; S3's own bodies have fewer than 10."""
+"""Maximum depth of nested elements; S3's own bodies have fewer than 10."""
 
 
 def check_numbers(environ: Mapping[str, Any], scope: CredentialScope | None) -> None:
-    """Raises InvalidArgument for a query of S3 in which a count or the number of a part is no
-    whole number from 0 on.
+    """Check the numbers in an S3 query.
+
+    Raises:
+        InvalidArgument: If a count or a part number is not an integer from 0 to 2**31 - 1.
     """
     if scope is None or scope.service != "s3":
         return
@@ -38,11 +42,15 @@ def check_numbers(environ: Mapping[str, Any], scope: CredentialScope | None) -> 
 _BUCKET_NAME = re.compile(r"(?!.*\.\.)(?!\d+\.\d+\.\d+\.\d+$)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _KEPT_STARTS = ("xn--", "sthree-", "amzn-s3-demo-")
 _KEPT_ENDS = ("-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3")
-"""S3's naming rules for general purpose buckets."""
+"""Reserved by S3's naming rules for general purpose buckets, like `_KEPT_STARTS`."""
 
 
 def check_bucket_name(environ: Mapping[str, Any], scope: CredentialScope | None) -> None:
-    """Raises InvalidBucketName for a CreateBucket with a name that S3 doesn't allow."""
+    """Check the bucket name of a CreateBucket.
+
+    Raises:
+        InvalidBucketName: If S3 does not allow the name.
+    """
     name = str(environ.get("PATH_INFO", "")).strip("/")
     is_creation = environ.get("REQUEST_METHOD") == "PUT" and not environ.get("QUERY_STRING")
     if scope is None or scope.service != "s3" or not is_creation or "/" in name or not name:
@@ -53,8 +61,12 @@ def check_bucket_name(environ: Mapping[str, Any], scope: CredentialScope | None)
 
 
 def check_xml(environ: Mapping[str, Any], body: bytes) -> None:
-    """Raises MalformedXML for a body of XML that is not well-formed, brings entities or a document
-    type, which no service takes, or is nested too deep to be read.
+    """Check that an XML body is safe to parse.
+
+    Raises:
+        MalformedXML: If the body is not well-formed, has a document type (no service accepts one)
+            or
+        is nested too deeply.
     """
     if not body or not _is_xml(environ):
         return
@@ -86,7 +98,7 @@ def _malformed(reason: str) -> ApiError:
 
 
 def _is_xml(environ: Mapping[str, Any]) -> bool:
-    """Return True if the operation takes XML. The body of an object is whatever the object is."""
+    """Return True if the operation reads XML; an object's body is arbitrary."""
     method, protocol = environ.get("REQUEST_METHOD"), protocol_of(environ)
     if protocol != "s3":
         return protocol == "rest-xml"

@@ -1,7 +1,7 @@
-"""Checks a request against botocore's model of a service, with the texts the real services answer.
+"""Validates requests against botocore's model of a service, with the messages of the real services.
 
-botocore's clients check types and minima only; the service checks lengths, patterns, enums and
-ranges as well.
+botocore's clients check only types and minima; the services also check lengths, patterns, enums and
+ranges.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _EXPECTED: Mapping[str, tuple[tuple[type, ...], str]] = {
 }
 
 _PROPERTY_CLASSES = {r"\p{L}": r"\w", r"\p{N}": r"\d", r"\p{Z}": r"\s", r"\p{Alnum}": "a-zA-Z0-9"}
-"""Those in use, all inside a character class: tag keys and values, Lambda ARNs."""
+"""The property classes in use, all inside a character class: tag keys and values, Lambda ARNs."""
 
 
 @functools.cache
@@ -43,14 +43,14 @@ def service_model(service_name: str) -> ServiceModel:
 
 @functools.cache
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """A model's (Java) pattern for Python, whose `re` lacks the property classes."""
+    """Compile a model's (Java) pattern; Python's `re` lacks the property classes."""
     for java, python in _PROPERTY_CLASSES.items():
         pattern = pattern.replace(java, python)
     return re.compile(pattern)
 
 
 class RequestValidator:
-    """Validates requests of one service; `extra_enum_values` widens an enum shape by name."""
+    """Validates requests of one service; `extra_enum_values` extends enum shapes by name."""
 
     def __init__(
         self, service_name: str, extra_enum_values: Mapping[str, Sequence[str]] | None = None
@@ -59,8 +59,11 @@ class RequestValidator:
         self._extra = dict(extra_enum_values or {})
 
     def check(self, operation: str, request: dict[str, Any]) -> None:
-        """Raise ValidationException naming every broken constraint,
-        or SerializationException for a wrong type.
+        """Validate a request.
+
+        Raises:
+            ValidationException: If constraints are violated; the message names each one.
+            SerializationException: If a value has the wrong type.
         """
         shape = self.model.operation_model(operation).input_shape
         if shape is None:
@@ -120,7 +123,7 @@ class RequestValidator:
 
 
 def raise_violations(violations: Iterator[str] | Sequence[str]) -> None:
-    """Raise one ValidationException for all of them, worded as AWS does; nothing for none."""
+    """Raise one ValidationException for all violations, worded as on AWS; do nothing for none."""
     found = list(violations)
     if found:
         count = f"{len(found)} validation error{'s' if len(found) > 1 else ''} detected"
@@ -182,7 +185,7 @@ def _join(path: str, name: str) -> str:
 
 
 def _render(value: Any) -> str:
-    """As Java prints it: maps as {key=value}, lists as [a, b]."""
+    """Format a value as Java prints it: maps as {key=value}, lists as [a, b]."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}={_render(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):

@@ -1,1 +1,1 @@
-"""CodeBuild builds: the API, and the way of one build through its phases."""
+"""CodeBuild builds: the API, and the execution of a build's phases."""

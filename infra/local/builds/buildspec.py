@@ -1,6 +1,4 @@
-"""A buildspec (version 0.2) as CodeBuild reads it: the commands of its phases,
-and what a failure of each means.
-"""
+"""A parser for CodeBuild's buildspec (version 0.2): each phase's commands and failure behavior."""
 
 from __future__ import annotations
 
@@ -19,13 +17,14 @@ _IGNORED_KEYS = frozenset({"artifacts", "cache", "reports", "proxy", "batch", "r
 
 
 class BuildspecError(Exception):
-    """The buildspec can't be carried out; the message names the entry."""
+    """The buildspec cannot be executed; the message names the entry."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase's commands; `aborts`: its failure ends the build at once,
-    even before post_build.
+    """One phase's commands.
+
+    If it `aborts`, its failure ends the build at once, even before post_build.
     """
 
     commands: tuple[str, ...] = ()
@@ -35,15 +34,17 @@ class Phase:
 
 @dataclass(frozen=True)
 class Buildspec:
-    """The phases by name, those that are left out included, and env.variables."""
+    """All phases by name, omitted ones included, and env.variables."""
 
     phases: Mapping[str, Phase]
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
 def parse_buildspec(text: str) -> Buildspec:
-    """Read a buildspec's YAML. Raises BuildspecError for what is no buildspec
-    or can't be done here.
+    """Parse a buildspec's YAML.
+
+    Raises:
+        BuildspecError: If it is invalid, or if it uses something unsupported here.
     """
     try:
         document = parse_plain_yaml(text)

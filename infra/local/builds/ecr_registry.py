@@ -1,5 +1,6 @@
-"""What moto's ECR says, as it is with a real registry behind it: addresses that can be pushed to,
-and pushed images.
+"""Connects moto's ECR to a real registry.
+
+ECR's addresses can be pushed to, and pushed images are registered.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ class Registry(Protocol):
     rules: Any
 
     def close(self) -> None:
-        """Stop answering, and end the registry."""
+        """Stop serving and end the registry process."""
 
 
 class EcrRegistry:
-    """The rules of a registry's pushes (`PushRules` of infra/local/engine/container/registry.py),
-    and the answers that point to it.
+    """ECR's rules for pushes to a registry, and ECR responses that point to that registry.
+
+    See `PushRules` in infra/local/engine/container/registry.py.
     """
 
     def __init__(self, address: str) -> None:
@@ -44,13 +46,11 @@ class EcrRegistry:
         self._clients: ClientFactory | None = None
 
     def connect(self, clients: ClientFactory) -> None:
-        """Give the clients that ask and change ECR's state; call it before the first push."""
+        """Set the clients that read and change ECR's state; call it before the first push."""
         self._clients = clients
 
     def refusal(self, repository: str, tag: str, digest: str) -> str | None:
-        """ECR's words for a tag of an immutable repository
-        that names another image already, or None.
-        """
+        """Return ECR's error message if an immutable tag names another image already, else None."""
         ecr = self._ecr(repository)
         try:
             mutability = ecr.describe_repositories(repositoryNames=[repository])["repositories"][0][
@@ -59,7 +59,7 @@ class EcrRegistry:
             found = ecr.describe_images(repositoryName=repository, imageIds=[{"imageTag": tag}])[
                 "imageDetails"
             ]
-        except ClientError:  # neither repository nor tag
+        except ClientError:  # no such repository or tag
             return None
         if mutability != "IMMUTABLE" or not found or found[0]["imageDigest"] == digest:
             return None
@@ -69,16 +69,16 @@ class EcrRegistry:
         )
 
     def pushed(self, repository: str, tag: str, digest: str) -> None:
-        """Register the image; a missing repository is made, with immutable tags."""
+        """Register a pushed image; a missing repository is created, with immutable tags."""
         ecr = self._ecr(repository)
         ensure_repository(ecr, repository)
         try:
             put_image(ecr, repository, tag, digest)
         except ecr.exceptions.ImageAlreadyExistsException:
-            return  # the same image again
+            return  # same image pushed again
 
     def wrap(self, moto: WSGIApplication) -> WSGIApplication:
-        """moto with ECR's answers rewritten."""
+        """Wrap moto so that ECR's responses name the registry's address."""
 
         def application(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
             if not environ.get("HTTP_X_AMZ_TARGET", "").startswith(TARGET_PREFIX):

@@ -1,6 +1,4 @@
-"""The way of one build through CodeBuild's phases;
-the image store does the building, ECR gets the result.
-"""
+"""Runs one build through CodeBuild's phases; the image store builds, ECR gets the result."""
 
 from __future__ import annotations
 
@@ -31,22 +29,18 @@ from nodesweep.infra.local.state.ecr_snapshot import ensure_repository, put_imag
 _REPOSITORY_VARIABLES = ("IMAGE_REPO_URI", "IMAGE_REPO_NAME")
 _TAG_VARIABLE = "IMAGE_TAG"
 _ARGUMENT_PREFIX = "BUILD_ARG_"
-"""BUILD_ARG_<NAME>=value becomes the Dockerfile's argument <NAME>, as in
-infra/image/buildspec.yml.
-"""
+"""BUILD_ARG_<NAME>=value sets the Dockerfile's ARG <NAME>, as in infra/image/buildspec.yml."""
 _LOG_HOST = "build"
 _STACK_BUILDSPEC = Path(__file__).resolve().parents[2] / "image" / "buildspec.yml"
 
 logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 Change = Callable[[Callable[[Build], None]], None]
-"""Applies a change to the build under the manager's lock and writes the record down."""
+"""Applies a change to the build under the manager's lock and saves the record."""
 
 
 class PhaseFailure(Exception):
-    """The current phase failed: (status code, message),
-    as CodeBuild's phase contexts carry them.
-    """
+    """The current phase failed, with the status code and message of CodeBuild's phase contexts."""
 
     def __init__(self, status_code: str, message: str) -> None:
         super().__init__(message)
@@ -55,8 +49,9 @@ class PhaseFailure(Exception):
 
 
 class BuildExecution:
-    """Runs one build to its end in the calling thread. Every outcome ends up in the record;
-    nothing is raised.
+    """Runs one build to its end in the calling thread.
+
+    Every outcome is in the record; nothing is raised.
     """
 
     def __init__(
@@ -91,7 +86,7 @@ class BuildExecution:
         self._change(lambda build: build.complete(status, now))
 
     def _run_phases(self) -> str:
-        """Run every phase. Returns the final status: SUCCEEDED, FAILED, STOPPED or TIMED_OUT."""
+        """Run every phase and return the final status: SUCCEEDED, FAILED, STOPPED or TIMED_OUT."""
         deadline = self._clock() + self._build.timeout_minutes * 60
         try:
             with tempfile.TemporaryDirectory(prefix="codebuild-") as scratch:
@@ -134,8 +129,9 @@ class BuildExecution:
         return folder
 
     def _run_buildspec(self, images: BuildsByCommands, context: Path, deadline: float) -> None:
-        """CodeBuild's own order: a phase that fails ends the build, but after `build` there is
-        still post_build.
+        """Run the buildspec's phases in CodeBuild's order.
+
+        A failed phase ends the build, except that post_build still runs after a failed build phase.
         """
         spec = self._read_buildspec(context)
         variables = {
@@ -187,11 +183,10 @@ class BuildExecution:
             raise PhaseFailure("BUILD_TIMED_OUT", f"Build has timed out. ({error})") from error
 
     def _read_buildspec(self, context: Path) -> Buildspec:
-        """The request's or the project's text, or the file in the source that it names,
-        buildspec.yml by default.
+        """Return the buildspec of the request or the project, or the named file in the source.
 
-        A project that was never made here stands for that of infra/aws, whose text is
-        infra/image/buildspec.yml.
+        The default file is buildspec.yml. Without any of these, the project is taken for the one of
+        infra/aws, whose buildspec is infra/image/buildspec.yml.
         """
         given = self._build.buildspec or "buildspec.yml"
         if self._build.buildspec is None and not (context / given).is_file():
@@ -207,9 +202,7 @@ class BuildExecution:
             raise PhaseFailure("YAML_FILE_ERROR", str(error)) from error
 
     def _prepare_repository(self) -> tuple[str, str]:
-        """(repository, tag), both checked before minutes go into a build that could
-        not be pushed.
-        """
+        """Return (repository, tag), after checks that would otherwise fail the push."""
         self._enter("PRE_BUILD")
         repository = self._build.variable(*_REPOSITORY_VARIABLES)
         if repository is None:
@@ -219,7 +212,7 @@ class BuildExecution:
                 f"Set the environment variable {wanted}: it has no value.",
             )
         registry, slash, name = repository.partition("/")
-        if slash and "." in registry:  # a full URI: <account>.dkr.ecr.<region>.amazonaws.com/<name>
+        if slash and "." in registry:  # full URI: <account>.dkr.ecr.<region>.amazonaws.com/<name>
             if not registry.startswith(self._build.account_id):
                 raise PhaseFailure(
                     "COMMAND_EXECUTION_ERROR",

@@ -1,4 +1,4 @@
-"""One build: what was asked for, and its phases in the shapes CodeBuild describes it with."""
+"""The record of one build: its request, and its phases in CodeBuild's shapes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DEFAULT_TIMEOUT_MINUTES = 60
 
 @dataclass
 class Build:
-    """A build's record; the manager's lock guards every change. Times are Unix seconds."""
+    """A build's record; the manager's lock guards every change. Times are in Unix seconds."""
 
     region: str
     project_name: str
@@ -28,13 +28,14 @@ class Build:
     uuid: str = field(default_factory=lambda: str(uuid.uuid4()))
     status: str = "IN_PROGRESS"
     phases: list[dict[str, Any]] = field(default_factory=list)
-    """As CodeBuild gives them: {phaseType, startTime, phaseStatus?, endTime?, durationInSeconds?,
-    contexts?}.
+    """As in CodeBuild's response.
+
+    {phaseType, startTime, phaseStatus?, endTime?, durationInSeconds?, contexts?}
     """
     end_time: float | None = None
     account_id: str = ACCOUNT_ID
     buildspec: str | None = None
-    """The text that replaces the source's buildspec.yml."""
+    """Text that replaces the source's buildspec.yml."""
 
     @property
     def id(self) -> str:
@@ -52,12 +53,12 @@ class Build:
         return self.status != "IN_PROGRESS"
 
     def variable(self, *names: str) -> str | None:
-        """The value of the first of these variables that was given and isn't empty."""
+        """Return the value of the first of these variables that is set and not empty."""
         values = {item["name"]: item["value"] for item in self.variables}
         return next((values[name] for name in names if values.get(name)), None)
 
     def enter(self, phase: str, now: float) -> None:
-        """Close the current phase as succeeded, if it is open, and open the next."""
+        """Close the current phase as succeeded, if it is open, and open the next one."""
         if self.phases:
             self.close_phase("SUCCEEDED", now)
         self.phases.append({"phaseType": phase, "startTime": now})
@@ -79,12 +80,12 @@ class Build:
 
     def complete(self, status: str, now: float) -> None:
         self.enter("FINALIZING", now)
-        self.enter("COMPLETED", now)  # CodeBuild leaves COMPLETED without an end, too
+        self.enter("COMPLETED", now)  # CodeBuild also leaves COMPLETED open
         self.status = status
         self.end_time = now
 
     def describe(self) -> dict[str, Any]:
-        """The build in the API's shape Build, as BatchGetBuilds answers it."""
+        """Return the build in the API's Build shape, as in BatchGetBuilds."""
         answer = {
             "id": self.id,
             "arn": self.arn,

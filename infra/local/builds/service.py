@@ -1,5 +1,6 @@
-"""CodeBuild's StartBuild, BatchGetBuilds, ListBuilds, ListBuildsForProject and StopBuild,
-over builds that run one at a time.
+"""CodeBuild's build actions, over builds that run one at a time.
+
+StartBuild, BatchGetBuilds, ListBuilds, ListBuildsForProject and StopBuild.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _IDEMPOTENCY_SECONDS = 300
 _CLOSE_DEADLINE_SECONDS = 30.0
 _PAGE_SIZE = 100
 _REFUSED = frozenset({"RetryBuild", "BatchDeleteBuilds", "StartBuildBatch"})
-"""moto would answer these from its own builds, which don't know ours."""
+"""Actions for which moto would return its own builds instead of the platform's."""
 
 logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
@@ -38,7 +39,8 @@ def invalid_input(message: str) -> ApiError:
 
 class Builds:
     """The builds and the thread that runs them.
-    Actions take (region, request) and return the answer.
+
+    Actions take (region, request) and return the response.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class Builds:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="builds")
 
     def service(self) -> JsonService:
-        """The service as the front dispatches to it; projects themselves stay moto's."""
+        """Return the service for the front end to dispatch to; moto keeps the projects."""
         return JsonService(
             target_prefix="CodeBuild_20161006",
             signing_name="codebuild",
@@ -88,8 +90,10 @@ class Builds:
                 self._store.try_to_save(build.region, build.uuid, record=asdict(build))
 
     def start(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Queue a build. Any project name is taken;
-        one that exists in moto lends its source and variables.
+        """Queue a build.
+
+        Any project name is accepted; a project that exists in moto provides its source and
+        variables.
         """
         project = self._project(region, request["projectName"])
         location = request.get("sourceLocationOverride") or project.get("source", {}).get(
@@ -139,13 +143,13 @@ class Builds:
             }
 
     def list_all(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        """A page of the ids of every project's builds."""
+        """Return a page of build ids of all projects."""
         with self._lock:
             builds = [build for build in self._builds.values() if build.region == region]
         return self._page(builds, request)
 
     def list_for_project(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        """A page of the ids of one project's builds."""
+        """Return a page of build ids of one project."""
         with self._lock:
             builds = [
                 b
@@ -156,7 +160,7 @@ class Builds:
 
     @staticmethod
     def _page(builds: list[Build], request: dict[str, Any]) -> dict[str, Any]:
-        """By the builds' start and number; the token is the last id of the page before it."""
+        """Sort by start time and number; the token is the last id of the previous page."""
         newest_first = request.get("sortOrder", "DESCENDING") == "DESCENDING"
         ids = [
             build.id
@@ -185,7 +189,7 @@ class Builds:
             return [build.id for build in self._builds.values() if not build.is_over()]
 
     def close(self) -> None:
-        """Stop every build and wait for the one that runs."""
+        """Stop all builds and wait for the running one."""
         with self._lock:
             for stop in self._stops.values():
                 stop.set()
@@ -237,7 +241,7 @@ class Builds:
             raise invalid_input(str(error)) from error
 
     def _same_token(self, token: str | None) -> Build | None:
-        """The build this token started in the last five minutes."""
+        """Return the build that this token started in the last five minutes, or None."""
         since = self._clock() - _IDEMPOTENCY_SECONDS
         recent = (build for build in self._builds.values() if build.start_time > since)
         return next((build for build in recent if token and build.idempotency_token == token), None)
@@ -247,7 +251,11 @@ class Builds:
         return build if build is not None and build.region == region else None
 
     def _save(self, build: Build) -> None:
-        """Of a build that a call starts. Raises NotKept, and then there is no such build."""
+        """Save a build that a call starts.
+
+        Raises:
+            NotKept: If it cannot be saved; the build does not exist then.
+        """
         try:
             self._store.save(build.region, build.uuid, record=asdict(build))
         except NotKept:
@@ -258,8 +266,9 @@ class Builds:
 def _merged_variables(
     project: list[dict[str, str]], override: list[dict[str, str]]
 ) -> list[dict[str, str]]:
-    """The project's variables, replaced by name;
-    only plain ones, the platform has no secret stores to read.
+    """Merge the override into the project's variables by name.
+
+    Only plaintext ones: the platform has no secret store.
     """
     merged = {item["name"]: {"type": "PLAINTEXT", **item} for item in [*project, *override]}
     for item in merged.values():
@@ -272,7 +281,11 @@ def _merged_variables(
 
 
 def _readable_build(record: Mapping[str, Any]) -> Build:
-    """The build of a record. Raises TypeError and the like for one that can't be described."""
+    """Return the build of a record.
+
+    Raises:
+        TypeError: Or the like, if the record cannot be described.
+    """
     build = Build(**record)
     build.describe()
     return build

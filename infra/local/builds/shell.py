@@ -1,8 +1,7 @@
-"""The shell of a build: one `sh` for all commands of a buildspec,
-so that they share variables and the folder.
+"""A build's shell: one `sh` for all commands of a buildspec, so that they share variables and cwd.
 
-Streamed, stoppable, with a deadline; what it has started ends with it, and it ends with this
-process.
+Output is streamed, the shell can be stopped and has a deadline; its children end with it, and it
+ends with this process.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ _MARK = "--nodesweep-command-ended--"
 
 
 class ShellEnded(Exception):
-    """The build was stopped, or its time was up."""
+    """The build was stopped or timed out."""
 
 
 @runtime_checkable
 class BuildsByCommands(Protocol):
-    """An image store that carries out a buildspec's commands."""
+    """An image store that executes a buildspec's commands."""
 
     def open_shell(
         self,
@@ -42,11 +41,11 @@ class BuildsByCommands(Protocol):
         on_line: Callable[[str], None],
         stop: threading.Event,
     ) -> BuildShell:
-        """A shell in the context's folder, in which `docker` builds and pushes."""
+        """Return a shell in the context's folder whose `docker` builds and pushes."""
 
 
 class BuildShell:
-    """A context that holds a running `sh` in `folder`."""
+    """A context manager around a running `sh` in `folder`."""
 
     def __init__(
         self,
@@ -64,7 +63,7 @@ class BuildShell:
     def __enter__(self) -> Self:
         self._scratch = tempfile.TemporaryDirectory(prefix="buildspec-")
         self._process = subprocess.Popen(
-            tethered("sh"),  # its children notice the end of their pipes
+            tethered("sh"),  # its children notice when their pipes close
             cwd=self._folder,
             env=self._environment,
             stdin=subprocess.PIPE,
@@ -90,8 +89,14 @@ class BuildShell:
         self._scratch.cleanup()
 
     def run(self, command: str, deadline: float) -> int:
-        """Run one command and return its exit code. `deadline` is a time.monotonic() value.
-        Raises ShellEnded.
+        """Run one command and return its exit code.
+
+        Args:
+            command: A shell command, possibly of several lines.
+            deadline: A `time.monotonic()` value.
+
+        Raises:
+            ShellEnded: If the build is stopped or the deadline passes.
         """
         assert self._process.stdin is not None
         script = Path(self._scratch.name) / "command"
@@ -101,7 +106,7 @@ class BuildShell:
                 f". '{script}' </dev/null\nprintf '\\n{_MARK} %s\\n' $?\n".encode()
             )
             self._process.stdin.flush()
-        except BrokenPipeError:  # `exit` in an earlier command
+        except BrokenPipeError:  # an earlier command called `exit`
             return self._process.wait()
         while True:
             try:
@@ -127,8 +132,9 @@ class BuildShell:
         self._codes.put(None)
 
     def _end(self) -> None:
-        """SIGTERM to the shell's process group, so
-        that a builder removes its working container; then SIGKILL.
+        """Send SIGTERM to the process group, then SIGKILL.
+
+        SIGTERM lets a builder remove its working container.
         """
         for number, seconds in ((signal.SIGTERM, _TERM_SECONDS), (signal.SIGKILL, _TERM_SECONDS)):
             try:

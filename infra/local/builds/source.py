@@ -1,6 +1,4 @@
-"""Fetches a build's source from S3 as CodeBuild does: a .zip object,
-or a folder named by a trailing slash.
-"""
+"""Fetches a build's source from S3 as CodeBuild does: a .zip object, or a folder (trailing /)."""
 
 from __future__ import annotations
 
@@ -21,11 +19,15 @@ from nodesweep.infra.local.s3_objects import (
 
 
 class SourceError(Exception):
-    """The source can't be fetched; the text is the phase context's message."""
+    """The source cannot be fetched; the text is the message of the phase context."""
 
 
 def parse_source_location(location: str) -> S3Location:
-    """ "bucket/key.zip", "bucket/folder/" or the same as an ARN "arn:aws:s3:::bucket/…"."""
+    """Parse "bucket/key.zip" or "bucket/folder/", also as an ARN ("arn:aws:s3:::bucket/…").
+
+    Raises:
+        ValueError: If the bucket or the key is missing.
+    """
     bucket, slash, key = location.removeprefix("arn:aws:s3:::").removeprefix("s3://").partition("/")
     if not bucket or not slash or not key:
         raise ValueError(
@@ -36,7 +38,11 @@ def parse_source_location(location: str) -> S3Location:
 
 
 def fetch_source(s3: Any, location: S3Location, folder: Path) -> None:
-    """Leave the source's files in `folder`, which exists and is empty."""
+    """Download the source's files into `folder`, which exists and is empty.
+
+    Raises:
+        SourceError: If they cannot be fetched.
+    """
     try:
         if location.key.endswith("/"):
             _fetch_folder(s3, location, folder)
@@ -67,8 +73,9 @@ def _fetch_folder(s3: Any, location: S3Location, folder: Path) -> None:
 
 
 def _extract(archive: Path, folder: Path) -> None:
-    """zipfile keeps members inside the folder but drops their modes;
-    scripts need the executable bit back.
+    """Extract an archive and restore executable bits.
+
+    zipfile keeps members inside the folder but drops their modes, and scripts need them.
     """
     try:
         with zipfile.ZipFile(archive) as opened:

@@ -1,1 +1,1 @@
-"""What runs the nodes of jobs: process trees or containers on this machine."""
+"""Engines, which run the nodes of jobs: process trees or containers on this machine."""

@@ -1,7 +1,7 @@
-"""Which engine works on this machine, and the container engine put together.
+"""Selects the engine that works on this machine, and assembles the container engine.
 
-`python -m nodesweep.infra.local.engine.choice` says whether containers run here; where they don't,
-why, with exit code 1.
+`python -m nodesweep.infra.local.engine.choice` reports whether containers run here; if not, it
+prints the reason and exits with 1.
 """
 
 from __future__ import annotations
@@ -22,8 +22,12 @@ _NOT_FOUND = "neither podman nor docker is on PATH"
 
 
 def choose_engine(state_dir: Path, registry: str | None = None) -> tuple[str, str]:
-    """("container" or "process", why): the folder's engine,
-    else containers where they were seen to work. Raises ServerStartError.
+    """Return ("container" or "process", reason).
+
+    The engine that the state folder was used with, else containers if a probe shows that they run.
+
+    Raises:
+        ServerStartError: If the folder's engine cannot be read.
     """
     used = engine_of(state_dir)
     if used is not None:
@@ -38,8 +42,10 @@ def choose_engine(state_dir: Path, registry: str | None = None) -> tuple[str, st
 def make_container_engine(
     state_dir: Path, endpoint_url: str, registry: str | None
 ) -> tuple[ContainerEngine, ContainerImageStore]:
-    """The engine and its image store. Raises EngineError where containers don't work here,
-    with the reason.
+    """Return the container engine and its image store.
+
+    Raises:
+        EngineError: If containers do not work here; the message has the reason.
     """
     settings = state_dir.resolve() / "containers"
     cli = ContainerCli.find(settings)
@@ -48,7 +54,7 @@ def make_container_engine(
         raise EngineError(f"--engine container: {problem}; use --engine process, or auto")
     face = Registry(state_dir.resolve() / "registry", registry)
     try:
-        # its address is in the settings now
+        # again, now that the settings can include the registry's address
         cli = ContainerCli.find(settings, [face.address]) or cli
         images = ContainerImageStore(state_dir, cli, face)
         return (
@@ -63,7 +69,7 @@ def make_container_engine(
 
 
 def main() -> int:
-    """The exit code: 0 where containers run here."""
+    """Return the exit code: 0 if containers run here."""
     with tempfile.TemporaryDirectory(prefix="nodesweep-probe-") as folder:
         engine, reason = choose_engine(Path(folder))
     print(reason)

@@ -1,25 +1,24 @@
-"""What can go wrong in the engine itself, as opposed to in a job.
+"""Errors of the engine itself, as opposed to a job's.
 
-EngineError
-├── ImageNotFoundError    the job names an image that is not in the store
-├── StateInUseError       another live engine works in the same state folder
-└── SupervisorError       the nodes' supervisor didn't start, or its processes can't be ended
+EngineError ├── ImageNotFoundError    the job's image is not in the store ├── StateInUseError
+another live engine uses the same state folder └── SupervisorError       the nodes' supervisor did
+not start, or its processes survive SIGKILL
 """
 
 from __future__ import annotations
 
 
 class EngineError(Exception):
-    """The engine can't do what it was asked to; the job is not at fault."""
+    """The engine cannot do what was requested; the job is not at fault."""
 
 
 class ImageNotFoundError(EngineError):
-    """The job names an image that is not in the store."""
+    """The job's image is not in the store."""
 
 
 class StateInUseError(EngineError):
-    """Another live engine works in the same state folder."""
+    """Another live engine uses the same state folder."""
 
 
 class SupervisorError(EngineError):
-    """The nodes' supervisor didn't start, or its processes can't be ended."""
+    """The nodes' supervisor did not start, or its processes survive SIGKILL."""

@@ -1,1 +1,1 @@
-"""Fault injection: a plan of what is to go wrong, and the parts that make it so."""
+"""Fault injection: plans of faults, and the code that injects them."""

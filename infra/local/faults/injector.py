@@ -1,6 +1,4 @@
-"""Counts what a fault plan counts: calls of API operations,
-and jobs that a rule's pattern matches.
-"""
+"""Injects a fault plan's faults by counting API calls and matching jobs."""
 
 from __future__ import annotations
 
@@ -27,16 +25,16 @@ logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 @dataclass(frozen=True)
 class JobFaults:
-    """What is to happen to one job."""
+    """The faults to inject into one job."""
 
     pending_seconds: float = 0.0
     capacity_error: str | None = None
-    """FailureReason after the Pending time, None for a job that goes on."""
+    """FailureReason after the Pending time; None for a job that continues."""
     training: tuple[TrainingRule, ...] = ()
 
 
 class FaultInjector:
-    """The plan at work. Every method may be called from any thread."""
+    """A fault plan in operation; thread-safe."""
 
     def __init__(self, plan: FaultPlan) -> None:
         self._plan = plan
@@ -49,12 +47,14 @@ class FaultInjector:
         ]
 
     def watches(self, target_prefix: str, operation: str) -> bool:
-        """Whether a rule is about calls of this operation."""
+        """Return True if a rule applies to calls of this operation."""
         return (target_prefix, operation) in self._targets
 
     def check_call(self, target_prefix: str, operation: str, request: Mapping[str, Any]) -> None:
-        """Count the call for every rule about it;
-        raise the ApiError of the first whose turn it is.
+        """Count the call for every rule that applies to it.
+
+        Raises:
+            ApiError: The error of the first rule that is due.
         """
         job_name = str(request.get("TrainingJobName") or request.get("ProcessingJobName") or "")
         with self._lock:
@@ -73,8 +73,10 @@ class FaultInjector:
             raise error
 
     def job_faults(self, name: str, environment: Mapping[str, str]) -> JobFaults:
-        """What the plan, and the job's own Environment, have in store for a new job. Raises
-        ValidationException.
+        """Return a new job's faults, from the plan and from the job's own Environment.
+
+        Raises:
+            ValidationException: If the rules in the Environment are invalid.
         """
         own = own_rules(environment)
         with self._lock:
@@ -105,7 +107,11 @@ class FaultInjector:
 
 
 def own_rules(environment: Mapping[str, str]) -> list[JobRule]:
-    """The job rules in a job's NODESWEEP_FAULTS. Raises ValidationException for what is none."""
+    """Return the job rules in a job's NODESWEEP_FAULTS.
+
+    Raises:
+        ValidationException: If they are invalid.
+    """
     text = environment.get(ENVIRONMENT_VARIABLE)
     if text is None:
         return []

@@ -1,8 +1,7 @@
-"""A fault plan as a user writes it: a list of rules, each of one kind,
-read from YAML or JSON and checked.
+"""A fault plan: a list of rules, read from YAML or JSON and validated.
 
-Job rules apply to jobs by name pattern; API rules to calls of an operation by their number. Nothing
-here depends on chance: the same plan, jobs and calls give the same faults.
+Job rules apply to jobs by name pattern, API rules to calls of an operation by their number. Nothing
+is random: the same plan, jobs and calls give the same faults.
 """
 
 from __future__ import annotations
@@ -40,14 +39,12 @@ RULES: tuple[type[Rule], ...] = (
     AlgorithmErrorRule,
     SpotInterruptionRule,
 )
-"""Every kind of fault. A further one is a class of infra/local/faults/rules.py,
-and its name here.
-"""
+"""All kinds of fault. To add one, add a class to infra/local/faults/rules.py and its name here."""
 
 
 @dataclass(frozen=True)
 class FaultPlan:
-    """What is to go wrong. An empty plan injects nothing."""
+    """The faults to inject; none if empty."""
 
     faults: tuple[Rule, ...] = ()
 
@@ -61,8 +58,10 @@ class FaultPlan:
 
 
 def read_fault_plan(path: Path) -> FaultPlan:
-    """The plan in a YAML or JSON file, {"faults": [rule, …]}.
-    Raises SettingsError naming every broken entry.
+    """Read a plan from a YAML or JSON file, {"faults": [rule, …]}.
+
+    Raises:
+        SettingsError: If it is invalid; the message names every invalid entry.
     """
     content = read_yaml(path)
     if not isinstance(content, dict) or not isinstance(content.get("faults"), list):
@@ -74,8 +73,10 @@ def read_fault_plan(path: Path) -> FaultPlan:
 
 
 def check_rules(entries: Sequence[Any], where: str) -> list[Rule]:
-    """Rules made of what a file or a variable holds.
-    Raises SettingsError naming every broken entry.
+    """Parse rules from a file or a variable.
+
+    Raises:
+        SettingsError: If some are invalid; the message names every one.
     """
     rules: list[Rule] = []
     any_rule = _any_of(RULES)
@@ -99,13 +100,14 @@ def _any_of(rules: tuple[type[Rule], ...]) -> TypeAdapter[Rule]:
 
 
 def kinds() -> list[str]:
-    """What a rule's `fault` can be."""
+    """Return the possible values of a rule's `fault`."""
     return [get_args(rule.model_fields["fault"].annotation)[0] for rule in RULES]
 
 
 def _describe(item: Any) -> str:
-    """One error of pydantic's as ".member: message, got value"; the first part of its location is
-    the kind of fault.
+    """Format one pydantic error as ".member: message, got value".
+
+    The first part of its location is the kind of fault.
     """
     member = "".join(
         f".{part}" if isinstance(part, str) else f"[{part}]" for part in item["loc"][1:]

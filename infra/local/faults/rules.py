@@ -1,7 +1,6 @@
-"""The kinds of fault: each a class with the members a user gives it and with what it does,
-to any engine.
+"""The kinds of fault: each is a class with its parameters and its effect, for any engine.
 
-A further kind is a further class, named in `RULES` of infra/local/faults/plan.py.
+To add one, add a class and name it in `RULES` of infra/local/faults/plan.py.
 """
 
 from __future__ import annotations
@@ -26,14 +25,15 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Rule(BaseModel):
-    """One entry of a fault plan. Every kind has a member `fault`, a literal that names it."""
+    """One entry of a fault plan; every kind has a literal member `fault` that names it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class ApiRule(Rule, ABC):
-    """Fails calls of one operation; `calls` counts those of the rule's operation
-    (and jobs) since the start.
+    """Fails calls of one operation.
+
+    `calls` counts the calls of the rule's operation (and jobs) since the start.
     """
 
     service: Literal["sagemaker", "codebuild", "ecr", "logs"] = Field(
@@ -65,11 +65,11 @@ class ApiRule(Rule, ABC):
 
     @abstractmethod
     def error(self) -> ApiError:
-        """What such a call is answered with."""
+        """Return the error for such a call."""
 
 
 class ThrottleRule(ApiRule):
-    """The calls are answered ThrottlingException: Rate exceeded."""
+    """Fails the calls with ThrottlingException: Rate exceeded."""
 
     fault: Literal["throttle"]
 
@@ -78,7 +78,7 @@ class ThrottleRule(ApiRule):
 
 
 class ErrorRule(ApiRule):
-    """The calls are answered with an error code."""
+    """Fails the calls with an error code."""
 
     fault: Literal["error"]
     code: str = Field(
@@ -94,7 +94,7 @@ class ErrorRule(ApiRule):
 
 
 class JobRule(Rule):
-    """Happens to a job, by default nothing."""
+    """A fault of a job; by default it does nothing."""
 
     jobs: str = Field(
         default="*", description="Pattern of job names; * and ? as in a shell.", min_length=1
@@ -105,17 +105,17 @@ class JobRule(Rule):
 
     @property
     def pending_seconds(self) -> float:
-        """How long the job waits for capacity because of it."""
+        """Time for which the fault makes the job wait for capacity."""
         return 0.0
 
     @property
     def capacity_error(self) -> str | None:
-        """FailureReason of a job that gets no capacity after that, None where it goes on."""
+        """FailureReason of a job that gets no capacity after that; None if it continues."""
         return None
 
 
 class PendingRule(JobRule):
-    """The job waits for capacity, then goes on."""
+    """The job waits for capacity, then continues."""
 
     fault: Literal["pending"]
     seconds: Seconds = Field(description="How long it is Pending.")
@@ -169,28 +169,30 @@ class TrainingRule(JobRule, ABC):
 
     @property
     def most_strikes(self) -> int:
-        """How often it strikes one job at most."""
+        """Maximum number of strikes per job."""
         return 1
 
     @property
     def killed_host(self) -> str | None:
-        """The node whose processes it kills; None where it takes all instances away."""
+        """The node whose processes it kills; None if it takes all instances away."""
         return None
 
     def concerns(self, job: Job) -> bool:
-        """Whether it can strike this job at all."""
+        """Return True if the rule can apply to this job at all."""
         return True
 
     @abstractmethod
     def ending(self) -> Ending:
-        """How it ends a segment of a job. Where a node that runs is killed, the engine sees by
-        itself what follows.
+        """Return how it ends a segment of a job.
+
+        If it kills a running node, the engine detects the consequences itself.
         """
 
 
 class InternalErrorRule(TrainingRule):
-    """The instances are lost and the attempt fails with InternalServerError,
-    which RetryStrategy retries.
+    """The instances are lost and the attempt fails with InternalServerError, which is retryable.
+
+    RetryStrategy retries it.
     """
 
     fault: Literal["internal_error"]
@@ -221,7 +223,7 @@ class AlgorithmErrorRule(TrainingRule):
         return self.node
 
     def concerns(self, job: Job) -> bool:
-        """A node that isn't there can't fail."""
+        """Return True if the job has the node."""
         return int(self.node.partition("-")[2]) <= job.instance_count
 
     def ending(self) -> Ending:
@@ -231,8 +233,9 @@ class AlgorithmErrorRule(TrainingRule):
 
 
 class SpotInterruptionRule(TrainingRule):
-    """The spot instances are taken away: SIGTERM, 120 s, SIGKILL.
-    Jobs that are not managed spot are spared.
+    """The spot instances are reclaimed: SIGTERM, 120 s, SIGKILL.
+
+    Jobs without managed spot training are spared.
     """
 
     fault: Literal["spot_interruption"]
@@ -248,7 +251,7 @@ class SpotInterruptionRule(TrainingRule):
         return self.times
 
     def concerns(self, job: Job) -> bool:
-        """Instances that are not spot are not taken away."""
+        """Return True if the job uses spot instances."""
         return job.is_spot
 
     def ending(self) -> Ending:

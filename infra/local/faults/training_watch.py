@@ -1,6 +1,4 @@
-"""Watches one segment of a job's training and strikes when a fault is due: all nodes are stopped,
-or one is killed.
-"""
+"""Injects faults into one segment of a job's training by stopping all nodes or killing one."""
 
 from __future__ import annotations
 
@@ -19,13 +17,14 @@ from nodesweep.infra.local.periodic import PeriodicThread
 _TICK_SECONDS = 0.02
 
 TimesStruck = Counter[int]
-"""How often each of a job's rules, by its place in the list, has struck in all its segments."""
+"""Strikes of each of a job's rules, by its index, over all segments."""
 
 
 class TrainingWatch:
-    """`halt` is what an engine is to stop for: the user's stop, or a fault, which `struck` then is.
+    """A context manager that watches the nodes; the clocks of `after_seconds` start on entry.
 
-    A context manager; the clocks of `after_seconds` start when it is entered.
+    The engine must stop when `halt` is set: by the user's stop, or by a fault, which is then in
+    `struck`.
     """
 
     def __init__(
@@ -64,7 +63,7 @@ class TrainingWatch:
         self._ticks.stop()
 
     def feed(self, line: str) -> None:
-        """Look at a line of a node's log, at which a rule may be due."""
+        """Check a line of a node's log for rules that are due."""
         self._strike_where(
             lambda rule: rule.at_line is not None and re.search(rule.at_line, line) is not None
         )
@@ -80,7 +79,7 @@ class TrainingWatch:
         )
 
     def _strike_where(self, is_due: Callable[[TrainingRule], bool]) -> None:
-        """The first rule that is due strikes; once the nodes are being stopped, none does."""
+        """Let the first due rule strike, unless the nodes are already being stopped."""
         with self._lock:
             if self.halt.is_set() or self._ticks.is_over:
                 return

@@ -1,6 +1,4 @@
-"""Collects what the nodes left in their folders and uploads it, as SageMaker does when they have
-ended.
-"""
+"""Uploads what the nodes left in their folders, as SageMaker does after they have ended."""
 
 from __future__ import annotations
 
@@ -20,16 +18,16 @@ from nodesweep.infra.local.node_tree import file_names, open_file
 from nodesweep.infra.local.s3_objects import S3Location
 
 _GZIP_LEVEL = 1
-"""Weights hardly compress: level 9 takes ten times as long for a few per cent."""
+"""Weights hardly compress: level 9 takes ten times as long to save a few percent."""
 _TRANSFER = TransferConfig(use_threads=False)
 
 
 class ArtifactUploadError(ClientFault):
-    """An artifact can't be uploaded."""
+    """An artifact cannot be uploaded."""
 
 
 def upload_model(s3: Any, nodes: Sequence[Node], model_uri: str, scratch: Path) -> None:
-    """model.tar.gz of every node's model folder; one object per file where the URI is a folder."""
+    """Upload the nodes' model folders as model.tar.gz, or file by file if the URI is a folder."""
     if model_uri.endswith("/"):
         upload_folder(s3, nodes, "model", model_uri)
     elif files := _merged(nodes, "model"):
@@ -37,14 +35,14 @@ def upload_model(s3: Any, nodes: Sequence[Node], model_uri: str, scratch: Path) 
 
 
 def upload_folder(s3: Any, nodes: Sequence[Node], folder: str, prefix_uri: str) -> None:
-    """Every file of every node's folder (a path below /opt/ml) as an object below the prefix."""
+    """Upload every file in the nodes' folders (a path below /opt/ml) to the prefix."""
     for name, node in _merged(nodes, folder).items():
         with _opened(node, folder, name) as file:
             _upload(s3, file, S3Location.parse(f"{prefix_uri.rstrip('/')}/{name}"))
 
 
 def upload_output(s3: Any, nodes: Sequence[Node], output_prefix: str, scratch: Path) -> None:
-    """output.tar.gz of every node's output/data folder; nothing where all are empty."""
+    """Upload every node's output/data folder as output.tar.gz, unless all are empty."""
     files = _merged(nodes, "output/data")
     if files:
         _upload_archive(
@@ -53,9 +51,7 @@ def upload_output(s3: Any, nodes: Sequence[Node], output_prefix: str, scratch: P
 
 
 def _merged(nodes: Sequence[Node], folder: str) -> dict[str, Node]:
-    """Name in the folder -> the node that has it;
-    where several nodes wrote the same name, the first of them.
-    """
+    """Return name in the folder -> the first node that has that file."""
     files: dict[str, Node] = {}
     for node in nodes:
         for name in file_names(node.opt_ml, folder):

@@ -1,4 +1,4 @@
-"""Keeps the jobs of one kind and runs them in the order they came, as many at once as have room."""
+"""Keeps the jobs of one kind and runs them in order of arrival, as many at once as fit."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ class Runner(Protocol[J_contra]):
     def run(
         self, job: J_contra, change: Change[J_contra], faults: JobFaults, stop: threading.Event
     ) -> None:
-        """Bring the job to its end in the calling thread."""
+        """Run the job to its end in the calling thread."""
 
     def clean_up(self, job: J_contra) -> None:
-        """Remove what a job left that a killed server ran."""
+        """Remove what a job of a killed server left."""
 
 
 class JobBook(ABC, Generic[J]):
-    """The jobs and the threads that run them. Every public method may be called from any thread."""
+    """The jobs and the threads that run them; all public methods are thread-safe."""
 
     kind: ClassVar[str]
-    """What kind of job it holds, as in "training job"."""
+    """Kind of its jobs, as in "training job"."""
     not_found: ClassVar[str]
-    """What is said of a {name} that no job has."""
+    """Error message for a {name} that no job has."""
     name_taken: ClassVar[str]
-    """What is said of a name that the job {arn} has."""
+    """Error message for a name that the job {arn} already has."""
 
     def __init__(
         self,
@@ -59,7 +59,16 @@ class JobBook(ABC, Generic[J]):
         clock: Callable[[], float] = time.time,
         room: Room | None = None,
     ) -> None:
-        """`room` is what the jobs of every kind share; None: one job of this kind at a time."""
+        """Set up the book.
+
+        Args:
+            runner: Runs the jobs.
+            store: Stores their records.
+            quotas: Instances by quota name or instance type.
+            faults: Faults to inject.
+            clock: Unix seconds.
+            room: Capacity shared by jobs of all kinds; None runs one job of this kind at a time.
+        """
         self._runner = runner
         self._store = store
         self._quotas = dict(quotas)
@@ -80,19 +89,22 @@ class JobBook(ABC, Generic[J]):
 
     @abstractmethod
     def _read(self, record: Mapping[str, Any]) -> J:
-        """The job of a record that `to_record` gave. Raises TypeError and KeyError
-        for one of another version.
+        """Return the job of a record that `to_record` returned.
+
+        Raises:
+            TypeError: If the record is of another version.
+            KeyError: Likewise.
         """
 
     def _release(self) -> None:
-        """Give back what ended jobs keep; under the lock, at the start and at the end."""
+        """Release what ended jobs keep; called under the lock, at the start and at the end."""
 
     def _keeps(self, job: J) -> str | None:
-        """What an ended job keeps, so that it can't be deleted, or None."""
+        """Return what an ended job still keeps, which prevents its deletion, or None."""
         return None
 
     def start(self) -> None:
-        """Load the records, fail what a killed server left in progress, and begin to take jobs."""
+        """Load the records, fail jobs that a killed server left unfinished, and start workers."""
         for job in self._store.load_all(self._readable):
             self._jobs[job_key(job.region, job.name)] = job
             if not job.is_over():
@@ -103,16 +115,23 @@ class JobBook(ABC, Generic[J]):
         self._clerk.start()
 
     def _readable(self, record: Mapping[str, Any]) -> J:
-        """The job of a record. Raises TypeError and the like for one that can't be described."""
+        """Return the job of a record.
+
+        Raises:
+            TypeError: Or the like, if it cannot be described.
+        """
         job = self._read(record)
         job.describe(self._clock())
         return job
 
     def delete(self, region: str, name: str) -> None:
-        """Forget a job that is over and keeps nothing. Raises ResourceInUse otherwise.
+        """Delete a job that has ended and keeps nothing.
 
-        A job that has ended a moment ago is forgotten once its worker has cleaned up after it: a
-        new job of the same name has the same folders.
+        A job that has just ended is deleted once its worker has cleaned up, since a new job of the
+        same name uses the same folders.
+
+        Raises:
+            ResourceInUse: If the job is in progress or keeps something.
         """
         with self._changed:
             if self._find(region, name).is_over():
@@ -140,7 +159,11 @@ class JobBook(ABC, Generic[J]):
             ]
 
     def stop(self, region: str, name: str) -> None:
-        """Ask a job to stop; a job that already stops is left to it."""
+        """Request a job's stop; a job that is already stopping is left alone.
+
+        Raises:
+            ValidationException: If the job has ended.
+        """
         with self._changed:
             job = self._find(region, name)
             if job.is_over():
@@ -155,8 +178,11 @@ class JobBook(ABC, Generic[J]):
             return list(self._find_arn(region, arn).tags)
 
     def add_tags(self, region: str, arn: str, tags: list[dict[str, str]]) -> list[dict[str, str]]:
-        """Set tags by key and return all of them. Raises ResourceLimitExceeded above 50, and
-        ValidationException for keys that AWS keeps to itself.
+        """Set tags by key and return all of them.
+
+        Raises:
+            ResourceLimitExceeded: If there would be more than 50.
+            ValidationException: If a key is reserved by AWS.
         """
         check_new_tags(tags)
         with self._changed:
@@ -166,20 +192,20 @@ class JobBook(ABC, Generic[J]):
             return list(job.tags)
 
     def delete_tags(self, region: str, arn: str, keys: Sequence[str]) -> None:
-        """Take tags off by key; a key that isn't there is no error."""
+        """Remove tags by key; missing keys are ignored."""
         with self._changed:
             job = self._find_arn(region, arn)
             job.tags = [tag for tag in job.tags if tag["Key"] not in keys]
             self._save(job)
 
     def described(self, region: str) -> list[dict[str, Any]]:
-        """Every job as its Describe… action has it, with its Tags."""
+        """Return every job as its Describe… action returns it, with its Tags."""
         with self._changed:
             jobs = [job for job in self._jobs.values() if job.region == region]
             return [copy.deepcopy(job.describe(self._clock()) | {"Tags": job.tags}) for job in jobs]
 
     def tagged(self, region: str) -> list[tuple[str, dict[str, str]]]:
-        """(ARN, tags) of every job."""
+        """Return (ARN, tags) of every job."""
         with self._changed:
             jobs = [job for job in self._jobs.values() if job.region == region]
             return [(job.arn, {tag["Key"]: tag["Value"] for tag in job.tags}) for job in jobs]
@@ -189,7 +215,7 @@ class JobBook(ABC, Generic[J]):
             return [job.name for job in self._jobs.values() if not job.is_over()]
 
     def ask_all_to_stop(self) -> None:
-        """Take no further job, and stop those that are in progress."""
+        """Accept no more jobs, and stop those in progress."""
         with self._changed:
             self._closing = True
             for job in self._jobs.values():
@@ -198,8 +224,9 @@ class JobBook(ABC, Generic[J]):
             self._changed.notify_all()
 
     def close(self, deadline_seconds: float = JOBS_STOP_DEADLINE_SECONDS) -> None:
-        """Stop every job and wait until none runs;
-        what outlives the deadline is failed at the next start.
+        """Stop every job and wait until none runs.
+
+        A job that outlives the deadline is failed at the next start.
         """
         self.ask_all_to_stop()
         deadline = time.monotonic() + deadline_seconds
@@ -225,7 +252,7 @@ class JobBook(ABC, Generic[J]):
             try:
                 self._runner.run(job, self._changer(job), waiting.faults, stop)
             except Exception as error:
-                # its record can't be written: the next job may still be able to run
+                # The record cannot be written, but the next job may still be able to run.
                 logger.exception("Job %s: lost", job.name)
                 with self._changed:
                     job.end(Ending("Failed", internal_error(error)), self._clock())
@@ -235,7 +262,7 @@ class JobBook(ABC, Generic[J]):
                 self._changed.notify_all()
 
     def _next(self) -> Waiting[J] | None:
-        """The next job that may begin; None once the platform closes and the queue is empty."""
+        """Return the next job that may start; None if the platform closes and none is queued."""
         with self._changed:
             while (waiting := self._queue.take_ready(self._clock())) is None:
                 if self._closing and not self._queue:
@@ -244,7 +271,7 @@ class JobBook(ABC, Generic[J]):
             return waiting
 
     def _end_overdue(self) -> None:
-        """End the jobs that wait in vain, also while another one runs."""
+        """End the jobs that wait in vain, even while others run."""
         with self._changed:
             while not self._closing:
                 now = self._clock()
@@ -272,7 +299,7 @@ class JobBook(ABC, Generic[J]):
             raise ApiError("ServiceUnavailable", "The local platform is stopping.", http_status=503)
 
     def _accept(self, waiting: Waiting[J], problem: str | None) -> None:
-        """Let a job wait for its turn; one that there is no room for at all fails at once."""
+        """Queue a job, or fail it at once if this machine can never hold it."""
         job, now = waiting.job, waiting.job.creation_time
         self._jobs[job_key(job.region, job.name)] = job
         if problem is not None:
@@ -318,30 +345,36 @@ class JobBook(ABC, Generic[J]):
             raise ApiError("ResourceInUse", self.name_taken.format(arn=taken.arn))
 
     def _instances_in_use(self, jobs: Sequence[J]) -> int:
-        """Of those that are in progress."""
+        """Return the number of instances of jobs in progress."""
         return sum(job.instance_count for job in jobs if not job.is_over())
 
     def _fail_interrupted(self, job: J) -> None:
-        """Times of a job whose server died are not known better than
-        by its last recorded change.
-        """
+        """Fail a job whose server died; its last recorded change stands for its end."""
         job.end_segment(job.last_modified_time)
         reason = "InternalServerError: the local platform stopped while the job was in progress"
         job.end(Ending("Failed", reason), self._clock())
         self._try_to_save(job)
         try:
             self._runner.clean_up(job)
-        except Exception:  # what is left of one job must not keep the platform from starting
+        except Exception:  # one job's leftovers must not keep the platform from starting
             logger.exception("Job %s: its nodes' folders could not be removed", job.name)
 
     def _save(self, job: J) -> None:
-        """Raises NotKept: the call that has changed the job fails.
-        The change holds, and the next one writes it.
+        """Save a job.
+
+        Raises:
+            NotKept: If that fails. The call that changed the job fails, but the change holds and
+                the next
+            save writes it.
         """
         self._store.save(*job_key(job.region, job.name), record=job.to_record())
 
     def _save_new(self, job: J) -> None:
-        """Raises NotKept, and then there is no such job."""
+        """Save a new job.
+
+        Raises:
+            NotKept: If that fails; the job does not exist then.
+        """
         try:
             self._save(job)
         except NotKept:
@@ -349,5 +382,5 @@ class JobBook(ABC, Generic[J]):
             raise
 
     def _try_to_save(self, job: J) -> None:
-        """Of a job that changes by itself, and goes on where its record can't be written now."""
+        """Save a job that changes by itself; if that fails, log it and continue."""
         self._store.try_to_save(*job_key(job.region, job.name), record=job.to_record())

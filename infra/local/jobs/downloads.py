@@ -1,4 +1,4 @@
-"""Fills folders of the nodes from S3: which object goes to which node, and under which name."""
+"""Downloads S3 objects into the nodes' folders: which object goes to which node, by which name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PARALLEL_DOWNLOADS = 8
 
 
 class DataDownloadError(ClientFault):
-    """A folder can't be filled."""
+    """A folder cannot be filled."""
 
 
 class DownloadInterrupted(Exception):
@@ -37,12 +37,12 @@ class DownloadInterrupted(Exception):
 
 @dataclass(frozen=True)
 class Download:
-    """What of S3 goes into which folder of the nodes."""
+    """An S3 source and the nodes' folder that it goes to."""
 
     source: Mapping[str, Any]
-    """S3Uri, S3DataType and S3DataDistributionType, as requests of every kind of job have them."""
+    """S3Uri, S3DataType and S3DataDistributionType, as in requests of all kinds of job."""
     folder: str
-    """Where its files go: a path below /opt/ml."""
+    """Target folder, a path below /opt/ml."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,11 @@ class FolderObject:
 def fill_folders(
     s3: Any, downloads: Sequence[Download], nodes: Sequence[Node], stop: threading.Event
 ) -> None:
-    """Carry the downloads out. An object is downloaded once;
-    further nodes get a hard link to its first copy.
+    """Run the downloads; an object is downloaded once and hard-linked to the other nodes.
+
+    Raises:
+        DataDownloadError: If a download fails.
+        DownloadInterrupted: If `stop` is set before the end.
     """
     work = [
         (item, [node.opt_ml / download.folder for node in takers])
@@ -76,7 +79,11 @@ def fill_folders(
 
 
 def check_sources(s3: Any, downloads: Sequence[Download]) -> None:
-    """Raise DataDownloadError for what can't be carried out, without carrying it out."""
+    """Check that the downloads are possible, without downloading.
+
+    Raises:
+        DataDownloadError: If one is not.
+    """
     for each in downloads:
         _found(s3, each.source)
 
@@ -84,8 +91,9 @@ def check_sources(s3: Any, downloads: Sequence[Download]) -> None:
 def _shares(
     s3: Any, source: Mapping[str, Any], nodes: Sequence[Node]
 ) -> Iterator[tuple[FolderObject, list[Node]]]:
-    """Each object with the nodes that get it: all of them, or with ShardedByS3Key one,
-    in turn by sorted key.
+    """Yield each object with the nodes that get it.
+
+    All nodes, or with ShardedByS3Key one, round-robin by sorted key.
     """
     objects = _found(s3, source)
     sharded = source.get("S3DataDistributionType") == "ShardedByS3Key"
@@ -104,9 +112,7 @@ def _found(s3: Any, source: Mapping[str, Any]) -> list[FolderObject]:
 
 
 def _refuse_collisions(objects: Sequence[FolderObject]) -> None:
-    """Keys are text, files are not: "data//a" and "data/a" are two objects
-    and would be one file.
-    """
+    """Refuse keys that would be the same file, such as "data//a" and "data/a"."""
     taken: dict[PurePosixPath, S3Location] = {}
     for item in objects:
         other = taken.setdefault(PurePosixPath(item.relative_path), item.location)
@@ -131,18 +137,19 @@ def _objects(s3: Any, source: Mapping[str, Any]) -> list[FolderObject]:
 
 
 def _path_below_prefix(prefix: str, key: str) -> str:
-    """The prefix "data/train" holds "data/train/a.csv" as a.csv,
-    and "data/train.csv" as train.csv.
+    """Return a key's path below the prefix.
+
+    The prefix "data/train" contains "data/train/a.csv" as a.csv, and "data/train.csv" as train.csv.
     """
     folder = prefix if prefix.endswith("/") or not prefix else f"{prefix}/"
     if key.startswith(folder):
-        # "data//a.csv" is a key like any other, and no absolute path
+        # "data//a.csv" is an ordinary key, not an absolute path
         return key.removeprefix(folder).lstrip("/")
     return key.removeprefix(prefix.rpartition("/")[0]).lstrip("/")
 
 
 def _manifest_objects(s3: Any, manifest: S3Location) -> list[FolderObject]:
-    """A manifest is [{"prefix": "s3://bucket/path/"}, "relative/key", …]."""
+    """Return the objects of a manifest, [{"prefix": "s3://bucket/path/"}, "relative/key", …]."""
     try:
         entries = json.load(s3.get_object(Bucket=manifest.bucket, Key=manifest.key)["Body"])
         prefix = S3Location.parse(entries[0]["prefix"])

@@ -1,4 +1,4 @@
-"""How a job ends, and the exceptions that lead there."""
+"""Endings of jobs, and the exceptions that lead to them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ IN_PROGRESS = ("InProgress", "Stopping")
 
 @dataclass(frozen=True)
 class Ending:
-    """How a job, or a segment of one, ended: a final status (with the reason of a failure, or of a
-    stop that nobody asked for), or Interrupted.
+    """The end of a job or of a segment: a final status, or Interrupted.
+
+    `reason` explains a failure, or a stop that nobody requested.
     """
 
     status: str
@@ -21,7 +22,7 @@ class Ending:
 
 
 class WaitEnded(Exception):
-    """A wait for instances came to an end of the job."""
+    """A wait for instances ended the job."""
 
     def __init__(self, ending: Ending) -> None:
         super().__init__(ending.status)
@@ -29,18 +30,17 @@ class WaitEnded(Exception):
 
 
 class ClientFault(Exception):
-    """The job fails by what its request asks for; the text is FailureReason's,
-    after "ClientError: ".
-    """
+    """The request makes the job fail; the text is FailureReason's, without "ClientError: "."""
 
 
 class ImageNotFoundError(ClientFault):
-    """The job's image isn't here."""
+    """The job's image is not in the store."""
 
 
 def internal_error(error: Exception) -> str:
-    """FailureReason of a fault of the platform's own, without this machine's paths:
-    its log has the whole of it.
+    """Return the FailureReason of an internal error, without paths of this machine.
+
+    The server log has the details.
     """
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return f"{INTERNAL_ERROR} ({type(error).__name__}: {text})"

@@ -1,6 +1,4 @@
-"""The way of one job of any kind with an engine: its image, its turn on the machine, its nodes with
-their log, and how a segment of it ends.
-"""
+"""Runs one job of any kind with an engine: image check, turn, nodes, logs, and segment endings."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 @dataclass(frozen=True)
 class ExecutionServices:
-    """What jobs are run with."""
+    """Dependencies of job executions."""
 
     engine: Engine
     images: ImageStore
@@ -46,19 +44,20 @@ class ExecutionServices:
     cold_start_seconds: float = 0.0
     clock: Callable[[], float] = time.time
     file_systems: Mapping[str, Path] = field(default_factory=dict)
-    """Id -> the folder of this machine that stands for it."""
+    """File system id -> the folder of this machine that stands for it."""
     series: MetricSeries = field(default_factory=MetricSeries)
     kept_metrics: KeptMetrics | None = None
-    """Where the nodes' metrics outlive the server, if anywhere."""
+    """Persists the nodes' metrics across restarts; None: not persisted."""
 
 
 class JobExecution(ABC, Generic[J]):
-    """Runs one job to its end in the calling thread. Every outcome ends up in the job's record;
-    nothing is raised.
+    """Runs one job to its end in the calling thread.
+
+    Every outcome is in the job's record; nothing is raised.
     """
 
     group: ClassVar[str]
-    """The log group of its streams, and the namespace of its nodes' metrics."""
+    """Log group of its streams, and namespace of its nodes' metrics."""
 
     def __init__(
         self,
@@ -74,7 +73,7 @@ class JobExecution(ABC, Generic[J]):
         self._engine = services.engine
         self._clock = services.clock
         self._stop = stop
-        # All clients now: making one takes a tenth of a second, which would be the job's.
+        # Create all clients now: each takes 0.1 s, which would count as the job's time.
         self._s3, self._logs, self._cloudwatch = (
             services.clients(service, job.region) for service in ("s3", "logs", "cloudwatch")
         )
@@ -85,18 +84,18 @@ class JobExecution(ABC, Generic[J]):
 
     @abstractmethod
     def _run_in_turn(self) -> Ending:
-        """One segment, on a machine that is held for it."""
+        """Run one segment; the machine is held for it."""
 
     def _goes_on(self, ending: Ending) -> bool:
-        """Whether another segment follows; if so, the job is brought to where that begins."""
+        """Return True if another segment follows, and prepare the job for it."""
         return False
 
     def _wait_limit(self, now: float) -> tuple[float, Ending]:
-        """When the modelled start-up of instances has taken too long, and how the job then ends."""
+        """Return when the simulated instance startup takes too long, and how the job then ends."""
         return self._job.longest_wait(now)
 
     def _note_wait(self) -> None:
-        """Another platform's job has the machine."""
+        """Handle that another platform's job holds the machine."""
 
     def run(self) -> None:
         try:
@@ -128,8 +127,10 @@ class JobExecution(ABC, Generic[J]):
             self._end_instances()
 
     def _wait_for_instances(self) -> None:
-        """Let the modelled start-up of instances pass. Raises WaitEnded for a stop, and for a wait
-        that is too long.
+        """Wait for the simulated startup of instances.
+
+        Raises:
+            WaitEnded: If stopped, or if the wait takes too long.
         """
         now = self._clock()
         deadline, ending = self._wait_limit(now)
@@ -141,11 +142,13 @@ class JobExecution(ABC, Generic[J]):
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Hold this machine for the segment. Raises WaitEnded where the job ends
-        before it is its turn.
+        """Hold this machine for the segment.
 
-        While another platform's job has the machine this one waits, as if AWS had no instances for
-        it: that time is not billable, and MaxRuntimeInSeconds does not pass.
+        While another platform's job holds the machine, this one waits as if AWS had no instances
+        for it: the wait is not billable and does not count towards MaxRuntimeInSeconds.
+
+        Raises:
+            WaitEnded: If the job ends before its turn.
         """
         now = self._clock()
         ends_at, ending = self._job.longest_wait(now)
@@ -156,14 +159,14 @@ class JobExecution(ABC, Generic[J]):
             yield
 
     def _prepare(self) -> Sequence[Node]:
-        """The nodes, with which the segment begins."""
+        """Create the nodes and begin the segment."""
         nodes = self._engine.prepare(self._job.spec())
         now = self._clock()
         self._change(lambda job: job.begin_segment(now))
         return nodes
 
     def _watch(self) -> TrainingWatch:
-        """For the faults that are due while the nodes run."""
+        """Return a watch that injects the faults due while the nodes run."""
         return TrainingWatch(
             self._rules,
             self._times_struck,
@@ -178,7 +181,7 @@ class JobExecution(ABC, Generic[J]):
         left_seconds: float,
         on_line: Callable[[str, int], None] = lambda line, unix_milliseconds: None,
     ) -> RunResult:
-        """Run the nodes to their end, with their log, their metrics and the faults that strike."""
+        """Run the nodes to their end, with their logs, metrics and injected faults."""
         spec = self._job.spec()
         metrics = NodeMetrics(
             self._cloudwatch, self.group, self._job.name, lambda: self._engine.usage(spec)
@@ -198,7 +201,7 @@ class JobExecution(ABC, Generic[J]):
             self._ran_seconds += time.monotonic() - began
             metrics.put_attainment(self._attainment(nodes, result))
         if kept := self._services.kept_metrics:
-            # now is within the time that the job says it has trained
+            # now: within the job's training time
             means, now = metrics.means(), self._clock()
             kept.keep(self._job.region, self.group, self._job.name, means, now)
         return result
@@ -217,9 +220,7 @@ class JobExecution(ABC, Generic[J]):
         self._change(lambda job: job.end(ending, now))
 
     def _clean_up(self) -> None:
-        """What can't be removed is reported: the job's outcome is decided,
-        and folders must not change it.
-        """
+        """Remove the nodes' files; failures are only logged, since the job's outcome is decided."""
         try:
             self._engine.clean_up(self._job.spec())
         except Exception:
@@ -227,7 +228,7 @@ class JobExecution(ABC, Generic[J]):
 
 
 def missing_image(images: ImageStore, job: Job) -> str | None:
-    """Why the job's image can't be had, in AWS's words, or None."""
+    """Return why the job's image is unavailable, in AWS's words, or None."""
     if images.resolve(job.image_uri) is not None:
         return None
     return (

@@ -1,9 +1,7 @@
-"""Copies what the nodes write to a folder (checkpoints, TensorBoard logs, continuous outputs) to S3
-while they run, and back before.
+"""Restores nodes' folders (checkpoints, TensorBoard logs, outputs) from S3 and syncs them to it.
 
-One S3 prefix for all nodes, as on AWS: a file of the same name in several nodes' folders is
-algo-1's. What a node removes stays in S3. A file that changes while it is read is uploaded again in
-the next pass.
+All nodes share one S3 prefix, as on AWS: of files with the same name, algo-1's wins. Files that a
+node removes stay in S3. A file that changes while it is read is uploaded again in the next pass.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 
 class RestoreError(ClientFault):
-    """Checkpoints can't be brought back, or what the nodes write has no bucket to go to."""
+    """Checkpoints cannot be restored, or the bucket for the nodes' files does not exist."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +55,10 @@ class SyncedFolder:
 
 
 def below_opt_ml(local_path: str) -> str:
-    """/opt/ml/checkpoints/ as checkpoints.
-    Raises ValueError for a path that is not below /opt/ml.
+    """Return a path relative to /opt/ml, for instance "checkpoints" for /opt/ml/checkpoints/.
+
+    Raises:
+        ValueError: If the path is not below /opt/ml.
     """
     parts = PurePosixPath(local_path).parts
     if parts[:3] != ("/", "opt", "ml") or len(parts) < 4 or ".." in parts:
@@ -70,10 +70,9 @@ def below_opt_ml(local_path: str) -> str:
 
 
 class FolderSync:
-    """Keeps the folders of one segment's nodes in S3: `restore` before,
-    then as a context manager while they run.
+    """Syncs the folders of one segment's nodes: `restore` first, then enter while they run.
 
-    Leaving it copies what has changed once more: the nodes have ended by then.
+    On exit, when the nodes have ended, it copies what has changed once more.
     """
 
     def __init__(
@@ -90,8 +89,10 @@ class FolderSync:
         self._passes = PeriodicThread("folder-sync", self._upload_changes, repeat(interval_seconds))
 
     def restore(self) -> None:
-        """Make the folders, and fill those of checkpoints with what is in S3.
-        Raises RestoreError.
+        """Create the folders, and fill those of checkpoints from S3.
+
+        Raises:
+            RestoreError: If a download fails or a bucket does not exist.
         """
         for folder in self._folders:
             for node in self._nodes:
@@ -116,7 +117,7 @@ class FolderSync:
         self._upload_changes()
 
     def _upload_changes(self) -> None:
-        """What can't be uploaded is tried again in the next pass: the sync must not end the job."""
+        """Upload what has changed; failures are retried in the next pass and never end the job."""
         for folder in self._folders:
             for name, node in self._files(folder).items():
                 path, key = folder.on(node) / name, folder.target.key + name
@@ -129,12 +130,12 @@ class FolderSync:
                             )
                             self._uploaded[key] = version
                 except FileNotFoundError:
-                    continue  # the program has replaced or removed it meanwhile
+                    continue  # replaced or removed by the program in the meantime
                 except (S3UploadFailedError, ClientError, BotoCoreError, OSError) as error:
                     logger.warning("%s could not be copied to %s: %s", path, folder.target, error)
 
     def _files(self, folder: SyncedFolder) -> dict[str, Node]:
-        """Name below the folder -> the node that has it; the first of several."""
+        """Return name below the folder -> the first node that has that file."""
         found: dict[str, Node] = {}
         for node in self._nodes:
             for name in file_names(node.opt_ml, folder.path):
@@ -147,7 +148,7 @@ class FolderSync:
             for key in list_keys(self._s3, target):
                 name = key.removeprefix(target.key)
                 if not name or ".." in PurePosixPath(name).parts or name.startswith("/"):
-                    continue  # no name a node could have written
+                    continue  # not a name that a node could have written
                 for node in self._nodes:
                     path = folder.on(node) / name
                     download(self._s3, S3Location(target.bucket, key), path)
@@ -158,7 +159,7 @@ class FolderSync:
             ) from error
 
     def _find_bucket(self, folder: SyncedFolder) -> None:
-        """What the nodes are to write would be lost without it."""
+        """Check that the bucket exists, or the nodes' files would be lost."""
         try:
             self._s3.head_bucket(Bucket=folder.target.bucket)
         except ClientError as error:
@@ -168,9 +169,7 @@ class FolderSync:
             ) from error
 
     def _note_restored(self, key: str, path: Path) -> None:
-        """What has just come from S3 needn't go back;
-        of several nodes' copies, the first counts.
-        """
+        """Record a restored file as uploaded; of several nodes' copies, the first counts."""
         self._uploaded.setdefault(key, _version(path, path.stat()))
 
 

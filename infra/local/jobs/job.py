@@ -1,4 +1,4 @@
-"""What the book, the queue and an execution ask of a job's record, whatever kind of job it is."""
+"""The interface of a job's record, for the book, the queue and executions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nodesweep.infra.local.jobs.endings import Ending
 
 
 class Job(Protocol):
-    """A job's record; its book's lock guards every change. Times are Unix seconds."""
+    """A job's record; its book's lock guards every change. Times are in Unix seconds."""
 
     region: str
     request: dict[str, Any]
@@ -21,11 +21,11 @@ class Job(Protocol):
 
     @property
     def name(self) -> str:
-        """As the request has it."""
+        """The name in the request."""
 
     @property
     def run_name(self) -> str:
-        """What engines and room know it by, unique among the jobs of every kind."""
+        """The name for engine and room, unique among jobs of all kinds."""
 
     @property
     def arn(self) -> str: ...
@@ -41,29 +41,29 @@ class Job(Protocol):
 
     @property
     def is_spot(self) -> bool:
-        """Whether its instances can be taken away."""
+        """True if its instances can be reclaimed."""
 
     def is_over(self) -> bool: ...
 
     def longest_wait(self, now: float) -> tuple[float, Ending]:
-        """When the job ends, and how, if it waits for capacity from now on."""
+        """Return when the job ends, and how, if it waits for capacity from now on."""
 
     def note_wait(self, now: float) -> None:
-        """It waits for capacity from now on."""
+        """Record that it waits for capacity from now on."""
 
     def begin_segment(self, now: float) -> None:
-        """Its instances are there, and with them begins the time that is paid for."""
+        """Record that its instances have started; billable time begins."""
 
     def end_segment(self, now: float) -> None:
-        """Its instances are gone; nothing where there are none."""
+        """Record that its instances are gone; do nothing if there are none."""
 
     def begin_stop(self, now: float) -> None:
-        """A stop is asked for; nothing where that was so before."""
+        """Record a requested stop; do nothing if it was requested before."""
 
     def end(self, ending: Ending, now: float) -> None: ...
 
     def spec(self) -> JobSpec:
-        """What an engine needs to know of it."""
+        """Return the engine's view of the job."""
 
     def describe(self, now: float) -> dict[str, Any]: ...
 
@@ -76,9 +76,9 @@ J = TypeVar("J", bound=Job)
 J_contra = TypeVar("J_contra", bound=Job, contravariant=True)
 
 Change = Callable[[Callable[[J], None]], None]
-"""Applies a change to a job under its book's lock and writes the record down."""
+"""Applies a change to a job under its book's lock and saves the record."""
 
 
 def job_key(region: str, name: str) -> tuple[str, str]:
-    """Names are unique per region and kind; SageMaker compares them without regard to case."""
+    """Return a job's key: names are unique per region and kind, ignoring case, as in SageMaker."""
     return region, name.lower()

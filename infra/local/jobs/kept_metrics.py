@@ -1,10 +1,8 @@
-"""Keeps what CloudWatch knows of a job's nodes over a restart: of each node and metric the mean of
-the job, or of each of its segments.
+"""Persists CloudWatch's metrics of nodes across restarts, as means over a job or its segments.
 
-A report that is made anew, or of a sweep that goes on, asks for it. Without it nodes that were
-starved of CPU would pass for sound ones.
-
-    <state>/node_metrics/<region>/<job>-<end of the segment in Unix ms>.json
+Reports need them when they are regenerated or a sweep resumes: without them, CPU-throttled nodes
+would look sound. Stored in <state>/node_metrics/<region>/<job>-<end of the segment in Unix
+ms>.json.
 """
 
 from __future__ import annotations
@@ -23,18 +21,18 @@ from nodesweep.infra.local.state.files import RecordStore
 logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 Values = Mapping[str, Mapping[str, float]]
-"""Host ("<job>/algo-1") -> metric -> per cent."""
+"""Host ("<job>/algo-1") -> metric -> percent."""
 
 
 class NodeMeans:
-    """The means of what is added. Any thread may call."""
+    """Means of the added values; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._values: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
 
     def add(self, data: Sequence[Mapping[str, Any]]) -> None:
-        """Keep the values of one PutMetricData, as its MetricData has them."""
+        """Add the values of a PutMetricData call's MetricData."""
         with self._lock:
             for datum in data:
                 [dimension] = datum["Dimensions"]
@@ -49,7 +47,7 @@ class NodeMeans:
 
 
 class KeptMetrics:
-    """Those of every job that ended, in a store of records."""
+    """The metrics of every job that has ended, in a record store."""
 
     def __init__(self, store: RecordStore) -> None:
         self._store = store
@@ -57,8 +55,9 @@ class KeptMetrics:
     def keep(
         self, region: str, namespace: str, job_name: str, values: Values, unix_seconds: float
     ) -> None:
-        """Write down those of a segment, which ended then. Where the disk is full they are lost:
-        metrics must not stop the job.
+        """Save the metrics of a segment that ended at `unix_seconds`.
+
+        On a full disk they are lost: metrics must not stop the job.
         """
         if values:
             record = {
@@ -71,13 +70,13 @@ class KeptMetrics:
             self._store.try_to_save(region, key, record=record)
 
     def damaged(self) -> list[str]:
-        """Messages on records that can't be read."""
+        """Return messages about unreadable records."""
         return self._store.ledger.damaged()
 
     def restore(
         self, clients: ClientFactory, put: Callable[[Any, str, Sequence[dict[str, Any]]], None]
     ) -> None:
-        """Put all of them into CloudWatch, each at its time, by put(client, namespace, data)."""
+        """Put all of them into CloudWatch at their times, by put(client, namespace, data)."""
         data: defaultdict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
         for region, namespace, of_segment in self._store.load_all(_readable):
             data[region, namespace] += of_segment
@@ -86,7 +85,11 @@ class KeptMetrics:
 
 
 def _readable(record: Mapping[str, Any]) -> tuple[str, str, list[dict[str, Any]]]:
-    """Region, namespace and data of a record. Raises KeyError and the like for another shape."""
+    """Return region, namespace and data of a record.
+
+    Raises:
+        KeyError: Or the like, if the record has another shape.
+    """
     return str(record["region"]), str(record["namespace"]), _data_of(record)
 
 
@@ -100,7 +103,7 @@ def _data_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def percent(host: str, metric: str, value: float, at: datetime) -> dict[str, Any]:
-    """One value of a node's metric, as PutMetricData takes it."""
+    """Return one value of a node's metric as a datum for PutMetricData."""
     return {
         "MetricName": metric,
         "Dimensions": [{"Name": "Host", "Value": host}],

@@ -1,4 +1,4 @@
-"""Pages of List… actions and of Search: what a request filters, sorts and cuts off."""
+"""Filtering, sorting and pagination for List… actions and Search."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _DEFAULT_PAGE_SIZE = 10
 
 @dataclass(frozen=True)
 class Listing:
-    """A List… action's members in its answer: those of a summary that it filters and sorts by."""
+    """A List… action: its response's member, and the summary's members for filters and sorting."""
 
     member: str
     name: str
     status: str
 
     def page(self, summaries: list[dict[str, Any]], request: dict[str, Any]) -> dict[str, Any]:
-        """The page of those that the request is about, in its order."""
+        """Return the requested page of matching summaries."""
         found = [summary for summary in summaries if self._matches(summary, request)]
         return page(self.member, self._sorted(found, request), request)
 
@@ -50,8 +50,9 @@ class Listing:
 
 
 def page(member: str, found: list[dict[str, Any]], request: dict[str, Any]) -> dict[str, Any]:
-    """The page of a list that a request asks for.
-    Its token carries the query, so that no other one can use it.
+    """Return the requested page of a list.
+
+    Its token contains the query, so no other query can use it.
     """
     query = {key: value for key, value in request.items() if key not in ("NextToken", "MaxResults")}
     start = _decode_token(request["NextToken"], query) if "NextToken" in request else 0

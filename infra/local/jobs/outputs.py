@@ -1,4 +1,4 @@
-"""Where what a job makes is to go."""
+"""Checks for the S3 locations of a job's outputs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ from nodesweep.infra.local.api.protocol import validation_error
 from nodesweep.infra.local.s3_objects import S3Location
 
 _S3_URI = re.compile(r"s3://[^/]+.*|https://s3[.-][^/]*amazonaws\.com/[^/]+.*", re.DOTALL)
-"""s3://bucket/prefix, or the same by the address of S3, as SageMaker takes it."""
+"""s3://bucket/prefix, or the same by S3's address, as SageMaker accepts it."""
 
 
 def refuse_missing_bucket(s3: Any, uri: str, member: str, role_arn: str, region: str) -> None:
-    """What a job makes must have a place to go, or its time is lost. Raises ValidationException."""
+    """Check that the bucket for a job's output exists, or the job's work would be lost.
+
+    Raises:
+        ValidationException: If it does not, or if the URI is invalid.
+    """
     if not _S3_URI.fullmatch(uri):
         raise validation_error(f'The {member} "{uri}" is not an S3 URI: s3://bucket/prefix')
     bucket = S3Location.parse(uri).bucket

@@ -1,4 +1,4 @@
-"""The queue of accepted jobs: which may begin when, and which is to end without having begun."""
+"""The queue of accepted jobs: when each may begin, and when it must end without having begun."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ from nodesweep.infra.local.jobs.job import J
 
 @dataclass
 class Waiting(Generic[J]):
-    """A job that waits. Times are Unix seconds."""
+    """A queued job. Times are in Unix seconds."""
 
     job: J
     not_before: float
     faults: JobFaults
     is_virtual: bool = False
-    """Its waits pass on a virtual clock, once it has begun."""
+    """True if its waits pass on a virtual clock, once it has begun."""
 
     def ready_at(self) -> float:
-        """When it may begin; never if no capacity is to come."""
+        """Return when it may begin; infinity if no capacity will come."""
         return (
             self.not_before if self.is_virtual or self.faults.capacity_error is None else math.inf
         )
 
     def overdue(self, now: float) -> tuple[float, Ending]:
-        """When it ends unbegun, and how: no capacity came, or it has waited for too long."""
+        """Return when it ends without having begun, and how.
+
+        Either no capacity came, or it waited too long.
+        """
         if self.is_virtual:
             return math.inf, Ending("Stopped")
         waited = self.job.longest_wait(now)
@@ -63,8 +66,10 @@ class OneJob:
 
 
 class JobQueue(Generic[J]):
-    """Jobs in the order they came. One that waits for capacity lets those after it pass; one that
-    waits for room does not, since a large job would wait for ever. Not locked: its owner is.
+    """Jobs in order of arrival; not thread-safe, its owner locks it.
+
+    A job that waits for capacity lets later ones pass; one that waits for room does not, since a
+    large job would wait forever.
     """
 
     def __init__(self, room: Room) -> None:
@@ -82,14 +87,14 @@ class JobQueue(Generic[J]):
         self._waiting.append(waiting)
 
     def remove(self, job: J) -> bool:
-        """Take a job out; False where it doesn't wait."""
+        """Remove a job; return False if it is not queued."""
         kept = [waiting for waiting in self._waiting if waiting.job is not job]
         removed = len(kept) < len(self._waiting)
         self._waiting = kept
         return removed
 
     def take_overdue(self, now: float) -> list[tuple[Waiting[J], Ending]]:
-        """Jobs that end unbegun, and how."""
+        """Remove the jobs that end without having begun, and return them with their endings."""
         ends = [(waiting, *waiting.overdue(now)) for waiting in self]
         ended = [(waiting, ending) for waiting, moment, ending in ends if moment <= now]
         for waiting, _ in ended:
@@ -97,8 +102,10 @@ class JobQueue(Generic[J]):
         return ended
 
     def take_ready(self, now: float) -> Waiting[J] | None:
-        """The first job that may begin, with room taken for it;
-        None where none may, or there is no room for it.
+        """Reserve room for the first job that may begin and remove it.
+
+        Returns:
+            None if no job may begin or the room is full.
         """
         first = next(
             (
@@ -119,13 +126,14 @@ class JobQueue(Generic[J]):
         return first
 
     def next_ready(self) -> float:
-        """When the next job may begin; never where none waits for that, or for room, which whoever
-        ends a job tells.
+        """Return when the next job may begin.
+
+        Infinity if none waits for that, or if one waits for room, which the end of a job signals.
         """
         if self._is_full:
             return math.inf
         return min((waiting.ready_at() for waiting in self._waiting), default=math.inf)
 
     def next_overdue(self, now: float) -> float:
-        """When the next job is to end unbegun."""
+        """Return when the next job must end without having begun."""
         return min((waiting.overdue(now)[0] for waiting in self._waiting), default=math.inf)

@@ -1,4 +1,4 @@
-"""How many instances jobs in progress may have at once."""
+"""Quotas on the instances of jobs in progress."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from nodesweep.infra.local.api.protocol import ApiError
 
 
 def check_quota(quotas: Mapping[str, int], name: str, in_use: int, asked: int) -> None:
-    """Raise ResourceLimitExceeded in AWS's words; what has no configured quota has none.
+    """Check a request against its quota; a quota that is not configured is unlimited.
 
     A quota given by instance type alone is the one for (on-demand) training job usage.
+
+    Raises:
+        ResourceLimitExceeded: If the quota would be exceeded; the message is AWS's.
     """
     by_type = (
         quotas.get(name.partition(" ")[0]) if name.endswith(" for training job usage") else None

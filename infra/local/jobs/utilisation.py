@@ -1,8 +1,8 @@
-"""CloudWatch metrics of a job's nodes: how busy each is,
-and what each got of the CPU that it asked for.
+"""CloudWatch metrics of a job's nodes: utilization, and attainment of the requested CPU time.
 
-The first are AWS's own. Those of attained_per_cent() are this platform's: an instance has its CPUs
-to itself, an emulated node has to prove that it got its share (docs/method.md, "Attainment").
+Utilization metrics are AWS's. Those of attained_per_cent() are this platform's own: an instance has
+its CPUs to itself, while an emulated node must prove that it got its share (docs/method.md,
+"Attainment").
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from nodesweep.infra.local.jobs.kept_metrics import NodeMeans, Values, percent
 from nodesweep.infra.local.periodic import PeriodicThread
 
 SAMPLE_SECONDS = 5.0
-"""AWS has a value a minute; jobs are shorter here.
+"""Sampling interval. AWS's is a minute; jobs are shorter here.
+
 A sample of 8 nodes takes about 4 ms of CPU time.
 """
 _FIRST_SAMPLE_SECONDS = 0.5
 _FULL_CPU_SPEED = 1e9
 _MAX_DATA_PER_CALL = 1000
-"""How many values one call of PutMetricData may have."""
+"""Maximum number of values per PutMetricData call."""
 
 logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 
 def put_values(cloudwatch: Any, namespace: str, data: Sequence[dict[str, Any]]) -> None:
-    """Put them among a namespace's metrics, in as many calls as they need."""
+    """Put the values into a namespace, in as many calls as needed."""
     for start in range(0, len(data), _MAX_DATA_PER_CALL):
         cloudwatch.put_metric_data(
             Namespace=namespace, MetricData=data[start : start + _MAX_DATA_PER_CALL]
@@ -40,13 +41,12 @@ def put_values(cloudwatch: Any, namespace: str, data: Sequence[dict[str, Any]]) 
 
 
 class NodeMetrics:
-    """Puts CPUUtilization, MemoryUtilization and, of several nodes, NodesConnected of every node
-    (dimension Host, "<job>/<host>") while it is entered.
+    """A context manager that samples each node's metrics (dimension Host, "<job>/<host>").
 
-    CPUUtilization is the mean since the last sample in per cent of the node's vCPUs;
-    MemoryUtilization the processes' resident memory in per cent of this machine's; NodesConnected
-    is 100 where the node's program had a connection to another node, else 0. The last is this
-    platform's own.
+    CPUUtilization is the mean since the last sample in percent of the node's vCPUs;
+    MemoryUtilization is the processes' resident memory in percent of this machine's. With several
+    nodes, NodesConnected, the platform's own metric, is 100 if the node's program had a connection
+    to another node, else 0.
     """
 
     def __init__(
@@ -81,13 +81,11 @@ class NodeMetrics:
         self._samples.stop()
 
     def means(self) -> Values:
-        """Of what was put so far, by node and metric."""
+        """Return the means so far, by node and metric."""
         return self._means.values()
 
     def put_attainment(self, attainment: Mapping[str, NodeAttainment]) -> None:
-        """What each node got of the CPU while the job measured, all in per cent;
-        nothing of what is not known.
-        """
+        """Put each node's CPU attainment while the job measured, in percent, if known."""
         values = {host: attained_per_cent(attained) for host, attained in attainment.items()}
         self._put(
             lambda: [
@@ -108,7 +106,7 @@ class NodeMetrics:
         )
 
     def _put(self, make: Callable[[], list[dict[str, Any]]]) -> None:
-        """What can't be had or written is reported and left out: metrics must not stop the job."""
+        """Put data; failures are only logged, since metrics must not stop the job."""
         try:
             data = make()
             put_values(self._cloudwatch, self._namespace, data)
@@ -134,7 +132,7 @@ class NodeMetrics:
 
 
 def _pauses(longest_seconds: float) -> Iterator[float]:
-    """Short at first, so that short jobs have metrics too."""
+    """Yield pauses in seconds, short at first, so that even short jobs have metrics."""
     pause_seconds = min(_FIRST_SAMPLE_SECONDS, longest_seconds)
     while True:
         yield pause_seconds
@@ -142,15 +140,17 @@ def _pauses(longest_seconds: float) -> Iterator[float]:
 
 
 def cpu_per_cent(then: float, before: NodeUsage, now: float, usage: NodeUsage) -> float:
-    """CPU time used between two moments (seconds) in per cent of the node's vCPUs over them."""
+    """Return the CPU time used between two moments (seconds) in percent of the node's vCPUs."""
     used_seconds = max(0.0, usage.cpu_seconds - before.cpu_seconds)
     return 100 * used_seconds / ((now - then) * usage.vcpus)
 
 
 def attained_per_cent(attained: NodeAttainment) -> dict[str, float]:
-    """By metric: CPUAttained of what the node asked for, CPUQuotaUsed of its quota x time,
-    CPUThrottled of the quota's periods, CPURunQueueDelay of the time (over 100 where several
-    threads waited at once), CPUSpeed of 1 GB of BLAKE2b per CPU second.
+    """Return a node's attainment by metric, in percent.
+
+    CPUAttained of what it asked for, CPUQuotaUsed of quota x time, CPUThrottled of the quota's
+    periods, CPURunQueueDelay of the time (over 100 if several threads waited at once), CPUSpeed of
+    1 GB of BLAKE2b per CPU second.
     """
     shares = {
         "CPUAttained": attained.share,
@@ -169,6 +169,6 @@ def attained_per_cent(attained: NodeAttainment) -> dict[str, float]:
 
 
 def machine_memory_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
-    """How much memory this machine has."""
+    """Return this machine's memory."""
     total = next(line for line in meminfo.read_text().splitlines() if line.startswith("MemTotal:"))
     return int(total.split()[1]) * 1024

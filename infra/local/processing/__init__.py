@@ -1,1 +1,1 @@
-"""Processing jobs: SageMaker's actions, and the way of one job through its nodes."""
+"""Processing jobs: SageMaker's actions, and the execution of a job."""

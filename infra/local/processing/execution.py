@@ -1,4 +1,4 @@
-"""The way of one Processing job: its inputs come, its nodes run, its outputs go."""
+"""Runs one Processing job: download inputs, run the nodes, upload outputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXIT_MESSAGE_BYTES = 1024
 
 
 class ExitMessageError(ClientFault):
-    """What a node left in output/message is no text."""
+    """A node's output/message is not text."""
 
 
 class ProcessingExecution(JobExecution[ProcessingJob]):
@@ -48,7 +48,7 @@ class ProcessingExecution(JobExecution[ProcessingJob]):
         return ending
 
     def _continuous_outputs(self, outputs: Sequence[Output], nodes: Sequence[Node]) -> FolderSync:
-        """Uploads what changes in them while it is entered, and once more when it is left."""
+        """Return a sync that uploads changes while the nodes run, and once more on exit."""
         folders = [
             SyncedFolder(output.folder, S3Location.parse(f"{output.uri.rstrip('/')}/"), False)
             for output in outputs
@@ -62,14 +62,16 @@ class ProcessingExecution(JobExecution[ProcessingJob]):
 
 
 def exit_message(nodes: Sequence[Node]) -> str | None:
-    """The first KiB of what the nodes left in output/message, one after the other; None where none
-    did. Raises ExitMessageError for what is not UTF-8.
+    """Return the first KiB of the nodes' output/message files, concatenated; None without any.
+
+    Raises:
+        ExitMessageError: If they are not UTF-8.
     """
     texts = []
     for node in nodes:
         try:
             with open_file(node.opt_ml, "output/message") as file:
-                # a character may be cut in two where the text is longer than what is asked for
+                # one more: a truncated text may end within a character
                 texts.append(file.read(EXIT_MESSAGE_BYTES + 1))
         except OSError:
             continue
@@ -92,7 +94,10 @@ def _ending(result: RunResult) -> Ending:
 
 
 def _failure(result: RunResult) -> str | None:
-    """As of a training job, but that no output/failure is expected: output/message tells more."""
+    """Return the failure reason.
+
+    As for a training job, except that output/failure is optional: output/message has more.
+    """
     culprit = next(end for end in result.exits if end.host == result.failed_host)
     if not (result.failure_reason or "").startswith("AlgorithmError"):
         return result.failure_reason

@@ -1,4 +1,4 @@
-"""The inputs and outputs of a Processing job: which folder of its nodes is which place in S3."""
+"""The inputs and outputs of a Processing job, as pairs of a nodes' folder and an S3 location."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ROOT = ("/", "opt", "ml", "processing")
 
 @dataclass(frozen=True)
 class Output:
-    """A folder, below /opt/ml, and the S3 prefix that its files go to."""
+    """A folder below /opt/ml and the S3 prefix that its files are uploaded to."""
 
     folder: str
     uri: str
@@ -22,13 +22,21 @@ class Output:
 
 
 def input_folders(request: Mapping[str, Any]) -> list[Download]:
-    """Of the inputs that the platform downloads. Raises ValueError for a LocalPath elsewhere."""
+    """Return the inputs that the platform downloads.
+
+    Raises:
+        ValueError: If a LocalPath is not below /opt/ml/processing.
+    """
     inputs = [one["S3Input"] for one in request.get("ProcessingInputs", []) if _is_ours(one)]
     return [Download(one, _folder(one)) for one in inputs]
 
 
 def output_folders(request: Mapping[str, Any]) -> list[Output]:
-    """Of the outputs that the platform uploads. Raises ValueError for a LocalPath elsewhere."""
+    """Return the outputs that the platform uploads.
+
+    Raises:
+        ValueError: If a LocalPath is not below /opt/ml/processing.
+    """
     outputs = request.get("ProcessingOutputConfig", {}).get("Outputs", [])
     return [
         Output(_folder(one), one["S3Uri"], one["S3UploadMode"] == "Continuous")
@@ -37,7 +45,7 @@ def output_folders(request: Mapping[str, Any]) -> list[Output]:
 
 
 def _is_ours(one: Mapping[str, Any]) -> bool:
-    """Whether the platform moves the data, and not the application."""
+    """Return True if the platform, not the application, moves the data."""
     return not one.get("AppManaged")
 
 

@@ -1,6 +1,4 @@
-"""What SageMaker checks in a CreateProcessingJob request beyond the model's shapes, and what the
-platform can't run.
-"""
+"""Checks of a CreateProcessingJob request beyond its model, and members that are not supported."""
 
 from __future__ import annotations
 
@@ -14,7 +12,11 @@ from nodesweep.infra.local.training.limits import refuse_unmodelled
 
 
 def check_request(request: Mapping[str, Any]) -> None:
-    """Raise ValidationException for a request no job can be made of."""
+    """Check a CreateProcessingJob request.
+
+    Raises:
+        ValidationException: If it is invalid or unsupported.
+    """
     _refuse_unmodelled_members(request)
     raise_violations(list(_missing_members(request)))
     _check_names(request)
@@ -22,12 +24,15 @@ def check_request(request: Mapping[str, Any]) -> None:
 
 
 def usage_quota(instance_type: str) -> str:
-    """The name of the quota a job counts against."""
+    """Return the name of the quota that a job counts towards."""
     return f"{instance_type} for processing job usage"
 
 
 def _missing_members(request: Mapping[str, Any]) -> Iterator[str]:
-    """Members that the model calls optional, for InstancePreferences and DatasetDefinition."""
+    """Yield violations for missing members that the model calls optional.
+
+    They are so for InstancePreferences and DatasetDefinition, which are not supported here.
+    """
     cluster = request["ProcessingResources"]["ClusterConfig"]
     for name in ("InstanceType", "InstanceCount"):
         if cluster.get(name) is None:
@@ -56,13 +61,13 @@ def _refuse_unmodelled_members(request: Mapping[str, Any]) -> None:
 
 
 def _check_names(request: Mapping[str, Any]) -> None:
-    """Unique among the inputs, and among the outputs."""
+    """Check that names are unique among the inputs, and among the outputs."""
     for members, name in ((_inputs(request), "InputName"), (_outputs(request), "OutputName")):
         _refuse_repeated([one[name] for one in members], f"{name}s")
 
 
 def _check_paths(request: Mapping[str, Any]) -> None:
-    """Every LocalPath is a folder of its own below /opt/ml/processing."""
+    """Check that every LocalPath is a distinct folder below /opt/ml/processing."""
     try:
         folders = [one.folder for one in input_folders(request)]
         folders += [one.folder for one in output_folders(request)]

@@ -1,4 +1,4 @@
-"""Keeps every Processing job of the platform, and their quotas."""
+"""Keeps all Processing jobs of the platform, and enforces their quotas."""
 
 from __future__ import annotations
 
@@ -28,8 +28,12 @@ class ProcessingJobs(JobBook[ProcessingJob]):
         return ProcessingJob.from_record(record)
 
     def create(self, region: str, request: dict[str, Any]) -> ProcessingJob:
-        """Accept a valid request. Raises ResourceInUse, ResourceLimitExceeded, NotKept;
-        capacity is no API error.
+        """Accept a valid request; a lack of capacity is no API error, it fails the job.
+
+        Raises:
+            ResourceInUse: If the name is taken.
+            ResourceLimitExceeded: If the quota would be exceeded.
+            NotKept: If the job cannot be saved.
         """
         self._runner.check(request)
         now = self._clock()

@@ -1,4 +1,4 @@
-"""One Processing job: its request, its status over time, and the shapes AWS describes it with."""
+"""One Processing job: its request, its status over time, and AWS's descriptions of it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from nodesweep.infra.local.processing.files import input_folders, output_folders
 from nodesweep.infra.local.sagemaker.description import described_processing_request
 
 _RUN_SUFFIX = ".processing"
-"""No name of a job may have a dot, so what a Processing job runs as is no training job's name."""
+"""Job names cannot contain a dot, so this never collides with a training job's name."""
 RUNTIME_EXCEEDED = Ending("Stopped", "Processing job runtime exceeded MaxRuntimeInSeconds provided")
-"""Ours, after the words of training jobs: what SageMaker says of it was not seen."""
+"""Worded after training jobs; SageMaker's own message for it is unknown."""
 
 
 @dataclass
 class ProcessingJob:
     """A job's record; the book's lock guards every change.
-    Times are Unix seconds, None while unknown.
+
+    Times are in Unix seconds, None while unknown.
     """
 
     region: str
@@ -84,11 +85,11 @@ class ProcessingJob:
         return self.status not in IN_PROGRESS
 
     def longest_wait(self, now: float) -> tuple[float, Ending]:
-        """It waits for capacity as long as it takes."""
+        """Return infinity: it waits for capacity as long as necessary."""
         return math.inf, Ending("Stopped")
 
     def note_wait(self, now: float) -> None:
-        """A Processing job that waits is InProgress, as one that runs."""
+        """Do nothing: a waiting Processing job is InProgress, like a running one."""
 
     def begin_segment(self, now: float) -> None:
         self.processing_start_time = now
@@ -103,7 +104,7 @@ class ProcessingJob:
             self.status, self.last_modified_time = "Stopping", now
 
     def end(self, ending: Ending, now: float) -> None:
-        """A job whose work was done when a stop came is Completed."""
+        """Set the final status; a job that finished its work before a stop is Completed."""
         self.status, self.last_modified_time = ending.status, now
         self.processing_end_time = self.processing_end_time or now
         reason = ending.reason or (INTERNAL_ERROR if ending.status == "Failed" else None)
@@ -143,11 +144,11 @@ class ProcessingJob:
         return described_processing_request(self.request)
 
     def describe(self, now: float) -> dict[str, Any]:
-        """DescribeProcessingJobResponse: every echoed request field and what is known so far."""
+        """Return DescribeProcessingJob's response: the echoed request and what is known so far."""
         return self._described() | self.summary(now) | self._started()
 
     def _started(self) -> dict[str, Any]:
-        """Absent for jobs whose instances never started."""
+        """Return the start time; empty for jobs whose instances never started."""
         if self.processing_start_time is None:
             return {}
         return {"ProcessingStartTime": self.processing_start_time}

@@ -1,4 +1,4 @@
-"""What runs a Processing job: an engine with this machine's processes, or a simulation."""
+"""Runners of Processing jobs: an engine with this machine's processes, or a simulation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nodesweep.infra.local.processing.record import ProcessingJob
 
 
 class ProcessingRunner(Runner[ProcessingJob], Protocol):
-    """Runs Processing jobs. `account_id` is in the ARNs of its jobs."""
+    """Runs Processing jobs; `account_id` is in their ARNs."""
 
     @property
     def account_id(self) -> str:
@@ -24,17 +24,21 @@ class ProcessingRunner(Runner[ProcessingJob], Protocol):
 
     @property
     def has_virtual_clock(self) -> bool:
-        """Whether a job's waits pass in `run`, not in the queue."""
+        """True if a job's waits pass in `run` instead of the queue."""
 
     def check(self, request: Mapping[str, Any]) -> None:
-        """Raise ValidationException for a request that the job can't be run of."""
+        """Check that the runner supports a request.
+
+        Raises:
+            ValidationException: If it does not.
+        """
 
     def capacity_problem(self, job: ProcessingJob) -> str | None:
-        """Why there is no room for the job at all (the text after "CapacityError: "), or None."""
+        """Return why there can be no room for the job, without "CapacityError: ", or None."""
 
 
 class EngineProcessingRunner:
-    """Runs jobs with an engine: their nodes are real."""
+    """Runs jobs on an engine's real nodes."""
 
     account_id = ACCOUNT_ID
     has_virtual_clock = False
@@ -43,7 +47,11 @@ class EngineProcessingRunner:
         self._services = services
 
     def check(self, request: Mapping[str, Any]) -> None:
-        """Raise ValidationException for what this machine's nodes can't be started with."""
+        """Check that this machine's nodes can run the request's command.
+
+        Raises:
+            ValidationException: If they cannot.
+        """
         app, engine = request["AppSpecification"], self._services.engine
         entrypoint, arguments = app.get("ContainerEntrypoint"), app.get("ContainerArguments", ())
         problem = (

@@ -1,4 +1,4 @@
-"""SageMaker's actions of Processing jobs: CreateProcessingJob, Describe, Stop, Delete, List."""
+"""SageMaker's actions on Processing jobs: Create, Describe, Stop, Delete, List."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LISTING = Listing("ProcessingJobSummaries", "ProcessingJobName", "ProcessingJob
 
 
 class ProcessingApi:
-    """Hands requests to the jobs; methods take (region, request) and return the answer."""
+    """Maps requests to the jobs; methods take (region, request) and return the response."""
 
     def __init__(self, jobs: ProcessingJobs, clients: ClientFactory) -> None:
         self._jobs = jobs
@@ -57,5 +57,5 @@ class ProcessingApi:
         return {}
 
     def list(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        """A page of summaries."""
+        """Return a page of summaries."""
         return _LISTING.page(self._jobs.summaries(region), request)

@@ -1,3 +1,1 @@
-"""What SageMaker's API tells of training jobs beside their life: descriptions, tags, Search,
-metrics over time.
-"""
+"""SageMaker's API beyond running jobs: descriptions, tags, Search, metric series."""

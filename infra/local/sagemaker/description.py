@@ -1,6 +1,4 @@
-"""A request as DescribeTrainingJob and DescribeProcessingJob give it back,
-with what the service fills in where it is unset.
-"""
+"""Requests as DescribeTrainingJob and DescribeProcessingJob return them, with default values."""
 
 from __future__ import annotations
 
@@ -26,10 +24,10 @@ _NOT_APP_MANAGED = {"AppManaged": False}
 
 
 def described_request(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The members of a CreateTrainingJob request that DescribeTrainingJob answers with.
+    """Return the members of a CreateTrainingJob request that DescribeTrainingJob returns.
 
-    Clients index what the service always returns (the SDK's `attach` reads
-    OutputDataConfig.KmsKeyId), so it is there.
+    Members that the service always returns are included, since clients rely on them (the SDK's
+    `attach` reads OutputDataConfig.KmsKeyId).
     """
     answer = echoed(request, "TrainingJob")
     answer["OutputDataConfig"] = {**_OUTPUT, **request["OutputDataConfig"]}
@@ -53,7 +51,7 @@ def _described_channel(channel: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def described_processing_request(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The members of a CreateProcessingJob request that DescribeProcessingJob answers with."""
+    """Return the members of a CreateProcessingJob request that DescribeProcessingJob returns."""
     answer = echoed(request, "ProcessingJob")
     answer["StoppingCondition"] = {
         "MaxRuntimeInSeconds": DEFAULT_MAX_RUNTIME_SECONDS,
@@ -76,13 +74,13 @@ def _described_input(one: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def echoed(request: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """The members of a Create… request that the kind's Describe… answers with."""
+    """Return the members of a Create… request that the kind's Describe… returns."""
     return {name: request[name] for name in _echoed_members(kind) if name in request}
 
 
 @functools.cache
 def _echoed_members(kind: str) -> Sequence[str]:
-    """After botocore's model: what is in the request and in the answer."""
+    """Return the members that botocore's model has in both request and response."""
     asked = service_model("sagemaker").operation_model(f"Create{kind}").input_shape
     answered = service_model("sagemaker").operation_model(f"Describe{kind}").output_shape
     assert asked is not None and answered is not None

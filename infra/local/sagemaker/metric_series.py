@@ -1,9 +1,7 @@
-"""SageMaker Metrics (`sagemaker-metrics`): metrics over time of training jobs
-and trial components, in memory.
+"""SageMaker Metrics (`sagemaker-metrics`): time series of training jobs and trial components.
 
-A training job's are the values that its metric definitions matched, where AlgorithmSpecification
-asks for the series (EnableSageMakerMetricsTimeSeries); a trial component's are what BatchPutMetrics
-was given.
+They are kept in memory. A training job's points are the matches of its metric definitions if
+EnableSageMakerMetricsTimeSeries is set; a trial component's come from BatchPutMetrics.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from nodesweep.infra.local.api.protocol import JsonService
 from nodesweep.infra.local.api.validation import RequestValidator
 
 MOST_POINTS = 100_000
-"""Of one metric of one resource; the oldest go first."""
+"""Limit per metric and resource; the oldest points are dropped."""
 _PERIOD_SECONDS = {"OneMinute": 60, "FiveMinute": 300, "OneHour": 3600}
 _STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {
     "Min": min,
@@ -42,9 +40,7 @@ class Point:
 
 
 class MetricSeries:
-    """The points of every metric, by resource and name, in the order they came.
-    Any thread may call.
-    """
+    """The points of every metric by resource and name, in order of arrival; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -62,14 +58,14 @@ class MetricSeries:
 
 
 def metrics_service(series: MetricSeries, clients: ClientFactory) -> JsonService:
-    """The service as the front dispatches to it: by paths, as its protocol is rest-json."""
+    """Return the service, which the front end dispatches to by path: its protocol is rest-json."""
     api = MetricsApi(series, clients)
     validator = RequestValidator("sagemaker-metrics")
     operations = [
         validator.model.operation_model(name) for name in ("BatchPutMetrics", "BatchGetMetrics")
     ]
     return JsonService(
-        target_prefix="sagemaker-metrics",  # no request names it: these operations have paths
+        target_prefix="sagemaker-metrics",  # unused: these operations are called by path
         signing_name="sagemaker",
         actions={"BatchPutMetrics": api.put, "BatchGetMetrics": api.get},
         refused=frozenset(),
@@ -81,16 +77,14 @@ def metrics_service(series: MetricSeries, clients: ClientFactory) -> JsonService
 
 
 class MetricsApi:
-    """Methods take (region, request) and return the answer."""
+    """SageMaker Metrics; methods take (region, request) and return the response."""
 
     def __init__(self, series: MetricSeries, clients: ClientFactory) -> None:
         self._series = series
         self._clients = clients
 
     def put(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Keep the data of a trial component; where there is none of
-        that name every datum is an error.
-        """
+        """Store the data of a trial component; if there is none of that name, every datum fails."""
         name, data = request["TrialComponentName"], request["MetricData"]
         arn = self._component_arn(region, name)
         if arn is None:
@@ -145,6 +139,6 @@ class MetricsApi:
 
 
 def _bucket(unix_seconds: float, period: str) -> int:
-    """The beginning of the period that a moment lies in."""
+    """Return the beginning of the period that contains a moment."""
     seconds = _PERIOD_SECONDS[period]
     return int(unix_seconds // seconds) * seconds

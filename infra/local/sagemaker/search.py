@@ -1,9 +1,8 @@
-"""SageMaker's Search over training jobs: filters, nested filters and sub-expressions on the
-properties of a job.
+"""SageMaker's Search over training jobs: filters, nested filters and sub-expressions on properties.
 
 A property is a path into the job as Search returns it ("TrainingJobStatus",
-"ResourceConfig.InstanceType"), the value of a tag ("Tags.team"), of a hyperparameter
-("HyperParameters.epochs") or of a final metric ("Metrics.accuracy").
+"ResourceConfig.InstanceType"), or the value of a tag ("Tags.team"), hyperparameter
+("HyperParameters.epochs") or final metric ("Metrics.accuracy").
 """
 
 from __future__ import annotations
@@ -20,11 +19,14 @@ Job = Mapping[str, Any]
 
 
 def found_jobs(jobs: Sequence[Job], request: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The jobs that a Search request finds, in its order:
-    by default those first that were changed last.
+    """Return the jobs that a Search request finds, in its order (default: last modified first).
 
-    `jobs` are DescribeTrainingJob's answers with Tags. Raises ValidationException for a property
-    that no job has.
+    Args:
+        jobs: DescribeTrainingJob's responses with Tags.
+        request: The Search request.
+
+    Raises:
+        ValidationException: If no job has a named property.
     """
     expression = request.get("SearchExpression", {})
     sort_by = request.get("SortBy", "LastModifiedTime")
@@ -47,9 +49,7 @@ def found_jobs(jobs: Sequence[Job], request: Mapping[str, Any]) -> list[dict[str
 
 
 def _satisfies(job: Job, expression: Mapping[str, Any]) -> bool:
-    """Whether a job satisfies all of an expression's conditions,
-    or any of them where its Operator is Or.
-    """
+    """Return True if a job satisfies all conditions of an expression, or any if Operator is Or."""
     results = [_passes(job, one) for one in expression.get("Filters", [])]
     results += [_passes_nested(job, one) for one in expression.get("NestedFilters", [])]
     results += [_satisfies(job, one) for one in expression.get("SubExpressions", [])]
@@ -62,9 +62,7 @@ def _passes(job: Job, condition: Mapping[str, str]) -> bool:
 
 
 def _passes_nested(job: Job, nested: Mapping[str, Any]) -> bool:
-    """Whether one element of a list, such as a channel of InputDataConfig,
-    passes all of the filters.
-    """
+    """Return True if one element of a list, such as a channel, passes all filters."""
     name = nested["NestedPropertyName"]
     _check_property(name)
     elements = _value(job, name)
@@ -78,7 +76,7 @@ def _passes_nested(job: Job, nested: Mapping[str, Any]) -> bool:
 
 
 def _compares(value: Any, condition: Mapping[str, str]) -> bool:
-    """One condition on a property's value, None where the job has none."""
+    """Evaluate one condition on a property's value, None if the job lacks it."""
     operator, given = condition.get("Operator", "Equals"), condition.get("Value", "")
     if operator in ("Exists", "NotExists"):
         return (value is not None) == (operator == "Exists")
@@ -103,9 +101,7 @@ _ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 def _comparable(value: Any, given: str) -> tuple[Any, Any]:
-    """Both as numbers (a moment, as 2026-11-22T10:00:00Z, is one too) where both can be,
-    else both as text.
-    """
+    """Return both as numbers (timestamps such as 2026-11-22T10:00:00Z included) or both as text."""
     try:
         return float(value), _number(given)
     except (TypeError, ValueError):
@@ -129,7 +125,7 @@ def _text(value: Any) -> str:
 
 
 def _value(job: Job, path: str) -> Any:
-    """The value of a property, None where it has none."""
+    """Return the value of a property, or None."""
     first, _, rest = path.partition(".")
     if first == "Tags" and rest:
         return next((tag["Value"] for tag in job.get("Tags", []) if tag["Key"] == rest), None)
@@ -137,7 +133,7 @@ def _value(job: Job, path: str) -> Any:
         metrics = job.get("FinalMetricDataList", [])
         return next((metric["Value"] for metric in metrics if metric["MetricName"] == rest), None)
     if path in job or not rest:
-        return job.get(path)  # a hyperparameter's name may have dots
+        return job.get(path)  # a hyperparameter's name may contain dots
     inner = job.get(first)
     return _value(inner, rest) if isinstance(inner, Mapping) else None
 
@@ -150,5 +146,5 @@ def _check_property(path: str) -> None:
 
 @functools.cache
 def _members() -> frozenset[str]:
-    """Of a training job in Search's answer."""
+    """Return the members of a training job in Search's response."""
     return frozenset(service_model("sagemaker").shape_for("TrainingJob").members)

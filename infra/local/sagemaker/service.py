@@ -1,6 +1,4 @@
-"""SageMaker as the front dispatches to it: the actions of training jobs and of Processing jobs, and
-the tags of both.
-"""
+"""The SageMaker service: actions on training jobs and Processing jobs, and tags of both."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from nodesweep.infra.local.training.manager import TrainingJobs
 from nodesweep.infra.local.training.service import TrainingApi
 
 _REFUSED = frozenset({"ListTrainingJobsForHyperParameterTuningJob"})
-"""moto would answer it from its own training jobs, which don't know ours."""
+"""Actions for which moto would return its own training jobs instead of the platform's."""
 _SEARCHED_BY_MOTO = frozenset(
     {
         "Endpoint",
@@ -37,7 +35,7 @@ _KINDS = (":training-job/", ":processing-job/")
 
 
 class Tagged(Protocol):
-    """Jobs of one kind, as far as their tags go."""
+    """The tags of jobs of one kind."""
 
     def tags(self, region: str, arn: str) -> list[dict[str, str]]: ...
 
@@ -75,7 +73,7 @@ def sagemaker_service(
 
 
 def searching_training_jobs_only(search: Action) -> Action:
-    """Search, refused for a kind of resource that neither the platform nor moto can search."""
+    """Wrap Search to refuse kinds of resource that neither the platform nor moto can search."""
 
     def searched(region: str, request: dict[str, Any]) -> dict[str, Any]:
         if request["Resource"] != "TrainingJob":
@@ -91,8 +89,9 @@ def searching_training_jobs_only(search: Action) -> Action:
 
 
 class TagsApi:
-    """Tags of jobs, whose ARN says of which kind they are.
-    Methods take (region, request) and return the answer.
+    """Tags of jobs, whose ARN names their kind.
+
+    Methods take (region, request) and return the response.
     """
 
     def __init__(self, training: Tagged, processing: Tagged) -> None:
@@ -116,7 +115,10 @@ class TagsApi:
 
 
 def _is_about_jobs(action: str, request: dict[str, Any]) -> bool:
-    """Tags and Search serve many kinds of resource; those that aren't our jobs are moto's."""
+    """Return True if a request concerns the platform's jobs.
+
+    Tags and Search serve many kinds of resource; moto handles the others.
+    """
     if action == "Search":
         return request.get("Resource") not in _SEARCHED_BY_MOTO
     return "Tags" not in action or any(kind in str(request.get("ResourceArn")) for kind in _KINDS)

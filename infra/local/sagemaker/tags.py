@@ -1,6 +1,4 @@
-"""What tags a resource may have, beyond the lengths and characters that the model
-of the API bounds.
-"""
+"""Constraints on tags beyond the lengths and characters in the API's model."""
 
 from __future__ import annotations
 
@@ -9,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from nodesweep.infra.local.api.protocol import ApiError, validation_error
 
 MOST_TAGS = 50
-"""Of one resource: "Tag restrictions" in AWS's general reference."""
+"""Per resource: "Tag restrictions" in AWS's general reference."""
 
 
 def check_new_tags(tags: Sequence[Mapping[str, str]]) -> None:
-    """Raise ValidationException for keys that AWS keeps to itself and for one that
-    is given twice.
+    """Check the keys of new tags.
+
+    Raises:
+        ValidationException: If a key is reserved by AWS or given twice.
     """
     keys = [tag["Key"] for tag in tags]
     reserved = sorted({key for key in keys if key.lower().startswith("aws:")})
@@ -33,7 +33,11 @@ def check_new_tags(tags: Sequence[Mapping[str, str]]) -> None:
 def merged_tags(
     old: Sequence[Mapping[str, str]], new: Sequence[Mapping[str, str]]
 ) -> list[dict[str, str]]:
-    """The tags with new ones set by key. Raises ResourceLimitExceeded above 50."""
+    """Return the tags with new ones set by key.
+
+    Raises:
+        ResourceLimitExceeded: If there would be more than 50.
+    """
     merged = {tag["Key"]: tag["Value"] for tag in [*old, *new]}
     if len(merged) > MOST_TAGS:
         raise ApiError(

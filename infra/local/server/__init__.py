@@ -1,1 +1,1 @@
-"""The platform as a process: put together, served, started, owned and ended."""
+"""The platform as a process: assembly, serving, startup, owners and shutdown."""

@@ -1,7 +1,7 @@
-"""The kinds of engine that a platform can be served with:
-a further one is a row of `BACKENDS` and its own module.
+"""The backends that a platform can be served with.
 
-Engines are imported on first use: the process engine needs no podman, a simulation none of both.
+To add one, write a module and a row of `BACKENDS`. Engines are imported on first use: the process
+engine needs no podman, a simulation needs neither.
 """
 
 from __future__ import annotations
@@ -27,30 +27,34 @@ from nodesweep.infra.local.training.runner import EngineRunner, JobRunner
 
 @dataclass(frozen=True)
 class Backend:
-    """What runs a platform's jobs and builds its images, ready for use."""
+    """Runs a platform's jobs and builds its images."""
 
     images: ImageStore
     make_runner: Callable[[ClientFactory], JobRunner]
     make_processing_runner: Callable[[ClientFactory], ProcessingRunner]
     account_id: str = ACCOUNT_ID
     room: Room | None = None
-    """Of an engine that runs several jobs at once; None: one at a time."""
+    """Capacity of an engine that runs several jobs at once; None: one at a time."""
     registry: Registry | None = None
-    """Where images are pushed to; None where ECR alone knows of them."""
+    """Registry that images are pushed to; None if only ECR knows them."""
     series: MetricSeries = field(default_factory=MetricSeries)
-    """Where its jobs' metrics over time are kept."""
+    """Time series of its jobs' metrics."""
     kept_metrics: KeptMetrics | None = None
-    """Where its nodes' metrics outlive the server, if anywhere."""
+    """Persists its nodes' metrics across restarts; None: not persisted."""
     is_simulated: bool = False
-    """Whether roles, networks and others' images are taken by name."""
+    """True if roles, networks and others' images are accepted by name."""
 
 
 MakeBackend = Callable[[ServerConfig, str], Backend]
-"""(settings, endpoint URL) -> backend. Raises EngineError and SettingsError."""
+"""(settings, endpoint URL) -> backend; raises EngineError and SettingsError."""
 
 
 def make_backend(config: ServerConfig, endpoint_url: str) -> Backend:
-    """The backend of the engine that is asked for. Raises ServerStartError."""
+    """Return the backend of the configured engine.
+
+    Raises:
+        ServerStartError: If the engine or its settings cannot be used.
+    """
     try:
         return BACKENDS[config.engine](config, endpoint_url)
     except (EngineError, SettingsError) as error:
@@ -64,8 +68,7 @@ def with_real_nodes(
     room: Room | None = None,
     registry: Registry | None = None,
 ) -> Backend:
-    """The backend of an engine whose nodes run."""
-
+    """Return the backend of an engine with real nodes."""
     series = MetricSeries()
     kept_metrics = KeptMetrics(RecordStore(config.state_dir / "node_metrics"))
 
@@ -92,7 +95,7 @@ def with_real_nodes(
 
 
 def _process(config: ServerConfig, endpoint_url: str) -> Backend:
-    """Nodes are process trees on this machine."""
+    """Return a backend with process trees on this machine."""
     from nodesweep.infra.local.engine.process.engine import ProcessEngine
     from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
 
@@ -104,7 +107,7 @@ def _process(config: ServerConfig, endpoint_url: str) -> Backend:
 
 
 def _container(config: ServerConfig, endpoint_url: str) -> Backend:
-    """Nodes are containers; images are in a registry."""
+    """Return a backend with containers, whose images are in a registry."""
     from nodesweep.infra.local.engine.choice import make_container_engine
 
     engine, images = make_container_engine(config.state_dir, endpoint_url, config.registry)
@@ -112,7 +115,7 @@ def _container(config: ServerConfig, endpoint_url: str) -> Backend:
 
 
 def _simulated(config: ServerConfig, endpoint_url: str) -> Backend:
-    """Nothing runs: times are computed."""
+    """Return a backend that runs nothing and computes all times."""
     from nodesweep.infra.local.simulation.execution import SimulatedRunner
     from nodesweep.infra.local.simulation.images import SimulatedImageStore
     from nodesweep.infra.local.simulation.model import PerformanceModel, read_model

@@ -1,5 +1,6 @@
-"""What the server's process and those who start, ask and stop it agree on.
-Imports nothing heavy: a status is quick.
+"""Constants and settings shared by the server's process and the code that manages it.
+
+Imports nothing heavy, so that a status query is fast.
 """
 
 from __future__ import annotations
@@ -17,46 +18,50 @@ from nodesweep.infra.local.settings import digest
 from nodesweep.infra.local.state.files import DamagedFile, read_json
 
 HOST = "127.0.0.1"
-"""Loopback only: the platform runs what it is sent, and its HTTP is plain."""
+"""Loopback only: the platform runs what it is sent, over plain HTTP."""
 
 STATUS_PATH = "/_nodesweep/status"
 
 SERVICE = "nodesweep-local"
-"""What the status calls the platform, so that whatever else answers on its port is known
-for something else.
-"""
+"""The platform's name in its status, which distinguishes it from anything else on its port."""
 
 
 def proof_of(secret: str, endpoint: str, nonce: str) -> str:
-    """What the status answers to a nonce: that the platform at this very endpoint holds the key.
+    """Return the proof, for the status, that the platform at this endpoint holds the key.
 
-    Without the endpoint in it, a server elsewhere could hand the question on and be taken for it.
+    It includes the endpoint; otherwise, another server could relay the challenge and impersonate
+    it.
     """
     message = f"{SERVICE}\n{endpoint}\n{nonce}".encode()
     return hmac.new(secret.encode(), message, hashlib.sha256).hexdigest()
 
 
 SERVER_FILE = "server.json"
-"""In the state folder: who serves it. Left behind at the end,
-believed only while that process lives.
+"""In the state folder: the process that serves it.
+
+It is left behind at the end, and is valid only while that process lives.
 """
 
 ENGINE_FILE = "engine.json"
-"""In the state folder: the engine whose folder it is."""
+"""In the state folder: the engine that the folder belongs to."""
 
 CREDENTIALS_FILE = "aws-credentials"
-"""In the state folder: the access keys, in the form of AWS's shared credentials file."""
+"""In the state folder: the access keys, as an AWS shared credentials file."""
 
 JOBS_STOP_DEADLINE_SECONDS = 140.0
 """A node gets 120 s between SIGTERM and SIGKILL; the rest is for the upload."""
 
 
 class ServerStartError(Exception):
-    """The server can't start; the message says why and what to do."""
+    """The server cannot start; the message has the reason and the remedy."""
 
 
 def engine_of(state_dir: Path) -> str | None:
-    """The engine whose folder it is, None for that of no platform yet. Raises ServerStartError."""
+    """Return the engine that the folder belongs to; None if no platform has used it.
+
+    Raises:
+        ServerStartError: If the record is damaged.
+    """
 
     def parse(record: Any) -> str:
         if not isinstance(record["engine"], str):
@@ -74,19 +79,27 @@ def engine_of(state_dir: Path) -> str | None:
 
 
 def make_state_dir(state_dir: Path) -> None:
-    """Make the folder where it isn't there, and keep others out of it: jobs' files, logs and
-    objects lie in it. Raises ServerStartError.
+    """Create the folder unless it exists, and make it private.
+
+    It holds jobs' files, logs and objects.
+
+    Raises:
+        ServerStartError: If it cannot be created or accessed.
     """
     try:
         state_dir.mkdir(0o700, parents=True, exist_ok=True)
         if (state_dir / CREDENTIALS_FILE).exists() and state_dir.stat().st_uid == os.geteuid():
-            state_dir.chmod(0o700)  # of a version that let others in
+            state_dir.chmod(0o700)  # created by a version that let others in
     except OSError as error:
         raise _unusable(state_dir, error) from error
 
 
 def open_lock(state_dir: Path, name: str) -> TextIO:
-    """The folder's file of that name, for a lock. Raises ServerStartError."""
+    """Open the folder's lock file of that name.
+
+    Raises:
+        ServerStartError: If it cannot be opened.
+    """
     try:
         return (state_dir / name).open("a")
     except OSError as error:
@@ -103,44 +116,46 @@ def _unusable(state_dir: Path, error: OSError) -> ServerStartError:
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """What a server is asked for, handed to its process whole, as JSON.
-    Port 0 takes any free one.
-    """
+    """A server's settings, passed to its process as JSON; port 0 takes any free one."""
 
     port: int
     state_dir: Path
     owner_pid: int | None = None
     quotas: Mapping[str, int] = field(default_factory=dict)
-    """Instance type, or a quota's full name ("ml.local.small for spot training job usage"),
-    and its instances.
+    """Instances by instance type or by a quota's full name.
+
+    For instance "ml.local.small for spot training job usage".
     """
     faults_file: Path | None = None
     cold_start_seconds: float = 0.0
-    """How long instances take to be there where no warm pool has them."""
+    """Time that instances take to start without a warm pool."""
     engine: str = "process"
     """process, container or simulated."""
     model_file: Path | None = None
-    """Of the simulated engine: its performance model; None for the default one."""
+    """For the simulated engine: its performance model; None for the default one."""
     time_scale: float = 0.0
-    """Of the simulated engine: real seconds that a virtual second takes."""
+    """For the simulated engine: real seconds per virtual second."""
     processing_leaves: Path | None = None
-    """Of the simulated engine: a folder with what Processing jobs leave below /opt/ml."""
+    """For the simulated engine: a folder with what Processing jobs leave below /opt/ml."""
     file_systems: Mapping[str, Path] = field(default_factory=dict)
     """Id of an FSx or EFS file system -> the folder that stands for it."""
     or_free_port: bool = False
-    """Whether another port will do where `port` is taken."""
+    """Take another port if `port` is taken."""
     registry: str | None = None
-    """Of the container engine: host:port of an OCI registry that runs already;
-    None for one of its own.
-    """
+    """For the container engine: host:port of a running OCI registry; None starts its own."""
 
     def to_json(self) -> str:
-        """All settings as JSON, which `from_json` reads back."""
+        """Return all settings as JSON, for `from_json`."""
         return json.dumps(asdict(self), default=str)
 
     @classmethod
     def from_json(cls, text: str) -> ServerConfig:
-        """What `to_json` wrote. Raises ValueError or TypeError for anything else."""
+        """Parse the output of `to_json`.
+
+        Raises:
+            ValueError: If the text is invalid.
+            TypeError: If the fields do not match.
+        """
         config = cls(**json.loads(text))
         return replace(
             config,
@@ -152,8 +167,9 @@ class ServerConfig:
         )
 
     def described(self) -> dict[str, Any]:
-        """As the server's status gives it, and as a further start is held against it; files by
-        place and content.
+        """Return the settings as in the server's status, with files by path and digest.
+
+        Another start compares its own settings with them.
         """
         return {
             "quotas": dict(self.quotas),

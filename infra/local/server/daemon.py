@@ -1,4 +1,4 @@
-"""Starts the platform's server in the background, asks how it is, and stops it."""
+"""Starts the platform's server in the background, queries its status, and stops it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from nodesweep.infra.local.state.files import DamagedFile, read_json
 from nodesweep.infra.local.state.kept import lost
 
 STOPPING_DEADLINE_SECONDS = 60.0
-"""How long a start waits for a predecessor that is on its way out."""
+"""Time that a start waits for a predecessor that is shutting down."""
 _STOP_DEADLINE_SECONDS = JOBS_STOP_DEADLINE_SECONDS + 35
 _KILL_DEADLINE_SECONDS = 10.0
 _POLL_SECONDS = 0.05
@@ -47,7 +47,7 @@ _LOG_FILE = "server.log"
 
 @dataclass(frozen=True)
 class RunningServer:
-    """A live server, as its state folder names it."""
+    """A live server, as recorded in its state folder."""
 
     pid: int
     start_ticks: int
@@ -57,13 +57,15 @@ class RunningServer:
         return start_ticks(self.pid) == self.start_ticks
 
     def is_on(self, port: int | None) -> bool:
-        """Whether it serves this port; None and 0 stand for any."""
+        """Return True if it serves this port; None and 0 stand for any."""
         return not port or self.endpoint.endswith(f":{port}")
 
 
 def start(config: ServerConfig) -> str:
-    """The endpoint of the folder's server, started if none runs.
-    Raises ServerStartError with the server's reason.
+    """Return the endpoint of the folder's server, which is started unless it runs.
+
+    Raises:
+        ServerStartError: If it does not start; the message has the server's reason.
     """
     make_state_dir(config.state_dir)
     with _start_lock(config.state_dir):
@@ -89,7 +91,7 @@ def start(config: ServerConfig) -> str:
 
 
 def _wait_for_stopping_server(config: ServerConfig, deadline: float) -> None:
-    """Let the folder's platform go, if it is on its way out: its jobs get their time to end."""
+    """Wait for a folder's platform that is shutting down: its jobs get their time to end."""
     while endpoint := _stopping_endpoint(config):
         if time.monotonic() >= deadline:
             raise ServerStartError(
@@ -101,24 +103,26 @@ def _wait_for_stopping_server(config: ServerConfig, deadline: float) -> None:
 
 
 def _stopping_endpoint(config: ServerConfig) -> str | None:
-    """Where the folder's platform is about to end, or None:
-    adopting it would hand out a dying endpoint.
+    """Return the endpoint of the folder's platform if it is shutting down, else None.
 
-    Whoever else listens on the port is not asked: it could say anything, and be waited for.
+    Adopting it would hand out a dying endpoint. Only the recorded endpoint is queried: any other
+    program on the port could claim anything and block the start.
     """
     found = find_server(config.state_dir)
     if found is None:
         return None
     answer = read_status(found.endpoint)
-    # no answer: it has closed its socket already
+    # no response: it has already closed its socket
     is_serving = answer is not None and answer.get("running")
     is_serving = is_serving and not is_abandoned(config.state_dir)
     return None if is_serving else found.endpoint
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], config: ServerConfig) -> str:
-    """Importing moto takes 1 s on an idle core; a loaded machine, or many objects to restore, take
-    as long as they take.
+    """Wait for the server's endpoint while the process makes progress.
+
+    Importing moto takes 1 s on an idle core; a loaded machine or many objects to restore take
+    longer.
     """
     log, progress = config.state_dir / _LOG_FILE, Progress(process.pid)
     while (problem := progress.problem()) is None:
@@ -133,8 +137,9 @@ def _wait_until_ready(process: subprocess.Popen[bytes], config: ServerConfig) ->
 
 @contextmanager
 def _start_lock(state_dir: Path) -> Iterator[None]:
-    """One start at a time per folder, so that a second one finds the first one's server instead
-    of a held lock. A start ends by itself.
+    """Allow one start at a time per folder.
+
+    A second one then finds the first one's server instead of a held lock. A start always ends.
     """
     deadline = time.monotonic() + STOPPING_DEADLINE_SECONDS + LONGEST_SECONDS
     with open_lock(state_dir, "start.lock") as file:
@@ -152,11 +157,16 @@ def _start_lock(state_dir: Path) -> Iterator[None]:
 
 
 def join(state_dir: Path, port: int | None, pid: int) -> bool:
-    """Let the folder's server on this port live as long as this process too,
-    where it ends with its owners.
+    """Add a process as an owner of the server on this port, which lives at least as long.
 
-    False where it does not, or the process is an owner already: it must not leave then. One on its
-    way out is waited for. Raises ServerStartError where that takes too long.
+    A server that is shutting down is waited for.
+
+    Returns:
+        False if no server with owners runs, or if the process already is an owner: it must not call
+        `leave` then.
+
+    Raises:
+        ServerStartError: If the wait takes too long.
     """
     with _start_lock(state_dir):
         deadline = time.monotonic() + STOPPING_DEADLINE_SECONDS
@@ -166,7 +176,11 @@ def join(state_dir: Path, port: int | None, pid: int) -> bool:
 
 
 def leave(state_dir: Path, port: int | None, pid: int) -> bool:
-    """stop(), unless another owner is left. False where one is, or nothing runs."""
+    """Remove an owner, and stop the server if none is left.
+
+    Returns:
+        False if an owner is left or no server runs.
+    """
     with _start_lock(state_dir):
         remove_owner(state_dir, pid)
         is_last = not living_owners(state_dir)
@@ -176,13 +190,15 @@ def leave(state_dir: Path, port: int | None, pid: int) -> bool:
 def stop(
     state_dir: Path, port: int | None = None, deadline_seconds: float = _STOP_DEADLINE_SECONDS
 ) -> bool:
-    """End the folder's server (on this port, if given) with its jobs, and wait until it is gone.
-    False for none.
+    """Stop the folder's server (on this port, if given) and its jobs, and wait until it has ended.
+
+    Returns:
+        False if none runs.
     """
     found = find_server(state_dir, port)
     if found is None:
         return False
-    with suppress(ProcessLookupError):  # it has ended by itself just now
+    with suppress(ProcessLookupError):  # has just ended by itself
         os.kill(found.pid, signal.SIGTERM)
     if not _wait_for_end(found, deadline_seconds):
         with suppress(ProcessLookupError):
@@ -193,10 +209,10 @@ def stop(
 
 
 def status(state_dir: Path, port: int | None = None) -> dict[str, Any]:
-    """What the folder's server (on this port, if given) says of itself, or {"running": false, …}.
+    """Return the status of the folder's server (on this port, if given), or {"running": false, …}.
 
-    `not_kept` has what is not on disk, or was not when the last server ended; `problem` says that
-    it does not answer.
+    `not_kept` lists what is not on disk, or was not when the last server ended; `problem` reports
+    that the server does not respond.
     """
     found = find_server(state_dir, port)
     if found is None:
@@ -204,7 +220,7 @@ def status(state_dir: Path, port: int | None = None) -> dict[str, Any]:
     return read_status(found.endpoint) or {
         "running": False,
         "state_dir": str(state_dir),
-        "not_kept": [],  # it may write yet
+        "not_kept": [],  # it may still be written
         "pid": found.pid,
         "endpoint": found.endpoint,
         "problem": f"process {found.pid} is alive and does not answer at {found.endpoint}",
@@ -212,23 +228,21 @@ def status(state_dir: Path, port: int | None = None) -> dict[str, Any]:
 
 
 def find_server(state_dir: Path, port: int | None = None) -> RunningServer | None:
-    """The live server that wrote the folder's server file;
-    a file left by a killed one is not believed.
-    """
+    """Return the live server in the folder's server file; a file of a dead one is ignored."""
     try:
         server = read_json(
             state_dir / SERVER_FILE, lambda record: RunningServer(**record), "remove it"
         )
-    except DamagedFile:  # whoever starts next writes it, or finds the folder locked
+    except DamagedFile:  # The next start writes it, or finds the folder locked.
         return None
     return server if server and server.is_alive() and server.is_on(port) else None
 
 
 def read_status(endpoint: str) -> dict[str, Any] | None:
-    """GET /_nodesweep/status, None where nothing answers it in time."""
+    """GET /_nodesweep/status; return None without a timely response."""
     said: list[dict[str, Any] | None] = []
-    # In a thread, since a socket's own limit begins anew with every byte: an answer that drips
-    # would be read for ever.
+    # In a thread, since a socket's timeout restarts with every byte: a response that trickles in
+    # would be read forever.
     asking = threading.Thread(
         target=lambda: said.append(_ask_status(endpoint)), name="status", daemon=True
     )
@@ -245,17 +259,15 @@ def _ask_status(endpoint: str) -> dict[str, Any] | None:
             answer = opener.open(endpoint + STATUS_PATH, timeout=_STATUS_TIMEOUT_SECONDS)
         except urllib.error.HTTPError as error:
             answer = error
-        with answer:  # a platform on its way out answers 503
+        with answer:  # 503: the platform is shutting down
             return dict(json.load(answer)) if answer.status in (200, 503) else None
     except (OSError, http.client.HTTPException, ValueError, TypeError):
-        # nothing there, or something else is
+        # nothing there, or something else
         return None
 
 
 def _refuse_other_settings(found: RunningServer, config: ServerConfig) -> None:
-    """A running server keeps the quotas and faults it was started with:
-    new ones would silently have no effect.
-    """
+    """Refuse settings that differ from the running server's: they would silently have no effect."""
     answer = {"engine": "process", **(read_status(found.endpoint) or {})}
     for name, value in config.described().items():
         if value and answer.get(name) != value:

@@ -1,8 +1,7 @@
-"""The processes that a platform ends with: one empty file each in the state folder,
-named after the process.
+"""The processes that a platform ends with, one empty file each in the state folder.
 
-A run that starts the platform is its first owner; one that finds it running joins. It ends with the
-last of them.
+The run that starts the platform is its first owner, and a run that finds it running joins; the
+platform ends with its last owner.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ _FOLDER = "owners"
 
 
 def forget_owners(state_dir: Path) -> None:
-    """No owner is left over from a platform that ended."""
+    """Remove owners left over from a platform that has ended."""
     shutil.rmtree(state_dir / _FOLDER, ignore_errors=True)
 
 
 def add_owner(state_dir: Path, pid: int) -> bool:
-    """False where the process is an owner already, or has ended."""
+    """Add an owner; return False if the process is one already or has ended."""
     ticks = start_ticks(pid)
     if ticks is None:
         return False
@@ -38,29 +37,27 @@ def add_owner(state_dir: Path, pid: int) -> bool:
 
 
 def remove_owner(state_dir: Path, pid: int) -> None:
-    """Nothing happens where it is none."""
+    """Remove an owner, if it is one."""
     ticks = start_ticks(pid)
     if ticks is not None:
         _file_of(state_dir, pid, ticks).unlink(missing_ok=True)
 
 
 def living_owners(state_dir: Path) -> list[int]:
-    """Those of the processes that have not ended."""
+    """Return the owners that have not ended."""
     found = [path.name.partition("-") for path in (state_dir / _FOLDER).glob("*-*")]
     return sorted(int(pid) for pid, _, ticks in found if start_ticks(int(pid)) == int(ticks))
 
 
 def is_abandoned(state_dir: Path) -> bool:
-    """Whether the platform had owners and none lives: it ends within moments."""
+    """Return True if the platform had owners and all have ended: it ends within moments."""
     return (state_dir / _FOLDER).exists() and not living_owners(state_dir)
 
 
 def watch_owners(
     state_dir: Path, on_last_death: Callable[[], None], poll_seconds: float = POLL_SECONDS
 ) -> None:
-    """Call `on_last_death` from a thread once no owner lives any more, however they ended;
-    at once if none does.
-    """
+    """Call `on_last_death` from a thread once no owner is alive; at once if there is none."""
 
     def watch() -> None:
         never_set = threading.Event()

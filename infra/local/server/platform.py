@@ -1,6 +1,4 @@
-"""The platform's parts put together: moto, the front, training and Processing jobs,
-builds and what keeps their state.
-"""
+"""Assembles the platform: moto, the front end, jobs, builds and their persistence."""
 
 from __future__ import annotations
 
@@ -44,12 +42,17 @@ from nodesweep.infra.local.training.manager import TrainingJobs
 
 
 class Platform:
-    """`front` is the WSGI application to serve, after `start`.
-    `close` stops every job and build first.
+    """The platform.
+
+    `front` is the WSGI application to serve after `start`. `close` stops every job and build first.
     """
 
     def __init__(self, config: ServerConfig, endpoint_url: str, backend: Backend) -> None:
-        """Raises SettingsError for a fault plan that can't be used."""
+        """Assemble the platform.
+
+        Raises:
+            SettingsError: If the fault plan cannot be used.
+        """
         self._state_dir = state_dir = config.state_dir
         self._endpoint_url = endpoint_url
         self._images = backend.images
@@ -87,7 +90,7 @@ class Platform:
             RecordStore(state_dir / name, self._ledger)
             for name in ("training_jobs", "processing_jobs", "builds")
         )
-        room = backend.room or OneJob()  # for jobs of both kinds together
+        room = backend.room or OneJob()  # shared by jobs of both kinds
         self._jobs = TrainingJobs(self._runner, jobs, config.quotas, faults, room=room)
         self._processing = ProcessingJobs(
             backend.make_processing_runner(clients), processing, config.quotas, faults, room=room
@@ -104,9 +107,9 @@ class Platform:
         )
 
     def start(self) -> None:
-        """Restore what the last server kept, then begin to follow changes and to take jobs."""
+        """Restore the last server's state, then track changes and accept jobs."""
         reset_state()
-        if not self._is_simulated:  # that takes roles by name
+        if not self._is_simulated:  # a simulation accepts roles by name
             make_training_role(self._account_id)
         take_part_in_tagging(
             self._account_id,
@@ -114,7 +117,7 @@ class Platform:
         )
         self._s3.restore()
         self._ecr.restore(self._images.images())
-        # not before: a start that fails above loses nothing
+        # Not earlier: a start that fails above loses nothing.
         kept.begin(self._state_dir)
         for snapshot in (self._s3, self._ecr):
             self.front.add_observer(snapshot.observe)
@@ -140,7 +143,7 @@ class Platform:
         kept.end(self._state_dir, self._ledger)
 
     def status(self) -> dict[str, Any]:
-        """The answer of GET /_nodesweep/status."""
+        """Return the response of GET /_nodesweep/status."""
         return {
             "service": SERVICE,
             "running": not self._closing,

@@ -42,11 +42,10 @@ logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 
 def serve(config: ServerConfig, make: MakeBackend = make_backend) -> None:
-    """Run the platform in this process until SIGTERM, SIGINT or the last owner's death; then stop
-    its jobs and return.
+    """Run the platform until SIGTERM, SIGINT or the last owner's death, then stop its jobs.
 
-    The server file is left behind: it counts as long as this process lives, so that a new start
-    waits for its very end.
+    The server file is left behind: it is valid while this process lives, so a new start waits for
+    its very end.
     """
     for name in os.environ.keys() - server_environment(os.environ).keys():
         del os.environ[name]
@@ -67,9 +66,7 @@ def serve(config: ServerConfig, make: MakeBackend = make_backend) -> None:
 
 @contextmanager
 def _owned(config: ServerConfig, stop: threading.Event) -> Iterator[None]:
-    """Inside, `stop` is set once the last owner of the platform has ended;
-    never where it has none.
-    """
+    """Set `stop` once the last owner of the platform has ended, if it has owners."""
     forget_owners(config.state_dir)
     if config.owner_pid is not None:
         add_owner(config.state_dir, config.owner_pid)
@@ -79,9 +76,7 @@ def _owned(config: ServerConfig, stop: threading.Event) -> Iterator[None]:
 
 @contextmanager
 def running(config: ServerConfig, make: MakeBackend = make_backend) -> Iterator[str]:
-    """The platform served from threads of this process, as its endpoint URL,
-    until the block is left.
-    """
+    """Serve the platform from threads of this process until the block ends; yield its endpoint."""
     make_state_dir(config.state_dir)
     _claim_folder(config.state_dir, config.engine)
     with _listening_socket(config) as listener:
@@ -113,9 +108,7 @@ def running(config: ServerConfig, make: MakeBackend = make_backend) -> Iterator[
 
 
 def _claim_folder(state_dir: Path, engine: str) -> None:
-    """A folder keeps to one engine: what was measured and what was simulated are never
-    in one account's lists.
-    """
+    """Bind a state folder to one engine, so that no account mixes measured and simulated jobs."""
     used = engine_of(state_dir)
     if used is not None and used != engine:
         raise ServerStartError(
@@ -127,7 +120,7 @@ def _claim_folder(state_dir: Path, engine: str) -> None:
 
 @contextmanager
 def _state_dir_lock(state_dir: Path) -> Iterator[None]:
-    """One server per state folder; the kernel drops the lock with the process, however it ends."""
+    """Allow one server per state folder; the kernel releases the lock when the process ends."""
     make_state_dir(state_dir)
     with open_lock(state_dir, _LOCK_FILE) as file:
         try:

@@ -1,3 +1,1 @@
-"""The simulated engine: nothing runs; a job's times are computed
-from a stated performance model.
-"""
+"""The simulated engine: nothing runs; a performance model gives a job's times."""

@@ -1,9 +1,8 @@
-"""Questions that a rehearsal can't answer: of roles, networks, file systems and others' images it
-knows names only.
+"""Queries that a simulation cannot answer.
 
-A simulated job takes all of them by name, so "there is none" would be wrong of each: the answer is
-that the operation is not modelled, which callers take for a check that can't be made. What was made
-here, through the API, is answered.
+It knows roles, networks, file systems and others' images by name only and accepts any, so "not
+found" would be wrong; instead, the operation is refused as not modeled, which callers treat as a
+check that cannot be made. Queries about what was created here through the API get moto's response.
 """
 
 from __future__ import annotations
@@ -20,15 +19,16 @@ MESSAGE = (
     "A simulation takes roles, networks, file systems and others' images by name"
     " and knows nothing of them."
 )
-"""Of the error that takes moto's place."""
+"""Message of the error that replaces moto's."""
 
 SERVICES = frozenset({"iam", "ec2", "ecr", "elasticfilesystem"})
-"""Whose requests are looked at."""
+"""The services whose requests are checked."""
 
 
 def is_unknowable(service: str, target: str, body: bytes) -> bool:
-    """Whether a simulation can't know the answer where moto finds nothing;
-    False where moto's own answer holds.
+    """Return True if a simulation cannot answer a query for which moto finds nothing.
+
+    False if moto's response is right.
     """
     if service == "ecr":
         return target == _ECR_TARGET and _registry(body) not in (

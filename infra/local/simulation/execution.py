@@ -1,4 +1,4 @@
-"""The way of one simulated training job through its phases."""
+"""Runs one simulated training job through its phases."""
 
 from __future__ import annotations
 
@@ -31,24 +31,31 @@ logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 @dataclass(frozen=True)
 class SimulatedRunner:
-    """Runs jobs by computing their times. See `nodesweep.infra.local.training.runner.JobRunner`."""
+    """Runs jobs by computing their times.
+
+    See `nodesweep.infra.local.training.runner.JobRunner`.
+    """
 
     model: PerformanceModel
     images: ImageStore
     clients: ClientFactory
     cold_start_seconds: float
     time_scale: float = 0.0
-    """Real seconds that a virtual second takes, 0 to 1."""
+    """Real seconds per virtual second, 0 to 1."""
 
     account_id: ClassVar[str] = SIMULATED_ACCOUNT_ID
     has_virtual_clock: ClassVar[bool] = True
 
     def check(self, request: Mapping[str, Any]) -> None:
-        """Raise ValidationException for an Environment that no model can be made of."""
+        """Check the model variables in a request's Environment.
+
+        Raises:
+            ValidationException: If they are invalid.
+        """
         model_of_job(self.model, request.get("Environment", {}))
 
     def capacity_problem(self, job: TrainingJob) -> str | None:
-        """There is room for any number of nodes of any type."""
+        """Return None: there is room for any number of nodes of any type."""
         return None
 
     def isolation(self) -> str:
@@ -67,12 +74,13 @@ class SimulatedRunner:
         SimulatedExecution(job, change, self, faults, stop).run()
 
     def clean_up(self, job: TrainingJob) -> None:
-        """There is nothing of it but its record."""
+        """Do nothing: a job has only its record."""
 
 
 class SimulatedExecution(VirtualExecution[TrainingJob]):
-    """Runs one job to its end in the calling thread. Every outcome ends up in the job's record;
-    nothing is raised.
+    """Runs one job to its end in the calling thread.
+
+    Every outcome is in the job's record; nothing is raised.
     """
 
     group = NAMESPACE
@@ -99,7 +107,7 @@ class SimulatedExecution(VirtualExecution[TrainingJob]):
         self._start_seconds = self._cold_start_seconds() if not job.reused_pool_of else 0.0
         self._wait_seconds = faults.pending_seconds
         self._done_seconds = 0.0
-        """Of the program's clock, in what a further segment need not do again."""
+        """Program time that the next segment need not repeat."""
         self._trained_seconds = 0.0
         self._retries = Retries(job.retry_attempts)
         self._pending_seconds = 0.0
@@ -132,7 +140,7 @@ class SimulatedExecution(VirtualExecution[TrainingJob]):
     # -- training ----------------------------------------------------------------------------------
 
     def _train(self) -> Ending:
-        """Pass the time until the first of: the end of the work, MaxRuntimeInSeconds, a fault."""
+        """Pass the time until the work ends, MaxRuntimeInSeconds is over or a fault strikes."""
         setup = self._model.setup_seconds
         lines = [
             (setup + at - self._done_seconds, line)
@@ -156,9 +164,7 @@ class SimulatedExecution(VirtualExecution[TrainingJob]):
         return Ending("Completed" if end_seconds <= left_seconds else "MaxRuntimeExceeded")
 
     def _keep_checkpoint(self, spent_seconds: float) -> None:
-        """With CheckpointConfig a further segment goes on at the last validation,
-        otherwise at the beginning.
-        """
+        """With CheckpointConfig, resume at the last validation, otherwise at the beginning."""
         if self._job.request.get("CheckpointConfig"):
             interval = self._work.train_seconds / VALIDATIONS
             self._done_seconds = interval * int((self._done_seconds + spent_seconds) / interval)
@@ -166,7 +172,7 @@ class SimulatedExecution(VirtualExecution[TrainingJob]):
     # -- results -----------------------------------------------------------------------------------
 
     def _upload(self) -> Ending:
-        """output.tar.gz with metrics.json. There is no model."""
+        """Upload output.tar.gz with metrics.json; there is no model."""
         self._enter("Uploading")
         self._pass(self._model.upload_seconds)
         content = metrics(
@@ -183,9 +189,7 @@ class SimulatedExecution(VirtualExecution[TrainingJob]):
         return Ending("Completed")
 
     def _write_log(self) -> None:
-        """Every line at its time, into one stream, that of algo-1; other nodes have none. Metrics
-        are matched in it.
-        """
+        """Write all lines with their times to algo-1's stream, the only one, and match metrics."""
         if not (lines := self._log()):
             return
         published = PublishedMetrics(
@@ -204,7 +208,7 @@ class SimulatedExecution(VirtualExecution[TrainingJob]):
     # -- between segments --------------------------------------------------------------------------
 
     def _goes_on(self, ending: Ending) -> bool:
-        """Whether another segment follows; if so, the job is brought to where that begins."""
+        """Return True if another segment follows, and prepare the job for it."""
         if ending.status == "Interrupted":
             self._enter("Interrupted")
             self._enter("Restarting")
@@ -225,7 +229,11 @@ class SimulatedExecution(VirtualExecution[TrainingJob]):
     # -- the virtual clock -------------------------------------------------------------------------
 
     def _pass(self, seconds: float) -> None:
-        """Let virtual time pass. Raises WaitEnded for a stop, and for a wait that is too long."""
+        """Let virtual time pass.
+
+        Raises:
+            WaitEnded: If stopped, or if a wait takes too long.
+        """
         is_pending = self._job.secondary_status == "Pending"
         left_seconds, ending = (
             self._job.max_wait_seconds - self._elapsed,
@@ -246,7 +254,7 @@ class SimulatedExecution(VirtualExecution[TrainingJob]):
 
 
 def _archive(name: str, content: Mapping[str, Any]) -> bytes:
-    """A .tar.gz with one JSON file."""
+    """Return a .tar.gz with one JSON file."""
     body = json.dumps(content).encode()
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as archive:

@@ -1,6 +1,4 @@
-"""Images of the simulated engine: a build is not carried out,
-it only gives its context a digest.
-"""
+"""Images of the simulated engine: a build is not executed, it only digests its context."""
 
 from __future__ import annotations
 
@@ -23,7 +21,10 @@ _OWN = re.compile(
 
 
 class SimulatedImageStore:
-    """Remembers what was "built". See `nodesweep.infra.local.interfaces.ImageStore`."""
+    """Records "built" images.
+
+    See `nodesweep.infra.local.interfaces.ImageStore`.
+    """
 
     def __init__(self, state_dir: Path) -> None:
         self._index = state_dir / "simulated-images.json"
@@ -42,8 +43,10 @@ class SimulatedImageStore:
         stop: threading.Event,
         deadline_seconds: float,
     ) -> BuiltImage:
-        """Digest the context and tag the digest;
-        the same context and arguments have the same one.
+        """Tag the digest of the context and the arguments.
+
+        Raises:
+            ImageBuildError: If there is no Dockerfile.
         """
         if not (context / "Dockerfile").is_file():
             raise ImageBuildError(f"READ Dockerfile: {context / 'Dockerfile'} does not exist")
@@ -58,8 +61,9 @@ class SimulatedImageStore:
         return BuiltImage(digest, {SIMULATED_LABEL: "true"}, {SIMULATED_LABEL: "true"})
 
     def resolve(self, image_uri: str) -> Path | None:
-        """The index for an image that was built here, and for every image of another registry:
-        none is pulled.
+        """Return the index for an image that was built here or is in another registry, else None.
+
+        No image is pulled.
         """
         match = _OWN.fullmatch(image_uri)
         if match is None:
@@ -78,7 +82,12 @@ class SimulatedImageStore:
 
 
 def _entries(value: Any) -> list[tuple[str, str, str]]:
-    """Raises TypeError and ValueError for anything but a list of three texts each."""
+    """Return (repository, tag, digest) of each entry.
+
+    Raises:
+        TypeError: If it is not a list of three strings each.
+        ValueError: Likewise.
+    """
     if not isinstance(value, list):
         raise TypeError("no list")
     return [(str(repository), str(tag), str(digest)) for repository, tag, digest in value]

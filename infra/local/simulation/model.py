@@ -1,18 +1,16 @@
-"""The performance model: how long a simulated job's phases and steps take,
-by node count and batch size.
+"""The performance model: durations of a simulated job's phases and steps.
 
 Per step, on N nodes with a global batch of B samples and S samples in the whole job at one node:
+  compute(N) = t_compute_seconds * B / S * (serial_share + (1 - serial_share) / N)        (Amdahl)
+  all-reduce(N) = 2 * (N - 1) / N * gradient_bytes / bandwidth_bytes_per_second
+                  + 2 * (N - 1) * latency_seconds                               (ring; 0 at N = 1)
+  step(N) = (compute(N) + all-reduce(N)) * exp(noise_sigma * z)
+            where z is standard normal, from (seed, job name)
+  train_seconds = steps * step(N),   steps = max-steps of the job, or floor(S / B), at least 1;
+                  or as given by NODESWEEP_RUN_STEPS or NODESWEEP_RUN_SECONDS in its Environment
 
-    compute(N) = t_compute_seconds * B / S * (serial_share + (1 - serial_share) / N)        (Amdahl)
-    all-reduce(N) = 2 * (N - 1) / N * gradient_bytes / bandwidth_bytes_per_second
-                    + 2 * (N - 1) * latency_seconds                               (ring; 0 at N = 1)
-    step(N) = (compute(N) + all-reduce(N)) * exp(noise_sigma * z)
-                    where z is standard normal, from (seed, job name)
-    train_seconds = steps * step(N),   steps = max-steps of the job, or floor(S / B), at least 1;
-                    or what NODESWEEP_RUN_STEPS or NODESWEEP_RUN_SECONDS in its Environment ask for
-
-A job that is asked to end itself once its step time is known (NODESWEEP_PROBE_PRECISION in its
-Environment) makes no more steps than it takes to tell: all steps of a job take the same time.
+A job that may end early once its step time is known (NODESWEEP_PROBE_PRECISION in its Environment)
+makes only the steps needed for that, since all steps of a job take the same time.
 """
 
 from __future__ import annotations
@@ -33,19 +31,17 @@ from nodesweep.infra.local.plain_yaml import read_yaml
 from nodesweep.infra.local.settings import SettingsError
 
 ENVIRONMENT_PREFIX = "NODESWEEP_SIM_"
-"""In a job's Environment: NODESWEEP_SIM_<FIELD in upper case> replaces a field
-of the model for this job.
-"""
+"""In a job's Environment: NODESWEEP_SIM_<FIELD> in upper case overrides a field for this job."""
 
 
 PROBE_PRECISION, PROBE_MAX_STEPS = "NODESWEEP_PROBE_PRECISION", "NODESWEEP_PROBE_MAX_STEPS"
 RUN_STEPS, RUN_SECONDS = "NODESWEEP_RUN_STEPS", "NODESWEEP_RUN_SECONDS"
 PROBE_STEPS = 30
-"""Ten to warm up and twenty to look at, as infra/image/nodesweep_clock.py has them."""
+"""Ten to warm up and twenty to measure, as in infra/image/nodesweep_clock.py."""
 
 
 class PerformanceModel(BaseModel):
-    """What the times of simulated jobs are computed from."""
+    """The parameters of the times of simulated jobs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -98,7 +94,7 @@ class PerformanceModel(BaseModel):
 
 @dataclass(frozen=True)
 class Workload:
-    """What one job does by the model. `step_seconds` has the noise in it."""
+    """The work of one job by the model; `step_seconds` includes the noise."""
 
     nodes: int
     processes_per_node: int
@@ -110,7 +106,7 @@ class Workload:
     samples: int
     step_seconds: float
     whole_run_steps: int | None = None
-    """Of a job that ends itself early, the steps that it would have made; None of any other."""
+    """Steps that a job which ends early would have made; None for any other."""
 
     @property
     def world_size(self) -> int:
@@ -122,8 +118,10 @@ class Workload:
 
 
 def read_model(path: Path) -> PerformanceModel:
-    """The model in a YAML or JSON file: some of its fields, the others keep their defaults.
-    Raises SettingsError.
+    """Read a model from a YAML or JSON file; missing fields have their defaults.
+
+    Raises:
+        SettingsError: If it is invalid.
     """
     content = read_yaml(path)
     if not isinstance(content, dict):
@@ -140,8 +138,10 @@ def read_model(path: Path) -> PerformanceModel:
 
 
 def model_of_job(model: PerformanceModel, environment: Mapping[str, str]) -> PerformanceModel:
-    """The model with what a job's Environment replaces.
-    Raises ValidationException naming every broken variable.
+    """Return the model with the overrides in a job's Environment.
+
+    Raises:
+        ValidationException: If some are invalid; the message names every one.
     """
     given = {
         name.removeprefix(ENVIRONMENT_PREFIX).lower(): value
@@ -168,8 +168,10 @@ def plan_workload(
     hyperparameters: Mapping[str, str],
     environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Workload:
-    """Batch sizes and steps from the job's hyperparameters, where they say, fewer steps where its
-    Environment asks for a probe, and the time of a step by the model.
+    """Return a job's workload.
+
+    Batch sizes and steps come from its hyperparameters or else the model; a probe in its
+    Environment reduces the steps; the model gives the time of a step.
     """
     given = {name.replace("_", "-"): value for name, value in hyperparameters.items()}
     accumulate = _whole(given.get("accumulate-grad-batches")) or 1
@@ -208,7 +210,7 @@ def plan_workload(
 
 
 def step_seconds(model: PerformanceModel, nodes: int, global_batch_size: int) -> float:
-    """Seconds of one optimiser step without noise, by the formula above."""
+    """Return the seconds of one optimizer step without noise, by the formula above."""
     serial = model.serial_share
     compute = (
         model.t_compute_seconds
@@ -221,12 +223,13 @@ def step_seconds(model: PerformanceModel, nodes: int, global_batch_size: int) ->
 
 
 def _steps_of_seconds(text: str | None, one_step_seconds: float) -> int | None:
-    """How many steps take as long as a job is asked to."""
+    """Return the number of steps in the requested time."""
     return max(1, round(float(text) / one_step_seconds)) if text else None
 
 
 def _whole(text: str | None) -> int | None:
-    """A whole number above zero as hyperparameters spell it (64, "64" in JSON quotes),
+    """Parse a positive integer as hyperparameters spell it (64, "64" in JSON quotes).
+
     None for anything else.
     """
     try:

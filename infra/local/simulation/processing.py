@@ -1,8 +1,8 @@
-"""Simulated Processing jobs: their times are the model's; what they leave behind is given.
+"""Simulated Processing jobs: the model gives their times, the user their outputs.
 
-A program that doesn't run has no outputs, and no model could tell them. So whoever starts the
-platform gives a folder that stands for what the program leaves below /opt/ml; without it every
-request is refused.
+A program that does not run has no outputs, and no model can compute them, so the user who starts
+the platform provides a folder with what the program leaves below /opt/ml; without it, all requests
+are refused.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from nodesweep.infra.local.simulation.virtual import VirtualExecution
 
 @dataclass(frozen=True)
 class SimulatedProcessingRunner:
-    """Stands for `nodesweep.infra.local.processing.runner.ProcessingRunner` where nothing is
-    computed.
-    """
+    """A `nodesweep.infra.local.processing.runner.ProcessingRunner` that computes times only."""
 
     model: PerformanceModel
     images: ImageStore
     clients: ClientFactory
     cold_start_seconds: float
     time_scale: float = 0.0
-    """Real seconds that a virtual second takes, 0 to 1."""
+    """Real seconds per virtual second, 0 to 1."""
     leaves: Path | None = None
-    """The folder that stands for /opt/ml as the program of a job leaves it; None: there is none."""
+    """Folder with what a job's program leaves below /opt/ml; None: there is none."""
 
     account_id: ClassVar[str] = SIMULATED_ACCOUNT_ID
     has_virtual_clock: ClassVar[bool] = True
 
     def check(self, request: Mapping[str, Any]) -> None:
-        """Raise ValidationException where a job would have no outputs, and for an Environment that
-        no model can be made of.
+        """Check that a job would have outputs and that its model variables are valid.
+
+        Raises:
+            ValidationException: If not.
         """
         if self.leaves is None:
             raise validation_error(
@@ -66,7 +66,7 @@ class SimulatedProcessingRunner:
         model_of_job(self.model, request.get("Environment", {}))
 
     def capacity_problem(self, job: ProcessingJob) -> str | None:
-        """There is room for any number of nodes of any type."""
+        """Return None: there is room for any number of nodes of any type."""
         return None
 
     def run(
@@ -79,12 +79,13 @@ class SimulatedProcessingRunner:
         SimulatedProcessing(job, change, self, faults, stop).run()
 
     def clean_up(self, job: ProcessingJob) -> None:
-        """There is nothing of it but its record."""
+        """Do nothing: a job has only its record."""
 
 
 class SimulatedProcessing(VirtualExecution[ProcessingJob]):
-    """Runs one job to its end in the calling thread. Every outcome ends up in the job's record;
-    nothing is raised.
+    """Runs one job to its end in the calling thread.
+
+    Every outcome is in the job's record; nothing is raised.
     """
 
     group = LOG_GROUP
@@ -100,7 +101,7 @@ class SimulatedProcessing(VirtualExecution[ProcessingJob]):
         super().__init__(job, change, runner, faults, stop)
         self._runner = runner
         self._model = model_of_job(runner.model, job.request.get("Environment", {}))
-        # As one node left it.
+        # As if one node had left it.
         self._nodes = [Node("algo-1", "", runner.leaves)] if runner.leaves else []
 
     def run(self) -> None:
@@ -126,7 +127,7 @@ class SimulatedProcessing(VirtualExecution[ProcessingJob]):
         return ending
 
     def _process(self) -> Ending:
-        """Pass the time until the first of: the program's end, MaxRuntimeInSeconds, a fault."""
+        """Pass the time until the program ends, MaxRuntimeInSeconds is over or a fault strikes."""
         line = (
             f"[simulated] nothing runs: {self._job.instance_count} nodes are taken to need"
             f" {self._model.processing_seconds:g} s, and what they leave behind was given"

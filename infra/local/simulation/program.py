@@ -1,6 +1,4 @@
-"""What a simulated training run leaves behind: log lines and metrics.json, in the forms of
-infra/image/README.md.
-"""
+"""Outputs of a simulated training run: log lines and metrics.json, as in infra/image/README.md."""
 
 from __future__ import annotations
 
@@ -14,14 +12,12 @@ _PROGRESS_LINES = 20
 VALIDATIONS = 5
 _METRIC = "validation_accuracy"
 _MAX_STEPS_LISTED = 1000
-"""All steps of a run take the same time, so that a longer list only takes space."""
+"""All steps of a run take the same time, so a longer list would only take space."""
 _LONG_STEPS, _LONG_SECONDS = 100, 60.0
 
 
 def log_lines(work: Workload, final_metric: float) -> list[tuple[float, str]]:
-    """(seconds on the program's clock, line) in the order of time;
-    none says what no program has measured.
-    """
+    """Return (seconds on the program's clock, line) by time; no line claims a measurement."""
     steps = sorted(
         {max(1, work.steps * part // _PROGRESS_LINES) for part in range(1, _PROGRESS_LINES + 1)}
     )
@@ -54,7 +50,7 @@ def log_lines(work: Workload, final_metric: float) -> list[tuple[float, str]]:
 
 
 def validations(work: Workload, final_metric: float) -> list[dict[str, Any]]:
-    """Of metrics.json: five in equal distances, rising towards the final metric."""
+    """Return the validations of metrics.json: five, equidistant, rising to the final metric."""
     steps = sorted({max(1, work.steps * part // VALIDATIONS) for part in range(1, VALIDATIONS + 1)})
     return [
         {
@@ -68,7 +64,7 @@ def validations(work: Workload, final_metric: float) -> list[dict[str, Any]]:
 
 
 def metrics(work: Workload, final_metric: float, stop_unix_seconds: float) -> dict[str, Any]:
-    """metrics.json, schema version 1; null is what a simulation does not know."""
+    """Return metrics.json, schema version 1; null for what a simulation does not know."""
     processed = work.steps * work.global_batch_size
     train_seconds = work.train_seconds
     return {
@@ -134,7 +130,7 @@ def metrics(work: Workload, final_metric: float, stop_unix_seconds: float) -> di
 
 
 def _probe(work: Workload) -> dict[str, Any]:
-    """`probe` of a job that ended itself early: its steps don't vary."""
+    """Return the `probe` of a job that ended itself early; its steps do not vary."""
     if work.whole_run_steps is None:
         return {}
     epochs = work.epochs * work.whole_run_steps * work.global_batch_size / work.samples

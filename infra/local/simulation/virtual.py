@@ -1,8 +1,8 @@
 """A simulated job of any kind, on a virtual clock.
 
-Whenever the record changes, its times move back so that the last change is now: nothing lies in the
-future, and the distances are those of the model. With a time scale a virtual second takes so many
-real ones, otherwise none.
+Whenever the record changes, its earlier times are shifted back so that the last change is now:
+nothing is in the future, and the intervals are the model's. A time scale makes virtual seconds take
+real time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 
 class VirtualJob(Job, Protocol):
-    """A job's record whose times can be moved."""
+    """A job's record whose times can be shifted."""
 
     def shift(self, seconds: float) -> None:
         """Move all of the job's times."""
@@ -48,7 +48,7 @@ V = TypeVar("V", bound=VirtualJob)
 
 
 class Simulation(Protocol):
-    """What jobs of every kind are simulated with."""
+    """Dependencies of simulated jobs of any kind."""
 
     @property
     def images(self) -> ImageStore: ...
@@ -58,16 +58,17 @@ class Simulation(Protocol):
 
     @property
     def time_scale(self) -> float:
-        """Real seconds that a virtual second takes, 0 to 1."""
+        """Real seconds per virtual second, 0 to 1."""
 
 
 class VirtualExecution(ABC, Generic[V]):
-    """Runs one job to its end in the calling thread. Every outcome ends up in the job's record;
-    nothing is raised.
+    """Runs one job to its end in the calling thread.
+
+    Every outcome is in the job's record; nothing is raised.
     """
 
     group: ClassVar[str]
-    """The log group of its stream."""
+    """Log group of its stream."""
 
     def __init__(
         self,
@@ -87,15 +88,15 @@ class VirtualExecution(ABC, Generic[V]):
         self._rules = [rule for rule in faults.training if rule.concerns(job)]
         self._times_struck: Counter[int] = Counter()
         self._printed: list[tuple[float, str]] = []
-        """(virtual seconds since the creation, line)"""
+        """(virtual seconds since creation, line)"""
         self._last = job.creation_time
         self._lapse = 0.0
         self._elapsed = 0.0
-        """Virtual seconds since the last change of the record, and since the creation."""
+        """Virtual seconds: `_lapse` since the record's last change, `_elapsed` since creation."""
 
     @abstractmethod
     def _run_phases(self) -> Ending:
-        """One segment, from the start of its instances to its end."""
+        """Run one segment, from the start of its instances to its end."""
 
     def _segment(self) -> Ending:
         try:
@@ -115,8 +116,9 @@ class VirtualExecution(ABC, Generic[V]):
     def _next_fault(
         self, lines: Sequence[tuple[float, str]], end_seconds: float
     ) -> tuple[float, int] | None:
-        """(seconds after the program began, number of the rule) of the first fault
-        before the end, or None.
+        """Return (seconds since the program began, rule index) of the first fault, if any.
+
+        Faults after the end do not count.
         """
         due: list[tuple[float, int]] = []
         for number, rule in enumerate(self._rules):
@@ -132,12 +134,12 @@ class VirtualExecution(ABC, Generic[V]):
         return min(due, default=None)
 
     def _log(self) -> list[tuple[int, str]]:
-        """(unix milliseconds, line) of what was printed until now."""
+        """Return (Unix milliseconds, line) of what has been printed so far."""
         created = self._clock() - self._elapsed
         return [(int((created + at) * 1000), line) for at, line in self._printed]
 
     def _write(self, lines: Sequence[tuple[int, str]]) -> None:
-        """Into the stream of algo-1."""
+        """Write lines to algo-1's stream."""
         if not lines:
             return
         clients = self._simulation.clients
@@ -150,7 +152,11 @@ class VirtualExecution(ABC, Generic[V]):
             logger.exception("Job %s: its log could not be written", self._job.name)
 
     def _pass(self, seconds: float) -> None:
-        """Let virtual time pass. Raises WaitEnded for a stop."""
+        """Let virtual time pass.
+
+        Raises:
+            WaitEnded: If stopped.
+        """
         passed, scale = seconds, self._simulation.time_scale
         if scale > 0:
             began = time.monotonic()
@@ -162,9 +168,7 @@ class VirtualExecution(ABC, Generic[V]):
             raise WaitEnded(Ending("Stopped"))
 
     def _record(self, apply: Callable[[V, float], None]) -> None:
-        """Apply a change that happens now, and move all earlier times so
-        that the last change lies `lapse` ago.
-        """
+        """Apply a change now, and shift all earlier times so that the last was `_lapse` ago."""
         now = self._clock()
         shift_seconds = now - self._lapse - self._last
 

@@ -1,1 +1,1 @@
-"""What survives a restart of the platform: S3 objects, ECR repositories, job and build records."""
+"""State that survives a restart of the platform: S3 objects, ECR repositories, records."""

@@ -1,6 +1,4 @@
-"""Keeps moto's ECR on disk: repositories with their tag mutability, and their images' manifests,
-digests and tags.
-"""
+"""Persists moto's ECR: repositories with their tag mutability, manifests, digests and tags."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from nodesweep.infra.local.state.kept import Ledger, NotKept
 
 MANIFEST_MEDIA_TYPE = "application/vnd.docker.distribution.manifest.v2+json"
 TARGET_PREFIX = "AmazonEC2ContainerRegistry_V20150921."
-"""What the header X-Amz-Target of every call of ECR begins with."""
+"""Prefix of the X-Amz-Target header of every ECR call."""
 _REMEDY = (
     "remove it and start again; the images that were built here are then registered anew,"
     " repositories without one are not"
@@ -32,7 +30,7 @@ logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 
 class EcrSnapshot:
-    """Follows ECR's changes in every region that was written to, and restores them."""
+    """Tracks ECR's changes in every region that was written to, and restores them."""
 
     def __init__(self, path: Path, clients: ClientFactory, ledger: Ledger) -> None:
         self._path = path
@@ -49,8 +47,10 @@ class EcrSnapshot:
                 self._write()
 
     def observe(self, environ: Mapping[str, Any]) -> None:
-        """Write down what a successful request may have changed.
-        Raises NotKept where that is not possible.
+        """Save what a successful request may have changed.
+
+        Raises:
+            NotKept: If that fails.
         """
         prefix, _, action = environ.get("HTTP_X_AMZ_TARGET", "").partition(".")
         if f"{prefix}." != TARGET_PREFIX or action.startswith(_READING):
@@ -61,9 +61,7 @@ class EcrSnapshot:
         self._write()
 
     def _write(self) -> None:
-        """Write down all repositories of all regions in use: a few kilobytes,
-        in one atomic file.
-        """
+        """Save all repositories of all regions in use: a few kilobytes, in one atomic file."""
         with self._lock:
             self._is_written = False
             repositories = {region: self._read_region(region) for region in sorted(self._regions)}
@@ -72,11 +70,14 @@ class EcrSnapshot:
             self._is_written = True
 
     def restore(self, images_in_store: Sequence[tuple[str, str, str]]) -> None:
-        """Put the repositories back; without a snapshot, fill ECR's face from the image store.
+        """Restore the repositories or, without a snapshot, fill ECR from the image store.
 
-        With one, the snapshot alone counts: an image that a user deleted from ECR must stay
-        deleted. An image built here whose files have gone is left out, so that it is found missing
-        and built again. Raises DamagedFile.
+        With a snapshot, only the snapshot counts: an image that a user deleted from ECR must stay
+        deleted. An image that was built here but whose files are gone is left out, so that it is
+        found missing and rebuilt.
+
+        Raises:
+            DamagedFile: If the snapshot is damaged.
         """
         snapshot = read_json(self._path, _readable, _REMEDY)
         if snapshot is None:
@@ -147,7 +148,11 @@ class EcrSnapshot:
 
 
 def _readable(value: Any) -> dict[str, list[dict[str, Any]]]:
-    """The repositories by region. Raises KeyError and the like for another shape."""
+    """Return the repositories by region.
+
+    Raises:
+        KeyError: Or the like, if the shape is wrong.
+    """
     for repositories in value.values():
         for repository in repositories:
             str(repository["name"] + repository["tag_mutability"])
@@ -158,15 +163,14 @@ def _readable(value: Any) -> dict[str, list[dict[str, Any]]]:
 
 
 def _is_built(image: dict[str, Any]) -> bool:
-    """Whether `put_image` below registered it:
-    the manifest's config carries the image's own digest.
-    """
+    """Return True if `put_image` below registered it: its config has the image's own digest."""
     return bool(json.loads(image["manifest"]).get("config", {}).get("digest") == image["digest"])
 
 
 def ensure_repository(ecr: Any, name: str) -> None:
-    """Make the repository if it is missing, with immutable tags:
-    the part a CloudFormation stack plays on AWS.
+    """Create the repository, with immutable tags, unless it exists.
+
+    On AWS, a CloudFormation stack does this.
     """
     try:
         ecr.describe_repositories(repositoryNames=[name])
@@ -177,8 +181,10 @@ def ensure_repository(ecr: Any, name: str) -> None:
 def put_image(
     ecr: Any, repository: str, tag: str, digest: str, annotations: Mapping[str, str] | None = None
 ) -> None:
-    """Register an image under its content digest. Raises ImageAlreadyExistsException for an
-    immutable tag in use.
+    """Register an image under its content digest.
+
+    Raises:
+        ImageAlreadyExistsException: If an immutable tag is in use.
     """
     manifest: dict[str, Any] = {
         "schemaVersion": 2,

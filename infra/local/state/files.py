@@ -1,4 +1,4 @@
-"""Atomic, durable files and JSON records on disk."""
+"""Atomic, durable files and JSON records."""
 
 from __future__ import annotations
 
@@ -18,29 +18,32 @@ from nodesweep.infra.local.state.kept import Ledger, NotKept
 
 _CHUNK_BYTES = 1 << 20
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP)
-"""How some network and FUSE file systems answer an fsync of a folder."""
+"""Errors of some network and FUSE file systems on fsync of a folder."""
 _T = TypeVar("_T")
 
 logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 
 class DamagedFile(Exception):
-    """A file is not what the platform wrote; the message names it, the reason and the remedy."""
+    """A file is not what the platform wrote; the message has its path, reason and remedy."""
 
     def __init__(self, path: Path, reason: str, remedy: str) -> None:
         super().__init__(f"{path} is damaged ({reason}): {remedy}")
 
 
 class UnsafeFile(DamagedFile):
-    """A file with a secret is another user's, or others may read or write it."""
+    """A file with a secret belongs to another user, or others may read or write it."""
 
     def __init__(self, path: Path, reason: str, remedy: str) -> None:
         Exception.__init__(self, f"{path} is not used: {reason}. {remedy}")
 
 
 def read_secret_file(path: Path, remedy: str) -> str:
-    """The text of a file that this user or root owns and nobody else may read or write.
-    Raises UnsafeFile, with this remedy, and OSError.
+    """Return the text of a private file that this user or root owns.
+
+    Raises:
+        UnsafeFile: If others own it or may access it; the message has this remedy.
+        OSError: If it cannot be read.
     """
     with path.open() as file:
         found = os.fstat(file.fileno())
@@ -55,16 +58,15 @@ def read_secret_file(path: Path, remedy: str) -> str:
 def write_atomically(
     path: Path, content: bytes | str | IO[bytes], mode: int = 0o600, is_durable: bool = True
 ) -> None:
-    """Write through a temporary file in the same folder:
-    a reader or a crash sees the old file or the new one.
+    """Write via a temporary file in the same folder: readers see the old file or the new one.
 
-    It is on disk on return, so that it survives a power cut, unless `is_durable` is False.
+    The file is on disk on return and survives a power failure, unless `is_durable` is False.
     """
     _make_folder(path.parent, is_durable)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
-            # not by its name, which may be a link by now where a node has the folder
+            # By descriptor: the name may be a link by now if a node has the folder.
             os.fchmod(handle, mode)
             if isinstance(content, str):
                 content = content.encode()
@@ -84,7 +86,7 @@ def write_atomically(
 
 
 def remove(path: Path) -> None:
-    """Delete the file durably; no error where there is none."""
+    """Delete the file durably, if it exists."""
     with suppress(FileNotFoundError):
         path.unlink()
         _sync_folder(path.parent)
@@ -101,7 +103,7 @@ def _make_folder(folder: Path, is_durable: bool) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Without it a power cut may take the name of a file whose content is on disk."""
+    """Sync a folder, or a power failure may lose the name of a file whose content is on disk."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -117,8 +119,10 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path, parse: Callable[[Any], _T], remedy: str) -> _T | None:
-    """What `parse` makes of the file's JSON, None where there is no such file.
-    Raises DamagedFile, with this remedy, where it is no JSON or `parse` can't read it.
+    """Return what `parse` makes of the file's JSON, None if the file does not exist.
+
+    Raises:
+        DamagedFile: If it is not JSON or `parse` fails; the message has this remedy.
     """
     try:
         return parse(json.loads(path.read_bytes()))
@@ -131,7 +135,7 @@ def read_json(path: Path, parse: Callable[[Any], _T], remedy: str) -> _T | None:
 
 
 _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
-"""What is no JSON, or JSON of another shape."""
+"""Not JSON, or JSON of another shape."""
 
 
 def _reason(error: Exception) -> str:
@@ -144,25 +148,29 @@ class RecordStore:
     """JSON records in a folder, one file each, named by a key of one or more path-safe parts."""
 
     def __init__(self, folder: Path, ledger: Ledger | None = None) -> None:
-        """`ledger` remembers which records are not on disk."""
+        """Open the store; `ledger` records what is not on disk."""
         self._folder = folder
         self.ledger = ledger or Ledger()
         self._unsaved: dict[tuple[str, ...], dict[str, Any]] = {}
 
     def save(self, *key: str, record: dict[str, Any]) -> None:
-        """Raises NotKept where it can't be written."""
+        """Save a record.
+
+        Raises:
+            NotKept: If it cannot be written.
+        """
         self._unsaved[key] = record
         with self.ledger.keeping(self._name(key)):
             write_json(self._path(key), record)
         del self._unsaved[key]
 
     def try_to_save(self, *key: str, record: dict[str, Any]) -> None:
-        """Of what goes on where its record can't be written now."""
+        """Save the record of something that continues even if that fails."""
         with suppress(NotKept):
             self.save(*key, record=record)
 
     def save_rest(self) -> None:
-        """Try once more to write what could not be written when it changed."""
+        """Retry the records that could not be written when they changed."""
         for key, record in sorted(self._unsaved.items()):
             self.try_to_save(*key, record=record)
 
@@ -176,8 +184,10 @@ class RecordStore:
         parse: Callable[[Mapping[str, Any]], _T],
         remedy: str = "it is left out; repair or remove it",
     ) -> Iterator[_T]:
-        """What `parse` makes of every record. One that is no JSON, or that `parse` can't read, is
-        noted in the ledger and left on disk: it must not keep the platform from starting.
+        """Yield what `parse` makes of every record.
+
+        A record that is not JSON or that `parse` cannot read is noted in the ledger and left on
+        disk: it must not keep the platform from starting.
         """
         for path in sorted(self._folder.rglob("*.json")):
             try:

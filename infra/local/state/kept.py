@@ -1,9 +1,8 @@
-"""What of the platform's state is not on disk, or was found damaged there: one ledger for all of
-its parts, and what the next command reads of it.
+"""The ledger of all state that is not on disk or was found damaged, for this and the next command.
 
-A change that can't be written (a full disk) fails the call that made it, which
-infra/local/api/front.py answers. The change itself stays in the server's memory, is written once
-there is room, and at the latest tried again when the server ends.
+A change that cannot be written (full disk) fails the call that made it (infra/local/api/front.py).
+The change stays in the server's memory and is written once there is room, at the latest when the
+server ends.
 """
 
 from __future__ import annotations
@@ -23,13 +22,11 @@ logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 
 class NotKept(Exception):
-    """A change is not on disk; the message says which one and why."""
+    """A change is not on disk; the message has the change and the reason."""
 
 
 class Ledger:
-    """Which changes are not on disk, and which files of it were damaged at the start.
-    Every method may be called from any thread.
-    """
+    """The changes that are not on disk, and the files found damaged at startup; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -38,8 +35,10 @@ class Ledger:
 
     @contextmanager
     def keeping(self, what: str) -> Iterator[None]:
-        """Inside, `what` is written. Raises NotKept in place of an OSError,
-        and remembers it until it is written.
+        """Track the writing of `what` in a `with` block.
+
+        Raises:
+            NotKept: On an OSError; `what` is remembered until it is written.
         """
         try:
             yield
@@ -49,25 +48,25 @@ class Ledger:
         self.forget(what)
 
     def note(self, what: str, reason: str) -> None:
-        """`what` is not on disk, for this reason."""
+        """Record that `what` is not on disk, and why."""
         logger.error("%s is not kept: %s", what, reason)
         with self._lock:
             self._reasons[what] = reason
 
     def forget(self, what: str) -> None:
-        """`what` is on disk, or is no more."""
+        """Record that `what` is on disk, or no longer exists."""
         with self._lock:
             self._reasons.pop(what, None)
 
     def not_kept(self) -> list[str]:
-        """What is not on disk, each with its reason; of many the first, and how many more."""
+        """Return what is not on disk, with reasons; a long list is truncated."""
         with self._lock:
             lines = [f"{what}: {reason}" for what, reason in sorted(self._reasons.items())]
         further = len(lines) - _MOST_NAMES
         return lines if further <= 0 else [*lines[:_MOST_NAMES], f"and {further} more"]
 
     def note_damaged(self, message: str) -> None:
-        """A file of the last server can't be used; the message names it and the remedy."""
+        """Record an unusable file of the last server; the message has its path and the remedy."""
         with self._lock:
             if message in self._damaged:
                 return
@@ -75,21 +74,22 @@ class Ledger:
         logger.error("%s", message)
 
     def damaged(self) -> list[str]:
-        """What was found damaged; of much the first, and how much more."""
+        """Return what was found damaged; a long list is truncated."""
         with self._lock:
             lines, further = self._damaged[:_MOST_NAMES], len(self._damaged) - _MOST_NAMES
         return lines if further <= 0 else [*lines, f"and {further} more, see server.log"]
 
 
 def begin(state_dir: Path) -> None:
-    """Leave a file that only an end at which everything was kept removes; its place on disk is
-    taken beforehand.
+    """Create the file that is removed only by an end at which everything was saved.
+
+    Its space on disk is reserved now.
     """
     (state_dir / _FILE).write_bytes(b" " * _FILE_BYTES)
 
 
 def end(state_dir: Path, ledger: Ledger) -> None:
-    """Remove that file, or write into it what is not kept: neither needs room on the disk."""
+    """Remove that file, or write into it what is not saved; neither needs disk space."""
     lines = ledger.not_kept()
     if not lines:
         (state_dir / _FILE).unlink(missing_ok=True)
@@ -101,7 +101,7 @@ def end(state_dir: Path, ledger: Ledger) -> None:
 
 
 def lost(state_dir: Path) -> list[str]:
-    """What the folder's last server, which has ended, did not keep."""
+    """Return what the folder's last server, which has ended, did not save."""
     try:
         body = (state_dir / _FILE).read_bytes().strip()
     except FileNotFoundError:

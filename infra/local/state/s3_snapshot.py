@@ -1,19 +1,16 @@
-"""Keeps moto's S3 on disk: buckets and the current version of every object, with metadata,
-tags and checksums.
+"""Persists moto's S3: buckets and the current version of every object, with metadata and checksums.
 
-The front tells which bucket or key a request may have changed; it is read back and written down
-before the request is answered: through the S3 API, a new object by the short way that the server
-gives (infra/local/api/moto_objects.py), so nothing here depends on how moto stores objects.
-On disk, under its folder:
+The front end reports which bucket or key a request may have changed; before the response is sent,
+it is read back through the S3 API (a new object by the shortcut in infra/local/api/moto_objects.py)
+and written, so nothing here depends on how moto stores objects. In its folder:
 
-    buckets/<bucket>.json         name and region
-    objects/<bucket>/<id>.json    key, body file, metadata, tags, parts; id = SHA-256 of the key
-    bodies/<bucket>/<id>-<token>  the body; the record is replaced only once it is complete
+  buckets/<bucket>.json         name and region
+  objects/<bucket>/<id>.json    key, body file, metadata, tags, parts; id = SHA-256 of the key
+  bodies/<bucket>/<id>-<token>  the body; the record is replaced only once it is complete
 
-A bucket whose record is lost is rebuilt from its objects' records. What can't be restored is left
-on disk and said; only a change of that very key removes it.
-
-Not kept: older versions, and a bucket's policies, tags, lifecycle and versioning state.
+A bucket whose record is lost is rebuilt from its objects' records. What cannot be restored is
+reported and left on disk; only a change of that very key removes it. Not saved: older versions, and
+a bucket's policies, tags, lifecycle and versioning state.
 """
 
 from __future__ import annotations
@@ -56,14 +53,15 @@ _KEPT_HEADERS = (
     "CacheControl",
 )
 _MISSING = {"404", "NoSuchKey", "NoSuchBucket", "NotFound", "MethodNotAllowed", "405"}
-"""405 is what S3 answers for the head of a delete marker."""
+"""405 is S3's response to HEAD of a delete marker."""
 
 logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 
 class S3Snapshot:
-    """Follows S3's changes and restores them.
-    `observe` is for the front, the rest for the server.
+    """Tracks S3's changes and restores them.
+
+    `observe` is for the front end, the rest for the server.
     """
 
     def __init__(
@@ -74,22 +72,30 @@ class S3Snapshot:
         account_id: str = ACCOUNT_ID,
         stored: Callable[[str, str], Mapping[str, Any] | None] = lambda bucket, key: None,
     ) -> None:
-        """`stored` describes the object of a bucket and a key as GetObject would, with its body as
-        bytes; None where GetObject has to be asked.
+        """Set up the snapshot.
+
+        Args:
+            folder: Stores the snapshot.
+            clients: Makes S3 clients.
+            ledger: Records what cannot be saved.
+            account_id: The account of the buckets.
+            stored: Describes an object (bucket, key) like GetObject, with its body as bytes; None
+                if
+            GetObject must be called.
         """
         self._folder = folder
         self._account_id = account_id
         self._clients = clients
         self._ledger = ledger
         self._stored = stored
-        # what is read is written before the next one reads: no old state comes last
+        # What is read is written before the next read, so an old state is never written last.
         self._lock = threading.RLock()
         self._left: set[tuple[str, str]] = set()
         """(bucket, key or "" for the whole bucket) of what could not be written."""
         self._objects = RecordStore(folder / "objects", ledger)
         self._regions: dict[str, str] = {}
         self._left_out: set[tuple[str, str]] = set()
-        """(bucket, key) of the records on disk that could not be restored."""
+        """(bucket, key) of records on disk that could not be restored."""
 
     def close(self) -> None:
         """Write what could not be written before."""
@@ -99,10 +105,12 @@ class S3Snapshot:
                     self._keep(bucket, key)
 
     def observe(self, environ: Mapping[str, Any]) -> None:
-        """Write down what a successful request may have changed: a key, or (bucket calls,
-        multi-deletes) a bucket.
+        """Save what a successful request may have changed.
 
-        Raises NotKept where that is not possible.
+        That is a key or, for bucket calls and multi-deletes, a bucket.
+
+        Raises:
+            NotKept: If that fails.
         """
         if environ["REQUEST_METHOD"] not in _MUTATING or not _is_s3(environ):
             return
@@ -113,11 +121,11 @@ class S3Snapshot:
         with self._lock:
             self._keep(bucket, key)
             with contextlib.suppress(NotKept):
-                for unwritten in sorted(self._left):  # there is room again
+                for unwritten in sorted(self._left):  # there is space again
                     self._keep(*unwritten)
 
     def restore(self) -> None:
-        """Put every bucket and object back. Call before the server takes requests."""
+        """Restore every bucket and object; call it before the server accepts requests."""
         records = list(self._objects.load_all(_object_record))
         self._restore_buckets(records)
         for record in records:
@@ -132,8 +140,9 @@ class S3Snapshot:
         return self._clients("s3", DEFAULT_REGION)
 
     def _keep(self, bucket: str, key: str) -> None:
-        """One object that S3 refuses to give is tried again at the next change,
-        and fails no call.
+        """Save a key, or a bucket.
+
+        An object that S3 refuses to return is retried at the next change and fails no call.
         """
         uri = f"s3://{bucket}/{key}"
         self._left.add((bucket, key))
@@ -151,8 +160,10 @@ class S3Snapshot:
         self._left.discard((bucket, key))
 
     def _write_bucket(self, bucket: str) -> set[tuple[str, str]]:
-        """Write the bucket's own record. Returns the keys whose record on disk differs
-        from what S3 lists.
+        """Write the bucket's own record.
+
+        Returns:
+            The keys whose record on disk differs from S3's listing.
         """
         record_path = self._folder / "buckets" / f"{bucket}.json"
         store = RecordStore(self._folder / "objects" / bucket, self._ledger)
@@ -179,7 +190,7 @@ class S3Snapshot:
         return {(bucket, key) for key, _, _ in on_disk ^ listed}
 
     def _drop_record_of_gone_bucket(self, bucket: str) -> None:
-        """After its objects' records: a kill in between must leave no object without its bucket."""
+        """Remove a deleted bucket's record, after its objects': a kill must orphan no object."""
         if bucket not in {found["Name"] for found in self._s3().list_buckets()["Buckets"]}:
             remove(self._folder / "buckets" / f"{bucket}.json")
 
@@ -201,13 +212,14 @@ class S3Snapshot:
     def _read_object(
         self, bucket: str, key: str, before: dict[str, Any] | None
     ) -> dict[str, Any] | None:
-        """The object's record, its body written to disk unless it is the one already there;
-        None if it is gone.
+        """Return the object's record and write its body, unless it is already on disk.
+
+        None if the object is gone.
         """
         try:
             wanted = {"Bucket": bucket, "Key": key, "ChecksumMode": "ENABLED"}
-            # A new object's body is wanted in any case, and a sweep makes thousands: no call, or
-            # one rather than three.
+            # A new object's body is needed anyway, and a sweep creates thousands: no call, or one
+            # instead of three.
             answer = (
                 self._s3().head_object(**wanted)
                 if before
@@ -228,8 +240,8 @@ class S3Snapshot:
                 return None
             if error.response["Error"]["Code"] != "InvalidObjectState":
                 raise
-            # One archived object (GLACIER) that nobody can read must not keep the others
-            # from being written down.
+            # One archived object (GLACIER) that nobody can read must not keep the others from being
+            # saved.
             logger.warning(
                 "s3://%s/%s can't be read and will not survive a restart: %s", bucket, key, error
             )
@@ -237,8 +249,9 @@ class S3Snapshot:
         return {**record, "body": str(body)}
 
     def _describe_object(self, bucket: str, key: str, answer: Mapping[str, Any]) -> dict[str, Any]:
-        """The record of an object as HeadObject or GetObject answers it;
-        only the latter tells that it has no tags.
+        """Return an object's record from a HeadObject or GetObject response.
+
+        Only the latter shows that it has no tags.
         """
         has_tags = "Body" not in answer or answer.get("TagCount")
         return {
@@ -260,7 +273,7 @@ class S3Snapshot:
         }
 
     def _part_sizes(self, bucket: str, key: str, etag: str) -> list[int]:
-        """The sizes of a multipart object's parts; its ETag ends in their number."""
+        """Return the sizes of a multipart object's parts; its ETag ends in their number."""
         _, dash, count = etag.strip('"').partition("-")
         if not dash:
             return []
@@ -273,8 +286,9 @@ class S3Snapshot:
     # -- restoring ---------------------------------------------------------------------------------
 
     def _restore_buckets(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Make every bucket that has a record, and those whose record is lost: a damaged record's
-        file has the bucket's name, and so have its objects.
+        """Create every bucket with a record, and those whose record is lost.
+
+        The file name of a damaged record, and the objects' records, give the bucket's name.
         """
         folder = self._folder / "buckets"
         known = {path.stem for path in folder.glob("*.json")}
@@ -306,7 +320,7 @@ class S3Snapshot:
                 )
 
     def _put_object(self, record: Mapping[str, Any], body: Path) -> str | None:
-        """Put an object back. Returns why it could not be, with the remedy."""
+        """Restore an object; return why it failed, with the remedy, or None."""
         where = {"Bucket": record["bucket"], "Key": record["key"]}
         what = {**record["headers"], "Metadata": record["metadata"]}
         if record["storage_class"]:
@@ -332,9 +346,7 @@ class S3Snapshot:
     def _put_in_parts(
         self, record: Mapping[str, Any], body: Path, where: dict[str, str], what: dict[str, Any]
     ) -> None:
-        """The same parts as before: the ETag of a multipart object is made
-        of its parts' digests.
-        """
+        """Upload the same parts as before: a multipart ETag is computed from their digests."""
         s3 = self._s3()
         algorithm = (
             {"ChecksumAlgorithm": record["checksum_algorithm"]}
@@ -357,8 +369,9 @@ class S3Snapshot:
         s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
 
     def _remove_orphans(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Remove the bodies that a killed server had replaced or not yet recorded; one that may
-        belong to a lost or damaged record is kept, and said.
+        """Remove bodies that a killed server had replaced or not yet recorded.
+
+        A body that may belong to a lost or damaged record is kept, and reported.
         """
         in_use = {self._folder / record["body"] for record in records}
         of_known_objects = {path.with_name(path.name.rpartition("-")[0]) for path in in_use}
@@ -379,7 +392,12 @@ class S3Snapshot:
 
 
 def _bucket_record(record: Mapping[str, Any]) -> tuple[str, str]:
-    """Name and region. Raises KeyError and TypeError for another shape."""
+    """Return name and region.
+
+    Raises:
+        KeyError: If one is missing.
+        TypeError: If one is not a string.
+    """
     name, region = record["name"], record["region"]
     if not (isinstance(name, str) and isinstance(region, str)):
         raise TypeError("name and region have to be texts")
@@ -402,7 +420,13 @@ _RECORD_TYPES: dict[str, type | UnionType] = {
 
 
 def _object_record(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record itself. Raises KeyError, TypeError and ValueError for another shape."""
+    """Return the record itself.
+
+    Raises:
+        KeyError: If a field is missing.
+        TypeError: If a field has the wrong type.
+        ValueError: If a value is invalid.
+    """
     for name, kind in _RECORD_TYPES.items():
         if not isinstance(record[name], kind):
             raise TypeError(f"{name} is a {type(record[name]).__name__}")
@@ -413,8 +437,12 @@ def _object_record(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _has_body(record: Mapping[str, Any], body: Path) -> bool:
-    """Whether the file is the body that was written: an ETag is its MD5, or that of its parts'.
-    Raises OSError where it can't be read.
+    """Return True if the file is the body as written.
+
+    An ETag is the body's MD5, or that of its parts' MD5s.
+
+    Raises:
+        OSError: If it cannot be read.
     """
     etag, sizes_bytes = record["etag"].strip('"'), record["part_sizes_bytes"]
     with body.open("rb") as file:
@@ -427,13 +455,13 @@ def _has_body(record: Mapping[str, Any], body: Path) -> bool:
 
 
 def _checksum_of(record: Mapping[str, Any], content: bytes) -> dict[str, str]:
-    """The arguments of a call that say it: botocore computes not all of them."""
+    """Return the arguments that state the checksum; botocore does not compute all algorithms."""
     name = record["checksum_algorithm"]
     return {"ChecksumAlgorithm": name, f"Checksum{name}": checksum(name, content)} if name else {}
 
 
 def _md5_of(file: BinaryIO, size_bytes: int | None) -> bytes:
-    """MD5 of the next bytes of the file, of all that are left with None."""
+    """Return the MD5 of the next bytes of the file, or with None of the rest."""
     digest, left = hashlib.md5(usedforsecurity=False), size_bytes
     while chunk := file.read(_CHUNK_BYTES if left is None else min(left, _CHUNK_BYTES)):
         digest.update(chunk)
@@ -447,7 +475,10 @@ def _is_s3(environ: Mapping[str, Any]) -> bool:
 
 
 def _only_stages_data(environ: Mapping[str, Any]) -> bool:
-    """A multipart upload changes nothing anyone can read before CompleteMultipartUpload."""
+    """Return True for calls of a multipart upload before CompleteMultipartUpload.
+
+    They change nothing that anyone can read.
+    """
     query = parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True)
     return "uploads" in query or "partNumber" in query
 
@@ -457,7 +488,7 @@ def _identifier(key: str) -> str:
 
 
 def _same_body(before: dict[str, Any], now: dict[str, Any]) -> bool:
-    """A copy onto itself or new tags leave the body as it is on disk."""
+    """Return True if the body on disk is still right, as after a copy onto itself or new tags."""
     return bool(
         before["etag"] == now["etag"] and before["part_sizes_bytes"] == now["part_sizes_bytes"]
     )

@@ -1,1 +1,1 @@
-"""SageMaker training jobs: the API, the queue, and the way of one job through its phases."""
+"""SageMaker training jobs: the API, the queue, and the execution of a job."""

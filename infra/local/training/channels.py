@@ -1,4 +1,4 @@
-"""A training job's channels of S3: what fills the nodes' input/data/<channel> folders."""
+"""A training job's S3 channels, downloaded to the nodes' input/data/<channel> folders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nodesweep.infra.local.s3_objects import S3Location, error_message, list_key
 def fill_channels(
     s3: Any, channels: Sequence[Mapping[str, Any]], nodes: Sequence[Node], stop: threading.Event
 ) -> None:
-    """Download every channel of S3."""
+    """Download every S3 channel."""
     downloads = [
         Download(channel["DataSource"]["S3DataSource"], f"input/data/{channel['ChannelName']}")
         for channel in channels
@@ -26,9 +26,7 @@ def fill_channels(
 
 
 def channel_is_empty(s3: Any, channel: Mapping[str, Any]) -> str | None:
-    """S3's message where the bucket is missing, "" where no object matches,
-    None where there is data.
-    """
+    """Return S3's error message, "" if no object matches, None if there is data."""
     source = channel["DataSource"]["S3DataSource"]
     try:
         found = next(list_keys(s3, S3Location.parse(source["S3Uri"]), page_size=10), None)

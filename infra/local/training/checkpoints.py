@@ -1,4 +1,4 @@
-"""Which of a training job's folders are kept in S3 while it trains."""
+"""The folders of a training job that are synced to S3 while it trains."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ TENSORBOARD_PATH = "/opt/ml/output/tensorboard"
 
 
 def synced_folders(request: Mapping[str, Any]) -> list[SyncedFolder]:
-    """Of a request: CheckpointConfig's, and TensorBoardOutputConfig's (under
-    <prefix>/<job>/tensorboard-output).
+    """Return a request's synced folders: CheckpointConfig's and TensorBoardOutputConfig's.
+
+    The latter is synced to <prefix>/<job>/tensorboard-output.
     """
     folders = []
     if checkpoints := request.get("CheckpointConfig"):

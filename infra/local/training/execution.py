@@ -1,7 +1,7 @@
-"""The way of one job through its phases: Downloading, Training, Uploading, and how it ends.
+"""Runs one job through its phases: Downloading, Training, Uploading, and its end.
 
-A job has one segment of Downloading and Training, and a further one after each spot interruption
-and each retry of an InternalServerError. Only the last one uploads.
+A job has one segment of Downloading and Training, and another after each spot interruption and each
+retry of an InternalServerError. Only the last one uploads.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class TrainingExecution(JobExecution[TrainingJob]):
         return self._job.wait_deadline, Ending("MaxWaitTimeExceeded")
 
     def _note_wait(self) -> None:
-        """While another platform's job has the machine this one is Pending."""
+        """Enter Pending while another platform's job holds the machine."""
         if self._job.secondary_status != "Pending" and not self._stop.is_set():
             self._enter("Pending", WAITING_FOR_MACHINE)
 
@@ -95,9 +95,7 @@ class TrainingExecution(JobExecution[TrainingJob]):
         return result
 
     def _keep_value(self, metric: str, value: float, unix_milliseconds: int) -> None:
-        """Of a metric definition: for CloudWatch,
-        and for SageMaker Metrics where the job asks for the series.
-        """
+        """Publish a metric's value to CloudWatch and, if requested, to SageMaker Metrics."""
         self._published.add(metric, value, unix_milliseconds)
         self._window.note(metric, value, unix_milliseconds / 1000)
         if self._has_series:
@@ -108,19 +106,20 @@ class TrainingExecution(JobExecution[TrainingJob]):
         self._metrics.feed(line, unix_milliseconds)
 
     def _attainment(self, nodes: Sequence[Node], result: RunResult) -> Mapping[str, NodeAttainment]:
-        """Of the time that is reported, where the program tells it."""
+        """Return the attainment during the reported training time, if the program reports it."""
         within = self._window.of([node.opt_ml / "output" / "data" for node in nodes])
         if within is None or result.attainment_within is None:
             return result.attainment
         return result.attainment_within(*within)
 
     def _runtime_left_seconds(self) -> float:
-        """MaxRuntimeInSeconds is for all segments together."""
+        """Return the remaining runtime; MaxRuntimeInSeconds covers all segments together."""
         return self._job.max_runtime_seconds - self._ran_seconds
 
     def _upload(self, nodes: Sequence[Node], result: RunResult) -> Ending:
-        """Upload and end. A failed job's instances end when the failure is seen;
-        others' after the upload.
+        """Upload and end.
+
+        A failed job's instances end when the failure is detected, others' after the upload.
         """
         failed = result.failed_host is not None and not result.stopped and not result.timed_out
         ending = self._ending(result, failed)
@@ -155,7 +154,7 @@ class TrainingExecution(JobExecution[TrainingJob]):
     # -- between segments --------------------------------------------------------------------------
 
     def _goes_on(self, ending: Ending) -> bool:
-        """Whether another segment follows; if so, the job is brought to where that begins."""
+        """Return True if another segment follows, and prepare the job for it."""
         if ending.status == "Interrupted":
             self._start_seconds = ending.restart_after_seconds + self._services.cold_start_seconds
             self._enter("Interrupted")

@@ -1,6 +1,4 @@
-"""Channels of FSx for Lustre and EFS: a file system is a folder of this machine,
-named when the platform starts.
-"""
+"""FSx for Lustre and EFS channels: a file system is a folder of this machine, given at startup."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from nodesweep.infra.local.jobs.downloads import DataDownloadError
 
 
 def source_of(channel: Mapping[str, Any]) -> Mapping[str, str] | None:
-    """The channel's FileSystemDataSource, None for a channel of another kind."""
+    """Return the channel's FileSystemDataSource; None for other kinds of channel."""
     source: Mapping[str, str] | None = channel["DataSource"].get("FileSystemDataSource")
     return source
 
@@ -22,11 +20,16 @@ def source_of(channel: Mapping[str, Any]) -> Mapping[str, str] | None:
 def mount_channels(
     channels: Sequence[Mapping[str, Any]], nodes: Sequence[Node], file_systems: Mapping[str, Path]
 ) -> list[Node]:
-    """Make input/data/<channel> of every node a link to the folder, and return the nodes that know
-    of it; their programs may write there, whatever the mode.
+    """Link input/data/<channel> of every node to the file system's folder.
 
-    A file system's root is the folder given for its id, so that DirectoryPath /fsx/data is fsx/data
-    in it. Raises DataDownloadError for an unknown id and a path that is not there.
+    Programs may write there, whatever the mode. The folder given for a file system's id is its
+    root, so DirectoryPath /fsx/data is fsx/data in it.
+
+    Returns:
+        The nodes, with their file systems.
+
+    Raises:
+        DataDownloadError: If an id is unknown or a path does not exist.
     """
     mounted: list[tuple[str, Path]] = []
     for channel in channels:

@@ -1,4 +1,4 @@
-"""Which jobs only rehearse their launch here: what they are started with exists on AWS alone."""
+"""Identifies jobs that only rehearse their launch here, since their launcher exists only on AWS."""
 
 from __future__ import annotations
 
@@ -7,16 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 LAUNCH_PATH_ONLY = "launch path only: "
-"""In the message of Starting, before the names of what is missing:
-no time of such a job is a measurement.
-"""
+"""Prefix, in the message of Starting, of what is missing: the job's times are no measurements."""
 _NEURON_FAMILIES = ("trn", "inf")
 
 
 def launch_path_note(request: Mapping[str, Any]) -> str | None:
-    """The note "launch path only: <what> …" for a job whose launcher asks
-    for what can't be had here, or None.
-    """
+    """Return "launch path only: <what> …" if a job's launcher is unavailable here, else None."""
     missing = list(_missing(request))
     if not missing:
         return None
@@ -38,9 +34,7 @@ def _missing(request: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _value(text: str | None) -> Any:
-    """A hyperparameter's value: JSON as the SDKs send it, in lower case too where it is a Python
-    literal, or text.
-    """
+    """Parse a hyperparameter: JSON as the SDKs send it, a Python literal in lower case, or text."""
     if text is None:
         return None
     for spelling in (text, text.lower()):

@@ -1,7 +1,6 @@
-"""What SageMaker checks in a CreateTrainingJob request beyond the model's shapes, and what the
-platform can't run.
+"""Checks of a CreateTrainingJob request beyond its model, and members that are not supported.
 
-`check_request` holds for every platform; `check_runnable` for one whose nodes are real.
+`check_request` applies to every platform, `check_runnable` to those with real nodes.
 """
 
 from __future__ import annotations
@@ -25,7 +24,11 @@ _AT_LEAST_ONE = "Member must have value greater than or equal to 1"
 
 
 def check_request(request: dict[str, Any]) -> None:
-    """Raise ValidationException for a request no job can be made of."""
+    """Check a CreateTrainingJob request.
+
+    Raises:
+        ValidationException: If it is invalid or unsupported.
+    """
     raise_violations(list(_missing_members(request)))
     _check_modelled(request)
     _check_channels(request)
@@ -36,8 +39,10 @@ def check_request(request: dict[str, Any]) -> None:
 
 
 def check_runnable(request: Mapping[str, Any]) -> None:
-    """Raise ValidationException for what would change how a job's nodes run,
-    and can't be had on this machine.
+    """Check that this machine's nodes can run the request as it asks.
+
+    Raises:
+        ValidationException: If it needs something that would change how the nodes run.
     """
     pipe_mode = "Pipe mode (FastFile, which is read as File here, streams too)"
     refuse_unmodelled((_uses_pipe_mode(request), pipe_mode))
@@ -48,18 +53,19 @@ def check_runnable(request: Mapping[str, Any]) -> None:
 
 
 def usage_quota(instance_type: str, is_spot: bool) -> str:
-    """The name of the quota a job counts against; spot jobs have one of their own."""
+    """Return the name of the quota that a job counts towards; spot jobs have their own."""
     return f"{instance_type} for {'spot ' if is_spot else ''}training job usage"
 
 
 def warm_pool_quota(instance_type: str) -> str:
-    """The name of the quota that a job with a keep-alive period counts against as well."""
+    """Return the name of the additional quota of a job with a keep-alive period."""
     return f"{instance_type} for training warm pool usage"
 
 
 def _missing_members(request: dict[str, Any]) -> Iterator[str]:
-    """Members the model calls optional (for serverless jobs and preferences) but a job
-    on instances needs.
+    """Yield violations for missing members that the model calls optional.
+
+    They are optional for serverless jobs and preferences, but a job on instances needs them.
     """
     for name, path in (
         ("AlgorithmSpecification", "algorithmSpecification"),
@@ -74,7 +80,7 @@ def _missing_members(request: dict[str, Any]) -> Iterator[str]:
     for name in ("InstanceType", "InstanceCount", "VolumeSizeInGB"):
         if request.get("ResourceConfig") is not None and resources.get(name) is None:
             yield null_violation(f"resourceConfig.{name[0].lower()}{name[1:]}")
-    for name in ("InstanceCount", "VolumeSizeInGB"):  # which the model bounds by 0
+    for name in ("InstanceCount", "VolumeSizeInGB"):  # for which the model's minimum is 0
         if resources.get(name) == 0:
             yield violation(0, f"resourceConfig.{name[0].lower()}{name[1:]}", _AT_LEAST_ONE)
     max_runtime = (request.get("StoppingCondition") or {}).get("MaxRuntimeInSeconds", 0)
@@ -84,7 +90,7 @@ def _missing_members(request: dict[str, Any]) -> Iterator[str]:
 
 
 def _check_modelled(request: dict[str, Any]) -> None:
-    """Refuse, rather than quietly ignore, what would change how the job runs."""
+    """Refuse unsupported members that would change how the job runs, instead of ignoring them."""
     algorithm, resources = request["AlgorithmSpecification"], request["ResourceConfig"]
     refuse_unmodelled(
         (algorithm.get("AlgorithmName"), "AlgorithmSpecification.AlgorithmName"),
@@ -99,7 +105,11 @@ def _check_modelled(request: dict[str, Any]) -> None:
 
 
 def refuse_unmodelled(*fields: tuple[Any, str]) -> None:
-    """The first of the fields, (value, name), that has a value."""
+    """Refuse the first of the fields, (value, name), that has a value.
+
+    Raises:
+        ValidationException: If one has.
+    """
     for value, name in fields:
         if value:
             raise validation_error(
@@ -115,7 +125,7 @@ def _uses_pipe_mode(request: Mapping[str, Any]) -> bool:
 
 
 def _check_prefixes(request: dict[str, Any]) -> None:
-    """CheckpointConfig and TensorBoardOutputConfig: S3 URIs."""
+    """Check that CheckpointConfig and TensorBoardOutputConfig have S3 URIs."""
     for name, member in (
         ("CheckpointConfig", "S3Uri"),
         ("TensorBoardOutputConfig", "S3OutputPath"),

@@ -1,4 +1,4 @@
-"""Keeps every training job of the platform, its quotas and its warm pools."""
+"""Keeps all training jobs of the platform, their quotas and warm pools."""
 
 from __future__ import annotations
 
@@ -32,8 +32,12 @@ class TrainingJobs(JobBook[TrainingJob]):
         return TrainingJob.from_record(record)
 
     def create(self, region: str, request: dict[str, Any]) -> TrainingJob:
-        """Accept a valid request. Raises ResourceInUse, ResourceLimitExceeded, NotKept;
-        capacity is no API error.
+        """Accept a valid request; a lack of capacity is no API error, it fails the job.
+
+        Raises:
+            ResourceInUse: If the name is taken.
+            ResourceLimitExceeded: If a quota would be exceeded.
+            NotKept: If the job cannot be saved.
         """
         self._runner.check(request)
         now, account_id = self._clock(), self._runner.account_id
@@ -58,8 +62,10 @@ class TrainingJobs(JobBook[TrainingJob]):
         return job
 
     def update(self, region: str, request: dict[str, Any]) -> TrainingJob:
-        """UpdateTrainingJob: the warm pool's keep-alive period;
-        profiler and debugging settings are only recorded.
+        """Handle UpdateTrainingJob.
+
+        It changes the warm pool's keep-alive period; profiler and debugging settings are only
+        recorded.
         """
         with self._changed:
             job = self._find(region, request["TrainingJobName"])
@@ -84,7 +90,7 @@ class TrainingJobs(JobBook[TrainingJob]):
     # -- quotas and warm pools, under the lock -----------------------------------------------------
 
     def _check_quotas(self, job: TrainingJob, donor: TrainingJob | None, now: float) -> None:
-        """The job's own usage, and its pool's: one that it takes over is not counted twice."""
+        """Check the quotas of the job and of its warm pool; a reused pool is not counted twice."""
         kind, count = job.instance_type, job.instance_count
         same_kind = [
             other
@@ -102,9 +108,7 @@ class TrainingJobs(JobBook[TrainingJob]):
             check_quota(self._quotas, warm_pool_quota(kind), instances_in(pools, now), count)
 
     def _matching_pool(self, job: TrainingJob, now: float) -> TrainingJob | None:
-        """The job whose pool this one reuses: of those that match,
-        the one that has waited longest.
-        """
+        """Return the job whose warm pool this one reuses, the longest available match."""
         if job.is_spot:
             return None
         key = match_key(job.request)
@@ -141,7 +145,7 @@ class TrainingJobs(JobBook[TrainingJob]):
             pool.keep_alive_seconds = seconds
 
     def _release(self) -> None:
-        """Pools don't outlive the platform."""
+        """End available pools: they do not outlive the platform."""
         now = self._clock()
         for job in self._jobs.values():
             if job.warm_pool is not None and job.warm_pool.status(now) == "Available":

@@ -1,6 +1,4 @@
-"""What metric definitions match in a job's log: FinalMetricDataList,
-and every value in CloudWatch.
-"""
+"""Matches metric definitions in a job's log, for FinalMetricDataList and CloudWatch."""
 
 from __future__ import annotations
 
@@ -19,29 +17,29 @@ from nodesweep.infra.local.jobs.utilisation import put_values
 from nodesweep.infra.local.periodic import PeriodicThread
 
 NAMESPACE = "/aws/sagemaker/TrainingJobs"
-"""Of CloudWatch: the metrics of a job's log have the dimension TrainingJobName,
-those of its nodes Host.
-"""
+"""CloudWatch namespace: log metrics have the dimension TrainingJobName, those of nodes Host."""
 _PUBLISH_SECONDS = 1.0
 
 logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 OnValue = Callable[[str, float, int], None]
-"""(metric, value, unix milliseconds); called from several threads."""
+"""(metric, value, Unix milliseconds); called from several threads."""
 
 _NO_MESSAGES = re2.Options()
-_NO_MESSAGES.log_errors = False  # RE2 would write them to stderr, beside the exception
+_NO_MESSAGES.log_errors = False  # RE2 would write them to stderr, in addition to the exception
 
 
 def compile_expression(regex: str) -> Any:
-    """By RE2, so that no expression can keep the platform busy with a line for ever.
-    Raises re2.error.
+    """Compile by RE2, whose linear time keeps expressions from blocking the platform.
+
+    Raises:
+        re2.error: If the expression is invalid.
     """
     return re2.compile(regex, _NO_MESSAGES)
 
 
 class MetricMatcher:
-    """Applies a job's metric definitions to its log lines; safe to feed from several threads."""
+    """Applies a job's metric definitions to its log lines; thread-safe."""
 
     def __init__(
         self,
@@ -57,18 +55,16 @@ class MetricMatcher:
         self._lock = threading.Lock()
 
     def feed(self, line: str, unix_milliseconds: int) -> None:
-        """Keep the first group of every match that is a number;
-        the latest line wins, whichever node wrote it.
-        """
+        """Record the first group of every match if it is a number; the latest line wins."""
         for name, pattern in self._patterns:
             for match in pattern.finditer(line):
                 try:
                     value = float(match.group(1))
                 except (TypeError, ValueError):
-                    # the group took no part, or matched text such as "n/a": no measurement
+                    # group did not match, or matched text such as "n/a"
                     continue
                 if not math.isfinite(value):
-                    continue  # JSON has no NaN, and CloudWatch takes none
+                    continue  # JSON has no NaN, and CloudWatch accepts none
                 with self._lock:
                     self._last[name] = (value, unix_milliseconds / 1000)
                 self._on_value(name, value, unix_milliseconds)
@@ -84,8 +80,9 @@ class MetricMatcher:
 
 
 class PublishedMetrics:
-    """Puts a job's values into CloudWatch (dimension TrainingJobName),
-    second by second while it is entered.
+    """A context manager that puts a job's values into CloudWatch once a second.
+
+    Their dimension is TrainingJobName.
     """
 
     def __init__(self, cloudwatch: Any, job_name: str) -> None:
@@ -114,7 +111,7 @@ class PublishedMetrics:
         self.publish()
 
     def add(self, name: str, value: float, unix_milliseconds: int) -> None:
-        """Queue a value for the next call of PutMetricData."""
+        """Queue a value for the next PutMetricData call."""
         datum = {
             "MetricName": name,
             "Dimensions": [{"Name": "TrainingJobName", "Value": self._job_name}],
@@ -126,9 +123,7 @@ class PublishedMetrics:
             self._waiting.append(datum)
 
     def publish(self) -> None:
-        """Put what is queued. What is refused is reported and dropped:
-        metrics must not stop the job.
-        """
+        """Put queued values; refused ones are logged and dropped: metrics must not stop the job."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
         try:

@@ -1,6 +1,4 @@
-"""One training job: its request, its status, its transitions,
-and the shapes AWS describes it with.
-"""
+"""One training job: its request, its status, its transitions, and AWS's descriptions of it."""
 
 from __future__ import annotations
 
@@ -25,8 +23,9 @@ from nodesweep.infra.local.sagemaker.description import (
 from nodesweep.infra.local.training.warm_pool import WarmPool, is_kept
 
 SPOT_BILLABLE_SHARE = 0.3
-"""Of a managed spot job's training time: a model,
-a saving of 70 % where AWS advertises up to 90 %.
+"""Billable share of a managed spot job's training time.
+
+A model: it saves 70%, while AWS advertises up to 90%.
 """
 _MESSAGES = {
     "Pending": "Training job waiting for capacity",
@@ -51,8 +50,9 @@ _FINAL_STATUS = {
     "Stopping": "Stopping",
 }
 _ACCELERATED = re.compile(r"ml\.(p|g|trn)\d")
-"""Instance families with GPUs or Neuron devices, to which alone MaxPendingTimeInSeconds applies
-(StoppingCondition in SageMaker's API reference).
+"""Instance families with GPUs or Neuron devices.
+
+MaxPendingTimeInSeconds applies only to these (StoppingCondition in SageMaker's API reference).
 """
 _BETWEEN_SEGMENTS = ("Interrupted", "Restarting", "Pending", "Starting")
 
@@ -60,30 +60,26 @@ _BETWEEN_SEGMENTS = ("Interrupted", "Restarting", "Pending", "Starting")
 PENDING_TOO_LONG = Ending(
     "Stopped", "Training job pending time exceeded MaxPendingTimeInSeconds provided"
 )
-"""Ours: SageMaker's own words, and whether it has a secondary status for it, were not seen."""
+"""nodesweep's wording: SageMaker's own, and its secondary status for this, are unknown."""
 
 
 @dataclass
 class Retries:
-    """How often a job was tried again after an InternalServerError, the only failure that
-    RetryStrategy retries.
-    """
+    """Retries of a job after InternalServerErrors, the only failures that RetryStrategy retries."""
 
     most: int
-    """RetryStrategy's MaximumRetryAttempts; 0 where the job has none."""
+    """RetryStrategy's MaximumRetryAttempts; 0 without one."""
     made: int = 0
 
     def may_follow(self, ending: Ending) -> bool:
-        """Whether a job of which a segment ended like this is tried again."""
+        """Return True if a job is retried after a segment that ended like this."""
         is_internal = ending.status == "Failed" and (ending.reason or "").startswith(
             "InternalServerError"
         )
         return is_internal and self.made < self.most
 
     def begin_next(self) -> str:
-        """Count one more retry and return the message of the status Starting
-        that it begins with.
-        """
+        """Count a retry and return the message of its status Starting."""
         self.made += 1
         return (
             f"Preparing the instances for training: retry {self.made} of {self.most} after an"
@@ -94,7 +90,8 @@ class Retries:
 @dataclass
 class TrainingJob:
     """A job's record; the manager's lock guards every change.
-    Times are Unix seconds, None while unknown.
+
+    Times are in Unix seconds, None while unknown.
     """
 
     region: str
@@ -102,16 +99,17 @@ class TrainingJob:
     creation_time: float
     status: str = "InProgress"
     transitions: list[dict[str, Any]] = field(default_factory=list)
-    """As AWS gives them: {Status, StartTime, EndTime?, StatusMessage}."""
+    """As in AWS's response: {Status, StartTime, EndTime?, StatusMessage}."""
     last_modified_time: float = 0.0
     training_start_time: float | None = None
     training_end_time: float | None = None
     segment_start_time: float | None = None
-    """Since when its instances are at work; None while there are none
-    (before, between and after segments).
+    """When the current segment's instances started.
+
+    None before, between and after segments.
     """
     training_seconds: float = 0.0
-    """In the segments that have ended."""
+    """Total of the segments that have ended."""
     failure_reason: str | None = None
     final_metrics: list[dict[str, Any]] = field(default_factory=list)
     tags: list[dict[str, str]] = field(default_factory=list)
@@ -166,25 +164,23 @@ class TrainingJob:
 
     @property
     def max_wait_seconds(self) -> float:
-        """Infinite where the job has no MaxWaitTimeInSeconds."""
+        """Infinity without MaxWaitTimeInSeconds."""
         return float(self.request["StoppingCondition"].get("MaxWaitTimeInSeconds", math.inf))
 
     @property
     def wait_deadline(self) -> float:
-        """When MaxWaitTimeInSeconds is over; never for a job that has none."""
+        """When MaxWaitTimeInSeconds is over; infinity without one."""
         return self.creation_time + self.max_wait_seconds
 
     @property
     def max_pending_seconds(self) -> float:
-        """Infinite where the job has no MaxPendingTimeInSeconds, or instances that it has no effect
-        on.
-        """
+        """Infinity without MaxPendingTimeInSeconds, or if it does not apply to the instances."""
         if not _ACCELERATED.match(self.instance_type):
             return math.inf
         return float(self.request["StoppingCondition"].get("MaxPendingTimeInSeconds", math.inf))
 
     def longest_wait(self, now: float) -> tuple[float, Ending]:
-        """When the job ends, and how, if it is Pending from now on."""
+        """Return when the job ends, and how, if it is Pending from now on."""
         pending_seconds = sum(
             phase.get("EndTime", now) - phase["StartTime"]
             for phase in self.transitions
@@ -214,8 +210,9 @@ class TrainingJob:
         return self.status not in IN_PROGRESS
 
     def enter(self, secondary_status: str, now: float, message: str | None = None) -> None:
-        """Close the current transition and open the next;
-        a terminal one ends the job and is closed at once.
+        """Close the current transition and open the next one.
+
+        A terminal one ends the job and is closed at once.
         """
         if self.transitions:
             self.transitions[-1].setdefault("EndTime", now)
@@ -242,18 +239,16 @@ class TrainingJob:
             self.enter(ending.status, now, ending.reason)
 
     def note_wait(self, now: float) -> None:
-        """It waits for capacity from now on."""
+        """Record that it waits for capacity from now on."""
         self.enter("Pending", now)
 
     def begin_stop(self, now: float) -> None:
-        """A stop is asked for; nothing where that was so before."""
+        """Record a requested stop; do nothing if it was requested before."""
         if self.status == "InProgress":
             self.enter("Stopping", now)
 
     def complete(self, now: float) -> None:
-        """End a job whose work is done; a stop that was asked for since then came too late,
-        and leaves no trace.
-        """
+        """End a job whose work is done; a stop requested since then leaves no trace."""
         if len(self.transitions) > 1 and self.transitions[-1]["Status"] == "Stopping":
             self.transitions.pop()
             self.transitions[-1].pop("EndTime", None)
@@ -269,19 +264,19 @@ class TrainingJob:
             self.warm_pool.end(now)
 
     def begin_segment(self, now: float) -> None:
-        """Its instances are there: Downloading begins, and with it the time that is paid for."""
+        """Record that its instances have started: Downloading and billable time begin."""
         self.training_start_time = self.training_start_time or now
         self.segment_start_time, self.training_end_time = now, None
         self.enter("Downloading", now)
 
     def end_segment(self, now: float) -> None:
-        """Its instances are gone; nothing where there are none."""
+        """Record that its instances are gone; do nothing if there are none."""
         if self.segment_start_time is not None:
             self.training_seconds += now - self.segment_start_time
             self.segment_start_time, self.training_end_time = None, now
 
     def shift(self, seconds: float) -> None:
-        """Move all of the job's times. Its warm pool's stay: they begin with its end."""
+        """Move all of the job's times except its warm pool's, which begin with its end."""
         for transition in self.transitions:
             transition |= {
                 name: transition[name] + seconds
@@ -297,7 +292,7 @@ class TrainingJob:
                 setattr(self, name, value + seconds)
 
     def spec(self) -> JobSpec:
-        """What an engine needs to know of the job."""
+        """Return the engine's view of the job."""
         algorithm = self.request["AlgorithmSpecification"]
         return JobSpec(
             job_name=self.name,
@@ -315,7 +310,7 @@ class TrainingJob:
         )
 
     def describe(self, now: float) -> dict[str, Any]:
-        """DescribeTrainingJobResponse: every echoed request field and what is known so far."""
+        """Return DescribeTrainingJob's response: the echoed request and what is known so far."""
         answer = described_request(self.request) | {
             "TrainingJobArn": self.arn,
             "TrainingJobStatus": self.status,
@@ -333,8 +328,10 @@ class TrainingJob:
         return answer | self._billing() | self._pool_status(now)
 
     def _billing(self) -> dict[str, Any]:
-        """Absent for jobs whose instances never started;
-        the seconds only once its last segment has ended.
+        """Return the billing members.
+
+        Empty for jobs whose instances never started; the seconds appear once the last segment has
+        ended.
         """
         if self.training_start_time is None:
             return {}

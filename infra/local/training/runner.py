@@ -1,5 +1,6 @@
-"""What runs a job: an engine with this machine's processes, or a simulation.
-The manager knows only this much of it.
+"""Runners of training jobs: an engine with this machine's processes, or a simulation.
+
+This is the manager's view of them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from nodesweep.infra.local.training.record import TrainingJob
 
 
 class JobRunner(Runner[TrainingJob], Protocol):
-    """Runs one job at a time. `account_id` is in the ARNs of its jobs."""
+    """Runs one job at a time; `account_id` is in the ARNs of its jobs."""
 
     @property
     def account_id(self) -> str:
@@ -28,25 +29,30 @@ class JobRunner(Runner[TrainingJob], Protocol):
 
     @property
     def has_virtual_clock(self) -> bool:
-        """Whether a job's waits (Pending, lack of capacity, MaxWaitTimeInSeconds) pass in `run`,
-        not in the queue.
+        """True if a job's waits pass in `run` instead of the queue.
+
+        Waits are Pending, lack of capacity and MaxWaitTimeInSeconds.
         """
 
     def check(self, request: Mapping[str, Any]) -> None:
-        """Raise ValidationException for a request that the job can't be run of."""
+        """Check that the runner supports a request.
+
+        Raises:
+            ValidationException: If it does not.
+        """
 
     def capacity_problem(self, job: TrainingJob) -> str | None:
-        """Why there is no room for the job at all (the text after "CapacityError: "), or None."""
+        """Return why there can be no room for the job (AWS's CapacityError), or None."""
 
     def isolation(self) -> str:
-        """How nodes are kept apart, in one phrase."""
+        """Return a phrase on how nodes are isolated."""
 
     def starting_text(self, job: TrainingJob) -> str:
-        """What is said of the nodes when a job starts: "Emulated nodes: …" or "Simulated: …"."""
+        """Return the text about nodes when a job starts: "Emulated nodes: …" or "Simulated: …"."""
 
 
 class EngineRunner:
-    """Runs jobs with an engine: their nodes are real."""
+    """Runs jobs on an engine's real nodes."""
 
     account_id = ACCOUNT_ID
     has_virtual_clock = False
@@ -55,7 +61,11 @@ class EngineRunner:
         self._services = services
 
     def check(self, request: Mapping[str, Any]) -> None:
-        """Raise ValidationException for what this machine's nodes can't have."""
+        """Check that this machine's nodes support the request.
+
+        Raises:
+            ValidationException: If they do not.
+        """
         check_runnable(request)
         algorithm = request["AlgorithmSpecification"]
         command = algorithm.get("ContainerEntrypoint", ()), algorithm.get("ContainerArguments", ())

@@ -1,4 +1,4 @@
-"""SageMaker's training actions: CreateTrainingJob, Describe, Update, Stop, Delete, List, Search."""
+"""SageMaker's actions on training jobs: Create, Describe, Update, Stop, Delete, List, Search."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LISTING = Listing("TrainingJobSummaries", "TrainingJobName", "TrainingJobStatus
 
 
 class TrainingApi:
-    """Hands requests to the jobs; methods take (region, request) and return the answer."""
+    """Maps requests to the jobs; methods take (region, request) and return the response."""
 
     def __init__(self, jobs: TrainingJobs, clients: ClientFactory) -> None:
         self._jobs = jobs
@@ -63,7 +63,7 @@ class TrainingApi:
         return {}
 
     def list(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        """A page of summaries."""
+        """Return a page of summaries."""
         if "TrainingPlanArnEquals" in request:
             return _LISTING.page([], request)  # no job has a training plan
         wanted = request.get("WarmPoolStatusEquals")
@@ -75,13 +75,13 @@ class TrainingApi:
         return _LISTING.page(summaries, request)
 
     def search(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        """A page of the training jobs that satisfy an expression."""
+        """Return a page of the training jobs that satisfy an expression."""
         found = found_jobs(self._jobs.described(region), request)
         answer = page("Results", [{"TrainingJob": job} for job in found], request)
         return answer | {"TotalHits": {"Value": len(found), "Relation": "EqualTo"}}
 
     def _refuse_missing_data(self, region: str, request: dict[str, Any]) -> None:
-        """SageMaker looks for the input data before it accepts a job."""
+        """Check that the input data exists, as SageMaker does before it accepts a job."""
         for channel in request.get("InputDataConfig", []):
             if "S3DataSource" not in channel["DataSource"]:
                 continue

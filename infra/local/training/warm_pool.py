@@ -1,8 +1,8 @@
-"""Warm pools: what a job's instances do after its end, as a function of its record and the time.
+"""Warm pools: the state of a job's instances after its end, computed from its record and the time.
 
-A pool belongs to the job that keeps it; it moves when a matching job reuses it. Nothing runs
-meanwhile: status and retained time follow from when it became available, when it was reused or
-released, and its keep-alive period.
+A pool belongs to the job that keeps it and moves when a matching job reuses it. Nothing runs:
+status and retained time follow from when it became available, when it was reused or released, and
+its keep-alive period.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass
 class WarmPool:
-    """A job's pool. Times are Unix seconds, None while it has not come to that."""
+    """A job's pool. Times are in Unix seconds, None until they occur."""
 
     keep_alive_seconds: int
     available_since: float | None = None
@@ -23,7 +23,7 @@ class WarmPool:
     reused_by: str | None = None
 
     def status(self, now: float) -> str:
-        """InUse, Available, Reused or Terminated."""
+        """Return InUse, Available, Reused or Terminated."""
         if self.reused_by is not None:
             return "Reused"
         if self.ended_at is not None:
@@ -33,7 +33,7 @@ class WarmPool:
         return "Available" if now < self.available_since + self.keep_alive_seconds else "Terminated"
 
     def retained_seconds(self, now: float) -> int:
-        """How long it was kept for the next job, so far: billed like training time."""
+        """Return how long it has been kept for the next job, which is billed like training time."""
         if self.available_since is None:
             return 0
         end = min(
@@ -43,29 +43,28 @@ class WarmPool:
         return max(0, round(end - self.available_since))
 
     def describe(self, now: float) -> dict[str, Any]:
-        """The pool as DescribeTrainingJob shows it in WarmPoolStatus."""
+        """Return the pool as WarmPoolStatus in DescribeTrainingJob."""
         answer: dict[str, Any] = {"Status": self.status(now)}
         if self.available_since is not None:
             answer["ResourceRetainedBillableTimeInSeconds"] = self.retained_seconds(now)
         return answer | ({"ReusedByJob": self.reused_by} if self.reused_by is not None else {})
 
     def keep(self, now: float) -> None:
-        """The job has ended and its instances are in order; a period of 0 keeps nothing."""
+        """Record that the job has ended with sound instances; a period of 0 keeps nothing."""
         self.available_since = now
         if self.keep_alive_seconds == 0:
             self.ended_at = now
 
     def end(self, now: float, reused_by: str | None = None) -> None:
-        """Move to another job, or give the instances back;
-        a pool that ended before stays as it is.
-        """
+        """Pass the instances to another job or release them; do nothing if the pool has ended."""
         if self.status(now) in ("InUse", "Available"):
             self.ended_at, self.reused_by = now, reused_by
 
 
 def is_kept(secondary_status: str, failure_reason: str | None, was_launched: bool) -> bool:
-    """Whether a job that ended so leaves its instances to a pool:
-    not if they may be at fault themselves.
+    """Return True if a job that ended this way leaves its instances to a pool.
+
+    Not if the instances themselves may be at fault.
     """
     if not was_launched:
         return False
@@ -75,8 +74,9 @@ def is_kept(secondary_status: str, failure_reason: str | None, was_launched: boo
 
 
 def match_key(request: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What must be equal for a job to reuse a pool,
-    after AWS's developer guide ("Matching training jobs").
+    """Return what must be equal for a job to reuse a pool.
+
+    After AWS's developer guide ("Matching training jobs").
     """
     resources, vpc = request["ResourceConfig"], request.get("VpcConfig") or {}
     return (
@@ -94,12 +94,12 @@ def match_key(request: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def instances_in(pools: Iterable[tuple[WarmPool, int]], now: float) -> int:
-    """Instances that pools hold, in use or not; pairs of a pool and its instance count."""
+    """Return the instances that pools hold, in use or not, given (pool, instance count) pairs."""
     return sum(count for pool, count in pools if pool.status(now) in ("InUse", "Available"))
 
 
 def _session_tags(request: Mapping[str, Any]) -> tuple[Any, ...]:
-    """With session tag chaining, the keys of the tags count too."""
+    """Return the tag keys that must match if session tag chaining is enabled."""
     if not (request.get("SessionChainingConfig") or {}).get("EnableSessionTagChaining"):
         return (False, ())
     return (True, tuple(sorted(tag["Key"] for tag in request.get("Tags", []))))

@@ -1,6 +1,7 @@
-"""From when to when a job trained, as its program says: what its nodes attained is asked of that
-time, which is the one that is reported, and not of loading libraries before it
-(docs/method.md, "Attainment").
+"""The time window in which a job trained, as reported by its program.
+
+Nodes' attainment is computed over that time, which is the reported one, and not over loading
+libraries before it (docs/method.md, "Attainment").
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from typing import Any
 _METRICS_FILE = "metrics.json"
 _MOST_FILE_BYTES = 2**20
 _MOST_DEPTH, _MOST_FOLDERS = 3, 200
-"""Below a node's output folder, so that an output of many folders ends no job late."""
+"""Limits below a node's output folder, so that many folders do not delay a job's end."""
 _MOST_LINE_CHARACTERS = 10_000
-# As the report reads them (docs/own-code.md, "Lines in the log").
+# As the report parses them (docs/own-code.md, "Lines in the log").
 _FIELD = re.compile(
     r"(?:^|[\s;,])(train_seconds|run_start_unix_seconds|step)=([-+]?[0-9.]+(?:[eE][-+]?\d+)?)"
     r"(?=[;,\s]|$)"
@@ -29,24 +30,22 @@ _FIELD = re.compile(
 
 
 class TrainWindow:
-    """Of one run of a job: `feed` it the log's lines, then ask `of`. Safe to feed from several
-    threads.
-    """
+    """The window of one run: `feed` it the log's lines, then call `of`; feeding is thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._first_step_at = math.inf
         self._started_at = math.inf
-        self._longest: tuple[float, float] | None = None  # train_seconds, told at
+        self._longest: tuple[float, float] | None = None  # train_seconds, when it was logged
 
     def feed(self, line: str, at_unix_seconds: float) -> None:
-        """A line of a node's log and when it was written."""
+        """Parse a line of a node's log, given when it was written."""
         for name, value in _FIELD.findall(line[:_MOST_LINE_CHARACTERS]):
             if (number := _number(value)) is not None:
                 self.note(name, number, at_unix_seconds)
 
     def note(self, name: str, value: float, at_unix_seconds: float) -> None:
-        """Take in a value that a line, or a metric definition, gave under a name."""
+        """Record a named value from a line or a metric definition."""
         with self._lock:
             if name == "train_seconds" and value > 0:
                 self._longest = max(self._longest or (0.0, 0.0), (value, at_unix_seconds))
@@ -56,8 +55,9 @@ class TrainWindow:
                 self._first_step_at = min(self._first_step_at, at_unix_seconds)
 
     def of(self, output_folders: Iterable[Path]) -> tuple[float, float] | None:
-        """From when to when (Unix seconds, the end infinite where it is the nodes'): of the
-        metrics.json in the nodes' output, else of the log; None where neither tells it.
+        """Return the window in Unix seconds; infinity as its end stands for the nodes' end.
+
+        It comes from metrics.json in the nodes' output, else from the log; None if neither has it.
         """
         paths = (path for folder in output_folders for path in _metrics_files(folder))
         told = [window for path in paths if (window := _of_file(path))]
@@ -72,8 +72,9 @@ class TrainWindow:
 
 
 def _metrics_files(folder: Path) -> list[Path]:
-    """The metrics.json of a node's output, else those of its folders, the highest ones alone; links
-    are not followed.
+    """Return the metrics.json of a node's output folder, else those of its topmost subfolders.
+
+    Links are not followed.
     """
     level = [str(folder)]
     looked_in = 0
@@ -93,7 +94,7 @@ def _metrics_files(folder: Path) -> list[Path]:
 
 
 def _of_file(path: Path) -> tuple[float, float] | None:
-    """Without a start the file was written when the training ended."""
+    """Return a file's window; without a start, training ended when the file was written."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_FILE_BYTES:

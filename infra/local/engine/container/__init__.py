@@ -1,1 +1,1 @@
-"""Nodes that are containers, their images and the registry."""
+"""Nodes as containers, their images and the registry."""

@@ -1,8 +1,8 @@
-"""podman's or docker's command line, and whether it really runs containers on this machine.
+"""podman's or docker's command line, and a probe of whether it can run containers here.
 
-Settings that containers need here (runtime, cgroup manager, limits) are in files of the platform's
-own, which the command's environment names: nothing of the user's is read differently or changed.
-Where the user names files of their own (CONTAINERS_CONF, CONTAINERS_REGISTRIES_CONF), those count.
+Settings that containers need here (runtime, cgroup manager, limits) are in the platform's own
+files, passed by environment variables, so the user's settings are neither reread nor changed. Files
+that the user names (CONTAINERS_CONF, CONTAINERS_REGISTRIES_CONF) take precedence.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _SYSTEM_PATH = (  # netavark needs iptables
 
 
 class ContainerCommandError(EngineError):
-    """A command of the container program failed; the message has what it said."""
+    """A command of the container program failed; the message has its output."""
 
 
 @dataclass(frozen=True)
 class ContainerCli:
-    """The program, and the environment that it is called with."""
+    """The container program and the environment it runs with."""
 
     program: str  # full path
     environment: dict[str, str]
@@ -49,8 +49,9 @@ class ContainerCli:
     def find(
         cls, settings_dir: Path, insecure_registries: Sequence[str] = ()
     ) -> ContainerCli | None:
-        """podman or docker, whichever is found first; None where neither is.
-        Its settings go to `settings_dir`.
+        """Return podman or docker, whichever is found first; None if neither is installed.
+
+        Its settings are written to `settings_dir`.
         """
         found = next((path for name in PROGRAMS if (path := shutil.which(name))), None)
         if found is None:
@@ -72,11 +73,15 @@ class ContainerCli:
 
     @property
     def name(self) -> str:
-        """Which program it is: podman or docker."""
+        """The program's name: podman or docker."""
         return Path(self.program).name
 
     def call(self, *arguments: str, timeout_seconds: float = _COMMAND_SECONDS) -> str:
-        """Run one command and return its output. Raises ContainerCommandError."""
+        """Run one command and return its output.
+
+        Raises:
+            ContainerCommandError: If it cannot run, fails or times out.
+        """
         shown = f"{self.name} {' '.join(arguments[:2])}"
         try:
             done = subprocess.run(
@@ -99,15 +104,19 @@ class ContainerCli:
         return done.stdout
 
     def remove(self, containers: Sequence[str]) -> None:
-        """End and remove containers at once; one that isn't there is no error. Raises
-        ContainerCommandError.
+        """Kill and remove containers at once; missing ones are ignored.
+
+        Raises:
+            ContainerCommandError: If the command fails.
         """
         at_once = ("--time", "0", "--ignore") if self.name == "podman" else ()
         self.call("rm", "--force", "--volumes", *at_once, *containers)
 
     def remove_labelled(self, label: str) -> None:
-        """Remove every container and network with the label ("name=value"). Raises
-        ContainerCommandError.
+        """Remove every container and network with the label ("name=value").
+
+        Raises:
+            ContainerCommandError: If a command fails.
         """
         if containers := self.call("ps", "--all", "--quiet", "--filter", f"label={label}").split():
             self.remove(containers)
@@ -115,8 +124,9 @@ class ContainerCli:
             self.call("network", "rm", *networks)
 
     def problem(self, scratch: Path, needs_registry: bool) -> str | None:
-        """Why containers can't be run here, or None.
-        Seen by running one: this machine's own /usr, read only.
+        """Return why containers cannot run here, or None.
+
+        Runs one, from this machine's own /usr, mounted read-only.
         """
         if os.geteuid() != 0:
             return (
@@ -139,7 +149,7 @@ class ContainerCli:
                 (root / name).symlink_to(os.readlink(f"/{name}"))
         network = f"nodesweep-probe-{os.getpid()}"
         try:
-            self.call("network", "create", network)  # with iptables, which a node's network needs
+            self.call("network", "create", network)  # needs iptables, as a node's network does
             try:
                 arguments = (
                     "--rm",
@@ -169,8 +179,9 @@ def _docker_answers(cli: ContainerCli) -> bool:
 
 
 def _containers_conf() -> str:
-    """podman's defaults ask for more than a container or a small virtual machine may give: limits
-    above its own, systemd's cgroup manager, crun.
+    """Return podman settings that a container or a small VM allows.
+
+    podman's defaults ask for more: limits above its own, systemd's cgroup manager, crun.
     """
     limits = (("nofile", resource.RLIMIT_NOFILE, 65_536), ("nproc", resource.RLIMIT_NPROC, 8_192))
     ulimits = ", ".join(
@@ -179,7 +190,7 @@ def _containers_conf() -> str:
     has_systemd = Path("/run/systemd/system").is_dir()
     runtime = next((name for name in ("crun", "runc") if shutil.which(name)), None)
     lines = ["[containers]", f"default_ulimits = [{ulimits}]", "[engine]", 'events_logger = "file"']
-    # of pushed layers: a base of 1.5 GB takes half of gzip's time
+    # Pushed layers: for a base image of 1.5 GB, zstd takes half of gzip's time.
     lines += ['compression_format = "zstd"']
     lines += [f'cgroup_manager = "{"systemd" if has_systemd else "cgroupfs"}"']
     lines += [f'runtime = "{runtime}"'] if runtime else []
@@ -192,6 +203,6 @@ def _limit(kind: int, most: int) -> int:
 
 
 def _registries(insecure: Sequence[str]) -> str:
-    """No registry is searched for a short name, and these speak plain HTTP."""
+    """Search no registry for short names, and use plain HTTP for these."""
     entries = [f'[[registry]]\nlocation = "{location}"\ninsecure = true' for location in insecure]
     return "\n".join(["unqualified-search-registries = []", *entries]) + "\n"

@@ -1,8 +1,7 @@
 """The container engine: a job's nodes are containers of its image, in a network of their own.
 
-What is labelled with this engine's state folder is this engine's; nothing else is ever touched. The
-nodes end with the server: `container_reaper` removes them when the server has gone, and the next
-start what that has left.
+The engine touches only what is labeled with its state folder. The nodes end with the server: a
+reaper process removes them when the server is gone, and the next start removes the rest.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from nodesweep.infra.local.state.files import write_atomically
 
 _STATE_LABEL, _OWNER_LABEL = "nodesweep.state", "nodesweep.owner"
 _FIRST_ADDRESS = 11
-_SHARED_MEMORY = "1g"  # data loader workers and Open MPI use it; the usual 64 MiB are too few
+_SHARED_MEMORY = "1g"  # for data loader workers and Open MPI; the default of 64 MiB is too small
 _PIDS = 4096
 _LAUNCHED_OVER_SSH = (
     "sagemaker_mpi_enabled",
@@ -58,15 +57,14 @@ _LAUNCHED_OVER_SSH = (
     "mp_parameters",
 )
 _SSHD_CAPABILITIES = ("SETUID", "SETGID", "SYS_CHROOT", "NET_BIND_SERVICE", "AUDIT_WRITE")
-"""What sshd needs to listen on port 22 and to let root in with privilege separation."""
+"""Needed by sshd to listen on port 22 and to log in root with privilege separation."""
 
 
 class ContainerEngine(ExclusiveEngine):
-    """Runs nodes as containers, several jobs at once where they fit. See
-    `nodesweep.infra.local.interfaces.Engine`.
+    """Runs nodes as containers, several jobs at once if they fit.
 
-    `room` is what the running jobs leave. A job that has no room in it yet takes some, or waits for
-    it, in `run`.
+    See `nodesweep.infra.local.interfaces.Engine`. `room` is the capacity that running jobs leave; a
+    job without a reservation waits for one in `run`.
     """
 
     def __init__(
@@ -78,9 +76,7 @@ class ContainerEngine(ExclusiveEngine):
         node_key: AccessKey | None = None,
         times: RunTimes | None = None,
     ) -> None:
-        """Take the state folder (one live engine each)
-        and remove whatever a killed predecessor left.
-        """
+        """Lock the state folder (one live engine each) and remove what a killed one left."""
         super().__init__(state_dir, endpoint_url, node_key, times)
         self.room = Room.of_this_machine()
         self._slot = SharedSlot()
@@ -91,16 +87,14 @@ class ContainerEngine(ExclusiveEngine):
         self._reaper = self._start_reaper()
 
     def close(self) -> None:
-        """Remove what is left and give the state folder back.
-        The end of the process does so too.
-        """
+        """Remove what is left and release the state folder; so does the end of the process."""
         assert self._reaper.stdin is not None
         self._reaper.stdin.close()
         self._reaper.wait()
         super().close()
 
     def isolation(self, instance_type: str) -> str:
-        """ "0.2 vCPU and 2 GiB per node by podman containers"."""
+        """Return, for instance, "0.2 vCPU and 2 GiB per node by podman containers"."""
         vcpus = capacity.VCPUS_BY_INSTANCE_TYPE.get(instance_type)
         if vcpus is None:
             return f"not isolated (unknown instance type {instance_type})"
@@ -108,12 +102,12 @@ class ContainerEngine(ExclusiveEngine):
         return f"{vcpus:g} vCPU and {gibibytes:g} GiB per node by {self._cli.name} containers"
 
     def prepare(self, job: JobSpec) -> Sequence[Node]:
-        """Make the job's network, and the nodes' /opt/ml trees with their input/config/*.json."""
+        """Create the job's network, and the nodes' /opt/ml trees with input/config/*.json."""
         network = self._network(job)
         self._remove(job)
         labels = [f"--label={name}={value}" for name, value in self._labels(job).items()]
-        # The hosts' names are in /etc/hosts; podman's name server would say in every node's log
-        # that it has no syslog.
+        # Host names are in /etc/hosts; podman's name server would log a warning about missing
+        # syslog in every node.
         without_dns = ["--disable-dns"] if self._cli.name == "podman" else []
         self._cli.call("network", "create", *without_dns, *labels, network)
         addresses = _addresses(
@@ -122,7 +116,7 @@ class ContainerEngine(ExclusiveEngine):
         return make_container_nodes(self._state_dir, job, addresses)
 
     def clean_up(self, job: JobSpec) -> None:
-        """Remove the nodes' trees and network. Idempotent."""
+        """Remove the nodes' trees and network; idempotent."""
         shutil.rmtree(job_folder(self._state_dir, job.job_name), ignore_errors=True)
         self._remove(job)
 
@@ -130,7 +124,10 @@ class ContainerEngine(ExclusiveEngine):
     def _turn(
         self, job: JobSpec, stop: threading.Event, deadline: float, on_wait: Callable[[], None]
     ) -> Iterator[bool]:
-        """Beside this engine's other jobs where there is room, never beside another engine's."""
+        """Wait for capacity on this machine.
+
+        Jobs of this engine run in parallel if they fit, but never alongside another engine's.
+        """
         has_room = job.job_name in self.room
 
         def take() -> bool:
@@ -217,13 +214,13 @@ class ContainerEngine(ExclusiveEngine):
         options += [f"--label={name}={value}" for name, value in self._labels(job).items()]
         if self._cli.name == "podman":
             options += ["--http-proxy=false", "--pull=never"]
-        # Not the whole of /opt/ml: its code is the image's own.
+        # Not all of /opt/ml: its code folder is the image's own.
         folders = sorted(
             path for path in node.opt_ml.iterdir() if path.is_dir() and path.name != "code"
         )
         options += [f"--volume={folder}:/opt/ml/{folder.name}" for folder in folders]
         for channel, folder in node.file_systems:
-            (node.opt_ml / "input" / "data" / channel).unlink()  # a link leads nowhere in there
+            (node.opt_ml / "input" / "data" / channel).unlink()  # dangling in there
             (node.opt_ml / "input" / "data" / channel).mkdir()
             options += [f"--volume={folder}:/opt/ml/input/data/{channel}"]
         options += [f"--volume={barrier_folder(node)}:{NODE_FOLDER}"]
@@ -268,7 +265,7 @@ class ContainerEngine(ExclusiveEngine):
 
 
 def launched_over_ssh(job: JobSpec) -> bool:
-    """Whether the toolkit starts this job's processes with mpirun, over ssh between the nodes."""
+    """Return True if the toolkit launches this job with mpirun, over ssh between nodes."""
     return any(
         job.hyperparameters.get(name, "false").strip('"').lower() not in ("false", "", "{}", "null")
         for name in _LAUNCHED_OVER_SSH
@@ -276,8 +273,10 @@ def launched_over_ssh(job: JobSpec) -> bool:
 
 
 def _addresses(network: Mapping[str, Any], count: int) -> list[str]:
-    """The nodes' addresses in a network that podman or docker describes.
-    Raises EngineError where they don't fit.
+    """Return the nodes' addresses in a network as podman or docker describes it.
+
+    Raises:
+        EngineError: If it has too few.
     """
     import ipaddress
 
@@ -291,7 +290,7 @@ def _addresses(network: Mapping[str, Any], count: int) -> list[str]:
 
 
 def _quota(running: ContainerNodes, vcpus: float, cpus: Mapping[str, int]) -> Quota | None:
-    """The containers' own groups take the quota; None where they can't be seen or written here."""
+    """Return a quota on the containers' own cgroups; None if they cannot be found or written."""
     groups = running.quota_groups()
     if len(groups) < len(running.pid_by_host):
         return None

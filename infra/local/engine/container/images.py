@@ -1,4 +1,4 @@
-"""Images of the container engine: built and pushed by a build's commands, kept by a registry."""
+"""Images of the container engine: built and pushed by a build's commands, stored in a registry."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PULL_SECONDS = 1800.0
 
 @dataclass(frozen=True)
 class ImageConfig:
-    """What an image's configuration says of its containers."""
+    """The parts of an image's configuration that determine how its containers start."""
 
     entrypoint: tuple[str, ...]
     environment: Mapping[str, str]
@@ -36,8 +36,9 @@ class ImageConfig:
 
 
 class ContainerImageStore:
-    """See `nodesweep.infra.local.interfaces.ImageStore`; `address` is the registry's host:port,
-    as ECR gives it to clients.
+    """See `nodesweep.infra.local.interfaces.ImageStore`.
+
+    `address` is the registry's host:port, as ECR returns it to clients.
     """
 
     def __init__(self, state_dir: Path, cli: ContainerCli, registry: Registry) -> None:
@@ -46,17 +47,17 @@ class ContainerImageStore:
         self._state_dir = state_dir.resolve()
         self._shims = self._state_dir / "build-commands"
         self._shims.mkdir(parents=True, exist_ok=True)
-        shim = self._shims / "docker"  # what buildspecs call; podman takes the same arguments
+        shim = self._shims / "docker"  # buildspecs call docker; podman takes the same arguments
         write_atomically(shim, _SHIM.format(program=shlex.quote(cli.program)), 0o755)
 
     @property
     def registry(self) -> Registry:
-        """Where images are pushed to."""
+        """The registry that images are pushed to."""
         return self._registry
 
     @property
     def address(self) -> str:
-        """Where the registry of the images listens, as host:port."""
+        """The host:port that the registry listens on."""
         return self._registry.address
 
     def open_shell(
@@ -66,8 +67,13 @@ class ContainerImageStore:
         on_line: Callable[[str], None],
         stop: threading.Event,
     ) -> BuildShell:
-        """A shell in the context's folder, in which `docker` is this machine's builder;
-        variables are the build's.
+        """Return a shell in the context's folder whose `docker` is this machine's builder.
+
+        Args:
+            context: The build context.
+            variables: The build's environment variables.
+            on_line: Receives each line of output.
+            stop: Ends the shell when set.
         """
         environment = {
             "LANG": "C.UTF-8",
@@ -88,7 +94,11 @@ class ContainerImageStore:
         stop: threading.Event,
         deadline_seconds: float,
     ) -> BuiltImage:
-        """Build and push without a buildspec. Raises ImageBuildError."""
+        """Build and push without a buildspec.
+
+        Raises:
+            ImageBuildError: If a step fails, is stopped or times out.
+        """
         image = shlex.quote(f"{self.address}/{repository}:{tag}")
         arguments = " ".join(
             f"--build-arg {shlex.quote(f'{name}={value}')}" for name, value in build_args.items()
@@ -111,8 +121,9 @@ class ContainerImageStore:
         return BuiltImage(digest)
 
     def resolve(self, image_uri: str) -> Path | None:
-        """The registry's folder where the image is in it, or on this machine; None where it would
-        have to be pulled.
+        """Return the state folder if the image is in the registry or on this machine.
+
+        None if it would have to be pulled.
         """
         match = _REFERENCE.fullmatch(image_uri)
         if match is None:
@@ -128,11 +139,15 @@ class ContainerImageStore:
         return self._state_dir if found else None
 
     def images(self) -> Sequence[tuple[str, str, str]]:
-        """Every (repository, tag, digest) of the registry."""
+        """Return every (repository, tag, digest) in the registry."""
         return list(self._registry.images())
 
     def pull(self, image_uri: str) -> ImageConfig:
-        """Have the image on this machine. Raises ImageNotFoundError."""
+        """Pull the image unless this machine has it, and return its configuration.
+
+        Raises:
+            ImageNotFoundError: If it cannot be pulled.
+        """
         try:
             if not self._is_local(image_uri):
                 self._cli.call("pull", "--quiet", image_uri, timeout_seconds=_PULL_SECONDS)

@@ -1,6 +1,4 @@
-"""A job's running containers: started together, watched, signalled,
-and removed whatever happens.
-"""
+"""A job's containers: started together, monitored, signaled, and always removed."""
 
 from __future__ import annotations
 
@@ -30,19 +28,19 @@ from nodesweep.infra.local.engine.run.running_nodes import Event
 from nodesweep.infra.local.interfaces import LineSink, NodeUsage
 
 NODE_FOLDER = "/run/nodesweep"
-"""Of the platform in a node: its environment, and the boot barrier's files."""
+"""The platform's folder in a node: its environment, and the boot barrier's files."""
 ENVIRONMENT_FILE = "environment"
 _START_SECONDS = 120.0
 _TICK_SECONDS = 0.05
 _DRAIN_SECONDS = 5.0
 _MAX_LINE_BYTES = 256 * 1024
-_PROGRAM_FAILED = 125  # podman's and docker's own exit code, where there was no container to run
-# Waits for a line on standard input: by then every node of the job is there, with the platform in
-# its network. Without one (the server is gone) it ends. The environment comes in a file: it is on
-# no command line, and may hold line ends.
+_PROGRAM_FAILED = 125  # exit code of podman and docker if no container ran
+# Waits for a line on stdin, by which time every node of the job exists and its network reaches the
+# platform. At end of file (the server is gone), it exits. The environment comes in a file, so that
+# it is on no command line and may contain newlines.
 _START = f'read -r _ || exit 1; . {NODE_FOLDER}/{ENVIRONMENT_FILE}; exec "$@" </dev/null'
-# SIGTERM to all but process 1 and those that had one. The kernel spares process 1 likewise: the
-# toolkit's `train` has no handler and would not pass it on.
+# SIGTERM to all but process 1 and those that had it already. The kernel spares process 1, too: the
+# toolkit's `train` has no handler and would not forward the signal.
 _TERMINATE = (
     'had=" 1 $$ $1 "; for folder in /proc/[0-9]*; do pid=${folder#/proc/}; '
     'case "$had" in *" $pid "*) ;; *) kill -TERM "$pid" 2>/dev/null && echo "$pid" ;; esac; done'
@@ -51,9 +49,7 @@ _TERMINATE = (
 
 @dataclass(frozen=True)
 class ContainerPlan:
-    """How to run one node: its container's name, options, image, command;
-    `folder` is the node's on this machine.
-    """
+    """Parameters of one node's container; `folder` is the node's on this machine."""
 
     host: str
     name: str
@@ -64,13 +60,14 @@ class ContainerPlan:
 
 
 def environment_script(environment: Mapping[str, str]) -> str:
-    """The file that the start command reads."""
+    """Return the file that the start command sources."""
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in environment.items())
 
 
 class ContainerNodes:
-    """A context. Inside, every node's container is there; `release` lets them run. See
-    `running_nodes.RunningNodes`.
+    """A context manager in which every node's container exists; `release` starts the nodes.
+
+    See `running_nodes.RunningNodes`.
     """
 
     def __init__(
@@ -123,25 +120,26 @@ class ContainerNodes:
 
     @property
     def supervisor_exit_code(self) -> int | None:
-        """Containers have no common parent that could end."""
+        """Always None: containers have no common parent that could end."""
         return None
 
     def release(self) -> None:
-        """Let every node begin."""
+        """Start every node's command."""
         for client in self._clients.values():
             assert client.stdin is not None
-            with contextlib.suppress(BrokenPipeError):  # ended already, which its event says
+            with contextlib.suppress(BrokenPipeError):  # has ended, as its event reports
                 client.stdin.write(b"\n")
                 client.stdin.close()
 
     def kill(self, host: str) -> None:
-        """SIGKILL to every process of a node: process 1's end is the container's."""
+        """Kill every process of a node: the container ends with its process 1."""
         with contextlib.suppress(ContainerCommandError):  # has ended
             self._cli.call("kill", "--signal", "KILL", self._plans[host].name)
 
     def terminate(self, host: str, already: set[int]) -> set[int]:
-        """SIGTERM to the node's processes but the first;
-        whom it reached it keeps itself: ids are the container's.
+        """Send SIGTERM to all of the node's processes but the first.
+
+        Process ids are the container's own, so the node records them itself and returns none.
         """
         had = " ".join(sorted(self._terminated[host]))
         with contextlib.suppress(ContainerCommandError):  # has ended
@@ -152,22 +150,20 @@ class ContainerNodes:
         return set()
 
     def quota_groups(self) -> dict[str, tuple[int, Path]]:
-        """Host -> (cgroup version, the container's own cpu group),
-        for those that have one that can be seen here.
-        """
+        """Return host -> (cgroup version, cpu cgroup) of containers whose cgroup is visible."""
         found = {host: groups_of(pid).get("cpu") for host, pid in self.pid_by_host.items()}
         return {host: group for host, group in found.items() if group is not None}
 
     def thread_ids(self, host: str) -> list[int]:
-        """The threads of the container's first process and of all descended from it now."""
+        """Return the threads of the container's first process and its descendants."""
         pid = self.pid_by_host[host]
         return process_threads({pid} | descendants(list_processes(), [pid]))
 
     def stops(self, host: str) -> None:
-        """The kernel keeps a container's quota."""
+        """Return None: the kernel enforces a container's quota."""
 
     def usage(self, vcpus: float) -> dict[str, NodeUsage]:
-        """Host -> what its processes use now."""
+        """Return each running host's current resource usage."""
         running = {
             host: pid
             for host, pid in self.pid_by_host.items()
@@ -192,11 +188,11 @@ class ContainerNodes:
         client = subprocess.Popen(
             [self._cli.program, "run", "--name", plan.name, *plan.options, *start],
             env=self._cli.environment,
-            cwd=plan.folder,  # podman's monitor leaves a file `oom` where it was started
+            cwd=plan.folder,  # podman's monitor writes a file `oom` to its working folder
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # a Ctrl-C is for the server, which then stops the job in order
+            start_new_session=True,  # Ctrl-C goes to the server, which shuts the job down in order
         )
         self._clients[plan.host] = client
         thread = threading.Thread(
@@ -208,7 +204,7 @@ class ContainerNodes:
     def _wait_until_there(self) -> None:
         deadline = time.monotonic() + _START_SECONDS
         while True:
-            with contextlib.suppress(ContainerCommandError):  # some are not there yet
+            with contextlib.suppress(ContainerCommandError):  # some do not exist yet
                 names = [plan.name for plan in self._plans.values()]
                 pids = self._cli.call(
                     "inspect", "--type", "container", "--format", "{{.State.Pid}}", *names
@@ -232,17 +228,17 @@ class ContainerNodes:
             time.sleep(_TICK_SECONDS)
 
     def _follow(self, host: str, client: subprocess.Popen[bytes]) -> None:
-        """Deliver the node's output, then say how it ended."""
+        """Deliver the node's output, then report how it ended."""
         assert client.stdout is not None
         while line := client.stdout.readline(_MAX_LINE_BYTES):
             text = line.decode("utf-8", "replace").rstrip("\r\n")
-            if not text:  # CloudWatch takes no empty events
+            if not text:  # CloudWatch rejects empty events
                 continue
             self._last_lines[host] = text
             try:
                 self._on_line(host, text, int(time.time() * 1000))
             except Exception as error:
-                # raised at the end: the node must not block
+                # Raised at the end: the node must not block.
                 self._sink_error = self._sink_error or error
         code = client.wait()
         if code == _PROGRAM_FAILED:
@@ -258,7 +254,7 @@ class ContainerNodes:
         for relay in self._relays:
             relay.close()
         names = [plan.name for plan in self._plans.values()]
-        with contextlib.suppress(ContainerCommandError):  # looked at again below
+        with contextlib.suppress(ContainerCommandError):  # verified below
             self._cli.remove(names)
         for client in self._clients.values():
             if client.stdin is not None:

@@ -1,8 +1,8 @@
-"""A real OCI registry (Debian's docker-registry, or any that is named),
-behind the face that ECR gives it.
+"""An OCI registry (Debian's docker-registry, or a given one) behind a proxy that acts as ECR.
 
-The face is a small HTTP proxy on loopback: it streams everything through, and does what ECR does at
-a push and a registry doesn't: refuse to move an immutable tag, and tell ECR's API of the image.
+The proxy is a small HTTP server on loopback that streams everything through. On a push it does what
+ECR does and a registry does not: it refuses to move an immutable tag, and registers the image in
+ECR's API.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _HOP_HEADERS = frozenset(
 
 
 class PushRules(Protocol):
-    """What ECR has to say of a push."""
+    """ECR's rules for pushes."""
 
     def refusal(self, repository: str, tag: str, digest: str) -> str | None:
-        """Why the tag can't name this digest, or None."""
+        """Return why the tag cannot name this digest, or None."""
 
     def pushed(self, repository: str, tag: str, digest: str) -> None:
-        """The registry has the image now."""
+        """Record that the registry has the image."""
 
 
 class _SocketConnection(http.client.HTTPConnection):
@@ -64,19 +64,24 @@ class _SocketConnection(http.client.HTTPConnection):
 
 
 class Registry:
-    """The registry and its face. `address` is host:port of the face;
-    `rules` may be set once ECR is there.
+    """The registry and its proxy.
+
+    `address` is the proxy's host:port; `rules` may be set once ECR is available.
     """
 
     def __init__(self, folder: Path, backend: str | None = None) -> None:
-        """Start both; the face keeps its port over restarts where it can. `backend` is a registry
-        that runs already.
+        """Start both; the proxy reuses its port across restarts if it is free.
 
-        Raises EngineError.
+        Args:
+            folder: Stores the images, the configuration and the log.
+            backend: host:port of a running registry to use instead of starting one.
+
+        Raises:
+            EngineError: If the registry cannot be started or reached.
         """
         self.rules: PushRules | None = None
         folder.mkdir(parents=True, exist_ok=True)
-        self.backend = backend  # host:port of one that ran already, None for one of our own
+        self.backend = backend  # host:port of an existing registry, None for the platform's own
         self._process: subprocess.Popen[bytes] | None = None
         self._socket_dir = tempfile.mkdtemp(prefix="nodesweep-registry-")
         self._socket = f"{self._socket_dir}/registry"
@@ -88,7 +93,7 @@ class Registry:
         threading.Thread(target=self._server.serve_forever, name="registry", daemon=True).start()
 
     def close(self) -> None:
-        """End both; what was pushed stays in the folder."""
+        """Stop both; pushed images stay in the folder."""
         self._server.shutdown()
         self._server.server_close()
         if self._process:
@@ -97,18 +102,18 @@ class Registry:
         shutil.rmtree(self._socket_dir, ignore_errors=True)
 
     def connect(self) -> http.client.HTTPConnection:
-        """A connection to the registry itself."""
+        """Return a connection to the registry itself."""
         if self.backend is not None:
             return http.client.HTTPConnection(self.backend, timeout=_TIMEOUT_SECONDS)
         return _SocketConnection(self._socket)
 
     def digest(self, repository: str, reference: str) -> str | None:
-        """The digest of a tag or digest, None where the registry doesn't have it."""
+        """Return the digest of a tag or digest; None if the registry does not have it."""
         answer = self._get(f"/v2/{repository}/manifests/{reference}", "HEAD")
         return answer.headers["Docker-Content-Digest"] if answer.status == 200 else None
 
     def images(self) -> Iterator[tuple[str, str, str]]:
-        """Every (repository, tag, digest)."""
+        """Yield every (repository, tag, digest)."""
         for repository in self._read("/v2/_catalog?n=1000").get("repositories") or []:
             for tag in self._read(f"/v2/{repository}/tags/list").get("tags") or []:
                 if digest := self.digest(repository, tag):
@@ -165,9 +170,7 @@ class Registry:
 
 
 def _listen(port_file: Path, registry: Registry) -> ThreadingHTTPServer:
-    """On the port of last time, as images are named by it;
-    on a free one where that is taken, or there was none.
-    """
+    """Listen on the previous port, which image names contain, or on a free one if it is taken."""
 
     class Handler(_Face):
         upstream = registry
@@ -183,13 +186,13 @@ def _listen(port_file: Path, registry: Registry) -> ThreadingHTTPServer:
 
 
 class _Face(BaseHTTPRequestHandler):
-    """Passes one client's requests on."""
+    """Forwards one client's requests."""
 
     upstream: Registry
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: pushes have hundreds of requests."""
+        """Log nothing: pushes make hundreds of requests."""
 
     def _handle(self) -> None:
         parts = self.path.partition("?")[0].split("/")
@@ -234,20 +237,20 @@ class _Face(BaseHTTPRequestHandler):
                 connection.send(chunk)
             answer = connection.getresponse()
             if on_success and answer.status < 300:
-                # before the client hears of it, so that whoever pushes finds the image in ECR
+                # Before the client gets the response, so that it finds the image in ECR.
                 on_success()
             self._answer(answer)
         finally:
             connection.close()
 
     def _body(self) -> Iterator[bytes]:
-        """The request's body as it came; of a chunked one the chunks' frames too."""
+        """Yield the request's body as received, chunk framing included."""
         if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
             while True:
                 line = self.rfile.readline()
                 yield line
                 size = int(line.split(b";")[0], 16)
-                yield from self._read(size + 2)  # and its line end
+                yield from self._read(size + 2)  # and the line end
                 if size == 0:
                     return
         yield from self._read(int(self.headers.get("Content-Length") or 0))
@@ -263,7 +266,7 @@ class _Face(BaseHTTPRequestHandler):
             if name.lower() not in _HOP_HEADERS | {"transfer-encoding"}:
                 self.send_header(name, value)
         if answer.getheader("Content-Length") is None and self.command != "HEAD":
-            self.send_header("Connection", "close")  # its end is the body's end
+            self.send_header("Connection", "close")  # end of connection ends the body
             self.close_connection = True
         self.end_headers()
         if self.command != "HEAD":

@@ -1,1 +1,1 @@
-"""What an engine takes from this machine: cores, cgroups, processes, turns."""
+"""The host's resources as engines use them: cores, cgroups, processes, networks, turns."""

@@ -1,7 +1,6 @@
-"""How much of the CPU that a node asked for it got,
-by what the kernel has counted between two moments.
+"""The share of its requested CPU time that a node got, from kernel counters between two readings.
 
-What is read, what it tells and what it can't is in docs/method.md, "Attainment".
+docs/method.md, "Attainment", has the counters, the interpretation and the limitations.
 """
 
 from __future__ import annotations
@@ -19,44 +18,42 @@ from nodesweep.infra.local.interfaces import NodeAttainment, NodeUsage
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _IDLE, _IOWAIT = 3, 4
-"""Places among the numbers of a `cpu` line of /proc/stat."""
+"""Positions in a `cpu` line of /proc/stat."""
 _LEAST_BALLAST_SECONDS = 1.0
-"""In less the speed of a CPU varies by more than it does from run to run."""
+"""Below this, CPU speed varies more within a run than between runs."""
 _MOST_READINGS = 1024
-"""That are kept of a job; beyond that every second one is let go."""
+"""Readings kept per job; beyond this, every second one is dropped."""
 
 
 @dataclass(frozen=True)
 class NodeReading:
-    """What was counted for a node up to a moment; None of what the kernel does not count."""
+    """A node's counters at one moment; None where the kernel does not count."""
 
     cpu_seconds: float
     waited_seconds: float | None
-    """Its threads, ready but not running, summed, without the time that a quota held them back."""
+    """Total time its threads were runnable but not running, excluding throttling by a quota."""
     periods: int | None = None
     throttled_periods: int | None = None
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What was counted for all nodes of a job up to one moment (monotonic),
-    and for the CPUs they run on.
-    """
+    """Counters of a job's nodes and their CPUs at one moment (monotonic)."""
 
     at_seconds: float
     nodes: Mapping[str, NodeReading]
     idle_seconds: Mapping[int, float] = field(default_factory=dict)
-    """By CPU, the time that nobody wanted it: nothing ran on it, or ballast did."""
+    """By CPU, the time that nobody needed it: it was idle or ran ballast."""
     ballast: Mapping[int, Ran] = field(default_factory=dict)
-    """By CPU, what ran there because nobody wanted it."""
+    """By CPU, the ballast that ran there."""
     held_back_seconds: float = 0.0
-    """How long the quotas of the groups around this platform let nothing of it run."""
+    """Total time that quotas of the cgroups around this platform throttled it."""
 
 
 def attainments(
     begin: Reading, end: Reading, vcpus: float, cpu_by_host: Mapping[str, int]
 ) -> dict[str, NodeAttainment]:
-    """Of each node that both readings have, under a quota of `vcpus`."""
+    """Return the attainment of each node in both readings, under a quota of `vcpus`."""
     seconds = end.at_seconds - begin.at_seconds
     if seconds <= 0:
         return {}
@@ -91,8 +88,9 @@ def attainments(
 
 
 def cpu_speed(begin: Reading, end: Reading, cpus: Iterable[int]) -> float | None:
-    """How fast these CPUs were between the readings: bytes that the ballast hashed in a second of
-    its CPU time; None where it came to too little.
+    """Return these CPUs' speed between the readings, in bytes hashed per CPU second of ballast.
+
+    None if the ballast ran too little.
     """
     seconds = hashed_bytes = 0.0
     for cpu in set(cpus):
@@ -110,13 +108,23 @@ def asked_seconds(
     throttled_share: float | None = None,
     seconds: float = math.inf,
 ) -> float | None:
-    """The CPU time that a node would have used on a machine of its own in these `seconds` of wall
-    time; None where its waits are not known.
+    """Return the CPU seconds that a node would have used on a machine of its own.
 
-    What it used and what it waited for in the periods that did not use up its quota, but no more
-    than its quota. Of the wait no more counts than it would have met by chance on a CPU that others
-    had for `others_share` of the time, nor than the node would have used in the wall time that the
-    wait took from it, at the pace that it had in the rest (docs/method.md, "Attainment").
+    This is what it used plus what it waited for in periods that did not exhaust its quota, but at
+    most its quota. The wait is capped by what it would have met by chance on a CPU that others use
+    for `others_share` of the time, and by what it would have used in the time that the wait took,
+    at its pace in the rest (docs/method.md, "Attainment").
+
+    Args:
+        quota_seconds: CPU time that the quota allows.
+        cpu_seconds: CPU time used.
+        delay_seconds: Run queue wait of the node's threads; None if unknown.
+        others_share: Share of the time, 0 to 1, that others used its CPU; None if unknown.
+        throttled_share: Share of periods, 0 to 1, in which the quota was exhausted.
+        seconds: Wall time.
+
+    Returns:
+        None if the wait is unknown.
     """
     if delay_seconds is None:
         return None
@@ -134,8 +142,10 @@ def _share_of_others(
     used: Mapping[str, float],
     cpu_by_host: Mapping[str, int],
 ) -> float | None:
-    """The share of the time, 0 to 1, that a node's CPU gave to none of this job's nodes, or a
-    quota around the platform kept from all; None where that is not counted.
+    """Return the share of the time, 0 to 1, that a node's CPU was unavailable to the job.
+
+    Others used the CPU, or a quota around the platform throttled everyone; None if it is not
+    counted.
     """
     cpu = cpu_by_host.get(host)
     if cpu is None or cpu not in begin.idle_seconds or cpu not in end.idle_seconds:
@@ -157,10 +167,9 @@ def _share(part: float | None, whole: float | None) -> float | None:
 
 
 class AttainmentMeter:
-    """Reads the nodes of a job from the moment that it measures: `begin`, `look` now and then,
-    `attainments`.
+    """Reads a job's nodes while they measure: `begin`, `look` periodically, `attainments`.
 
-    Looked at now and then, because the kernel forgets what a thread had waited when it ends.
+    Periodic readings are needed because the kernel forgets a thread's wait when the thread ends.
     """
 
     def __init__(
@@ -175,9 +184,18 @@ class AttainmentMeter:
         proc: Path = Path("/proc"),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`thread_ids` and `stops` (periods, those it was stopped in) are of a node
-        that has no control group. `ballast`, by CPU, what ran there only because nothing else
-        wanted to.
+        """Set up the meter.
+
+        Args:
+            usage: Returns the current resource usage by host.
+            group_by_host: The nodes' cgroups, if they have any.
+            cpu_by_host: The CPU that each node is pinned to.
+            vcpus: Each node's quota.
+            thread_ids: Returns the threads of a node without a cgroup.
+            stops: Returns (periods, periods in which it was stopped) of a node without a cgroup.
+            ballast: Returns the ballast by CPU.
+            proc: The proc file system.
+            clock: A monotonic clock, in seconds.
         """
         self._usage = usage
         self._group_by_host = group_by_host
@@ -193,13 +211,11 @@ class AttainmentMeter:
         self._readings: list[Reading] = []
 
     def begin(self) -> None:
-        """From now on it counts."""
+        """Start counting now."""
         self._readings = [self._read()]
 
     def look(self) -> None:
-        """Up to now it counts, unless a process has ended meanwhile
-        and taken its CPU time with it.
-        """
+        """Take a reading, unless a process has ended since and its CPU time is lost."""
         now = self._read()
         known = self._readings[-1].nodes if self._readings else {}
         if all(
@@ -213,8 +229,9 @@ class AttainmentMeter:
     def attainments(
         self, from_seconds: float = -math.inf, to_seconds: float = math.inf
     ) -> dict[str, NodeAttainment]:
-        """From begin() to the last look, or between those of the looks that are nearest to two
-        moments of the clock; empty before.
+        """Return the attainments between the readings nearest to two moments of the clock.
+
+        By default from begin() to the last reading; empty before begin().
         """
         if not self._readings:
             return {}
@@ -227,7 +244,7 @@ class AttainmentMeter:
                 min(to_seconds, self._readings[-1].at_seconds),
             )
         )
-        if first >= last:  # between two looks
+        if first >= last:  # between two readings
             first, last = max(0, first - 1), min(first + 1, len(self._readings) - 1)
         return attainments(
             self._readings[first], self._readings[last], self._vcpus, self._cpu_by_host
@@ -264,12 +281,11 @@ class AttainmentMeter:
 
 
 class ThreadWaits:
-    """How long threads have waited for a CPU (/proc/TID/schedstat), beyond what a quota held them
-    back, those that have ended since included.
+    """Time that threads waited for a CPU (/proc/TID/schedstat), throttling by a quota excluded.
 
-    /proc/PID/schedstat is that of a process's first thread alone, so every thread is read. The
-    kernel counts the time that a quota holds a group back to the wait of each thread that is ready
-    meanwhile, so it is taken off each one's, from call to call.
+    Threads that have ended count. /proc/PID/schedstat covers only a process's first thread, so
+    every thread is read. The kernel adds throttled time to the wait of each runnable thread, so it
+    is subtracted from each thread's wait, call by call.
     """
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
@@ -280,19 +296,24 @@ class ThreadWaits:
         self._is_counted = False
 
     def seconds(self, thread_ids: Iterable[int], throttled_seconds: float = 0.0) -> float | None:
-        """Of these threads, and of those of earlier calls, where a quota has held their group back
-        for `throttled_seconds` so far; None on a kernel that doesn't count it.
+        """Return the total wait of these threads and those of earlier calls.
+
+        None if the kernel does not count it.
+
+        Args:
+            thread_ids: The threads to read now.
+            throttled_seconds: Time that a quota has throttled their cgroup so far.
         """
         now: dict[int, int] = {}
         throttled = round(throttled_seconds * 1e9)
         held_back = max(0, throttled - self._throttled_nanoseconds)
         for thread_id in thread_ids:
             fields = _read(self._proc / str(thread_id) / "schedstat").split()
-            # A kernel without the accounting gives "0 0 0": not even that the thread has run.
+            # A kernel without this accounting reports "0 0 0", as if the thread had never run.
             if len(fields) == 3 and fields != ["0", "0", "0"]:
                 now[thread_id] = waited = int(fields[1])
                 before = self._nanoseconds.get(thread_id, 0)
-                if before > waited:  # it has ended, and its number is another's now
+                if before > waited:  # ended, and its id was reused
                     before = 0
                 self._waited_nanoseconds += max(0, waited - before - held_back)
         self._is_counted = self._is_counted or bool(now)
@@ -301,15 +322,13 @@ class ThreadWaits:
 
 
 def group_threads(group: Path) -> list[int]:
-    """The threads in a cgroup; empty where it doesn't exist."""
+    """Return the threads in a cgroup; empty if it does not exist."""
     text = _read(group / "cgroup.threads") or _read(group / "tasks")  # v2, v1
     return [int(line) for line in text.split()]
 
 
 def cpu_statistics(group: Path) -> dict[str, float]:
-    """The group's cpu.stat with `throttled_seconds`, 0 for a group without a quota, whichever
-    version wrote it.
-    """
+    """Return a cgroup's cpu.stat (v1 or v2) with `throttled_seconds`, 0 without a quota."""
     found: dict[str, float] = {}
     for line in _read(group / "cpu.stat").splitlines():
         name, _, value = line.partition(" ")
@@ -320,12 +339,11 @@ def cpu_statistics(group: Path) -> dict[str, float]:
 
 
 def idle_seconds(stat: str) -> dict[int, float]:
-    """By CPU, the time that it idled or waited for a disk, by the text of /proc/stat.
+    """Return the time by CPU that it was idle or waiting for a disk, from the text of /proc/stat.
 
-    The busy times of that file can't be used: kernels that sleep while idle count what ran by
-    looking at it in each tick, and a quota hands its time out at the ticks. A node of 20 % was
-    counted as 40 %. How long they slept is counted to the microsecond, and all else is busy,
-    what a hypervisor took from the CPU included.
+    The busy times in that file are unusable: tickless kernels attribute a whole tick to what runs
+    at the tick, and a quota is refilled at ticks, so a node at 20% was counted as 40%. Idle time is
+    counted to the microsecond; everything else is busy, including time stolen by a hypervisor.
     """
     found = {}
     for line in stat.splitlines():

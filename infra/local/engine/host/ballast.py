@@ -1,13 +1,10 @@
-"""Keeps the CPUs of a job's nodes from idling while these measure.
+"""Keeps the CPUs of a job's nodes from idling while they measure.
 
-A CPU that idles between the turns of a node is slower when the node comes back: it has slept, its
-clock and what shares its core with it have changed. So a node alone on a quiet machine did less
-work in a second of CPU time than one of eight, and the speedup was too good by that. With a
-process of the kernel's idle class on each CPU, which runs when nothing else wants to, a second is
-worth the same at every node count (docs/method.md, "Attainment"; `benchmarks/emulation.py`).
-
-What these processes do is counted, and tells how fast the CPUs were meanwhile (docs/method.md,
-"What a CPU second is worth").
+A CPU that idles between a node's turns is slower when the node resumes (sleep states, frequency, a
+busier sibling), so a lone node did less work per CPU second than one of eight, and the speedup was
+overestimated. A SCHED_IDLE process on each CPU makes a CPU second worth the same at every node
+count; its work also measures the CPUs' speed (docs/method.md, "Attainment" and "What a CPU second
+is worth"; `benchmarks/emulation.py`).
 """
 
 from __future__ import annotations
@@ -51,17 +48,17 @@ class Ran(NamedTuple):
     hashed_bytes: float = 0.0
 
     def plus(self, other: Ran) -> Ran:
-        """Both together."""
+        """Return the sum of both."""
         return Ran(self.cpu_seconds + other.cpu_seconds, self.hashed_bytes + other.hashed_bytes)
 
 
 class _Process(NamedTuple):
     cpu: int
     started: subprocess.Popen[bytes]
-    record: int  # the file descriptor
+    record: int  # file descriptor
 
     def ran(self) -> Ran:
-        """Return its CPU time and work so far; nothing where it has not begun."""
+        """Return its CPU time and work so far; zero before it begins."""
         content = os.pread(self.record, _RECORD.size, 0)
         return Ran(*_RECORD.unpack(content)) if len(content) == _RECORD.size else Ran()
 
@@ -72,14 +69,18 @@ _ended: dict[int, Ran] = {}
 
 
 class Ballast:
-    """One process per CPU, from start() to stop(); they end with this process, too."""
+    """One process per CPU between start() and stop(); they also end with this process."""
 
     def __init__(self, cpus: Iterable[int]) -> None:
         self._cpus = sorted(set(cpus))
         self._processes: list[_Process] = []
 
     def start(self) -> None:
-        """Fill the CPUs. Raises OSError where no process can be started."""
+        """Start a process on each CPU.
+
+        Raises:
+            OSError: If a process cannot be started.
+        """
         for cpu in self._cpus:
             record = os.memfd_create("ballast")
             try:
@@ -88,7 +89,7 @@ class Ballast:
                     stdin=subprocess.DEVNULL,
                     stdout=record,
                     stderr=subprocess.DEVNULL,
-                    start_new_session=True,  # by sessions the kernel may share the CPU out
+                    start_new_session=True,  # the kernel may share CPU time by session
                 )
             except OSError:
                 os.close(record)
@@ -99,7 +100,7 @@ class Ballast:
                 _running.append(process)
 
     def stop(self) -> None:
-        """End them. May be called at any time, and again."""
+        """End the processes; may be called at any time, and repeatedly."""
         for process in self._processes:
             process.started.kill()
         for process in self._processes:
@@ -113,8 +114,9 @@ class Ballast:
 
 
 def ballast_ran() -> dict[int, Ran]:
-    """By CPU, what the ballast of all jobs of this process has done since that began: where jobs
-    run at once, each has its own.
+    """Return the ballast by CPU, summed over all jobs of this process.
+
+    Jobs that run at once have ballast of their own.
     """
     with _lock:
         found = dict(_ended)

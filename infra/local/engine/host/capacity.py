@@ -1,4 +1,4 @@
-"""How many vCPUs the local instance types have, and whether this machine can hold a job's nodes."""
+"""The local instance types' vCPUs, memory and links, and this machine's capacity for nodes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from nodesweep.infra.local.engine.host.cgroups import cpu_limit, enclosing_group
 
 
 class Link(NamedTuple):
-    """A node's cable: its rate in each direction, and how long a packet takes from one node to
-    another.
-    """
+    """A node's network link: rate in each direction, and latency from one node to another."""
 
     gbit_per_second: float
     latency_milliseconds: float
@@ -36,43 +34,42 @@ _TYPES = {
 }
 VCPUS_BY_INSTANCE_TYPE = {name: emulated.vcpus for name, emulated in _TYPES.items()}
 MEMORY_BYTES_BY_INSTANCE_TYPE = {name: emulated.memory_bytes for name, emulated in _TYPES.items()}
-"""The limit of a node that is a container. Not reserved: capacity goes by vCPUs."""
+"""A container's memory limit. Not reserved: capacity is computed from vCPUs."""
 LINK_BY_INSTANCE_TYPE = {name: emulated.link for name, emulated in _TYPES.items()}
-"""Of nodes that are processes, where they have networks of their own."""
+"""Links of process nodes that have their own networks."""
 
 
 def machine_cores(groups: Iterable[Path] | None = None) -> float:
-    """The cores this process may use: taskset's affinity and a container's CPU quota count,
-    not the board's.
+    """Return the cores this process may use, given its CPU affinity and the container's CPU quota.
 
-    `groups` are this process's cgroups and those above them; by default they are looked up.
+    Args:
+        groups: This process's cgroups and their ancestors; looked up by default.
     """
     limits = [cpu_limit(group) for group in (enclosing_groups() if groups is None else groups)]
     return min([len(os.sched_getaffinity(0)), *(limit for limit in limits if limit is not None)])
 
 
 def cpu_of_each_node(instance_count: int) -> list[int]:
-    """Nodes dealt out over the CPUs in turn, each to stay on its own.
+    """Assign nodes to CPUs round-robin; each is pinned to its CPU.
 
-    The kernel hands a quota out per CPU in slices (5 ms): a node that wanders between CPUs leaves
-    parts of its 2 ms per 10 ms period unused on each. With 8 nodes on 2 cores, staying took the
-    median step from 133-170 to 118-135 ms.
+    The kernel hands out quota per CPU in slices (5 ms): a node that migrates leaves parts of its 2
+    ms per 10 ms period unused on each CPU. With 8 nodes on 2 cores, pinning cut the median step
+    from 133-170 ms to 118-135 ms.
     """
     cpus = sorted(os.sched_getaffinity(0))
     return [cpus[index % len(cpus)] for index in range(instance_count)]
 
 
 def omp_threads(vcpus: float) -> int:
-    """One thread at least: two threads under a quota of less
-    than two CPUs only throttle each other.
+    """Return the OpenMP threads for a node, at least one.
+
+    Two threads under a quota of less than two CPUs only throttle each other.
     """
     return max(1, int(vcpus))
 
 
 def capacity_problem(instance_type: str, instance_count: int, cores: float) -> str | None:
-    """Why `cores` can't hold that many nodes,
-    in the words AWS uses behind "CapacityError: ", or None.
-    """
+    """Return why `cores` cannot hold that many nodes, in AWS's CapacityError words, or None."""
     vcpus = VCPUS_BY_INSTANCE_TYPE.get(instance_type)
     if vcpus is None:
         known = ", ".join(VCPUS_BY_INSTANCE_TYPE)
@@ -80,7 +77,7 @@ def capacity_problem(instance_type: str, instance_count: int, cores: float) -> s
             "Unable to provision requested ML compute capacity. Please retry using a different ML"
             f" instance type: this platform runs {known}, got {instance_type}."
         )
-    # Sums of 0.2 are not exact: 10 x 0.2 on 2 cores must fit.
+    # Sums of 0.2 are inexact: 10 x 0.2 must fit on 2 cores.
     if vcpus * instance_count > cores + 1e-9:
         return (
             "Unable to provision requested ML compute capacity. Please retry using a different ML"

@@ -1,15 +1,13 @@
-"""CPU quotas for nodes, by cgroup v1 or v2, where this process may write them.
+"""CPU quotas for nodes by cgroup v1 or v2, if this process may write them.
 
-`CpuQuotas.find` tries a quota on a real process before it believes in it: folders that look
-writable often refuse (read-only mounts in containers, controllers not delegated, no right to move a
-process).
-
-The period is 20 ms, not the kernel's 100 ms, because a node runs its quota in one go and then
-stands still. Measured with 8 nodes of 0.2 vCPU on 2 cores, a step of 10 ms CPU time, 5th to 95th
-percentile of its wall time (ideal: 50 ms): period 100 ms: 10 to 95 ms; 20 ms: 39 to 62 ms; 10 ms:
-47 to 55 ms; 5 ms: 49 to 54 ms. Shorter ones are steadier but lose time: of 77 ms of a training
-step's CPU time, one pinned node at 0.2 vCPU made 400 ms at 20 and at 100 ms (0.19 vCPU), 560 ms at
-10 ms (0.14 vCPU): a 2 ms quota is less than the kernel's tick of 4 ms and its slice of 5 ms.
+`CpuQuotas.find` tries a quota on a real process, since folders that look writable often refuse
+(read-only mounts in containers, undelegated controllers, no permission to move a process). The
+period is 20 ms instead of the kernel's 100 ms because a node uses its quota at once and then
+stalls. Measured with 8 nodes of 0.2 vCPU on 2 cores and a step of 10 ms CPU time (ideal wall time:
+50 ms), 5th to 95th percentile: 10 to 95 ms at 100 ms, 39 to 62 ms at 20 ms, 47 to 55 ms at 10 ms,
+49 to 54 ms at 5 ms. Shorter periods are steadier but waste quota: a training step of 77 ms CPU time
+on one pinned node at 0.2 vCPU took 400 ms at 20 and at 100 ms (0.19 vCPU) but 560 ms at 10 ms (0.14
+vCPU), since a 2 ms quota is less than the kernel's tick (4 ms) and slice (5 ms).
 """
 
 from __future__ import annotations
@@ -27,10 +25,12 @@ PERIOD_MICROSECONDS = 20_000
 WEIGHT_FILES = {1: "cpu.shares", 2: "cpu.weight"}
 USUAL_WEIGHTS = {1: 1024, 2: 100}
 FIRST = 64
-"""How many times the usual weight nodes have that measure: to the scheduler they are one group,
-which without this has the weight of one other process, however many nodes are in it
-(`benchmarks/emulation.py --ways first plain` measures both beside busy neighbours). Not the
-kernel's most: nodes that fill the machine leave the platform's server 1/33 of each of two CPUs.
+"""Weight of measuring nodes, as a multiple of the default.
+
+To the scheduler they are one group, which by default has the weight of one other process, however
+many nodes it holds (`benchmarks/emulation.py --ways first plain` measures both next to busy
+neighbors). Not the kernel's maximum: nodes that fill the machine leave the platform's server 1/33
+of each of two CPUs.
 """
 _PROBE_TIMEOUT_SECONDS = 5.0
 _REMOVE_TIMEOUT_SECONDS = 2.0
@@ -38,7 +38,7 @@ _REMOVE_TIMEOUT_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class CpuQuotas:
-    """A folder in a cgroup tree under which this engine makes one group per node."""
+    """A folder in a cgroup tree in which the engine creates one group per node."""
 
     version: int  # 1 or 2
     folder: Path
@@ -47,7 +47,7 @@ class CpuQuotas:
     def find(
         cls, name: str, candidates: Iterator[tuple[int, Path]] | None = None
     ) -> tuple[CpuQuotas | None, str]:
-        """Quotas that were seen to work, or None; and the reason, for people."""
+        """Return quotas that were tested to work, or None, and the reason, for people."""
         refusals: list[str] = []
         for version, parent in candidates if candidates is not None else _candidate_parents():
             quotas = cls(version, parent / name)
@@ -59,17 +59,17 @@ class CpuQuotas:
         return None, "cgroups not writable" if refusals else "no cgroup cpu controller"
 
     def create(self, name: str) -> Path:
-        """Make a node's group, without a quota yet."""
+        """Create a node's group, without a quota."""
         self._make_folder()
         group = self.folder / name
         group.mkdir(exist_ok=True)
         return group
 
     def apply(self, group: Path, vcpus: float) -> None:
-        """Put the quota in force for every process that is in the group, or comes into it.
+        """Apply the quota to all processes in the group, present and future.
 
-        While it is, the nodes come before all else on this machine, so that each gets its quota
-        (docs/method.md, "Attainment").
+        While it is applied, the nodes have priority over everything else on this machine, so that
+        each can use its quota (docs/method.md, "Attainment").
         """
         quota = round(vcpus * PERIOD_MICROSECONDS)
         if self.version == 1:
@@ -80,7 +80,7 @@ class CpuQuotas:
         self._weigh(FIRST)
 
     def lift(self, group: Path) -> None:
-        """Take the quota away."""
+        """Remove the quota."""
         if self.version == 1:
             (group / "cpu.cfs_quota_us").write_text("-1")
         else:
@@ -88,7 +88,7 @@ class CpuQuotas:
         self._weigh(1)
 
     def groups(self) -> list[Path]:
-        """The groups that exist now, an earlier engine's leftovers included."""
+        """Return the existing groups, an earlier engine's leftovers included."""
         return (
             sorted(path for path in self.folder.glob("*") if path.is_dir())
             if self.folder.is_dir()
@@ -98,13 +98,14 @@ class CpuQuotas:
     def remove(self, group: Path) -> bool:
         """Remove a group whose processes have ended, and the engine's folder with the last one."""
         removed = remove_group(group)
-        with contextlib.suppress(OSError):  # other groups are still in it
+        with contextlib.suppress(OSError):  # other groups remain
             self.folder.rmdir()
         return removed
 
     def _weigh(self, times: int) -> None:
-        """Give the nodes together so many times the usual weight; where that is refused, their
-        attainment tells.
+        """Set the nodes' joint weight to a multiple of the default.
+
+        If that is refused, their attainment shows it.
         """
         with contextlib.suppress(OSError):
             (self.folder / WEIGHT_FILES[self.version]).write_text(
@@ -137,8 +138,9 @@ class CpuQuotas:
 def look_for_quotas(
     candidates: Iterator[tuple[int, Path]] | None = None,
 ) -> tuple[bool, str]:
-    """Whether quotas look writable here, and where, or why not.
-    Changes nothing, so that only CpuQuotas.find knows.
+    """Return (True, where) if quotas look writable here, else (False, why not).
+
+    This changes nothing, so only CpuQuotas.find can tell for certain.
     """
     parents = list(candidates if candidates is not None else _candidate_parents())
     for version, parent in parents:
@@ -148,21 +150,19 @@ def look_for_quotas(
 
 
 def v1_quotas_look_writable() -> bool:
-    """Whether quotas can be had without a group of systemd's, which are cgroup v2's."""
+    """Return True if quotas look writable without systemd, whose groups are cgroup v2's."""
     return look_for_quotas(found for found in _candidate_parents() if found[0] == 1)[0]
 
 
 def enclosing_groups() -> list[Path]:
-    """This process's groups and all above them, as far as they are mounted here."""
+    """Return this process's cgroups and their ancestors, as far as they are mounted here."""
     return list(
         dict.fromkeys(group for _, own in _candidate_parents() for group in (own, *own.parents))
     )
 
 
 def cpu_limit(group: Path) -> float | None:
-    """The CPUs a group's quota allows, v1 or v2;
-    None where it has none, or where it can't be read.
-    """
+    """Return the CPUs that a group's quota allows; None without a quota, or if it is unreadable."""
     v2 = _read_lines(group / "cpu.max")
     quota, period = (
         v2[0].split()
@@ -174,8 +174,9 @@ def cpu_limit(group: Path) -> float | None:
 
 
 def remove_group(group: Path) -> bool:
-    """Remove a cgroup; True when it is gone. The kernel answers EBUSY for a moment after the last
-    process has ended.
+    """Remove a cgroup and return True once it is gone.
+
+    The kernel returns EBUSY for a moment after the last process has ended.
     """
     deadline = time.monotonic() + _REMOVE_TIMEOUT_SECONDS
     pause_seconds = 0.005
@@ -193,8 +194,9 @@ def remove_group(group: Path) -> bool:
 
 
 def _delegate_cpu(folder: Path) -> None:
-    """Let cgroup v2 children of `folder` have the cpu controller; the kernel refuses where
-    processes sit in it.
+    """Enable the cpu controller for cgroup v2 children of `folder`.
+
+    The kernel refuses if processes are in it.
     """
     control = folder / "cgroup.subtree_control"
     if "cpu" not in control.read_text().split():
@@ -203,8 +205,10 @@ def _delegate_cpu(folder: Path) -> None:
 
 
 def _step_down(folder: Path) -> None:
-    """Make room in a group that this process has to itself, as in a scope of its own
-    (infra/local/engine/host/scope.py): it goes into a group below.
+    """Move this process out of a cgroup that it has to itself, so that cpu can be delegated.
+
+    It moves into a child; such a cgroup is, for instance, its own scope
+    (infra/local/engine/host/scope.py).
     """
     available = _first_line(folder / "cgroup.controllers").split()
     if "cpu" in available and _read_lines(folder / "cgroup.procs") == [str(os.getpid())]:
@@ -216,7 +220,10 @@ def _step_down(folder: Path) -> None:
 def groups_of(
     pid: int, controllers: Sequence[str] = ("cpu", "cpuacct")
 ) -> dict[str, tuple[int, Path]]:
-    """Controller -> (version, group) of another process, of those mounted here; v2's for all."""
+    """Return controller -> (version, cgroup) of another process, for mounted cgroups.
+
+    A v2 cgroup serves all controllers.
+    """
     paths = _groups(Path(f"/proc/{pid}/cgroup"))
     found: dict[str, tuple[int, Path]] = {}
     for version, mount_root, mount_point, carried in _mounts():
@@ -234,14 +241,15 @@ def groups_of(
 
 
 def _candidate_parents() -> Iterator[tuple[int, Path]]:
-    """Folders to try: the v1 cpu tree first (where it has cpu, v2 has not),
-    then v2 from our own group upwards.
+    """Yield folders to try: the v1 cpu tree first, then v2 from our own group up.
+
+    If v1 has the cpu controller, v2 does not.
     """
     own = _own_groups()
     for version, mount_root, mount_point in _cpu_mounts():
         relative = own.get("cpu" if version == 1 else "", "/")
-        # In a container the mount shows only a part of the tree, and our path is given from the
-        # whole tree's root.
+        # In a container the mount shows only a part of the tree, while our path starts at the root
+        # of the whole tree.
         inside = os.path.relpath(relative, mount_root) if relative.startswith(mount_root) else "."
         here = (mount_point / inside).resolve()
         if not here.is_dir():
@@ -254,7 +262,7 @@ def _candidate_parents() -> Iterator[tuple[int, Path]]:
 
 
 def _own_groups() -> dict[str, str]:
-    """Controller -> our group's path; "" is the v2 tree."""
+    """Return controller -> path of our group; "" is the v2 tree."""
     return _groups(Path("/proc/self/cgroup"))
 
 
@@ -268,17 +276,16 @@ def _groups(file: Path) -> dict[str, str]:
 
 
 def _cpu_mounts() -> Iterator[tuple[int, str, Path]]:
-    """(version, root of the mount inside its tree, mount point) of the mounts
-    that may carry the cpu controller.
-    """
+    """Yield (version, root of the mount in its tree, mount point) of mounts that may have cpu."""
     for version, mount_root, mount_point, carried in _mounts():
         if version == 2 or "cpu" in carried:
             yield version, mount_root, mount_point
 
 
 def _mounts() -> list[tuple[int, str, Path, frozenset[str]]]:
-    """(version, root of the mount inside its tree, mount point, v1 controllers)
-    of every cgroup mount, v1 first.
+    """Return all cgroup mounts, v1 first.
+
+    (version, root of the mount in its tree, mount point, v1 controllers) of each.
     """
     mounts = []
     for line in _read_lines(Path("/proc/self/mountinfo")):
@@ -303,7 +310,7 @@ def _read_lines(path: Path) -> list[str]:
 
 
 def main() -> int:
-    """The exit code: 0 where quotas look writable."""
+    """Return the exit code: 0 if quotas look writable."""
     found, reason = look_for_quotas()
     print(reason)
     return 0 if found else 1

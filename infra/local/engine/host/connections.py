@@ -1,8 +1,8 @@
-"""Which nodes of a job have a TCP connection to another of its nodes, by their programs' sockets.
+"""Finds the nodes of a job that have a TCP connection to another of its nodes.
 
-Launchers are left out: torchrun's agents and MPI's daemons meet even where the programs that they
-start never do. A connection is one whose other end another node holds, so that what a program has
-open to the platform or to itself does not count.
+Launchers are excluded: torchrun's agents and MPI's daemons connect even if the programs that they
+start never do. Both ends of a connection must be held by nodes, so connections to the platform or
+to the program itself do not count.
 """
 
 from __future__ import annotations
@@ -15,25 +15,26 @@ from pathlib import Path, PurePosixPath
 _ESTABLISHED = "01"
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 _MAPPED = "0000000000000000FFFF0000"
-"""Before an IPv4 address in an IPv6 socket's, as /proc/net/tcp6 has it."""
+"""Prefix of an IPv4 address in an IPv6 socket, as in /proc/net/tcp6."""
 _LOOPBACK = re.compile(r"[0-9A-F]{6}7F:|0{24}01000000:")
-"""An address of this machine's own, as these tables have it: 127.0.0.0/8 and ::1."""
+"""Loopback addresses as in these tables: 127.0.0.0/8 and ::1."""
 _LAUNCHERS = frozenset(
     {"torchrun", "mpirun", "mpiexec", "orterun", "prterun", "orted", "prted", "ssh", "sshd"}
     | {"horovodrun", "accelerate", "deepspeed", "hydra_pmi_proxy", "hydra_bstrap_proxy"}
 )
 _LAUNCHER_MODULES = frozenset({"torch.distributed.run", "torch.distributed.launch"})
 _PROGRAM_WORDS = 4
-"""Of a command line: interpreter, its options and the script or module."""
+"""Words of a command line: the interpreter, its options, and the script or module."""
 
 Ends = tuple[str, str]
-"""A connection as a socket sees it: its own address and port, and the peer's; each with the network
-namespace where the address means another place in each of them.
+"""A connection as a socket sees it: its own address and port, and the peer's.
+
+A loopback address, which differs between network namespaces, includes its namespace.
 """
 
 
 def connected_hosts(pids_by_host: Mapping[str, Collection[int]]) -> set[str] | None:
-    """The nodes with a connection to another node; None where a node's sockets can't be seen."""
+    """Return the nodes with a connection to another node; None if any sockets are unreadable."""
     ends_by_host = {}
     connections: dict[str, dict[str, Ends]] = {}  # by network namespace
     for host, pids in pids_by_host.items():
@@ -63,7 +64,7 @@ def connected_hosts(pids_by_host: Mapping[str, Collection[int]]) -> set[str] | N
 def _is_launcher(pid: int) -> bool:
     words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     begin = words[:_PROGRAM_WORDS]
-    # sshd writes "sshd: root@notty" over its command line
+    # sshd overwrites its command line with "sshd: root@notty"
     names = {PurePosixPath(word).name.partition(":")[0] for word in begin}
     return bool(names & _LAUNCHERS or _LAUNCHER_MODULES.intersection(begin))
 
@@ -73,7 +74,7 @@ def _sockets(pid: int) -> set[str]:
     for entry in os.scandir(f"/proc/{pid}/fd"):
         try:
             link = _SOCKET.fullmatch(os.readlink(entry.path))
-        except FileNotFoundError:  # closed meanwhile
+        except FileNotFoundError:  # closed in the meantime
             continue
         if link:
             found.add(link[1])
@@ -81,7 +82,7 @@ def _sockets(pid: int) -> set[str]:
 
 
 def _connections(pid: int, namespace: str) -> dict[str, Ends]:
-    """By inode, of the process's network namespace."""
+    """Return the established connections of the process's network namespace by inode."""
     found = {}
     for table in ("tcp", "tcp6"):
         path = Path(f"/proc/{pid}/net/{table}")

@@ -1,10 +1,9 @@
-"""A node's own host name, /etc/hosts, /opt/ml and process ids, where the kernel lets us have them.
+"""A node's own host name, /etc/hosts, /opt/ml and process ids, if the kernel allows it.
 
-With namespaces (root, or an ordinary user where user namespaces are allowed) hosts are called
-algo-1 … algo-n as on AWS, /opt/ml is the node's own tree, and the kernel itself ends all of a node
-when its first process ends. Without (most containers) SM_HOSTS holds the loopback addresses
-instead: the toolkits take either, nothing else differs for them. A program with paths such as
-/opt/ml/input in it needs the namespaces.
+With namespaces (root, or a user who may create user namespaces) hosts are named algo-1 … algo-n as
+on AWS, /opt/ml is the node's own, and the kernel ends the whole node with its first process.
+Without them (most containers) SM_HOSTS holds loopback addresses, which the toolkits accept as well,
+but a program with hard-coded paths such as /opt/ml/input does not work.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-_PROBE_TIMEOUT_SECONDS = 20.0  # twice at most, within the minute that a server has to start
+_PROBE_TIMEOUT_SECONDS = 20.0  # at most twice, within the minute that a server has to start
 _WITHOUT_NAMESPACES = "nodes run without namespaces"
 # util-linux only; the node's command becomes process 1 of its namespace, as in a container.
-# `hostname` is in every Debian and Red Hat base; sh has to write no file for it (a user namespace
-# may not write /proc/sys/kernel/hostname).
+# `hostname` is in every Debian and Red Hat base, and sh writes no file for it (a user namespace may
+# not write /proc/sys/kernel/hostname).
 _UNSHARE = ("unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
 _SET_NAMES = """set -e
 mount --bind "$1" /etc/hosts
@@ -31,9 +30,9 @@ if [ -e "$resolver" ] && [ -e /etc/resolv.conf ]; then
 fi
 hostname "$2"
 """
-# Where this machine has no /opt/ml, the node gets a /opt of its own, with all that is in this
-# machine's and /opt/ml: a folder made in the machine's own /opt would stay there, and an ordinary
-# user can't make one.
+# If this machine has no /opt/ml, the node gets its own /opt with everything in the machine's plus
+# /opt/ml: a folder created in the machine's /opt would remain, and an ordinary user cannot create
+# one.
 _SET_OPT_ML = """
 if [ ! -d /opt/ml ]; then
   aside=${3%/*}/opt
@@ -62,15 +61,15 @@ _BECOME_THE_NODE = 'shift 3; exec "$@"'
 
 @dataclass(frozen=True)
 class Containment:
-    """How nodes are wrapped: in namespaces (`unshare` with its options), or not at all (empty)."""
+    """A wrapper for nodes: namespaces (`unshare` with its options), or none (empty)."""
 
     unshare: tuple[str, ...] = ()
     opt_ml_problem: str | None = _WITHOUT_NAMESPACES
-    """Why /opt/ml is not the node's own, None where it is."""
+    """Why /opt/ml is not the node's own; None if it is."""
 
     @classmethod
     def find(cls, scratch: Path) -> Containment:
-        """The strongest containment that was seen to work; tried with a real process."""
+        """Return the strongest containment that works here, tested with a real process."""
         unshare = _UNSHARE if os.geteuid() == 0 else (_UNSHARE[0], "--map-root-user", *_UNSHARE[1:])
         complete = cls(unshare, None)
         problem = complete._problem(scratch)
@@ -81,12 +80,13 @@ class Containment:
 
     @property
     def has_host_names(self) -> bool:
-        """Whether algo-1 … algo-n resolve inside the nodes."""
+        """True if algo-1 … algo-n resolve inside the nodes."""
         return bool(self.unshare)
 
     def wrap(self, argv: Sequence[str], host: str, hosts_file: Path, opt_ml: Path) -> list[str]:
-        """The command that runs `argv` contained, with the resolv.conf beside `hosts_file` where
-        there is one.
+        """Return the command that runs `argv` contained.
+
+        The node gets the resolv.conf next to `hosts_file`, if there is one.
         """
         if not self.unshare:
             return list(argv)
@@ -96,7 +96,7 @@ class Containment:
         return [*self.unshare, "--", "sh", "-c", script, "sh", *arguments, *argv]
 
     def _problem(self, scratch: Path) -> str | None:
-        """Why a process can't be contained so, in the words of the command that failed, or None."""
+        """Return why a process cannot be contained this way, in the command's words, or None."""
         probe = scratch / "probe"
         hosts_file, opt_ml = probe / "hosts", probe / "ml"
         opt_ml.mkdir(parents=True, exist_ok=True)
@@ -127,7 +127,7 @@ class Containment:
 
 
 def hosts_text(address_by_host: dict[str, str]) -> str:
-    """An /etc/hosts in which the nodes find each other."""
+    """Return an /etc/hosts by which the nodes find each other."""
     lines = [
         "127.0.0.1 localhost",
         *(f"{address} {host}" for host, address in address_by_host.items()),

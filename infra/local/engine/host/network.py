@@ -1,5 +1,7 @@
-"""How the nodes of a job are connected: by a network of their own with the rate and the delay of
-their instance type, where this machine lets us make one, or over this machine's loopback.
+"""Networks that connect a job's nodes.
+
+Either a network of their own, with the rate and latency of the instance type, if this machine
+allows it, or loopback.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ _TRIAL = (
     "from nodesweep.infra.local.engine.host.switch import main; main()"
 )
 _TRIAL_SECONDS = 40.0
-"""A fifth of a second on a quiet machine; within the minute that a server has to start."""
+"""Takes 0.2 s on a quiet machine; must fit into the minute that a server has to start."""
 _LOOPBACK_URL = re.compile(
     r"https?://(?:[^\s/@]*@)?(?:127\.0\.0\.1|localhost|0\.0\.0\.0):(\d{1,5})\b"
 )
@@ -34,21 +36,21 @@ _HIGHEST_PORT = 65_535
 
 
 class Network(Protocol):
-    """How nodes are connected."""
+    """A way to connect nodes."""
 
     @property
     def interface(self) -> str:
-        """The nodes' network interface, as resourceconfig.json names it."""
+        """The nodes' network interface, as named in resourceconfig.json."""
 
     @property
     def name_server(self) -> str | None:
-        """Where nodes ask for the names of other machines; None: where this machine does."""
+        """The nodes' DNS server; None for this machine's own."""
 
     def address(self, number: int) -> str:
-        """Of a job's node `number`, from 1."""
+        """Return the address of a job's node `number`, from 1."""
 
     def in_words(self, instance_type: str) -> str:
-        """One phrase for people and reports."""
+        """Return a phrase for people and reports."""
 
     def plan(
         self,
@@ -57,28 +59,33 @@ class Network(Protocol):
         environments: Iterable[Mapping[str, str]],
         mark: Mapping[str, str],
     ) -> SwitchPlan | None:
-        """Return the network that the supervisor makes for a job of these environments;
-        None: nothing. `mark` is the environment of its helper.
+        """Return the network that the supervisor creates for a job, None for none.
+
+        Args:
+            instance_type: Determines rate and latency.
+            address_by_host: The nodes' addresses.
+            environments: The nodes' environment variables.
+            mark: Environment variables of the network's helper process.
         """
 
 
 @dataclass(frozen=True)
 class Loopback:
-    """Nodes share this machine's network and meet on its loopback."""
+    """Nodes share this machine's network and communicate over loopback."""
 
     block: int
-    """Two platforms on one machine have different ones, 1 to 250."""
+    """1 to 250, different for each platform on a machine."""
     reason: str
 
     interface = LOOPBACK_INTERFACE
     name_server = None
 
     def address(self, number: int) -> str:
-        """Of a job's node `number`, from 1."""
+        """Return the address of a job's node `number`, from 1."""
         return f"127.0.{self.block}.{number}"
 
     def in_words(self, instance_type: str) -> str:
-        """Say why they have no network of their own."""
+        """Return why nodes have no network of their own."""
         return f"over loopback ({self.reason})"
 
     def plan(
@@ -88,27 +95,28 @@ class Loopback:
         environments: Iterable[Mapping[str, str]],
         mark: Mapping[str, str],
     ) -> None:
-        """Nothing is to be made."""
+        """Return None: no network is created."""
 
 
 @dataclass(frozen=True)
 class OwnNetworks:
-    """Each node has a network of its own, cabled to those of its job's other nodes alone
-    (infra/local/engine/host/switch.py).
+    """Each node has its own network, linked only to the other nodes of its job.
+
+    See infra/local/engine/host/switch.py.
     """
 
     delay_problem: str | None = None
-    """Why packets can't be delayed here, None where they can."""
+    """Why packets cannot be delayed here; None if they can."""
 
     interface = switch.INTERFACE
     name_server = switch.NAME_SERVER
 
     def address(self, number: int) -> str:
-        """The same in every job: no network sees another's."""
+        """Return a node's address, the same in every job: networks do not see each other."""
         return switch.node_address(number)
 
     def in_words(self, instance_type: str) -> str:
-        """ "1 Gbit/s and 0.05 ms between nodes in networks of their own"."""
+        """Return, for instance, "1 Gbit/s and 0.05 ms between nodes in networks of their own"."""
         link = LINK_BY_INSTANCE_TYPE[instance_type]
         if self.delay_problem is None:
             delay = f" and {link.latency_milliseconds:g} ms"
@@ -123,10 +131,10 @@ class OwnNetworks:
         environments: Iterable[Mapping[str, str]],
         mark: Mapping[str, str],
     ) -> SwitchPlan | None:
-        """Return the network that the supervisor makes for a job of these environments.
+        """Return the network that the supervisor creates for a job.
 
-        Of this machine's loopback nodes reach the ports of the URLs in them: the platform's, and
-        those of a proxy, a package index or a tracking server that they are told of.
+        On this machine's loopback, nodes reach only the ports in their environments' URLs: the
+        platform's, and those of a configured proxy, package index or tracking server.
         """
         link = LINK_BY_INSTANCE_TYPE[instance_type]
         delay_microseconds = round(link.latency_milliseconds * 1000)
@@ -140,8 +148,11 @@ class OwnNetworks:
 
 
 def find_network(block: int, containment_problem: str | None) -> Network:
-    """The best that was seen to work here: a network is made and tried. `block` is that of
-    Loopback; `containment_problem`: why nodes have no namespaces at all.
+    """Return the best network that works here, tested by creating one.
+
+    Args:
+        block: The block of Loopback.
+        containment_problem: Why nodes have no namespaces at all, or None.
     """
     missing = [program for program in switch.PROGRAMS if shutil.which(program) is None]
     if os.geteuid() != 0:
@@ -167,7 +178,7 @@ def find_network(block: int, containment_problem: str | None) -> Network:
 
 
 def loopback_ports(environments: Iterable[Mapping[str, str]]) -> list[int]:
-    """The ports of this machine's loopback in the http URLs of these variables, sorted."""
+    """Return the sorted loopback ports in the http URLs of these variables."""
     found = {
         int(port)
         for environment in environments
@@ -178,6 +189,6 @@ def loopback_ports(environments: Iterable[Mapping[str, str]]) -> list[int]:
 
 
 def resolver_text(name_server: str, text: str) -> str:
-    """This machine's resolv.conf `text` with another name server."""
+    """Return this machine's resolv.conf `text` with another name server."""
     others = [line for line in text.splitlines() if line.split()[:1] != ["nameserver"]]
     return "\n".join([f"nameserver {name_server}", *others]) + "\n"

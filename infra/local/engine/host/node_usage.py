@@ -1,6 +1,4 @@
-"""What a node's processes use of the machine, from their cgroup where it counts,
-otherwise from /proc.
-"""
+"""Resource usage of a node's processes, from their cgroup if it counts, else from /proc."""
 
 from __future__ import annotations
 
@@ -15,16 +13,18 @@ from nodesweep.infra.local.interfaces import NodeUsage
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _UTIME, _CSTIME, _RSS = 11, 14, 21
-"""Places in /proc/<pid>/stat behind the program's name;
-utime, stime, cutime and cstime stand in a row.
+"""Positions in /proc/<pid>/stat after the program's name.
+
+utime, stime, cutime and cstime are adjacent.
 """
 
 
 def usage_by_host(
     pid_by_host: Mapping[str, int], cgroup_by_host: Mapping[str, Path | None], vcpus: float
 ) -> dict[str, NodeUsage]:
-    """Of the nodes that were started. A node without a cgroup is its first process with all
-    descended from it.
+    """Return the usage of the nodes that were started.
+
+    A node without a cgroup consists of its first process and all descendants.
     """
     processes = (
         list_processes() if any(cgroup_by_host.get(host) is None for host in pid_by_host) else []
@@ -51,16 +51,16 @@ def usage_by_host(
 
 
 def _of_processes(pids: Iterable[int]) -> tuple[float, int]:
-    """CPU seconds, those of ended and awaited children included, and resident bytes."""
+    """Return CPU seconds (ended and awaited children included) and resident bytes."""
     ticks = pages = 0
     for pid in pids:
         try:
-            # The second field is the program's name in brackets and may hold blanks
-            # and brackets itself.
+            # The second field is the program's name in parentheses, which may contain spaces and
+            # parentheses.
             fields = (
                 Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
             )
-        except OSError:  # ended meanwhile
+        except OSError:  # ended in the meantime
             continue
         ticks += sum(int(field) for field in fields[_UTIME : _CSTIME + 1])
         pages += int(fields[_RSS])
@@ -68,11 +68,9 @@ def _of_processes(pids: Iterable[int]) -> tuple[float, int]:
 
 
 def _counted_by(cgroup: Path) -> float | None:
-    """CPU seconds as the group counts them, processes that have ended included;
-    None where it doesn't.
-    """
+    """Return CPU seconds as the cgroup counts them, ended processes included, or None."""
     try:
-        # v1 with cpuacct mounted beside cpu
+        # v1 with cpuacct mounted alongside cpu
         return int((cgroup / "cpuacct.usage").read_text()) / 1e9
     except (OSError, ValueError):
         pass

@@ -1,8 +1,8 @@
-"""One engine's training jobs at a time per machine (per network namespace): they meet on port 7777
-and share the cores.
+"""A machine-wide lock (per network namespace): one engine at a time runs training jobs.
 
-An abstract Unix socket is the lock: it has exactly the reach of the port, needs no folder that all
-users may write, and is free again the moment its holder is gone, however it went.
+Jobs rendezvous on port 7777 and share the cores. The lock is an abstract Unix socket: it has
+exactly the scope of the port, needs no folder that all users can write, and is released whenever
+its holder ends.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ _LONGEST_PAUSE_SECONDS = 1.0
 
 
 class SharedSlot:
-    """The machine's training slot: held from the first of its holder's jobs
-    until the last has given it back.
-    """
+    """The machine's training slot, held until the last of its holder's jobs releases it."""
 
     def __init__(self, address: str = _ADDRESS) -> None:
         self._address = address
@@ -30,14 +28,14 @@ class SharedSlot:
         self._socket: socket.socket | None = None
 
     def take(self) -> bool:
-        """For one job more; False where someone else on this machine holds it."""
+        """Take the slot for one more job; return False if another process holds it."""
         with self._lock:
             self._socket = self._socket or _bound(self._address)
             self._jobs += self._socket is not None
             return self._socket is not None
 
     def give_back(self) -> None:
-        """One job gives the slot back; it is free once no job of the holder has it."""
+        """Release the slot for one job; it is free when no job holds it."""
         with self._lock:
             self._jobs -= 1
             if self._jobs == 0 and self._socket is not None:
@@ -49,9 +47,7 @@ class SharedSlot:
 def training_slot(
     stop: threading.Event, deadline: float, on_wait: Callable[[], None], address: str = _ADDRESS
 ) -> Iterator[bool]:
-    """Hold the slot for one job alone. Gives False where a stop or the deadline
-    (monotonic) came first.
-    """
+    """Hold the slot for one job; yield False if stopped or past the deadline (monotonic) first."""
     slot = SharedSlot(address)
     is_held = wait_for(slot.take, stop, deadline, on_wait)
     try:
@@ -64,8 +60,9 @@ def training_slot(
 def wait_for(
     take: Callable[[], bool], stop: threading.Event, deadline: float, on_wait: Callable[[], None]
 ) -> bool:
-    """Try until it is taken; False where a stop or the deadline (monotonic) came first.
-    `on_wait`: not at once.
+    """Call `take` until it returns True; return False if stopped or past the deadline (monotonic).
+
+    `on_wait` is called once if the first attempt fails.
     """
     pause_seconds = 0.05
     told = False

@@ -1,9 +1,8 @@
-"""Who belongs to a node, and how to end them all.
+"""Finds and ends all processes of a node.
 
-A node's processes are found in four ways, because each has a hole: the cgroup (may not be
-writable), the session (a daemon leaves it), the marker variables (a program may clear its
-environment), and descent from any of these (an orphan loses it). Standard library only: the
-supervisor imports this too.
+Processes are found in four ways, because each has a gap: the cgroup (may not be writable), the
+session (a daemon leaves it), marker variables (a program may clear its environment), and descent
+from any of these (an orphan loses it). Standard library only: the supervisor imports this.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-MARKER_STATE = "NODESWEEP_STATE"  # which engine: a digest of its state folder
-MARKER_NODE = "NODESWEEP_NODE"  # <job>/<host>, for an image's installers their builder
+MARKER_STATE = "NODESWEEP_STATE"  # the engine: a digest of its state folder
+MARKER_NODE = "NODESWEEP_NODE"  # <job>/<host>; for an image's installers, their builder
 
 _ZOMBIE = "Z"
 
 
 @dataclass(frozen=True)
 class Process:
-    """One live process, as far as finding a node's members needs it."""
+    """One live process, with the ids by which a node's processes are found."""
 
     pid: int
     parent_pid: int
@@ -33,18 +32,16 @@ class Process:
 
 @dataclass(frozen=True)
 class Membership:
-    """What makes a process a member of a node
-    (or of every node of a job, or of every job of an engine).
-    """
+    """The criteria by which a process belongs to a node, a job or an engine."""
 
     state_id: str | None = None
     node_prefix: str = ""  # "<job>/<host>" for a node, "<job>/" for a job, "" for an engine
     session_ids: frozenset[int] = frozenset()
     cgroups: tuple[Path, ...] = ()
-    ancestor_pids: frozenset[int] = frozenset()  # descendants of these count, they themselves don't
+    ancestor_pids: frozenset[int] = frozenset()  # descendants count, these themselves do not
 
     def members(self) -> set[int]:
-        """The live members' process ids; never the caller's own."""
+        """Return the live members' process ids, never the caller's own."""
         processes = list_processes()
         alive = {process.pid for process in processes}
         found = {process.pid for process in processes if process.session_id in self.session_ids}
@@ -59,7 +56,7 @@ class Membership:
         if f"{MARKER_STATE}={self.state_id}".encode() not in entries:
             return False
         prefix = f"{MARKER_NODE}={self.node_prefix}".encode()
-        # A node's own prefix must match to the end ("job/algo-1" is not "job/algo-10").
+        # A node's prefix must match to the end: "job/algo-1" is not "job/algo-10".
         return any(
             entry == prefix if prefix[-1:] not in (b"/", b"=") else entry.startswith(prefix)
             for entry in entries
@@ -67,7 +64,7 @@ class Membership:
 
 
 def list_processes() -> list[Process]:
-    """Every live process; zombies are left out (nothing of them runs)."""
+    """Return every live process except zombies, which run nothing."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit() and (process := _read_stat(int(name))):
@@ -76,7 +73,7 @@ def list_processes() -> list[Process]:
 
 
 def node_marks(state_id: str) -> set[str]:
-    """The node marks of the live processes that carry this state's mark."""
+    """Return the node marks of live processes that carry this state's mark."""
     state, node = f"{MARKER_STATE}={state_id}".encode(), f"{MARKER_NODE}=".encode()
     entries_of_all = [_environment_entries(process.pid) for process in list_processes()]
     marks = [
@@ -92,7 +89,7 @@ def node_marks(state_id: str) -> set[str]:
 def _environment_entries(pid: int) -> list[bytes]:
     try:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:  # gone meanwhile, or another user's: then it isn't ours
+    except OSError:  # ended in the meantime, or another user's, so not a member
         return []
 
 
@@ -101,7 +98,8 @@ def _read_stat(pid: int) -> Process | None:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return None
-    # The second field is the program's name in brackets and may hold blanks and brackets itself.
+    # The second field is the program's name in parentheses, which may contain spaces and
+    # parentheses.
     state, parent_pid, _group, session_id = stat.rpartition(")")[2].split()[:4]
     if state == _ZOMBIE:
         return None
@@ -109,7 +107,7 @@ def _read_stat(pid: int) -> Process | None:
 
 
 def cgroup_pids(cgroup: Path) -> set[int]:
-    """The processes in a cgroup; empty where it doesn't exist."""
+    """Return the processes in a cgroup; empty if it does not exist."""
     try:
         return {int(line) for line in (cgroup / "cgroup.procs").read_text().split()}
     except OSError:
@@ -117,7 +115,7 @@ def cgroup_pids(cgroup: Path) -> set[int]:
 
 
 def process_threads(pids: Iterable[int]) -> list[int]:
-    """The threads of processes; those of one that has ended are left out."""
+    """Return the threads of processes, ended ones omitted."""
     found: list[int] = []
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -126,7 +124,7 @@ def process_threads(pids: Iterable[int]) -> list[int]:
 
 
 def descendants(processes: Iterable[Process], roots: Iterable[int]) -> set[int]:
-    """All that descend from `roots`, without these."""
+    """Return all descendants of `roots`, without the roots."""
     children: dict[int, list[int]] = {}
     for process in processes:
         children.setdefault(process.parent_pid, []).append(process.pid)
@@ -143,10 +141,10 @@ def descendants(processes: Iterable[Process], roots: Iterable[int]) -> set[int]:
 def signal_members(
     membership: Membership, signal_number: int, without: frozenset[int] = frozenset()
 ) -> set[int]:
-    """Send a signal to every member but `without`; returns whom it reached.
+    """Send a signal to every member except `without`, and return the processes it reached.
 
-    The handle is taken before membership is looked at for the last time, so a process id in new
-    hands is not hit.
+    The handles are opened before the last membership check, so a reused process id is never
+    signaled.
     """
     handles: dict[int, int] = {}
     try:
@@ -169,8 +167,9 @@ def kill_all(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> set[int]:
-    """SIGKILL members until none is left (they may fork meanwhile); returns who is, at the
-    deadline, in D-state.
+    """SIGKILL members until none is left, and return those still alive at the deadline.
+
+    Members may fork in the meantime; only processes in uninterruptible sleep (D state) survive.
     """
     deadline = clock() + timeout_seconds
     pause_seconds = 0.01
@@ -181,5 +180,5 @@ def kill_all(
         if clock() >= deadline:
             return membership.members()
         sleep(pause_seconds)
-        # a tree is gone after one or two passes; D-state may take long
+        # One or two passes end a tree; D state may take long.
         pause_seconds = min(pause_seconds * 2, 0.2)

@@ -1,8 +1,7 @@
-"""A port of this machine's loopback inside another network: the same port on the loopback there.
+"""Exposes a loopback port of this machine on the loopback of another network namespace.
 
-The platform listens on this machine's loopback only, and a node has a network of its own. A socket
-that is made inside that network and served from out here gives the node the same URL as everyone,
-and nobody else a way in.
+The platform listens on loopback only, and a node has its own network. A socket created in that
+network and served from here gives the node the same URL as everyone and opens no other way in.
 """
 
 from __future__ import annotations
@@ -24,21 +23,25 @@ T = TypeVar("T")
 
 
 class Relay:
-    """Listens on `port` of the loopback of a network,
-    and passes connections to the same port out here.
-    """
+    """Forwards connections from a port of a network's loopback to the same port of this machine."""
 
     def __init__(self, network: Path, port: int) -> None:
-        """`network` is the namespace's file, such as /proc/PID/ns/net.
-        Raises OSError where it can't be entered, or the port is taken there.
+        """Start listening.
+
+        Args:
+            network: The namespace's file, such as /proc/PID/ns/net.
+            port: The port, there and here.
+
+        Raises:
+            OSError: If the network cannot be entered, or if the port is taken there.
         """
         self._port = port
         self._listener = inside(network, lambda: _listen(port))
         threading.Thread(target=self._accept, name=f"relay-{port}", daemon=True).start()
 
     def close(self) -> None:
-        """Take no further connections."""
-        with contextlib.suppress(OSError):  # wakes the thread that accepts
+        """Accept no further connections."""
+        with contextlib.suppress(OSError):  # wakes the accepting thread
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
@@ -54,7 +57,7 @@ class Relay:
         with inner:
             try:
                 outer = socket.create_connection(("127.0.0.1", self._port))
-            except OSError:  # the platform is on its way out
+            except OSError:  # the platform is shutting down
                 return
             with outer:
                 answers = threading.Thread(target=_copy, args=(outer, inner), daemon=True)
@@ -64,8 +67,12 @@ class Relay:
 
 
 def inside(network: Path, make: Callable[[], T]) -> T:
-    """Call `make` in a thread of its own that enters the network and ends:
-    a thread's network is its own. Raises OSError where it can't be entered.
+    """Call `make` inside the network, in a thread of its own, and return its result.
+
+    Network namespaces belong to threads.
+
+    Raises:
+        OSError: If the network cannot be entered.
     """
 
     def enter_and_make() -> T:
@@ -77,7 +84,11 @@ def inside(network: Path, make: Callable[[], T]) -> T:
 
 
 def enter(descriptor: int) -> None:
-    """Move this thread into an open network namespace. Raises OSError where that is refused."""
+    """Move this thread into an open network namespace.
+
+    Raises:
+        OSError: If that is refused.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.setns(descriptor, CLONE_NEWNET) != 0:
         number = ctypes.get_errno()
@@ -85,7 +96,7 @@ def enter(descriptor: int) -> None:
 
 
 def in_thread(make: Callable[[], T]) -> T:
-    """What `make` returns or raises (OSError), from a thread that ends with it."""
+    """Return or raise (OSError) what `make` does, run in a thread of its own."""
     made: list[T] = []
     problems: list[OSError] = []
 
@@ -112,7 +123,7 @@ def _listen(port: int) -> socket.socket:
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # either end may go at any time
+    with contextlib.suppress(OSError):  # either end may close at any time
         while data := source.recv(_CHUNK_BYTES):
             target.sendall(data)
     with contextlib.suppress(OSError):

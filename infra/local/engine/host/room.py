@@ -1,6 +1,4 @@
-"""What running jobs leave of this machine: whether a further one fits beside them, and which CPUs
-its nodes stay on.
-"""
+"""This machine's remaining capacity next to running jobs, and the CPUs that nodes are pinned to."""
 
 from __future__ import annotations
 
@@ -15,21 +13,19 @@ from nodesweep.infra.local.engine.host.capacity import (
     machine_cores,
 )
 
-_ROUNDING = 1e-9  # sums of 0.2 are not exact: 10 x 0.2 on 2 cores must fit
+_ROUNDING = 1e-9  # sums of 0.2 are inexact: 10 x 0.2 must fit on 2 cores
 _MOST_JOBS = 32
 
 
 @dataclass(frozen=True)
 class _Share:
-    vcpus: float  # of a node
-    memory_bytes: int  # of all its nodes
+    vcpus: float  # per node
+    memory_bytes: int  # of all nodes
     cpus: list[int]  # of each node
 
 
 class Room:
-    """Jobs by name, each with its nodes dealt out over the CPUs.
-    May be used from several threads.
-    """
+    """Running jobs by name, with their nodes' CPUs; thread-safe."""
 
     def __init__(self, cores: float, cpus: Sequence[int], memory_bytes: int) -> None:
         self._cores = cores
@@ -40,13 +36,13 @@ class Room:
 
     @classmethod
     def of_this_machine(cls) -> Room:
-        """What this process may use of it."""
+        """Return the capacity that this process may use."""
         memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return cls(machine_cores(), sorted(os.sched_getaffinity(0)), memory_bytes)
 
     @property
     def most_jobs(self) -> int:
-        """Of the smallest that can run at once."""
+        """The number of jobs of the smallest type that fit at once."""
         smallest = min(VCPUS_BY_INSTANCE_TYPE.values())
         return min(_MOST_JOBS, max(1, int(self._cores / smallest + _ROUNDING)))
 
@@ -55,20 +51,23 @@ class Room:
             return job_name in self._shares
 
     def cpus(self, job_name: str) -> list[int]:
-        """The CPU that each node of a job in the room stays on."""
+        """Return the CPU that each node of a running job is pinned to."""
         with self._lock:
             return self._shares[job_name].cpus
 
     def fits(self, instance_type: str, instance_count: int) -> bool:
-        """Whether such a job may run beside those that do.
-        One alone may: capacity_problem() has passed it.
+        """Return True if such a job may run next to the running ones.
+
+        A lone job always may: capacity_problem() has accepted it.
         """
         with self._lock:
             return self._share(instance_type, instance_count) is not None
 
     def take(self, job_name: str, instance_type: str, instance_count: int) -> bool:
-        """Take room for a job, to be given back;
-        False where it doesn't fit, or one of its name is there.
+        """Reserve capacity for a job.
+
+        Returns:
+            False if it does not fit or if a job of this name has a reservation.
         """
         with self._lock:
             share = self._share(instance_type, instance_count)
@@ -78,7 +77,7 @@ class Room:
             return True
 
     def give_back(self, job_name: str) -> None:
-        """Nothing where it has none."""
+        """Release a job's reservation, if any."""
         with self._lock:
             self._shares.pop(job_name, None)
 
@@ -97,7 +96,7 @@ class Room:
             cpus.append(cpu)
         if self._shares:
             shares = self._shares.values()
-            is_crowded = min(left.values()) < -_ROUNDING  # a node's quota is that of one CPU
+            is_crowded = min(left.values()) < -_ROUNDING  # a node's quota is on one CPU
             used_vcpus = sum(share.vcpus * len(share.cpus) for share in shares)
             used_bytes = sum(share.memory_bytes for share in shares)
             if (

@@ -1,9 +1,8 @@
-"""A control group of one's own for an ordinary user: a scope of systemd's user manager.
+"""A cgroup for an ordinary user: a scope of systemd's user manager.
 
-A login session's group belongs to root. The user's manager may hand out parts of its own tree,
-where quotas can be written (systemd.resource-control(5), `Delegate=`); it does so for what is
-started with `systemd-run --user --scope`. Where there is no user manager (most containers, WSL
-without systemd, `su`), a duty cycle stands for the quota
+A login session's cgroup belongs to root, but the user's manager delegates parts of its own tree
+(systemd.resource-control(5), `Delegate=`) to what `systemd-run --user --scope` starts. Without a
+user manager (most containers, WSL without systemd, `su`), a duty cycle replaces the quota
 (infra/local/engine/process/duty_cycle.py).
 """
 
@@ -18,18 +17,17 @@ from collections.abc import Mapping
 from nodesweep.infra.local.engine.host.cgroups import v1_quotas_look_writable
 
 BUS_VARIABLES = ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
-"""How `systemd-run --user` finds the user's manager."""
-# A property of the cpu controller makes the manager hand that one down to the scope.
+"""Variables by which `systemd-run --user` finds the user's manager."""
+# Setting a property of the cpu controller makes the manager delegate that controller to the scope.
 _SCOPE = ("--user", "--scope", "--quiet", "--collect", "-p", "Delegate=yes", "-p", "CPUWeight=100")
 _DEADLINE_SECONDS = 5.0
 
 
 def scope_command(environment: Mapping[str, str]) -> list[str]:
-    """What to put before a command so that it runs in a scope of its own; [] where it needs none,
-    or where no user manager gives one.
+    """Return a prefix that runs a command in its own scope; [] if it needs none or cannot have one.
 
-    That a group of cgroup v2 looks writable says nothing: in a terminal of a desktop, which is a
-    scope of the same manager, groups above are the user's, but the manager's to write in.
+    A writable-looking cgroup v2 group proves nothing: a desktop terminal is a scope of the same
+    manager, and the groups above it belong to the user but only the manager may write them.
     """
     program = shutil.which("systemd-run", path=environment.get("PATH"))
     if program is None or os.geteuid() == 0 or v1_quotas_look_writable():
@@ -50,7 +48,7 @@ def scope_command(environment: Mapping[str, str]) -> list[str]:
 
 
 def main() -> int:
-    """Say what the platform's server will find. The exit code: 0 where quotas look writable."""
+    """Report what the platform's server will find; return 0 if quotas look writable."""
     look = [sys.executable, "-P", "-m", "nodesweep.infra.local.engine.host.cgroups"]
     return subprocess.run([*scope_command(os.environ), *look], check=False).returncode
 

@@ -1,18 +1,12 @@
-"""A job's own network: a switch and a cable to each of its nodes, all of it in network namespaces
-that nothing but a process holds.
+"""A job's own network: a switch linked to each node, in namespaces that only a process holds.
 
-This machine's own network sees none of it: no link, no address, no rule. So any number of jobs and
-platforms use the same names and addresses beside each other, no node reaches another job's, what a
-node listens on is reached by its job's nodes alone, and the end of the process that made the switch
-ends all of it.
-
-A node's way out is slirp4netns (of the rootless containers), which makes ordinary sockets of this
-machine out of what its nodes send, and lets nothing in. The loopback of this machine is not
-reached that way; of its ports those that the nodes are told of are served on their own loopback
-(infra/local/engine/host/relay.py).
-
-`main` says whether this machine lets a process make such a network: it makes one, and carries bytes
-over it. Standard library only: the supervisor of a job's nodes makes the switch.
+This machine's network sees no link, address or rule of it, so any number of jobs and platforms use
+the same names and addresses at once, only the job's own nodes reach each other, and everything
+disappears with the process that created the switch. Outbound traffic goes through slirp4netns,
+which turns it into ordinary sockets of this machine and accepts nothing inbound; loopback ports in
+the nodes' environments are relayed to their own loopback (infra/local/engine/host/relay.py).
+Standard library only: the job supervisor creates the switch; `main` tests whether this machine
+allows one.
 """
 
 from __future__ import annotations
@@ -35,39 +29,39 @@ from nodesweep.infra.local.engine.host.relay import CLONE_NEWNET, Relay, enter, 
 PROGRAMS = ("ip", "tc", "slirp4netns")
 INTERFACE = "eth0"
 SUBNET, _SUBNET_BITS = "198.18.0.0/16", 16
-"""For benchmarks of networks (RFC 2544), so that nobody's own network is hidden behind it."""
-_GATEWAY, NAME_SERVER = "198.18.0.2", "198.18.0.3"  # slirp4netns's, by the subnet
+"""Reserved for network benchmarks (RFC 2544), so it hides nobody's real network."""
+_GATEWAY, NAME_SERVER = "198.18.0.2", "198.18.0.3"  # slirp4netns's, in this subnet
 _PR_SET_PDEATHSIG = 1
 _DEADLINE_SECONDS = 30.0
 _BURST_SECONDS = 0.001
 _LEAST_BURST_BYTES = 3_000
 _QUEUE_BYTES = 32 << 20
-"""As much as several peers' TCP windows: this switch loses nothing."""
+"""Enough for several peers' TCP windows: this switch drops nothing."""
 _DELAY_PACKETS = 100_000
 _TRIAL_BYTES = 100_000
 
 
 class SwitchPlan(TypedDict):
-    """The network of a job's nodes, as the supervisor makes it."""
+    """The network of a job's nodes, as the supervisor creates it."""
 
     addresses: dict[str, str]  # by host
     bits_per_second: int
-    delay_microseconds: int  # from one node to another; 0: none is added
-    ports: list[int]  # of this machine's loopback, to be reached on each node's own
+    delay_microseconds: int  # from one node to another; 0: none
+    ports: list[int]  # of this machine's loopback, relayed to each node's own
     environment: dict[str, str]  # of its helper
 
 
 class SwitchError(OSError):
-    """This machine does not let the network be made; the message has the refusal."""
+    """This machine refuses to create the network; the message has the reason."""
 
 
 def node_address(number: int) -> str:
-    """Of node `number`, from 1."""
+    """Return the address of node `number`, from 1."""
     return f"198.18.{1 + (number - 1) // 250}.{1 + (number - 1) % 250}"
 
 
 class Switch:
-    """The network of a job's nodes, while it is entered."""
+    """A context manager for the network of a job's nodes."""
 
     def __init__(self, plan: SwitchPlan) -> None:
         self._plan = plan
@@ -75,7 +69,11 @@ class Switch:
         self._network_by_host: dict[str, int] = {}
 
     def __enter__(self) -> Self:
-        """Raises SwitchError."""
+        """Create the network.
+
+        Raises:
+            SwitchError: If this machine refuses.
+        """
         try:
             self._make()
         except BaseException:
@@ -87,11 +85,11 @@ class Switch:
         self._open.close()
 
     def enter(self, host: str) -> None:
-        """Move this thread, which is to become the node, into the node's network."""
+        """Move this thread, which will become the node, into the node's network."""
         enter(self._network_by_host[host])
 
     def network(self, host: str) -> Path:
-        """The file of a node's network."""
+        """Return the file of a node's network namespace."""
         return _file(self._network_by_host[host])
 
     def _make(self) -> None:
@@ -113,7 +111,8 @@ class Switch:
     def _set_up_node(self, network: int, address: str) -> None:
         lines = [
             "link set lo up",
-            # no IPv6 address of its own: programs that take an interface's first would meet on it
+            # No IPv6 address: programs that use an interface's first address would rendezvous on
+            # it.
             f"link set {INTERFACE} addrgenmode none",
             f"link set {INTERFACE} up",
             f"address add {address}/{_SUBNET_BITS} dev {INTERFACE}",
@@ -126,7 +125,7 @@ class Switch:
 
     def _rate(self) -> str:
         bits = self._plan["bits_per_second"]
-        # as much as the line carries in a moment: more would let short messages pass by the rate
+        # What the link carries in 1 ms: a larger burst would let short messages exceed the rate.
         burst_bytes = max(_LEAST_BURST_BYTES, int(bits / 8 * _BURST_SECONDS))
         return f"tbf rate {bits}bit burst {burst_bytes} limit {_QUEUE_BYTES}"
 
@@ -160,7 +159,7 @@ class Switch:
             finally:
                 os.close(said)
             self._open.callback(_end, helper)
-            # readable at its end, too
+            # also readable at end of file
             if not select.select([is_ready], [], [], _DEADLINE_SECONDS)[0] or not is_ready.read(1):
                 raise SwitchError("slirp4netns did not start; is there a /dev/net/tun?")
         _call(switch, "ip", ["link set tap0 master switch up"])
@@ -183,7 +182,7 @@ def _file(network: int) -> Path:
 
 
 def _call(network: int, program: str, lines: Sequence[str]) -> None:
-    """Have `ip` or `tc` carry out some lines inside a network."""
+    """Run `ip` or `tc` on some lines inside a network."""
     try:
         done = subprocess.run(
             [program, "-batch", "-"],
@@ -212,7 +211,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def problem(plan: SwitchPlan) -> str | None:
-    """Why two nodes can't have such a network here, or None where bytes came over it."""
+    """Return why two nodes cannot have such a network here, or None if bytes were sent over it."""
     first, second = plan["addresses"]
     try:
         with Switch(plan) as switch:
@@ -245,8 +244,9 @@ def _carries(client: socket.socket, peer: socket.socket) -> str | None:
 
 
 def main(write: Callable[[str], object] = sys.stdout.write) -> None:
-    """Write, as JSON: [why there is no such network here, why its nodes' packets can't be
-    delayed]; null where they can.
+    """Write, as JSON, why such a network is impossible here, and why packets cannot be delayed.
+
+    Null stands for "possible".
     """
     plan: SwitchPlan = {
         "addresses": {host: node_address(number) for number, host in enumerate("ab", 1)},

@@ -1,1 +1,1 @@
-"""Nodes that are process trees, and images without containers."""
+"""Nodes as process trees, and images without containers."""

@@ -1,4 +1,4 @@
-"""The commands of one build: each is streamed, can be stopped, and ends by the build's deadline."""
+"""Runs a build's commands: their output is streamed, and they end by the build's deadline."""
 
 from __future__ import annotations
 
@@ -24,18 +24,23 @@ KILL_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class BuildRun:
-    """What every step of one build shares. `deadline` is a time.monotonic() value."""
+    """Parameters shared by all steps of one build; `deadline` is a `time.monotonic()` value."""
 
     on_line: Callable[[str], None]
     stop: threading.Event
     deadline: float
     shown_paths: Mapping[str, str] = field(default_factory=dict)
-    """Folder of this machine -> what the commands' lines call it: whoever reads a build's log or
-    its message knows the build context, and nothing of where it lies here.
+    """Folder on this machine -> its name in the build's output.
+
+    Readers of a build's log know the build context, but not where it is on this machine.
     """
 
     def check(self, phase: str) -> None:
-        """Raise ImageBuildError where the build was stopped or its time is up."""
+        """Check that the build may continue.
+
+        Raises:
+            ImageBuildError: If the build was stopped or its time is up.
+        """
         if self.stop.is_set():
             raise ImageBuildError(f"{phase}: the build was stopped")
         if time.monotonic() >= self.deadline:
@@ -49,16 +54,18 @@ class BuildRun:
         folder: Path,
         lock_fd: int,
     ) -> None:
-        """Run one command, which dies with this process.
-        It holds the lock too, until it has ended.
+        """Run one command, which ends with this process and holds the lock until it has ended.
+
+        Raises:
+            ImageBuildError: If it fails, or if the build is stopped or times out.
         """
         self.check(phase)
         self.on_line(f"[{phase}]")
         last_lines: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
         process = subprocess.Popen(
-            # pip must not write on into an environment that the next builder starts anew. What it
-            # has started (build back ends, compilers) is not tethered; that carries the builder's
-            # mark, and `end_leftovers` finds it.
+            # pip must not keep writing into an environment that the next builder recreates. Its own
+            # children (build back ends, compilers) are not tethered; they carry the builder's mark,
+            # by which `end_leftovers` finds them.
             tethered(*argv),
             env=dict(environment),
             cwd=folder,
@@ -96,9 +103,7 @@ class BuildRun:
 
 @contextmanager
 def build_lock(path: Path, run: BuildRun) -> Iterator[int]:
-    """Hold a file lock against builds of the same thing, in this process or another;
-    gives its descriptor.
-    """
+    """Hold a file lock against builds of the same thing in any process; yield its descriptor."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pause_seconds = 0.05
     with path.open("w") as file:

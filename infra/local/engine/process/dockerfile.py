@@ -1,10 +1,10 @@
-"""What a Dockerfile asks for, as far as a machine without containers can give it.
+"""Parses a Dockerfile as far as a machine without containers can build it.
 
-Understood: FROM (an image that was built here is built on; any other is noted only: its base is
-this machine's Python), ARG, ENV, LABEL, WORKDIR, COPY and ADD of local files, RUN with nothing but
-`pip install` of requirements files and packages (--no-deps or not), held to versions that the image
-has (`-c` with what `pip list` wrote) or not, ENTRYPOINT and CMD that are `train`, EXPOSE (no
-effect). Everything else is refused, with its line, rather than left out in silence.
+Supported: FROM (an image built here is extended; any other is ignored, and this machine's Python is
+the base), ARG, ENV, LABEL, WORKDIR, COPY and ADD of local files, RUN with only `pip install` of
+requirements files and packages, optionally with --no-deps or with `-c` to versions that `pip list`
+wrote, ENTRYPOINT and CMD that are `train`, and EXPOSE (no effect). Everything else is refused, with
+its line, instead of being ignored silently.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from nodesweep.infra.local.interfaces import ImageBuildError
 
-# pip's options that change nothing about what an environment of its own comes to hold.
+# pip options that do not affect the contents of a virtual environment.
 _PIP_FLAGS = frozenset(
     {"--no-cache-dir", "--upgrade", "-U", "--quiet", "-q", "--disable-pip-version-check"}
 )
@@ -28,7 +28,7 @@ _PIP_COMMANDS = (
     ["python", "-m", "pip"],
     ["python3", "-m", "pip"],
 )
-# Writes the versions of some packages of the image into a file, for a later `pip install -c`.
+# Writes the versions of some of the image's packages to a file for a later `pip install -c`.
 _PINS = re.compile(
     r"(?:python3? -m )?pip3? list --format=freeze \| sed -nE '/(?P<pattern>[^'/]+)/p' >"
     r" (?P<file>/[^\s;&|]+)"
@@ -38,9 +38,7 @@ _VARIABLE = re.compile(r"\$(?:\{(?P<braced>\w+)(?::-(?P<default>[^}]*))?\}|(?P<p
 
 @dataclass(frozen=True)
 class Copy:
-    """One COPY: sources in the build context,
-    and the absolute target in the image ("…/" for a folder).
-    """
+    """One COPY: sources in the build context, and the absolute target ("…/" for a folder)."""
 
     sources: tuple[str, ...]
     target: str
@@ -50,7 +48,7 @@ class Copy:
 class Install:
     """One `pip install`: requirements files by their absolute paths in the image, and packages.
 
-    `pins` is a regular expression: packages of the image whose line `name==version` it finds keep
+    `pins` is a regular expression: packages of the image whose line `name==version` it matches keep
     their version.
     """
 
@@ -62,7 +60,7 @@ class Install:
 
 @dataclass
 class Recipe:
-    """All that a build needs to know of a Dockerfile."""
+    """Everything that a build needs from a Dockerfile."""
 
     base: str | None = None
     environment: dict[str, str] = field(default_factory=dict)
@@ -78,10 +76,17 @@ def parse(
     build_args: Mapping[str, str],
     inherit: Callable[[str], Recipe | None] = lambda _base: None,
 ) -> Recipe:
-    """Read a Dockerfile; raises ImageBuildError (phase READ Dockerfile) on what can't be honoured.
+    """Parse a Dockerfile.
 
-    `inherit` gives what an image of that name was built with (environment, labels, folder), None
-    for one that is not here.
+    Args:
+        text: The Dockerfile.
+        build_args: Values for its ARGs.
+        inherit: Returns what an image was built with (environment, labels, folder), by its name;
+            None
+        if it is not in this store.
+
+    Raises:
+        ImageBuildError: If something is not supported (phase READ Dockerfile).
     """
     return _Reader(build_args, inherit).read(text)
 
@@ -198,7 +203,7 @@ class _Reader:
 
     def _pairs(self, rest: str) -> dict[str, str]:
         words = shlex.split(rest)
-        if "=" not in words[0]:  # the old form, ENV NAME the rest
+        if "=" not in words[0]:  # old form: ENV NAME rest
             return {words[0]: self._expand(rest.split(maxsplit=1)[1])}
         pairs = {}
         for word in words:
@@ -222,7 +227,7 @@ class _Reader:
 
 
 def _instructions(text: str) -> Iterator[tuple[int, str, str]]:
-    """(line number, INSTRUCTION, the rest), with continued lines joined and comments left out."""
+    """Yield (line number, INSTRUCTION, rest), with continued lines joined and comments removed."""
     joined = ""
     first_number = 0
     for number, raw in enumerate(text.splitlines(), start=1):

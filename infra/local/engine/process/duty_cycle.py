@@ -1,11 +1,10 @@
-"""A CPU quota without control groups: a node's processes are stopped when they have used their
-share of a period.
+"""A CPU quota without cgroups: a node's processes are stopped once they have used their share.
 
-Where an ordinary user may write no control group, the job's supervisor does what the kernel's quota
-does: in each period a node may use its share of one CPU, then it is stopped (SIGSTOP) until the
-next one begins (SIGCONT). What it used beyond that, because it was looked at late, is taken from
-the periods after; what it leaves is lost, as under the kernel's quota. CPU time is read from each
-process's own clock, in nanoseconds. Standard library only: the supervisor runs it.
+If an ordinary user may not write cgroups, the job's supervisor does what the kernel's quota does:
+in each period a node may use its share of one CPU, then it is stopped (SIGSTOP) until the next
+period (SIGCONT). Overuse between polls is deducted from later periods; unused time is lost, as
+under the kernel's quota. CPU time is read from each process's CPU clock, in nanoseconds. Standard
+library only: the supervisor runs it.
 """
 
 from __future__ import annotations
@@ -21,44 +20,42 @@ from dataclasses import dataclass, field
 from nodesweep.infra.local.engine.host.process_tree import descendants, list_processes
 
 PERIOD_SECONDS = 0.04
-"""Twice the kernel quota's (cgroups.py), since each look costs this process CPU time, too."""
+"""Twice the kernel quota's period (cgroups.py), since each poll costs this process CPU time."""
 _LEAST_PAUSE_SECONDS = 0.002
 _TREE_SECONDS = 0.5
-"""Between two looks for processes that a node has started since;
-reading /proc takes milliseconds.
-"""
+"""Interval between scans for new processes of a node; reading /proc takes milliseconds."""
 
 
 def process_cpu_seconds(pid: int) -> float:
-    """CPU time of a process and all its threads, by its CPU clock (clock_getcpuclockid(3)).
-    Raises OSError.
+    """Return the CPU time of a process and all its threads from its clock (clock_getcpuclockid(3)).
+
+    Raises:
+        OSError: If it has ended.
     """
     return time.clock_gettime((~pid << 3) | 2)
 
 
 @dataclass
 class NodeBudget:
-    """One node's account: what it may use in this period, in seconds. Pure."""
+    """The seconds that a node may still use in this period. Pure."""
 
     left_seconds: float = 0.0
     is_stopped: bool = False
 
     def begin_period(self, share_seconds: float) -> bool:
-        """Whether it may run in this period: not where an earlier one has used it up already."""
+        """Return True if the node may run in this period, False if earlier ones have used it up."""
         self.left_seconds = min(self.left_seconds, 0.0) + share_seconds
         return self.left_seconds > 0
 
     def use(self, seconds: float) -> bool:
-        """Whether it may run on."""
+        """Deduct used time and return True if the node may continue."""
         self.left_seconds -= seconds
         return self.left_seconds > 0
 
 
 @dataclass
 class _Node:
-    """A node's processes by a handle that no other process can take over,
-    and the clocks as they were last read.
-    """
+    """A node's processes by pidfd, which survives pid reuse, and their clocks as last read."""
 
     host: str
     stopped_periods: int = 0
@@ -68,13 +65,17 @@ class _Node:
 
 
 class DutyCycle:
-    """Holds nodes to a share of a CPU each, from `limit` on until `limit(None)`."""
+    """Limits each node to a share of a CPU, from `limit` on until `limit(None)`."""
 
     def __init__(
         self, host_by_pid: Callable[[], Mapping[int, str]], report: Callable[[str, int, int], None]
     ) -> None:
-        """`host_by_pid` has the first process of every node that was started; `report` is told now
-        and then how many periods a host has had, and in how many it was stopped.
+        """Start the thread that enforces the limit.
+
+        Args:
+            host_by_pid: Returns the first process of every node that was started.
+            report: Called periodically with (host, periods so far, periods in which it was
+                stopped).
         """
         self._host_by_pid = host_by_pid
         self._report = report
@@ -85,7 +86,7 @@ class DutyCycle:
         threading.Thread(target=self._run, name="duty-cycle", daemon=True).start()
 
     def limit(self, vcpus: float | None) -> None:
-        """The share of each node from now on; None lets them run."""
+        """Set the share of each node; None removes the limit."""
         self._vcpus = vcpus
         self._changed.set()
 
@@ -111,8 +112,7 @@ class DutyCycle:
             self._set_running(node, node.budget.begin_period(share_seconds))
         while (left_seconds := end - time.monotonic()) > 0 and self._vcpus is not None:
             running = [node for node in self._nodes.values() if not node.budget.is_stopped]
-            # On its one CPU a node can't use more than the time that passes:
-            # no sooner need it be looked at.
+            # Pinned to one CPU, a node cannot use more time than passes, so poll no sooner.
             soonest = min((node.budget.left_seconds for node in running), default=left_seconds)
             time.sleep(min(left_seconds, max(soonest, _LEAST_PAUSE_SECONDS)))
             for node in running:
@@ -126,7 +126,7 @@ class DutyCycle:
             self._send(node, signal.SIGCONT if runs else signal.SIGSTOP)
 
     def _used_seconds(self, node: _Node) -> float:
-        """CPU seconds of the node's processes since the last call."""
+        """Return the CPU seconds that the node's processes used since the last call."""
         used = 0.0
         for pid in list(node.handles):
             try:

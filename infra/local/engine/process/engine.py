@@ -1,6 +1,4 @@
-"""The process engine: a job's nodes are process trees on this machine,
-each with its own /opt/ml and CPU quota.
-"""
+"""The process engine: nodes are process trees on this machine with their own /opt/ml and quota."""
 
 from __future__ import annotations
 
@@ -52,8 +50,9 @@ _SWEEP_SECONDS = 10.0
 
 
 class ProcessEngine(ExclusiveEngine):
-    """Runs the nodes of one job at a time as processes. See
-    `nodesweep.infra.local.interfaces.Engine`.
+    """Runs the nodes of one job at a time as processes.
+
+    See `nodesweep.infra.local.interfaces.Engine`.
     """
 
     def __init__(
@@ -64,9 +63,7 @@ class ProcessEngine(ExclusiveEngine):
         node_key: AccessKey | None = None,
         times: RunTimes | None = None,
     ) -> None:
-        """Take the state folder (one live engine each)
-        and end whatever a killed predecessor left running.
-        """
+        """Lock the state folder (one live engine each) and end what a killed predecessor left."""
         super().__init__(state_dir, endpoint_url, node_key, times)
         self._images = images
         self._containment = Containment.find(self._state_dir)
@@ -78,7 +75,10 @@ class ProcessEngine(ExclusiveEngine):
         self._end_leftovers()
 
     def command_problem(self, entrypoint: Sequence[str], arguments: Sequence[str]) -> str | None:
-        """What a request starts finds its files at /opt/ml, so each node must have its own."""
+        """Return why a request's own entry point and arguments cannot be used, or None.
+
+        What an entry point starts expects its files at /opt/ml, so each node must have its own.
+        """
         problem = self._containment.opt_ml_problem
         if entrypoint and problem:
             return (
@@ -96,15 +96,17 @@ class ProcessEngine(ExclusiveEngine):
         return None
 
     def image_command_problem(self) -> str | None:
-        """Of an image, processes have an environment, and no entry point but `train`."""
+        """Return why an image's entry point cannot be used: processes have only its environment."""
         return (
             "ContainerEntrypoint: nodes that are processes have no entry point of an image. Name "
             "ContainerEntrypoint, or start the local platform with --engine container."
         )
 
     def isolation(self, instance_type: str) -> str:
-        """ "0.2 vCPU per node by cgroup v1 quota, 1 Gbit/s between nodes in networks of their own",
-        or "… by duty cycle (reason), over loopback (reason)" where these can't be had.
+        """Return the nodes' CPU quota and network, for people.
+
+        For instance "0.2 vCPU per node by cgroup v1 quota, 1 Gbit/s between nodes in networks of
+        their own", or "… by duty cycle (reason), over loopback (reason)" if these are unavailable.
         """
         vcpus = capacity.VCPUS_BY_INSTANCE_TYPE.get(instance_type)
         if vcpus is None:
@@ -115,9 +117,7 @@ class ProcessEngine(ExclusiveEngine):
         return f"{vcpus:g} vCPU per node by {way}, {self._network.in_words(instance_type)}"
 
     def prepare(self, job: JobSpec) -> Sequence[Node]:
-        """Make the nodes' /opt/ml trees and their input/config/*.json;
-        channels' folders exist, still empty.
-        """
+        """Create the nodes' /opt/ml trees with input/config/*.json and empty channel folders."""
         return make_nodes(
             self._state_dir,
             job,
@@ -127,7 +127,7 @@ class ProcessEngine(ExclusiveEngine):
         )
 
     def clean_up(self, job: JobSpec) -> None:
-        """Remove the nodes' trees. Idempotent."""
+        """Remove the nodes' trees; idempotent."""
         shutil.rmtree(job_folder(self._state_dir, job.job_name), ignore_errors=True)
 
     def _run_alone(
@@ -222,7 +222,7 @@ class ProcessEngine(ExclusiveEngine):
         return image
 
     def _end_leftovers(self) -> None:
-        """Nothing of this state folder may run now: the lock says that no other engine does."""
+        """End everything of this state folder: the lock proves that no other engine uses it."""
         groups = self._quotas.groups() if self._quotas else []
         left = kill_all(Membership(state_id=self._state_id, cgroups=tuple(groups)), _SWEEP_SECONDS)
         if left:
@@ -235,11 +235,11 @@ class ProcessEngine(ExclusiveEngine):
 
 
 def read_image_environment(image: Path) -> dict[str, str]:
-    """The ENV of a stored image."""
+    """Return the ENV of a stored image."""
     return {str(name): str(value) for name, value in read_image(image)["environment"].items()}
 
 
 def read_image(image: Path) -> dict[str, Any]:
-    """What a build wrote of its image."""
+    """Return a stored image's record."""
     record: dict[str, Any] = json.loads((image / "image.json").read_text())
     return record

@@ -1,6 +1,4 @@
-"""What a build's installers fetch over the network, by what they say of it: pip and uv name each
-file that they begin to download, with its size.
-"""
+"""Download sizes of a build's installers, parsed from the output of pip and uv."""
 
 from __future__ import annotations
 
@@ -9,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-# pip: "Downloading https://…/torch-2.13.0%2Bcpu-….whl (191.8 MB)", of PyPI's the file's name alone;
-# uv: "Downloading numpy (16.0MiB)", of files of a MiB and more.
+# pip: "Downloading https://…/torch-2.13.0%2Bcpu-….whl (191.8 MB)", only the file name for PyPI; uv:
+# "Downloading numpy (16.0MiB)", for files of 1 MiB or more.
 _DOWNLOAD = re.compile(r"\s*Downloading (?P<what>\S+) \((?P<number>[\d.]+) ?(?P<unit>\w+)\)")
 _CACHED = re.compile(r"\s*Using cached (?P<what>\S+)")
 _LOCAL = re.compile(r"\s*Processing (?P<what>/\S+)")
@@ -22,18 +20,18 @@ _UNITS = {
 
 
 class Fetched:
-    """Hears the installers' lines and hands them on."""
+    """Parses the installers' lines and forwards them."""
 
     def __init__(self, on_line: Callable[[str], None]) -> None:
         self._on_line = on_line
         self.bytes_by_file: dict[str, int] = {}
-        """Of each file that was downloaded, under the name that the installer gives it."""
+        """Size of each downloaded file, by the installer's name for it."""
         self.retries: list[str] = []
-        """Lines on what did not answer at once."""
+        """Lines about servers that did not respond at once."""
         self._sources: dict[str, str] = {}
 
     def hear(self, line: str) -> None:
-        """Take a line, and hand it on."""
+        """Parse a line and forward it."""
         if found := _DOWNLOAD.match(line):
             name = _file_name(found["what"])
             unit = _UNITS.get(found["unit"])
@@ -50,7 +48,7 @@ class Fetched:
         self._on_line(line)
 
     def words_of(self, wheel: Path) -> str:
-        """Where a wheel came from that lies here now, and how much of it was fetched."""
+        """Report where a wheel on disk came from, and how much of it was downloaded."""
         source = self._sources.get(wheel.name, "where pip found it")
         size = megabytes(wheel.stat().st_size)
         if wheel.name in self.bytes_by_file:
@@ -58,7 +56,7 @@ class Fetched:
         return f"[FETCHED] {wheel.name}: nothing, its {size} lay in {source}"
 
     def words(self, what: str) -> str:
-        """All that was fetched for it."""
+        """Report all downloads for `what`."""
         if not self.bytes_by_file:
             return f"[FETCHED] nothing for {what}: all of it was at hand"
         total = megabytes(sum(self.bytes_by_file.values()))
@@ -74,5 +72,5 @@ def _name_in(what: str) -> str:
 
 
 def megabytes(size: float) -> str:
-    """A size in bytes as people read it: 191.8 MB, 2.9 GB."""
+    """Format a size in bytes for people: 191.8 MB, 2.9 GB."""
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"

@@ -1,6 +1,4 @@
-"""What goes into an image: the context's files, laid out for nodes,
-and the digests that name the result.
-"""
+"""The content of an image: the context's files, laid out for nodes, and digests of the result."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ _INSTALLER_ARGUMENTS = ("PIP_", "UV_")
 
 @dataclass(frozen=True)
 class PlacedInstall:
-    """One `pip install`, with the files of the context that it reads."""
+    """One `pip install`, with the context's files that it reads."""
 
     requirement_files: tuple[Path, ...]
     packages: tuple[str, ...]
@@ -33,10 +31,10 @@ class PlacedInstall:
 
 @dataclass(frozen=True)
 class Content:
-    """An image before it is built. `files` maps paths in the stored image (code/…, files/…) to
-    files of the context.
+    """An image before it is built.
 
-    `base` is the folder of the image that it is built on, None where that is not one of this store.
+    `files` maps paths in the stored image (code/…, files/…) to files of the context. `base` is the
+    folder of the image that it extends, None if that is not in this store.
     """
 
     base: Path | None
@@ -50,8 +48,10 @@ class Content:
 def read_content(
     context: Path, recipe: Recipe, build_args: Mapping[str, str], base: Path | None = None
 ) -> Content:
-    """Resolve a recipe against its context;
-    raises ImageBuildError (phase COPY) where they don't fit.
+    """Resolve a recipe against its context.
+
+    Raises:
+        ImageBuildError: If they do not match (phase COPY).
     """
     placed = _place(context, recipe.copies)
     installs = tuple(_placed_install(install, placed) for install in recipe.installs)
@@ -69,7 +69,7 @@ def read_content(
                 f"COPY: {target}: without containers nodes see {_CODE} and what an ENV names only,"
                 " and `pip install` its files"
             )
-    # A RUN sees the Dockerfile's ARGs and ENVs, the latter first.
+    # A RUN sees the Dockerfile's ARGs and ENVs; ENVs take precedence.
     seen = {**build_args, **recipe.arguments, **recipe.environment}
     installer_arguments = {n: v for n, v in seen.items() if n.startswith(_INSTALLER_ARGUMENTS)}
     venv_digest = _venv_digest(installs, installer_arguments, base)
@@ -84,8 +84,9 @@ def read_content(
 
 
 def _place(context: Path, copies: Iterable[Copy]) -> dict[str, Path]:
-    """Absolute path in the image -> file of the context,
-    as COPY defines it (a folder's contents, not the folder).
+    """Map absolute paths in the image to files of the context.
+
+    As COPY defines it: a folder's contents, not the folder.
     """
     included = _included_files(context)
     placed: dict[str, Path] = {}
@@ -114,7 +115,7 @@ def _place(context: Path, copies: Iterable[Copy]) -> dict[str, Path]:
 def _matches(
     context: Path, pattern: str, included: Iterable[PurePosixPath]
 ) -> dict[PurePosixPath, str]:
-    """Files that a COPY source names -> their path below the target."""
+    """Map the files that a COPY source names to their paths below the target."""
     if (context / pattern).is_dir():
         folder = PurePosixPath(pattern)
         return {
@@ -124,9 +125,9 @@ def _matches(
 
 
 def _included_files(context: Path) -> list[PurePosixPath]:
-    """The context's files that its ignore file doesn't exclude, in a fixed order.
+    """Return the context's files that its ignore file does not exclude, in a fixed order.
 
-    As BuildKit chooses it: Dockerfile.dockerignore instead of .dockerignore.
+    Like BuildKit, use Dockerfile.dockerignore instead of .dockerignore if it exists.
     """
     from docker.utils.build import exclude_paths
 
@@ -136,15 +137,16 @@ def _included_files(context: Path) -> list[PurePosixPath]:
     text = ignore_file.read_text("utf-8-sig", "replace") if ignore_file.is_file() else ""
     lines = text.splitlines()
     patterns = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
-    # Python's leftovers are never part of a program, and would give every developer another digest.
+    # Python's caches are never part of a program and would give every developer a different digest.
     patterns += ["**/__pycache__", f"!{own.name}"]
     names = exclude_paths(str(context), patterns)
     return sorted(PurePosixPath(name) for name in names if (context / name).is_file())
 
 
 def _named_folders(environment: Mapping[str, str]) -> list[PurePosixPath]:
-    """Folders that an ENV names, alone or in a list;
-    a node gets these values with its own paths, but for PATH.
+    """Return the folders that an ENV names, alone or in a list, except in PATH.
+
+    A node gets these values with its own paths.
     """
     values = [value for name, value in environment.items() if name != "PATH"]
     paths = [
@@ -177,14 +179,14 @@ def _is_referred_to(source: Path, requirement_files: Iterable[Path]) -> bool:
 
 
 def requirement_lines(path: Path) -> list[str]:
-    """A requirements file's lines, continued ones joined, comments left out."""
+    """Return a requirements file's lines, with continued lines joined and comments removed."""
     joined = re.sub(r"\\\n", " ", path.read_text())
     lines = (re.sub(r"(^|\s)#.*$", "", line).strip() for line in joined.splitlines())
     return [line for line in lines if line]
 
 
 def _referred_paths(requirement_files: Iterable[Path]) -> list[tuple[Path, Path]]:
-    """(file, what it refers to) for -r, -c and local packages, followed through -r and -c."""
+    """Return (file, referenced path) for -r, -c and local packages, following -r and -c."""
     found: list[tuple[Path, Path]] = []
     pending = list(requirement_files)
     while pending:
@@ -206,21 +208,21 @@ def _referred_paths(requirement_files: Iterable[Path]) -> list[tuple[Path, Path]
 
 
 def python_name() -> str:
-    """The Python that environments are made with; compiled packages fit no other."""
+    """Return the Python that environments are created with; compiled packages fit no other."""
     return (
         f"{platform.python_implementation()}-{platform.python_version()}-{sysconfig.get_platform()}"
     )
 
 
 def venv_of(image: Path) -> Path:
-    """The environment of a stored image, in its own place."""
+    """Return the virtual environment of a stored image, at its real path."""
     return (image / "venv").resolve()
 
 
 def _venv_digest(
     installs: Sequence[PlacedInstall], installer_arguments: Mapping[str, str], base: Path | None
 ) -> str:
-    """The base's own environment where nothing is added to it."""
+    """Return the environment's digest; the base's own if nothing is added to it."""
     if base is not None and not installs:
         return venv_of(base).name
     return _digest(
@@ -269,14 +271,12 @@ def _image_digest(
 
 
 def is_executable(path: Path) -> bool:
-    """Whether the owner may execute it: the only part of a mode that is the same
-    on every checkout.
-    """
+    """Return True if the owner may execute it, the one mode bit that every checkout shares."""
     return bool(path.stat().st_mode & 0o100)
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file's bytes."""
+    """Return the SHA-256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

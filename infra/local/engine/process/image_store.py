@@ -1,13 +1,12 @@
-"""Images without containers: a virtual environment and the training program,
-named by what they are made of.
+"""Images without containers: a virtual environment and the training program, by content digest.
 
 <state>/images/<digest>/image.json   digest, environment (ENV), labels, python
-                        code/        what the Dockerfile copies to /opt/ml/code
-                        files/       what it copies elsewhere, by its absolute path
-                        venv         link to the environment
+                       code/         files that the Dockerfile copies to /opt/ml/code
+                       files/        files that it copies elsewhere, by absolute path
+                       venv          link to the environment
        /images/index.json            [{repository, tag, digest}]
-       /venvs/<digest>/              environments, shared by images that differ in code only;
-                                     whole with complete.json
+       /venvs/<digest>/              environments, shared by images that differ only in code;
+                                     complete once complete.json exists
 """
 
 from __future__ import annotations
@@ -44,12 +43,13 @@ _REFERENCE = re.compile(
 
 
 class ProcessImageStore:
-    """Builds and keeps images for the process engine. See
-    `nodesweep.infra.local.interfaces.ImageStore`.
+    """Builds and stores images for the process engine.
+
+    See `nodesweep.infra.local.interfaces.ImageStore`.
     """
 
     def __init__(self, state_dir: Path) -> None:
-        """Open the store, and end whatever the builds of a killed predecessor left running."""
+        """Open the store, and end what the builds of a killed predecessor left running."""
         self._images = state_dir.resolve() / "images"
         self._venvs = (state_dir / "venvs").resolve()
         end_leftovers(self._venvs)
@@ -64,8 +64,10 @@ class ProcessImageStore:
         stop: threading.Event,
         deadline_seconds: float,
     ) -> BuiltImage:
-        """Build `context` and tag it. Raises ImageBuildError with the failing phase
-        and its last lines.
+        """Build `context` and tag it.
+
+        Raises:
+            ImageBuildError: If a phase fails; the message has its last lines.
         """
         shown_paths = {str(context.resolve()): ".", str(self._venvs): "venvs"}
         run = BuildRun(on_line, stop, time.monotonic() + deadline_seconds, shown_paths)
@@ -89,9 +91,7 @@ class ProcessImageStore:
         return BuiltImage(f"sha256:{content.image_digest}", dict(recipe.labels))
 
     def resolve(self, image_uri: str) -> Path | None:
-        """The image's folder for …/repository:tag or …/repository@sha256:…,
-        or None if it isn't here.
-        """
+        """Return the image's folder for …/repository:tag or …/repository@sha256:…, or None."""
         match = _REFERENCE.fullmatch(image_uri)
         if not match:
             return None
@@ -103,16 +103,18 @@ class ProcessImageStore:
         return None
 
     def images(self) -> Sequence[tuple[str, str, str]]:
-        """Every (repository, tag, digest) in the store whose image is whole. Raises DamagedFile."""
+        """Return every (repository, tag, digest) in the store whose image is complete.
+
+        Raises:
+            DamagedFile: If the index is damaged.
+        """
         found = read_json(self._images / "index.json", _entries, _INDEX_REMEDY) or []
         return [
             entry for entry in found if _is_whole(self._images / entry[2].removeprefix("sha256:"))
         ]
 
     def _recipe_of(self, image_uri: str) -> Recipe | None:
-        """What an image of this store was built with,
-        as far as an image that is built on it inherits it.
-        """
+        """Return the part of an image's recipe that images based on it inherit, or None."""
         image = self.resolve(image_uri)
         if image is None:
             return None
@@ -122,11 +124,12 @@ class ProcessImageStore:
         )
 
     def _make_venv(self, content: Content, context: Path, run: BuildRun) -> Path:
-        """Its scripts carry its path: an environment is made in its place, and counts once
-        complete.json is there.
+        """Build a virtual environment in place; it counts once complete.json exists.
+
+        Its scripts contain its path, so it cannot be moved.
         """
         venv = self._venvs / content.venv_digest
-        # another process may have been killed since; its leftovers may hold the lock
+        # Another process may have been killed since, and its leftovers may hold the lock.
         end_leftovers(self._venvs)
         with build_lock(self._venvs / f"{content.venv_digest}.lock", run) as lock_fd:
             if _is_whole_venv(venv):
@@ -145,7 +148,7 @@ class ProcessImageStore:
             image = self._images / content.image_digest
             if _has_record(image):
                 return
-            shutil.rmtree(image, ignore_errors=True)  # one whose record is damaged
+            shutil.rmtree(image, ignore_errors=True)  # one with a damaged record
             temporary = Path(tempfile.mkdtemp(dir=self._images, prefix=".building-"))
             try:
                 _write_image(temporary, content, recipe, venv)
@@ -179,12 +182,17 @@ class ProcessImageStore:
 
 
 def _entries(value: Any) -> list[tuple[str, str, str]]:
-    """(repository, tag, digest) of each row. Raises KeyError and TypeError for another shape."""
+    """Return (repository, tag, digest) of each row.
+
+    Raises:
+        KeyError: If a column is missing.
+        TypeError: If the shape is wrong.
+    """
     return [(str(row["repository"]), str(row["tag"]), str(row["digest"])) for row in value]
 
 
 def _is_whole(image: Path) -> bool:
-    """Whether an image can be run and built on; one that can't is found missing, and rebuilt."""
+    """Return True if an image can be run and extended; others count as missing and are rebuilt."""
     return _has_record(image) and _is_whole_venv(image / "venv")
 
 
@@ -197,9 +205,7 @@ def _has_record(image: Path) -> bool:
 
 
 def _is_whole_venv(venv: Path) -> bool:
-    """Whether an environment was made to its end, is where it was made,
-    and its Python still exists.
-    """
+    """Return True if an environment is complete, has not moved, and its Python still exists."""
     try:
         record = json.loads((venv / "complete.json").read_text())
         is_here = bool(record["path"] == str(venv.resolve()))

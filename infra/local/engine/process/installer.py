@@ -1,4 +1,4 @@
-"""The virtual environment of an image: how it is made, and what is installed into it."""
+"""Creates an image's virtual environment and installs its packages."""
 
 from __future__ import annotations
 
@@ -33,14 +33,16 @@ from nodesweep.infra.local.environment import server_environment
 from nodesweep.infra.local.interfaces import ImageBuildError
 from nodesweep.infra.local.process_identity import start_ticks
 
-_BUILDER = "builder/"  # <pid>/<start ticks> of the process that builds
+_BUILDER = "builder/"  # <pid>/<start ticks> of the building process
 _ELF = b"\x7fELF"
 _PIP_CHOOSES = re.compile(
     r"[^=]*\.(index-url|extra-index-url|pypi-url|find-links|no-index|constraint|require-hashes"
     r"|only-binary|no-binary|pre)="
 )
-"""Lines of `pip config list` that say what is installed, and from where. uv reads none of it, so a
-private package would come from the public index, where anybody may put one of its name.
+"""Lines of `pip config list` that determine what is installed, and from where.
+
+uv reads none of them, so a private package would come from the public index, where anybody may
+publish one of that name.
 """
 # The builder's own environment must not become the image's.
 _NOT_PASSED = frozenset(
@@ -49,7 +51,7 @@ _NOT_PASSED = frozenset(
 
 
 def make_venv(venv: Path, content: Content, folder: Path, run: BuildRun, lock_fd: int) -> None:
-    """Make a virtual environment and carry out the image's `pip install`s in it, in their order."""
+    """Create a virtual environment and run the image's `pip install`s in it, in order."""
     environment = installer_environment(content.installer_arguments, venv.parent)
     if venv.exists():  # half of an earlier build
         shutil.rmtree(venv)
@@ -69,10 +71,10 @@ def make_venv(venv: Path, content: Content, folder: Path, run: BuildRun, lock_fd
 
 
 def _copy_venv(base: Path, venv: Path) -> None:
-    """The base's environment in another folder, its packages as hard links, which take no space.
+    """Copy the base's environment with its packages as hard links, which take no space.
 
-    Installers replace a file, they do not write into it, so the base stays as it is. What names the
-    base's folder, such as the first lines of its scripts, is written anew.
+    Installers replace files instead of writing into them, so the base stays unchanged. Files that
+    contain the base's path, such as script shebangs, are rewritten.
     """
 
     def not_complete(folder: str, names: Sequence[str]) -> set[str]:
@@ -89,16 +91,14 @@ def _copy_venv(base: Path, venv: Path) -> None:
 
 
 def _install(install: PlacedInstall, target: Target) -> None:
-    """One `pip install`, compiled to bytecode.
-    Hashes are checked where the requirements have them.
-    """
+    """Run one `pip install` with bytecode compilation; verify hashes if requirements have them."""
     wanted = [*(f"-r{path}" for path in install.requirement_files), *install.packages]
     if not wanted:
         return
     if not install.with_dependencies:
         wanted.append("--no-deps")
     if install.pins is not None:
-        # what fits the torch that is there lies where pip's configuration says
+        # packages that fit the installed torch are where pip's configuration says
         pins = _write_pins(target.venv, install.pins)
         beside = ["--extra-index-url", torch_wheel.CPU_INDEX] if asks_for_torch(install) else []
         target.command(
@@ -114,7 +114,7 @@ def _install(install: PlacedInstall, target: Target) -> None:
     python = str(target.venv / "bin" / "python")
     uv = [*target.uv, "pip", "install", "--python", python, "--compile-bytecode", "--no-progress"]
     if is_hashed:
-        uv.append("--require-hashes")  # as pip does then, of what these ask for, too
+        uv.append("--require-hashes")  # as pip does then, for dependencies as well
     try:
         target.command("INSTALL requirements with uv", [*uv, *wanted])
     except ImageBuildError:
@@ -126,7 +126,7 @@ def _install(install: PlacedInstall, target: Target) -> None:
 
 
 def _is_hashed(install: PlacedInstall) -> bool:
-    """Return True if every package has hashes: wherever it comes from, it is the one meant."""
+    """Return True if every package has hashes, which makes its source irrelevant."""
     lines = [line for path in install.requirement_files for line in requirement_lines(path)]
     return not install.packages and all(
         re.match(r"\w", line) and "--hash=" in line for line in lines
@@ -140,20 +140,18 @@ def _is_pip_unconfigured(target: Target) -> bool:
     command = [str(target.venv / "bin" / "python"), "-P", "-m", "pip", "config", "list"]
     try:
         target.command("READ pip's configuration", command, run)
-    except ImageBuildError:  # pip will say why; the lines may hold passwords
+    except ImageBuildError:  # pip will report why; the lines may contain passwords
         target.run.check("READ pip's configuration")
         return False
     return not any(map(_PIP_CHOOSES.match, lines))
 
 
 def _write_pins(venv: Path, pattern: str) -> Path:
-    """What `pip list --format=freeze` says of the packages that the pattern finds,
-    as a constraints file.
-    """
+    """Write the matching lines of `pip list --format=freeze` as a constraints file."""
     folders = [str(folder) for folder in (venv / "lib").glob("python3*/site-packages")]
     lines = [f"{one.name}=={one.version}" for one in importlib.metadata.distributions(path=folders)]
     file = venv / "pins.txt"
-    file.unlink(missing_ok=True)  # perhaps a link to the base's
+    file.unlink(missing_ok=True)  # may be a hard link to the base's file
     file.write_text("".join(f"{line}\n" for line in sorted(lines) if re.search(pattern, line)))
     return file
 
@@ -165,8 +163,9 @@ def _uv() -> list[str]:
 
 
 def installer_environment(installer_arguments: Mapping[str, str], venvs: Path) -> dict[str, str]:
-    """What installers into the environments of this folder get,
-    with the mark of this process as their builder.
+    """Return the environment of installers for virtual environments in this folder.
+
+    It has the mark of this process as their builder.
     """
     environment = {
         name: value
@@ -181,9 +180,7 @@ def installer_environment(installer_arguments: Mapping[str, str], venvs: Path) -
 
 
 def end_leftovers(venvs: Path) -> None:
-    """End what the installers of killed builders left running;
-    live builders of the same folder keep theirs.
-    """
+    """End what the installers of killed builders left running; live builders keep theirs."""
     for mark in node_marks(state_id(venvs)):
         pid, _, began = mark.removeprefix(_BUILDER).partition("/")
         is_builder = mark.startswith(_BUILDER) and pid.isdigit() and began.isdigit()

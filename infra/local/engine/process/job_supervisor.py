@@ -1,16 +1,12 @@
-"""The parent of a job's nodes: starts them, reports how each ended,
-and ends them all when the server is gone.
+"""The parent of a job's nodes, which starts them, reports their ends and leaves none behind.
 
-It is a process of its own, so that no way of killing the server (kill -9 included) leaves nodes
-behind: its standard input is a pipe from the server, and the end of that pipe is the order to clean
-up. Should it be killed itself, the kernel kills each node's first process (PR_SET_PDEATHSIG), and
-the server, which sees its output end, the rest. Orphans of the nodes come to it
-(PR_SET_CHILD_SUBREAPER), so that it finds them whatever they did to their environment.
-
-In: one line of JSON, a `Plan`; then a line {"vcpus": 0.2} for each change of the duty cycle (null:
-none). Out: a JSON line per event, {"event": "started" | "not_started" | "ended" | "periods",
-"host", …}. Standard library only; it must start in milliseconds and never fail for want of a
-package.
+It is a separate process, so that killing the server (even with SIGKILL) leaves no nodes: end of
+file on stdin, a pipe from the server, is the order to clean up. If the supervisor itself is killed,
+the kernel kills each node's first process (PR_SET_PDEATHSIG) and the server the rest; orphaned
+descendants are reparented to it (PR_SET_CHILD_SUBREAPER). Input: a line of JSON, a `Plan`, then a
+line {"vcpus": 0.2} per change of the duty cycle (null: none). Output: a line of JSON per event,
+{"event": "started" | "not_started" | "ended" | "periods", "host", …}. Standard library only: it
+must start in milliseconds and never fail for want of a package.
 """
 
 from __future__ import annotations
@@ -38,7 +34,7 @@ _REPORTING = threading.Lock()
 
 
 class NodePlan(TypedDict):
-    """How to start one node; `cpu` is the one it may use, None for all."""
+    """Parameters of one node's process; `cpu` is the one it may use, None for all."""
 
     host: str
     argv: list[str]
@@ -49,9 +45,10 @@ class NodePlan(TypedDict):
 
 
 class Plan(TypedDict):
-    """What the supervisor is told. `node_prefix` is "<job>/"; `output_fds` are inherited from the
-    server: what each of the nodes, in their order, writes its output to. `network` is that of the
-    nodes, None for this machine's own.
+    """The supervisor's input.
+
+    `node_prefix` is "<job>/". `output_fds`, inherited from the server, receive the nodes' output,
+    in the order of `nodes`. `network` is the nodes' network, None for this machine's own.
     """
 
     state_id: str
@@ -62,7 +59,7 @@ class Plan(TypedDict):
 
 
 def main() -> None:
-    """Run a job's nodes until standard input ends; then nothing of them is left."""
+    """Run a job's nodes until standard input ends, then end all of their processes."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     # Whoever wants the job to end closes the pipe or stops the job; a SIGTERM meant for the server
@@ -93,7 +90,7 @@ def _start(
     procs_file = os.path.join(node["cgroup"], "cgroup.procs") if node["cgroup"] else None
 
     def become_node() -> None:
-        # SIG_IGN outlives exec and would make the node deaf to the stop that people may ask for.
+        # SIG_IGN survives exec and would make the node ignore a requested stop.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -120,16 +117,14 @@ def _start(
         _report("not_started", node["host"], error=str(error))
     else:
         host_by_pid[process.pid] = node["host"]
-        process.returncode = (
-            0  # reaped by _reap: keeps Popen from warning about it and from waiting for it
-        )
+        process.returncode = 0  # Reaped by _reap: Popen must neither warn about it nor wait for it.
         _report("started", node["host"], pid=process.pid)
     finally:
         os.close(output_fd)  # so that the server sees the end of the node's output
 
 
 def _reap(host_by_pid: dict[int, str]) -> None:
-    """Collect every child, orphans that came to us included; report the nodes."""
+    """Reap every child, adopted orphans included, and report the nodes'."""
     while True:
         try:
             pid, status = os.waitpid(-1, 0)
@@ -141,7 +136,7 @@ def _reap(host_by_pid: dict[int, str]) -> None:
 
 def _report(event: str, host: str, **details: Any) -> None:
     line = json.dumps({"event": event, "host": host, **details})
-    # The server may be gone: then standard input ends too, which is acted upon.
+    # The server may be gone: then stdin also ends, which triggers the cleanup.
     with _REPORTING, contextlib.suppress(BrokenPipeError):
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
@@ -164,7 +159,7 @@ def _end_everything(plan: Plan, session_ids: frozenset[int]) -> None:
     for cgroup in cgroups:
         remove_group(cgroup)
     if cgroups:
-        with contextlib.suppress(OSError):  # groups of another job are still in it
+        with contextlib.suppress(OSError):  # groups of another job remain
             cgroups[0].parent.rmdir()
 
 

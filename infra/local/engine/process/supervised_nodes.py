@@ -1,6 +1,4 @@
-"""The server's end of a job supervisor: start it, hear what it reports, read the nodes' output,
-signal, clean up.
-"""
+"""The server's side of a job supervisor: events, the nodes' output, signals and cleanup."""
 
 from __future__ import annotations
 
@@ -39,19 +37,17 @@ _PROGRAM = (
     f"import sys; sys.path.append({IMPORT_ROOT!r}); "
     "from nodesweep.infra.local.engine.process.job_supervisor import main; main()"
 )
-_CLEAN_UP_SECONDS = 15.0  # the supervisor gives itself 10 s
+_CLEAN_UP_SECONDS = 15.0  # the supervisor allows itself 10 s
 _OUTPUT_DRAIN_SECONDS = 5.0
 _KILL_SECONDS = 10.0
-# CloudWatch's limit for one event; a program that prints no line end must not fill memory
+# CloudWatch's limit per event; a program that prints no newline must not fill memory
 _MAX_LINE_BYTES = 256 * 1024
 
 SUPERVISOR_LOST: Event = {"event": "supervisor_lost", "host": None}
 
 
 class SupervisedNodes:
-    """A job's running nodes; a context that leaves none of their processes alive and none
-    of their cgroups.
-    """
+    """A context manager for a job's running nodes that leaves no processes or cgroups behind."""
 
     def __init__(
         self,
@@ -93,50 +89,49 @@ class SupervisedNodes:
 
     @property
     def supervisor_exit_code(self) -> int | None:
-        """How the supervisor ended, None while it runs."""
+        """The supervisor's exit code, None while it runs."""
         return self._supervisor.poll() if self._supervisor else None
 
     def usage(self, vcpus: float) -> dict[str, NodeUsage]:
-        """Host -> what its processes use now; nodes that have not started yet are left out."""
+        """Return each host's current resource usage, nodes that have not started omitted."""
         cgroups = {
             plan["host"]: Path(plan["cgroup"]) if plan["cgroup"] else None for plan in self._plans
         }
         return usage_by_host(dict(self._pid_by_host), cgroups, vcpus)
 
     def limit(self, vcpus: float | None) -> None:
-        """Have the supervisor hold every node to that many vCPUs by a duty cycle;
-        None lets them run.
-        """
+        """Have the supervisor limit each node to `vcpus` by a duty cycle; None: no limit."""
         assert self._supervisor is not None and self._supervisor.stdin is not None
         if vcpus is not None:
             for plan in self._plans:
                 self._stops.setdefault(plan["host"], (0, 0))
-        with contextlib.suppress(BrokenPipeError):  # gone, which its events say
+        with contextlib.suppress(BrokenPipeError):  # gone, as its events report
             self._supervisor.stdin.write(json.dumps({"vcpus": vcpus}).encode() + b"\n")
             self._supervisor.stdin.flush()
 
     def stops(self, host: str) -> tuple[int, int] | None:
-        """Periods of its duty cycle, and those it was stopped in, as the supervisor last said;
-        None without one.
+        """Return (periods, periods in which it was stopped), as last reported.
+
+        None without a duty cycle.
         """
         return self._stops.get(host)
 
     def thread_ids(self, host: str) -> list[int]:
-        """The threads of a node's processes now."""
+        """Return the threads of a node's processes."""
         pid = self._pid_by_host.get(host)
         return (
             process_threads({pid} | descendants(list_processes(), [pid])) if pid is not None else []
         )
 
     def kill(self, host: str) -> None:
-        """SIGKILL to every process of a node."""
+        """Kill every process of a node."""
         signal_members(self._membership(host), signal.SIGKILL)
 
     def terminate(self, host: str, already: set[int]) -> set[int]:
-        """SIGTERM to the processes of a node that have not had one; returns whom it reached.
+        """Send SIGTERM to a node's processes that have not had one, and return those it reached.
 
-        Its first process (`train`) is spared while it has others, as process 1 of a container is by
-        the kernel: the toolkit doesn't pass the signal on, and its early end would leave the
+        Its first process (`train`) is spared while it has others, as the kernel spares process 1 of
+        a container: the toolkit does not forward the signal, and its early end would leave the
         training program no time to save.
         """
         leader = self._pid_by_host.get(host)
@@ -145,9 +140,7 @@ class SupervisedNodes:
         return signal_members(membership, signal.SIGTERM, without=frozenset(already | spared))
 
     def _drain_output(self) -> None:
-        """Wait until the nodes' output has been read to its end:
-        all who could write to it have ended.
-        """
+        """Wait until the nodes' output is read to the end; all its writers have ended."""
         deadline = time.monotonic() + _OUTPUT_DRAIN_SECONDS
         for reader in self._readers:
             reader.join(max(0.0, deadline - time.monotonic()))
@@ -165,7 +158,7 @@ class SupervisedNodes:
                 stdout=subprocess.PIPE,
                 env={"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"},
                 pass_fds=[write_end for _, write_end in ends],
-                # a Ctrl-C is for the server, which then stops the job in order
+                # Ctrl-C goes to the server, which shuts the job down in order
                 start_new_session=True,
             )
         finally:
@@ -183,7 +176,7 @@ class SupervisedNodes:
             "network": self._network,
         }
         assert self._supervisor.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # killed already: its events end, which says so
+        with contextlib.suppress(BrokenPipeError):  # already killed, as the end of its events shows
             self._supervisor.stdin.write(json.dumps(plan_message).encode() + b"\n")
             self._supervisor.stdin.flush()
 
@@ -191,13 +184,13 @@ class SupervisedNodes:
         with open(read_end, "rb") as stream:
             while line := stream.readline(_MAX_LINE_BYTES):
                 text = line.decode("utf-8", "replace").rstrip("\r\n")
-                if not text:  # CloudWatch takes no empty events
+                if not text:  # CloudWatch rejects empty events
                     continue
                 try:
                     self._on_line(host, text, int(time.time() * 1000))
                 except Exception as error:
-                    # The node must not block on a full pipe;
-                    # the error is raised when the output is drained.
+                    # The node must not block on a full pipe; the error is raised when the output is
+                    # drained.
                     self._sink_error = self._sink_error or error
 
     def _read_events(self) -> None:
@@ -213,7 +206,7 @@ class SupervisedNodes:
         self.events.put(SUPERVISOR_LOST)
 
     def _membership(self, host: str | None) -> Membership:
-        """Of one node, or of all (None)."""
+        """Return the membership of one node, or of all (None)."""
         plans = [plan for plan in self._plans if host in (None, plan["host"])]
         sessions = {
             self._pid_by_host[plan["host"]] for plan in plans if plan["host"] in self._pid_by_host
@@ -235,7 +228,7 @@ class SupervisedNodes:
             except subprocess.TimeoutExpired:
                 self._supervisor.kill()
                 self._supervisor.wait(_KILL_SECONDS)
-        # Trust, but look: a supervisor that was killed has cleaned up nothing.
+        # Verify: a supervisor that was killed has cleaned up nothing.
         left = kill_all(self._membership(None), _KILL_SECONDS)
         for plan in self._plans:
             if plan["cgroup"]:

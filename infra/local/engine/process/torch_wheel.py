@@ -1,8 +1,8 @@
-"""PyTorch for nodes that have no GPU: its CPU wheel, wherever one is found. Its usual wheel carries
-CUDA, which no node here can use; it is taken where there is no other, and not without saying so.
+"""Installs PyTorch for nodes without a GPU, preferably its CPU wheel.
 
-All through pip, whose configuration says where wheels are (PIP_FIND_LINKS, PIP_EXTRA_INDEX_URL …);
-PyTorch's own CPU index is asked beside. uv reads none of that configuration.
+The default wheel contains CUDA, which no node here can use; it is used, with a note, only if no CPU
+wheel is found. Everything goes through pip, whose configuration names the sources of wheels
+(PIP_FIND_LINKS, PIP_EXTRA_INDEX_URL …) and which uv does not read; PyTorch's CPU index is added.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from nodesweep.infra.local.engine.process.image_content import (
 from nodesweep.infra.local.interfaces import ImageBuildError
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-"""Where PyTorch's project keeps its wheels without CUDA."""
+"""The PyTorch project's index of wheels without CUDA."""
 PIP_OPTIONS = ("--no-input", "--progress-bar", "off", "--disable-pip-version-check")
 IMPATIENT = ("--timeout", "15", "--retries", "1")
-"""How pip asks for the CPU wheel: an index that does not answer is given up after half a minute."""
+"""pip options for the CPU wheel: an index that does not respond is abandoned after 30 s."""
 _SIZING_SECONDS = 60.0
 _FAMILY = re.compile(r"(torch|torchvision|torchaudio)\b(?!-)", re.IGNORECASE)
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
@@ -43,7 +43,7 @@ _OF_CUDA = re.compile(r"nvidia-|cuda-|triton$")
 
 @dataclass(frozen=True)
 class Target:
-    """Where a build's commands run, and with what; `uv` is the command that starts it, if any."""
+    """The environment in which a build's commands run; `uv` is the command of uv, if installed."""
 
     venv: Path
     environment: Mapping[str, str]
@@ -53,25 +53,25 @@ class Target:
     uv: Sequence[str]
 
     def command(self, phase: str, argv: Sequence[str], run: BuildRun | None = None) -> None:
-        """Carry out one command of the build."""
+        """Run one command of the build."""
         (run or self.run).command(phase, argv, self.environment, self.folder, self.lock_fd)
 
     def pip(self, verb: str) -> list[str]:
-        """The environment's own pip."""
+        """Return the command of the environment's own pip."""
         return [str(self.venv / "bin" / "python"), "-P", "-m", "pip", verb, *PIP_OPTIONS]
 
 
 def asks_for_torch(install: PlacedInstall) -> bool:
-    """Whether torch, torchvision or torchaudio is among what is to be installed."""
+    """Return True if torch, torchvision or torchaudio is to be installed."""
     return bool(_lines_of_torch(install))
 
 
 def install_torch(install: PlacedInstall, target: Target) -> None:
-    """Fetch and install what an install asks for of PyTorch, without its dependencies.
+    """Download and install the PyTorch packages of an install, without their dependencies.
 
-    Hashes are checked on the wheel that pip chose without them: it prefers one whose link shows a
-    listed hash, as PyPI's with CUDA does, to a newer one (+cpu) that it would have to read first,
-    in a folder (PIP_FIND_LINKS).
+    Hashes are verified on the wheel that pip chose without them: given hashes, pip prefers a wheel
+    whose link shows a listed one (PyPI's, with CUDA) to a newer one (+cpu) in a folder
+    (PIP_FIND_LINKS) that it would have to read first.
     """
     lines = [line for line in _lines_of_torch(install) if not _is_there(line, target.venv)]
     if not lines:
@@ -100,7 +100,7 @@ def _lines_of_torch(install: PlacedInstall) -> list[str]:
 
 
 def _is_there(line: str, venv: Path) -> bool:
-    """Whether a package that is asked for by its bare name is installed, whatever its version."""
+    """Return True if a package required by its bare name is installed in any version."""
     folders = [str(folder) for folder in (venv / "lib").glob("python3*/site-packages")]
     return any(
         one.name.lower() == line.strip().lower()
@@ -109,11 +109,11 @@ def _is_there(line: str, venv: Path) -> bool:
 
 
 def _fetch(target: Target, lines: Sequence[str], folder: Path) -> Fetched:
-    """Download the wheels: those without CUDA wherever there are any, else the usual ones."""
+    """Download the wheels without CUDA if there are any, else the default ones."""
     download = [*target.pip("download"), "--no-deps", "--dest", str(folder)]
     beside = ["--extra-index-url", CPU_INDEX]
     without_cuda = [_without_cuda(line) for line in lines]
-    if without_cuda == lines:  # no exact version, or the build is the user's own choice (+cu126)
+    if without_cuda == lines:  # no exact version, or the build is the user's choice (+cu126)
         return _download(target, "DOWNLOAD torch", [*download, *beside, *lines])[0]
     phase = "DOWNLOAD torch without CUDA"
     fetched, failed = _download(
@@ -121,7 +121,7 @@ def _fetch(target: Target, lines: Sequence[str], folder: Path) -> Fetched:
     )
     if failed is None:
         return fetched
-    if fetched.bytes_by_file:  # it was found, and broke off: with all of pip's own patience
+    if fetched.bytes_by_file:  # found, but interrupted: retry with pip's default patience
         shutil.rmtree(folder, ignore_errors=True)
         return _download(target, phase, [*download, *beside, *without_cuda])[0]
     path = urlsplit(CPU_INDEX).path
@@ -132,7 +132,7 @@ def _fetch(target: Target, lines: Sequence[str], folder: Path) -> Fetched:
 
 
 def _without_cuda(line: str) -> str:
-    """The requirement for the CPU build of that very version; as it is where it names none."""
+    """Return the requirement for the CPU build of that exact version, or unchanged without one."""
     exact = _EXACT.fullmatch(line)
     if exact is None:
         return line
@@ -142,12 +142,12 @@ def _without_cuda(line: str) -> str:
 def _download(
     target: Target, phase: str, argv: Sequence[str], may_fail: bool = False
 ) -> tuple[Fetched, ImageBuildError | None]:
-    """What the command fetched, and why it failed where it may."""
+    """Run the command; return what it fetched, and its error if it `may_fail`."""
     fetched = Fetched(target.run.on_line)
     try:
         target.command(phase, argv, replace(target.run, on_line=fetched.hear))
     except ImageBuildError as error:
-        target.run.check(phase)  # stopped, or its time is up: no other try
+        target.run.check(phase)  # stopped or out of time: do not retry
         if not may_fail:
             raise
         return fetched, error
@@ -155,7 +155,7 @@ def _download(
 
 
 def _about_usual(target: Target, lines: Sequence[str], answered: str) -> str:
-    """What is said before the usual wheel is fetched: why, how much it is, and how to avoid it."""
+    """Return the note about the default wheel: why it is needed, its size, and how to avoid it."""
     why = (
         f"no CPU wheel of {', '.join(lines)} was found: {CPU_INDEX} {answered}, and pip's"
         " configuration names no other source that has one"
@@ -177,8 +177,9 @@ def _about_usual(target: Target, lines: Sequence[str], answered: str) -> str:
 
 
 def _sizes_of_usual(target: Target, lines: Sequence[str]) -> dict[str, int] | None:
-    """Bytes of the usual wheel and of what it asks for of CUDA, by package, as uv learns them from
-    the index without fetching any; None where it can't.
+    """Return bytes by package of the default wheel and its CUDA dependencies; None if unknown.
+
+    uv reads them from the index without downloading any.
     """
     if not target.uv:
         return None
@@ -206,7 +207,7 @@ def _sizes_of_usual(target: Target, lines: Sequence[str]) -> dict[str, int] | No
 
 
 def _size_here(wheels: Sequence[Mapping[str, Any]]) -> int | None:
-    """Bytes of the wheel that fits this machine and Python; None where none says its size."""
+    """Return the size in bytes of the wheel for this machine and Python, or None."""
     version = f"cp{sys.version_info.major}{sys.version_info.minor}"
     fits = re.compile(rf"-({version}|py3|py2\.py3)-.*(linux.*{platform.machine()}|any)\.whl")
     sizes = [

@@ -1,1 +1,1 @@
-"""One run of a job on nodes of any kind: its files, its environment, its end."""
+"""One run of a job on nodes of any kind: its files, environment and end."""

@@ -1,6 +1,4 @@
-"""What the engines of real nodes share: a state folder of their own, a job's turn on this machine,
-its live nodes.
-"""
+"""The base class of engines with real nodes: state folder lock, a job's turn, live nodes."""
 
 from __future__ import annotations
 
@@ -35,14 +33,16 @@ _ANY_KEY = AccessKey("local", "local")  # for an endpoint that checks none
 
 
 class ExclusiveEngine(ABC):
-    """Holds its state folder against other live engines,
-    and the machine while a job of its own runs.
-    """
+    """Locks its state folder against other live engines, and the machine while its own jobs run."""
 
     def __init__(
         self, state_dir: Path, endpoint_url: str, node_key: AccessKey | None, times: RunTimes | None
     ) -> None:
-        """Take the state folder. Raises StateInUseError where another live engine has it."""
+        """Lock the state folder.
+
+        Raises:
+            StateInUseError: If another live engine has it.
+        """
         self._state_dir = state_dir.resolve()
         self._endpoint_url = endpoint_url
         self._node_key = node_key or _ANY_KEY
@@ -55,21 +55,19 @@ class ExclusiveEngine(ABC):
         self._in_turn: set[str] = set()
 
     def close(self) -> None:
-        """Give the state folder back. The end of the process does so too."""
+        """Release the state folder; the end of the process does the same."""
         self._lock.close()
 
     def capacity_problem(self, instance_type: str, instance_count: int) -> str | None:
-        """Why this machine can't hold that many nodes
-        (the text after "CapacityError: "), or None.
-        """
+        """Return why this machine cannot hold that many nodes, as in a CapacityError, or None."""
         return capacity.capacity_problem(instance_type, instance_count, self._cores)
 
     def command_problem(self, entrypoint: Sequence[str], arguments: Sequence[str]) -> str | None:
-        """Why nodes can't be started with a request's own entry point and arguments, or None."""
+        """Return why nodes cannot use a request's own entry point and arguments, or None."""
         return None
 
     def image_command_problem(self) -> str | None:
-        """Why nodes can't be started with their image's own entry point, or None."""
+        """Return why nodes cannot use their image's own entry point, or None."""
         return None
 
     def run(
@@ -80,11 +78,10 @@ class ExclusiveEngine(ABC):
         stop: threading.Event,
         max_runtime_seconds: float,
     ) -> RunResult:
-        """Run `train` on every node until all have ended.
-        Never leaves a process or container behind.
+        """Run `train` on every node until all have ended, leaving no process or container.
 
-        It happens in the turn that `turn` gave the job. A job without one waits for a turn of its
-        own first, which takes none of its runtime; `exits` is empty where a stop came before it.
+        It runs in the job's turn (see `turn`); a job without one first waits for its own, which
+        does not count as runtime. `exits` is empty if the job was stopped before its turn.
         """
         own_turn = self._turn(job, stop, math.inf, lambda: None)
         with nullcontext(True) if job.job_name in self._in_turn else own_turn as is_held:
@@ -96,11 +93,10 @@ class ExclusiveEngine(ABC):
     def turn(
         self, job: JobSpec, stop: threading.Event, deadline: float, on_wait: Callable[[], None]
     ) -> Iterator[bool]:
-        """Hold the machine for the job, from before its nodes are made
-        until what they leave is uploaded.
+        """Hold the machine for the job, from creating its nodes to the end of its uploads.
 
-        Gives False where a stop or the deadline (monotonic) came first. `on_wait` is called once,
-        where another platform's job has the machine.
+        Yields False if stopped or past the deadline (monotonic) before that. `on_wait` is called
+        once if another platform's job holds the machine.
         """
         with self._turn(job, stop, deadline, on_wait) as is_held:
             if is_held:
@@ -113,8 +109,9 @@ class ExclusiveEngine(ABC):
     def _turn(
         self, job: JobSpec, stop: threading.Event, deadline: float, on_wait: Callable[[], None]
     ) -> AbstractContextManager[bool]:
-        """The job's turn, alone on this machine;
-        False where a stop or the deadline (monotonic) came first.
+        """Hold the machine for this job alone.
+
+        Yields False if stopped or past the deadline (monotonic) before that.
         """
         return training_slot(stop, deadline, on_wait)
 
@@ -127,17 +124,15 @@ class ExclusiveEngine(ABC):
         stop: threading.Event,
         max_runtime_seconds: float,
     ) -> RunResult:
-        """What `run` does once no other job runs."""
+        """Run the job during its turn."""
 
     def kill_node(self, job: JobSpec, host: str) -> None:
-        """SIGKILL every process of a running node, as a broken machine would end them;
-        nothing where none runs.
-        """
+        """Kill every process of a node, if it runs, as a hardware failure would."""
         if running := self._live.get(job.job_name):
             running.kill(host)
 
     def usage(self, job: JobSpec) -> Mapping[str, NodeUsage]:
-        """Host -> what its processes use, for the nodes that run now."""
+        """Return the current resource usage of the running nodes by host."""
         running = self._live.get(job.job_name)
         return running.usage(self._vcpus(job)) if running else {}
 
@@ -152,9 +147,12 @@ class ExclusiveEngine(ABC):
 
 
 def _take_lock(path: Path) -> IO[str]:
-    """Hold a state folder against other live engines. Raises StateInUseError.
+    """Lock a state folder against other live engines.
 
-    What a killed server started may hold the folder for a moment longer than the server lives.
+    A killed server's children may hold it for a moment longer than the server lives.
+
+    Raises:
+        StateInUseError: If another live engine has it.
     """
     file = path.open("w")
 

@@ -1,7 +1,7 @@
-"""Which node is to blame when several have ended badly, and how that is said.
+"""Finds the node that caused a job's failure, and words the reason.
 
-The first to exit often is not the culprit: a peer sees "Connection closed by peer" and exits at
-once, while the node that raised is still writing its traceback under its CPU quota.
+The first to exit often is not the cause: a peer sees "Connection closed by peer" and exits at once,
+while the node that raised is still writing its traceback under its CPU quota.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from nodesweep.infra.local.interfaces import NodeExit
 
-# What gloo, NCCL, torch's TCP store and torchrun say when the other end has gone.
+# Messages of gloo, NCCL, torch's TCP store and torchrun when the other end is gone.
 _CONNECTION_LOSS = re.compile(
     r"Connection (closed|reset) by (remote )?peer|Connection refused|Broken pipe|Socket"
     r" Timeout|socket timed out"
@@ -23,25 +23,25 @@ _CONNECTION_LOSS = re.compile(
     r"|Application timeout caused pair closure|SIGTERM|ExitCode -15\b",
     re.IGNORECASE,
 )
-# SIGILL, SIGBUS, SIGFPE, SIGKILL, SIGSEGV. Not SIGABRT (gloo aborts on a lost connection), not
+# SIGILL, SIGBUS, SIGFPE, SIGKILL, SIGSEGV. Not SIGABRT (gloo aborts on a lost connection), nor
 # SIGTERM (launchers send it).
 _ENDED_BY_SIGNAL = re.compile(r"ExitCode (-4|-7|-8|-9|-11|137|139)\b")
 
 
 def is_failed(node_exit: NodeExit) -> bool:
-    """Whether the node failed by its own doing."""
+    """Return True if the node failed by itself."""
     return node_exit.exit_code != 0 and not node_exit.stopped_by_platform
 
 
 def is_connection_loss(node_exit: NodeExit) -> bool:
-    """Whether all that the node complains of is that a peer has gone."""
+    """Return True if the node complains only about a lost peer."""
     if node_exit.exit_code < 0 or _ENDED_BY_SIGNAL.search(node_exit.failure or ""):
         return False
     return bool(_CONNECTION_LOSS.search(node_exit.failure or ""))
 
 
 def root_cause(exits: Sequence[NodeExit]) -> NodeExit | None:
-    """The failed node that the others failed because of; None when none has failed."""
+    """Return the failed node that made the others fail; None if none has failed."""
     failed = [node_exit for node_exit in exits if is_failed(node_exit)]
     return min(
         failed,
@@ -59,8 +59,9 @@ def _blame_rank(node_exit: NodeExit) -> int:
 
 
 def failure_reason(node_exit: NodeExit, node_count: int) -> str:
-    """AWS's wording, "AlgorithmError: <text of output/failure>, exit code: N"; with several nodes
-    it names the node.
+    """Return AWS's wording, "AlgorithmError: <text of output/failure>, exit code: N".
+
+    With several nodes it names the node.
     """
     text = node_exit.failure or _without_text(node_exit)
     if node_count > 1 and not text.startswith(node_exit.host):

@@ -1,9 +1,8 @@
-"""One run of a job: its nodes from start to end, through failure of one, a stop, the deadline, and
-the boot barrier.
+"""One run of a job: its nodes from start to end, with failures, stops, deadline and boot barrier.
 
-What happens when, in seconds (`RunTimes`): a node fails → the others get a grace (they mostly die
-by themselves, and theirs may be the true cause) → SIGTERM → SIGKILL. A stop and the deadline start
-at SIGTERM, with AWS's 120 s to SIGKILL.
+Delays are in `RunTimes`. When a node fails, the others get a grace period (most exit by themselves,
+and theirs may be the root cause), then SIGTERM, then SIGKILL. A stop and the deadline start at
+SIGTERM, with AWS's 120 s to SIGKILL.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from nodesweep.infra.local.interfaces import LineSink, Node, NodeAttainment, Nod
 _TICK_SECONDS = 0.05
 _TERM_REPEAT_SECONDS = 1.0
 _LOOK_SECONDS = 2.0
-"""Between two looks at the nodes' CPU time; one at 8 nodes takes a few milliseconds of CPU."""
+"""Interval between readings of the nodes' CPU time; one for 8 nodes takes a few ms of CPU."""
 _START_LOOK_SECONDS = 0.2
 _PLATFORM_PREFIX = "[platform]"
 
@@ -45,15 +44,13 @@ logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 @dataclass(frozen=True)
 class RunTimes:
-    """How long the run waits for what."""
+    """Timeouts and grace periods of a run."""
 
     failure_grace_seconds: float = 5.0
-    misleading_failure_grace_seconds: float = (
-        15.0  # as long as nobody has failed but by losing a peer
-    )
-    failure_term_seconds: float = 5.0  # SIGTERM to SIGKILL for the peers of a failed node
+    misleading_failure_grace_seconds: float = 15.0  # while every failure is only a lost peer
+    failure_term_seconds: float = 5.0  # from SIGTERM to SIGKILL, for the peers of a failed node
     stop_term_seconds: float = (
-        120.0  # SIGTERM to SIGKILL for a stop, as StopTrainingJob documents it
+        120.0  # from SIGTERM to SIGKILL for a stop, as documented for StopTrainingJob
     )
     boot_seconds: float = 240.0  # 8 nodes import torch and Lightning on 2 busy cores in about 25 s
     after_kill_seconds: float = 30.0
@@ -61,7 +58,7 @@ class RunTimes:
 
 @dataclass
 class _Ending:
-    """The run is being brought to its end."""
+    """The run is being ended."""
 
     cause: Literal["failure", "stop", "timeout"]
     since: float
@@ -72,8 +69,9 @@ class _Ending:
 
 @dataclass(frozen=True)
 class Quota:
-    """The CPU quota of the nodes: how much each gets, and the one CPU that each stays on; kept by
-    the kernel in their groups, or by `limit` (None: no more) where there are none.
+    """The nodes' CPU quota, and the CPU that each is pinned to.
+
+    Enforced by the kernel in the nodes' cgroups or, without these, by `limit` (None: no limit).
     """
 
     quotas: CpuQuotas | None
@@ -83,7 +81,7 @@ class Quota:
     limit: Callable[[float | None], None] | None = None
 
     def apply(self) -> None:
-        """Put it in force on every node."""
+        """Apply the quota to every node."""
         if self.limit:
             self.limit(self.vcpus)
         for group in self.group_by_host.values():
@@ -91,7 +89,7 @@ class Quota:
                 self.quotas.apply(group, self.vcpus)
 
     def lift(self) -> None:
-        """Take it away; where that fails it is of no consequence: the nodes end later."""
+        """Remove the quota; failures are ignored, since the nodes then merely end later."""
         if self.limit:
             self.limit(None)
         for group in self.group_by_host.values():
@@ -102,8 +100,9 @@ class Quota:
 
 @dataclass
 class JobRun:
-    """The state of a run. `boot_folders`, where the nodes wait at the boot barrier,
-    or None where they don't.
+    """The state of a run.
+
+    `boot_folders` are the nodes' boot barrier folders, None if they do not wait at the barrier.
     """
 
     nodes: Sequence[Node]
@@ -118,18 +117,18 @@ class JobRun:
     _ended_by_us: set[str] = field(default_factory=set)
     _terminated_pids: set[int] = field(default_factory=set)
     _ending: _Ending | None = None
-    _gone: bool = False  # the nodes were let go
-    _done: bool = False  # and have measured what there is to measure
+    _gone: bool = False  # the nodes have been released
+    _done: bool = False  # and have finished measuring
     _started_at: float = field(default_factory=time.monotonic)
     _supervisor_lost: bool = False
     _meter: AttainmentMeter | None = None  # while the nodes measure
-    _ended_meter: AttainmentMeter | None = None  # and when they have
-    _ballast: Ballast | None = None  # likewise
+    _ended_meter: AttainmentMeter | None = None  # and once they have finished
+    _ballast: Ballast | None = None  # while the nodes measure
     _looked_at: float = 0.0
     _attainment: Mapping[str, NodeAttainment] = field(default_factory=dict)
 
     def until_all_ended(self) -> RunResult:
-        """Drive the nodes to their end."""
+        """Run the nodes to their end and return the result."""
         try:
             self._drive()
         finally:
@@ -144,7 +143,7 @@ class JobRun:
             with contextlib.suppress(queue.Empty):
                 self._take(self.supervised.events.get(timeout=_TICK_SECONDS))
             now = time.monotonic()
-            self._begin_ending(now)  # before the barrier: where a node has failed, none is let go
+            self._begin_ending(now)  # before the barrier: if a node has failed, none is released
             self._pass_barriers(now)
             self._measure(now)
             self._go_on_ending(now)
@@ -169,8 +168,9 @@ class JobRun:
     # -- the boot barrier
 
     def _pass_barriers(self, now: float) -> None:
-        """The quota holds from all ready to all done: torch takes a minute to come at 0.2 vCPU,
-        and seconds to go.
+        """Enforce the quota from all ready to all done.
+
+        At 0.2 vCPU, torch takes a minute to import and seconds to exit.
         """
         if self.boot_folders is None or self._done or self._ending:
             return
@@ -182,13 +182,13 @@ class JobRun:
             self._lift_quota()
 
     def _without(self, file_name: str, folders: Mapping[str, Path]) -> list[str]:
-        """The running nodes whose program has not said so yet."""
+        """Return the running nodes whose program has not written this file."""
         return [
             host for host in self._remaining_hosts() if not (folders[host] / file_name).exists()
         ]
 
     def _let_go(self, folders: Mapping[str, Path], now: float) -> None:
-        """Once every node is ready: first the quota on all, then the word to go."""
+        """Once every node is ready, apply the quota to all, then release them."""
         waited_for = self._without("ready", folders)
         boot_seconds = now - self._started_at
         if waited_for and boot_seconds < self.times.boot_seconds:
@@ -196,8 +196,8 @@ class JobRun:
         self._apply_quota()
         note = self._quota_note(boot_seconds)
         if waited_for:
-            # They boot on under the quota; one that does not wait
-            # at the barrier has measured without it.
+            # They continue to boot under the quota; a node that does not wait at the barrier has
+            # measured without it.
             note += f"; not ready by then: {', '.join(waited_for)}"
             note += " (what they have measured before ran without the quota)" if self.quota else ""
         for host, folder in folders.items():
@@ -219,13 +219,10 @@ class JobRun:
             " in force from now"
         )
 
-    # -- what the nodes get of the CPU: it must not fail the job,
-    # which is about to be or has been measured
+    # -- CPU attainment: errors must not fail the job, which is about to be or has been measured
 
     def _measure(self, now: float) -> None:
-        """Look now and then. Nodes that don't wait at the barrier measure from their start
-        to the first one's end.
-        """
+        """Take readings; without the barrier, nodes measure from their start to the first end."""
         if self._meter is None:
             if (
                 self.boot_folders is None
@@ -272,7 +269,7 @@ class JobRun:
         self._looked_at = now
 
     def _end_measuring(self) -> None:
-        """All are done: the last look, where all are there still, and a word in each node's log."""
+        """Take the last reading while all nodes are alive, and log each node's attainment."""
         if not self._exits:
             self._look(time.monotonic())
         self._keep_attainment()
@@ -309,7 +306,8 @@ class JobRun:
             return
         if any(is_failed(node_exit) for node_exit in self._exits.values()):
             self._ending = _Ending("failure", now)
-            # the measurement is lost; without it the peers write their reasons within the grace
+            # The measurement is lost; without the quota, the peers write their reasons within the
+            # grace period.
             self._lift_quota()
         elif self.stop.is_set():
             self._ending = _Ending("stop", now)
@@ -341,7 +339,7 @@ class JobRun:
                     self.supervised.kill(host)
             elif now - ending.term_repeated_at >= _TERM_REPEAT_SECONDS:
                 ending.term_repeated_at = now
-                # processes that were still to be started when the first was sent
+                # processes started since the first SIGTERM
                 self._terminate_remaining()
         elif now - ending.kill_sent_at >= self.times.after_kill_seconds:
             remaining = ", ".join(self._remaining_hosts())
@@ -388,8 +386,9 @@ class JobRun:
         return RunResult(exits, culprit.host, failure_reason(culprit, len(exits)))
 
     def _lost_result(self) -> RunResult:
-        """The supervisor is gone and took the nodes with it: the platform's fault,
-        in AWS's class for that.
+        """Return the result when the supervisor has died, and the nodes with it.
+
+        That is the platform's fault, reported as AWS's InternalServerError.
         """
         with contextlib.suppress(queue.Empty):
             while True:
@@ -407,7 +406,7 @@ class JobRun:
 
 
 def attainment_note(attained: NodeAttainment) -> str:
-    """What a node got, in words."""
+    """Describe a node's attainment in words."""
     got = (
         f"{attained.cpu_seconds:.1f} s of CPU in {attained.seconds:.1f} s, where its quota allows "
     )

@@ -1,7 +1,6 @@
-"""The environment and the command of a node's `train`: what the image, the request and the platform
-each put into it.
+"""The environment and the command of a node's `train`, merged from image, request and platform.
 
-Nothing of the server's own environment comes through but what an installer or a TLS client needs.
+Of the server's own environment, only what installers and TLS clients need is passed on.
 """
 
 from __future__ import annotations
@@ -23,15 +22,13 @@ BARRIER_SWITCH = "SM_BOOT_BARRIER"  # in the image's ENV: its program waits at t
 BARRIER_FOLDER = "SM_BOOT_BARRIER_DIR"
 
 _PYTHON = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
-"""The latter has a crash of native code show the line of Python that it was called from."""
+"""PYTHONFAULTHANDLER makes a native crash show the Python line that it was called from."""
 _LONGEST_START_BYTES = 4096
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def brings_own_code(job: JobSpec) -> bool:
-    """Whether the toolkit is to download the job's code
-    (sourcedir.tar.gz) instead of running the image's.
-    """
+    """Return True if the toolkit should download the job's code instead of running the image's."""
     value = job.hyperparameters.get("sagemaker_submit_directory")
     if not value:
         return False
@@ -41,17 +38,18 @@ def brings_own_code(job: JobSpec) -> bool:
 
 
 def has_own_python(job: JobSpec) -> bool:
-    """Whether the job's own code runs: what it installs must not change the image for others."""
+    """Return True if the job runs its own code, which must not install into the shared image."""
     return job.has_own_command or brings_own_code(job)
 
 
 def uses_boot_barrier(job: JobSpec, image_environment: Mapping[str, str]) -> bool:
-    """Only the image's own program is known to wait at the barrier;
-    any other would run on without a quota.
+    """Return True if the nodes wait at the boot barrier.
+
+    Only the image's own program is known to; any other would keep running without a quota.
     """
     own_program = image_environment.get("SAGEMAKER_PROGRAM")
-    # The toolkit's order: the environment, where the job's ENV replaces the image's,
-    # before the hyperparameter.
+    # The toolkit's order: the environment, in which the job's ENV overrides the image's, before the
+    # hyperparameter.
     program = job.environment.get("SAGEMAKER_PROGRAM", own_program) or job.hyperparameters.get(
         "sagemaker_program"
     )
@@ -70,8 +68,10 @@ def node_environment(
     state_id: str,
     parent_environment: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Later wins: what comes through from here, the image's ENV, the request's Environment,
-    the platform's own.
+    """Return a node's environment.
+
+    In order of increasing precedence: what is passed on from `parent_environment` (the server's own
+    by default), the image's ENV, the request's Environment, the platform's own variables.
     """
     parent = os.environ if parent_environment is None else parent_environment
     environment = node_environment_of(parent)
@@ -97,8 +97,9 @@ def node_environment(
 def container_environment(
     job: JobSpec, vcpus: float, endpoint_url: str, access_key: AccessKey, boot_folder: str | None
 ) -> dict[str, str]:
-    """What a container gets beside its image's ENV: the request's Environment,
-    and the platform's own, which wins.
+    """Return what a container gets in addition to its image's ENV.
+
+    The request's Environment, and the platform's own variables, which take precedence.
     """
     environment = {
         **_PYTHON,
@@ -110,11 +111,12 @@ def container_environment(
 
 
 def _direct_hosts(environment: Mapping[str, str]) -> dict[str, str]:
-    """Both spellings with loopback in them:
-    the toolkit fetches the job's code from the platform.
+    """Return both spellings of NO_PROXY with loopback added.
+
+    The toolkit downloads the job's code from the platform.
     """
     upper, lower = environment.get("NO_PROXY"), environment.get("no_proxy")
-    # a client that knows both prefers the lower
+    # a client that knows both prefers the lower-case one
     given = {"NO_PROXY": upper or lower, "no_proxy": lower or upper}
     return {
         name: f"{hosts},127.0.0.1,localhost" if hosts else "127.0.0.1,localhost"
@@ -139,9 +141,9 @@ def _job_environment(job: JobSpec, endpoint_url: str, access_key: AccessKey) -> 
         "AWS_REGION": job.region,
         "AWS_DEFAULT_REGION": job.region,
         "AWS_ENDPOINT_URL": endpoint_url,
-        # the toolkit's own variable, read when it fetches sourcedir.tar.gz
+        # the toolkit's own variable, for downloading sourcedir.tar.gz
         "S3_ENDPOINT_URL": endpoint_url,
-        # reaches S3, logs and metrics; the caller's own keys stay outside
+        # reaches S3, logs and metrics; the caller's own keys are not passed on
         "AWS_ACCESS_KEY_ID": access_key.id,
         "AWS_SECRET_ACCESS_KEY": access_key.secret,
         "AWS_EC2_METADATA_DISABLED": "true",
@@ -149,15 +151,15 @@ def _job_environment(job: JobSpec, endpoint_url: str, access_key: AccessKey) -> 
 
 
 def barrier_folder(node: Node) -> Path:
-    """Where a node's program says `ready` and is told `go`."""
+    """Return the folder in which a node's program reports `ready` and waits for `go`."""
     return node_folder(node) / "boot"
 
 
 def node_command(job: JobSpec, node: Node, image: Path) -> list[str]:
-    """The request's own command, or the image's `train`.
+    """Return the request's own command, or the image's `train`.
 
-    Either, of a job with its own code, finds a Python of the node's own to install into. The path
-    of a file of the image is where this node has it.
+    A job with its own code gets a Python of the node's own to install into. Paths of the image's
+    files are mapped to this node's.
     """
     train = image / "venv" / "bin" / "train"
     if not has_own_python(job):
@@ -171,11 +173,11 @@ def node_command(job: JobSpec, node: Node, image: Path) -> list[str]:
 def container_command(
     job: JobSpec, image_entrypoint: Sequence[str], image_command: Sequence[str] = ()
 ) -> list[str]:
-    """What SageMaker starts a container with: `docker run [--entrypoint …] image train`, for a
-    Processing job with the image's own command instead of `train`.
+    """Return the command that SageMaker starts a container with.
 
-    The request's arguments take the place of `train`. As with docker, an entry point of the
-    request's own is given the request's arguments only.
+    `docker run [--entrypoint …] image train`, or for a Processing job the image's own command
+    instead of `train`. The request's arguments replace `train`; as with docker, an entry point from
+    the request gets only the request's arguments.
     """
     if job.container_entrypoint:
         return [*job.container_entrypoint, *job.container_arguments]
@@ -189,12 +191,12 @@ def _overlay(node: Node) -> Path:
 
 
 def make_overlay(node: Node, image: Path) -> Path:
-    """A virtual environment on top of the image's, in a few small files; returns its Python.
+    """Create a virtual environment on top of the image's, in a few small files; return its Python.
 
     The toolkit installs a job's requirements.txt with the running Python's pip. On AWS that changes
-    a container that is thrown away; here it would change the image under every other node and job.
-    The image's scripts (pip, torchrun) run under the node's Python too: they would install into the
-    image, and not find what was installed for the node.
+    a disposable container; here it would change the image for all other nodes and jobs. The image's
+    scripts (pip, torchrun) are also run under the node's Python: otherwise they would install into
+    the image and not find what was installed for the node.
     """
     image_venv = (image / "venv").resolve()
     packages = next((image_venv / "lib").glob("python3.*"))
@@ -215,14 +217,14 @@ def make_overlay(node: Node, image: Path) -> Path:
 
 
 def _copy_script(script: Path, image_venv: Path, scripts: Path) -> None:
-    """Copy a Python script of the image's environment, to start with the Python of `scripts`."""
+    """Copy a Python script of the image's environment to run under the Python of `scripts`."""
     if script.is_symlink() or not script.is_file():
         return
     with script.open("rb") as file:
         first_line = file.readline(_LONGEST_START_BYTES)
         if not first_line.startswith(b"#!"):
             return
-        if first_line.rstrip() == b"#!/bin/sh":  # the form of pip and uv for a long path, as below
+        if first_line.rstrip() == b"#!/bin/sh":  # how pip and uv write a long path; see below
             first_line = file.readline(_LONGEST_START_BYTES)
             file.readline(_LONGEST_START_BYTES)
         if os.fsencode(image_venv / "bin" / "python") not in first_line:
@@ -230,7 +232,7 @@ def _copy_script(script: Path, image_venv: Path, scripts: Path) -> None:
         rest = file.read()
     python = os.fsencode(shlex.quote(str(scripts / "python")))
     copy = scripts / script.name
-    # The kernel takes neither a long path nor one with spaces after #!;
-    # to Python the second line is a text.
+    # The kernel accepts neither a long path nor one with spaces after #!; to Python, the second
+    # line is a string.
     copy.write_bytes(b"#!/bin/sh\n'''exec' " + python + b""" "$0" "$@"\n' '''\n""" + rest)
     copy.chmod(0o755)

@@ -1,14 +1,12 @@
-"""A job's files: one tree per node, laid out as /opt/ml is,
-with the configuration that the toolkits read.
+"""A job's files: one tree per node, laid out like /opt/ml, with the toolkits' configuration.
 
 <state>/jobs/<job>/<host>/ml       the node's /opt/ml (SAGEMAKER_BASE_DIR)
-                          files    what the image has elsewhere, by its absolute path
+                          files    the image's other files, by absolute path
                           home     its HOME
-                          python   what its own requirements.txt installs (jobs that bring their
-                                   code)
-                          opt      only while it starts: this machine's /opt (host/containment.py)
+                          python   packages of its own requirements.txt (jobs with own code)
+                          opt      only during startup: this machine's /opt (host/containment.py)
                           boot     the boot barrier's `ready` and `go`
-<state>/jobs/<job>/hosts           /etc/hosts of its nodes
+<state>/jobs/<job>/hosts           its nodes' /etc/hosts
                    resolv.conf     /etc/resolv.conf of nodes with a network of their own
 """
 
@@ -30,8 +28,8 @@ from nodesweep.infra.local.state.files import write_atomically
 GROUP_NAME = "homogeneousCluster"
 CONTAINER_INTERFACE = "eth0"
 READABLE = 0o644
-"""Mode of a file that a node reads, as whichever user its program is."""
-_MAX_FAILURE_BYTES = 16_384  # FailureReason takes 1,024; the rest serves to find the root cause
+"""Mode of a file that a node reads, whichever user its program runs as."""
+_MAX_FAILURE_BYTES = 16_384  # FailureReason takes 1,024; the rest helps find the root cause
 _RESOLVER = Path("/etc/resolv.conf")
 _FOLDERS = (
     "code",
@@ -45,41 +43,38 @@ _FOLDERS = (
 
 
 def state_id(state_dir: Path) -> str:
-    """A short name for an engine's state folder:
-    it marks processes and cgroups as this engine's.
-    """
+    """Return a short name for an engine's state folder, which marks its processes and cgroups."""
     return hashlib.sha256(str(state_dir.resolve()).encode()).hexdigest()[:12]
 
 
 def job_folder(state_dir: Path, job_name: str) -> Path:
-    """Where a job's files are."""
+    """Return the folder of a job's files."""
     return state_dir / "jobs" / job_name
 
 
 def node_folder(node: Node) -> Path:
-    """A node's own folder, the parent of its /opt/ml."""
+    """Return a node's own folder, the parent of its /opt/ml."""
     return node.opt_ml.parent
 
 
 def in_node(path: str, node: Node) -> str:
-    """A container's path as it is in this node's tree: /opt/ml, and what the image has;
-    any other stays as it is.
-    """
+    """Map a container's path below /opt/ml or in the image to this node's tree; keep any other."""
     if _is_below_opt_ml(path):
         return f"{node.opt_ml}{path.removeprefix('/opt/ml')}"
     return in_image(path, node)
 
 
 def in_image(path: str, node: Node) -> str:
-    """The same of what the image has alone; a node may see /opt/ml under its own name."""
+    """Map a path in the image to this node's tree; keep any other.
+
+    Unlike in_node, keep /opt/ml, which a node may see under that name.
+    """
     copied = node_folder(node) / "files" / path.strip("/")
     return str(copied) if path.startswith("/") and path.strip("/") and copied.exists() else path
 
 
 def make_working_folder(path: str, node: Node) -> Path:
-    """The image's WORKDIR in this node's tree;
-    for one that nodes don't have, such as /, the node's home.
-    """
+    """Return the image's WORKDIR in this node's tree, or the node's home if that has none (/)."""
     found = in_node(path, node)
     folder = node_folder(node) / "home" if found == path else Path(found)
     folder.mkdir(parents=True, exist_ok=True)
@@ -91,8 +86,9 @@ def _is_below_opt_ml(path: str) -> bool:
 
 
 def loopback_block(state_dir: Path) -> int:
-    """Which of the loopback's networks an engine's nodes use, 1 to 250: two platforms on one
-    machine get different ones.
+    """Return the block of loopback addresses for an engine's nodes, 1 to 250.
+
+    Two platforms on one machine get different ones.
     """
     return int(state_id(state_dir), 16) % 250 + 1
 
@@ -100,9 +96,9 @@ def loopback_block(state_dir: Path) -> int:
 def make_nodes(
     state_dir: Path, job: JobSpec, host_names: bool, image: Path, network: Network
 ) -> list[Node]:
-    """Make every node's tree, with the image's files in it.
+    """Create every node's tree, with the image's files.
 
-    With `host_names` hosts are algo-n to each other, otherwise addresses.
+    With `host_names`, hosts know each other as algo-n, otherwise by address.
     """
     folder = job_folder(state_dir, job.job_name)
     shutil.rmtree(folder, ignore_errors=True)
@@ -132,9 +128,7 @@ def make_nodes(
 
 
 def make_container_nodes(state_dir: Path, job: JobSpec, addresses: Sequence[str]) -> list[Node]:
-    """Make the trees of nodes that are containers with these addresses:
-    each finds its own at /opt/ml.
-    """
+    """Create the trees of container nodes with these addresses; each is mounted at /opt/ml."""
     folder = job_folder(state_dir, job.job_name)
     shutil.rmtree(folder, ignore_errors=True)
     nodes = [
@@ -149,7 +143,7 @@ def make_container_nodes(state_dir: Path, job: JobSpec, addresses: Sequence[str]
 def _make_tree(
     job: JobSpec, node: Node, nodes: Sequence[Node], host_names: bool, interface: str, opt_ml: str
 ) -> None:
-    """`opt_ml`: where the node's program finds its tree."""
+    """Create a node's tree; `opt_ml` is where the node's program finds it."""
     for name in ("home", "boot"):
         (node_folder(node) / name).mkdir(parents=True)
     resources = _resource_config(job, node, nodes, host_names, interface)
@@ -224,7 +218,7 @@ def _channel_config(channel: Mapping[str, Any]) -> dict[str, str]:
 
 
 def failure_text(node: Node) -> str | None:
-    """What the node wrote about its failure to output/failure, or None."""
+    """Return what the node wrote to output/failure, or None."""
     try:
         with open_file(node.opt_ml, "output/failure") as file:
             text = file.read(_MAX_FAILURE_BYTES).decode(errors="replace")

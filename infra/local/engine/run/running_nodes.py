@@ -1,6 +1,4 @@
-"""What a job's run asks of its running nodes, whatever they are:
-processes of this machine or containers.
-"""
+"""The interface of a job's running nodes, whether processes of this machine or containers."""
 
 from __future__ import annotations
 
@@ -11,8 +9,9 @@ from typing import Any, Protocol
 from nodesweep.infra.local.interfaces import NodeUsage
 
 Event = dict[str, Any]
-"""{"event": "started" | "not_started" | "ended" | "supervisor_lost", "host",
-"exit_code"?, "error"?}.
+"""An event of the nodes.
+
+{"event": "started" | "not_started" | "ended" | "supervisor_lost", "host", "exit_code"?, "error"?}
 """
 
 
@@ -23,25 +22,22 @@ class RunningNodes(Protocol):
 
     @property
     def supervisor_exit_code(self) -> int | None:
-        """How the process that supervises the nodes ended, None while it runs."""
+        """Exit code of the process that supervises the nodes, None while it runs."""
 
     def kill(self, host: str) -> None:
-        """SIGKILL to every process of a node."""
+        """Kill every process of a node."""
 
     def terminate(self, host: str, already: set[int]) -> set[int]:
-        """SIGTERM to the processes of a node that have not had one (`already`);
-        returns whom it reached.
+        """Send SIGTERM to a node's processes that have not had one, and return those it reached.
+
+        `already` are the processes that have.
         """
 
     def thread_ids(self, host: str) -> Sequence[int]:
-        """The threads of a node's processes now."""
+        """Return the threads of a node's processes."""
 
     def stops(self, host: str) -> tuple[int, int] | None:
-        """Of the periods of a node's duty cycle, how many there were and in how many it was
-        stopped; None: none.
-        """
+        """Return (periods, periods in which it was stopped) of a node's duty cycle, if any."""
 
     def usage(self, vcpus: float) -> dict[str, NodeUsage]:
-        """Host -> what its processes use now, of nodes of that many vCPUs;
-        those not started yet are left out.
-        """
+        """Return each started host's current resource usage; nodes have that many vCPUs."""
