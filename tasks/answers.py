@@ -1,11 +1,9 @@
-"""What is demanded of a platform's answers: that they are AWS's, and that they come.
+"""Check that a platform's responses come from AWS, and that they arrive.
 
-A proxy's error page, a login page, a redirect or some other program on the port is no answer of
-AWS, and botocore does not look: it reads an HTML page as an empty result, or follows redirects in a
-circle. And a platform that accepts every connection and never answers is waited for by boto3's
-tries and Prefect's, one after the other, for most of an hour. A client of client_of() ends both:
-whatever calls it gets ForeignAnswer, CallTimedOut (tasks/deadlines.py) or, by a deadline of all
-calls together, PlatformSilent.
+botocore reads a proxy's or a login page as an empty result, and follows redirects in circles; with
+a platform that accepts connections and never answers, boto3's and Prefect's retries take most of an
+hour. Calls of a client made by client_of() raise ForeignAnswer, CallTimedOut (tasks/deadlines.py)
+or, past a deadline shared by all calls to an endpoint, PlatformSilent.
 """
 
 from __future__ import annotations
@@ -28,24 +26,22 @@ from nodesweep.tasks.errors import CallTimedOut, ForeignAnswer, PlatformSilent
 
 logger = logging.getLogger("nodesweep.platform")
 SAY_SECONDS = 120.0
-"""How long an endpoint may leave every call unanswered before the run says so,
-and how often it does.
-"""
+"""Seconds without any response before a warning is logged, and between two warnings."""
 GIVE_UP_SECONDS = 900.0
-"""After so long the call fails: longer than an outage of 10 minutes,
-and shorter than the reaper's least grace.
+"""Seconds without any response before a call fails.
+
+More than an outage of 10 minutes, and less than the reaper's shortest grace period.
 """
-_FORGET_SECONDS = (
-    120.0  # longer than any pause between two tries: who asks after that begins to wait
-)
+_FORGET_SECONDS = 120.0  # longer than any pause between two tries: a later call starts a new wait
 _ERROR_ROOTS = frozenset({"Error", "ErrorResponse", "Response"})
 _EXCERPT_CHARACTERS = 80
-_LAST_STATUS = 599  # of HTTP
+_LAST_STATUS = 599  # the highest HTTP status
 
 
 class Silence:
-    """How long an endpoint has left every call of this process unanswered;
-    whoever asks it shares one.
+    """The time an endpoint has left every call of this process unanswered.
+
+    All clients of an endpoint share one.
     """
 
     def __init__(
@@ -64,7 +60,7 @@ class Silence:
         self._say_at = 0.0
 
     def begin(self) -> None:
-        """To be called as a request is sent."""
+        """Record that a request is about to be sent."""
         with self._lock:
             now = self._monotonic()
             if self._since is None or (
@@ -73,13 +69,15 @@ class Silence:
                 self._since, self._failed_at, self._say_at = now, None, now + self._say_seconds
 
     def end(self) -> None:
-        """Something was answered, whatever it was."""
+        """Record that a response has arrived, whatever its content."""
         with self._lock:
             self._since = self._failed_at = None
 
     def note_failure(self, operation: str, reason: BaseException) -> None:
-        """A request got no answer. Says what is waited for;
-        raises PlatformSilent once that has taken too long.
+        """Record that a request got no response, and log a warning when one is due.
+
+        Raises:
+            PlatformSilent: the endpoint has been silent for the limit, 900 s by default.
         """
         with self._lock:
             now = self._failed_at = self._monotonic()
@@ -104,8 +102,14 @@ _SILENCES: dict[str, Silence] = {}
 
 
 def client_of(session: boto3.Session, service: str, **options: Any) -> Any:
-    """A boto3 client that raises ForeignAnswer, CallTimedOut and PlatformSilent, which are
-    BotoCoreErrors. The session is this client's alone; `options` are those of session.client().
+    """Return a boto3 client that verifies responses and enforces deadlines.
+
+    Its calls raise ForeignAnswer, CallTimedOut and PlatformSilent, which are BotoCoreErrors.
+
+    Args:
+        session: used by this client only.
+        service: the AWS service's boto3 name.
+        options: keyword arguments of session.client().
     """
 
     def gave_up(client: Any, operation: str, seconds: float) -> Exception:
@@ -123,7 +127,7 @@ def client_of(session: boto3.Session, service: str, **options: Any) -> Any:
 
 
 def where_to_look(endpoint_url: str | None, service: str, region: str) -> str:
-    """Return what names a platform: the config's field, else AWS's service."""
+    """Return the setting to check in an error message: the config's field, or the AWS service."""
     return "platform.endpoint_url" if endpoint_url else f"{service} in {region}"
 
 
@@ -160,8 +164,8 @@ def _heed_answers(client: Any, where: str) -> Any:
 
     events = client.meta.events
     events.register("before-send", sent)
-    # With stars it comes before botocore's own for S3,
-    # which takes any page for an error 500 of AWS.
+    # The wildcards make it run before botocore's own S3 handler, which takes any page for an AWS
+    # error 500.
     events.register("before-parse.*.*", answered)
     events.register("needs-retry", tried)
     events.register("after-call-error", failed)
@@ -169,8 +173,9 @@ def _heed_answers(client: Any, where: str) -> Any:
 
 
 def _check(endpoint_url: str, where: str, operation_model: Any, response: dict[str, Any]) -> None:
-    """Raises ForeignAnswer. That of a gateway in trouble (5xx) becomes one that boto3 knows,
-    and tries again.
+    """Raise ForeignAnswer unless the response comes from AWS.
+
+    Empty the body of a gateway's 5xx page instead: boto3 then sees a server error and retries.
     """
     problem = _problem(operation_model, response)
     if problem is None:
@@ -203,11 +208,11 @@ def _excerpt(text: str) -> str:
 
 
 def _problem(operation_model: Any, response: Mapping[str, Any]) -> str | None:
-    """Why it is no answer of AWS, None where it may be one."""
+    """Return why the response cannot come from AWS; None if it may."""
     if response["status_code"] > _LAST_STATUS:
         return "no status of HTTP"
     headers = {name.lower() for name in response["headers"]}
-    is_signed = any(name.startswith("x-amz") for name in headers)  # the request's id, at least
+    is_signed = any(name.startswith("x-amz") for name in headers)  # at least the request ID
     body, is_error = response["body"], response["status_code"] >= 300
     if not body or (not is_error and _has_free_body(operation_model)):
         return None if is_signed or "etag" in headers else "without anything that AWS sends"
@@ -220,7 +225,7 @@ def _problem(operation_model: Any, response: Mapping[str, Any]) -> str | None:
 
 
 def _has_free_body(operation_model: Any) -> bool:
-    """Whether a successful answer's body is the caller's own data, such as an object."""
+    """Return True if a successful response's body is the caller's own data, such as an object."""
     shape = operation_model.output_shape
     payload = shape.serialization.get("payload") if shape is not None else None
     return payload is not None and shape.members[payload].type_name in ("blob", "string")

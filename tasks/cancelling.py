@@ -1,10 +1,8 @@
-"""A cancel: whether somebody ended the run, heard from Prefect's server itself, and the state of a
-task that it ends.
+"""Detect a cancelled run at Prefect's server, and end its tasks as Cancelled.
 
-Under a worker a cancel comes as SIGTERM. The worker gives up listening for cancels once the server
-has been away for about 25 s (PrefectHQ/prefect#20219), so a run asks for its own state, too. A run
-that somebody suspends gets no signal: Prefect ends it at its next task, and a wait for jobs may be
-hours away from that.
+A worker turns a cancel into SIGTERM, but stops watching for cancels once the server has been
+unreachable for about 25 s (PrefectHQ/prefect#20219), so a run polls its own state too. A suspended
+run gets no signal: Prefect ends it at its next task, which a wait for jobs may delay by hours.
 """
 
 from __future__ import annotations
@@ -24,23 +22,23 @@ from nodesweep.tasks.polling import STOP, Cancelled, Clock, intervals
 logger = logging.getLogger("nodesweep.cancelling")
 _T = TypeVar("_T")
 ASK_SECONDS = 5.0
-"""Between two questions for the run's state."""
+"""Seconds between two polls of the run's state."""
 _ANSWER_SECONDS, _TRIES = 5.0, 2
-"""How long one answer is waited for, and how often it is asked where a signal has come: 30 s after
-that the worker kills the process.
+"""Timeout of one poll, and number of tries after a signal.
+
+The worker kills the process 30 s after the signal.
 """
 
 
 def is_cancel(error: BaseException) -> bool:
-    """Return whether somebody ended the run on purpose, and not its worker, its machine or an
-    error.
+    """Return True if a user ended the run, rather than its worker, its machine or an error.
 
-    Under a worker SIGTERM means either; then the run's state at the server tells: Cancelling, or
+    Under a worker SIGTERM can mean either, so the run's state at the server decides: Cancelling, or
     still Running.
     """
     from prefect.exceptions import CancelledRun, Pause, TerminationSignal
 
-    if isinstance(error, Pause):  # what Prefect raises in a task of a suspended run
+    if isinstance(error, Pause):  # raised by Prefect in a task of a suspended run
         STOP.cancelled, STOP.suspended = True, STOP.suspended or error.state
     if STOP.cancelled or isinstance(error, KeyboardInterrupt):
         return True
@@ -53,7 +51,7 @@ def is_cancel(error: BaseException) -> bool:
 
 
 def has_deployment() -> bool:
-    """Return whether a worker carries out the run, and not a command."""
+    """Return True if a worker executes the run, rather than a command."""
     from prefect.runtime import deployment
 
     return deployment.id is not None
@@ -67,8 +65,9 @@ def _run_id() -> str | None:
 
 
 def _is_ended_at_server(level: int, tries: int = 1) -> bool:
-    """Return whether the server says that the run is cancelled, paused or suspended; what goes
-    wrong is logged at this level.
+    """Return True if the run is cancelled, paused or suspended at the server.
+
+    Errors are logged at `level`.
     """
     run = _run_id()
     state = None if run is None else state_at_server(UUID(run), level, tries)
@@ -80,17 +79,21 @@ def _is_ended_at_server(level: int, tries: int = 1) -> bool:
 
 
 def state_at_server(run: UUID, level: int, tries: int = 1) -> Any:
-    """The run's state; None where the server does not say it, which is logged at this level."""
+    """Return the run's state; None, logged at `level`, if the server does not report it."""
     for _ in range(tries):
         try:
             return _read_state(run)
-        except Exception as error:  # a server that does not answer has cancelled nothing either
+        except Exception as error:  # an unreachable server has not cancelled anything
             logger.log(level, "Prefect does not say whether the run was cancelled: %s", error)
     return None
 
 
 def wait_for_server(clock: Clock, seconds: float) -> bool:
-    """Wait until Prefect's server says the run's state; False where it does not within so long."""
+    """Wait until Prefect's server reports the run's state.
+
+    Returns:
+        False if it has not within `seconds`.
+    """
     run, deadline = _run_id(), clock.monotonic() + seconds
     for pause in intervals(1.0, 15.0):
         if run is None or state_at_server(UUID(run), logging.DEBUG) is not None:
@@ -105,7 +108,7 @@ def _read_state(run: UUID) -> Any:
     from prefect.client.orchestration import get_client
     from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
-    # Prefect's own retries would make minutes of one answer.
+    # With Prefect's own retries one request would take minutes.
     with (
         temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
         get_client(sync_client=True, httpx_settings={"timeout": _ANSWER_SECONDS}) as client,
@@ -115,10 +118,9 @@ def _read_state(run: UUID) -> Any:
 
 @contextmanager
 def cancel_heard(interrupt: Callable[[], None]) -> Iterator[None]:
-    """Inside, ask the server every few seconds whether the run is being cancelled or suspended.
-    Then end every wait, and call `interrupt`.
+    """Poll the server inside the block, and call `interrupt` if the run is cancelled or suspended.
 
-    A thread asks, so that a server that hangs holds up nothing else.
+    Every wait ends first. A thread polls, so a server that hangs blocks nothing else.
     """
     if _run_id() is None:
         yield
@@ -129,7 +131,7 @@ def cancel_heard(interrupt: Callable[[], None]) -> Iterator[None]:
         while not over.wait(ASK_SECONDS * random.uniform(0.8, 1.2)):
             if not _is_ended_at_server(logging.DEBUG):
                 continue
-            with lock:  # never after the code inside has ended
+            with lock:  # never after the block has ended
                 if not over.is_set() and not STOP.interrupted:
                     is_what = "suspended" if STOP.suspended is not None else "being cancelled"
                     logger.warning("Prefect's server says that the run is %s", is_what)
@@ -138,7 +140,7 @@ def cancel_heard(interrupt: Callable[[], None]) -> Iterator[None]:
                     interrupt()
             return
 
-    # the settings that say where the server is are in the context
+    # The server's URL is in Prefect's settings, which live in the context.
     thread = threading.Thread(
         target=copy_context().run, args=(listen,), name="cancel-heard", daemon=True
     )
@@ -151,8 +153,9 @@ def cancel_heard(interrupt: Callable[[], None]) -> Iterator[None]:
 
 
 def cancelled_as_state(call: Callable[..., _T]) -> Callable[..., _T]:
-    """Make a task's function end the task as Cancelled where a cancel ends it. Prefect takes what
-    is raised for a crash.
+    """Wrap a task's function so that a cancel ends the task as Cancelled.
+
+    Without it, Prefect reports the exception as a crash.
     """
 
     @functools.wraps(call)
@@ -162,7 +165,7 @@ def cancelled_as_state(call: Callable[..., _T]) -> Callable[..., _T]:
         try:
             return call(*args, **kwargs)
         except BaseException as error:
-            # A wait that ends although no signal came: something else has failed, or was cancelled.
+            # A wait ended without a signal: another part has failed or was cancelled.
             if not (isinstance(error, Cancelled) and not STOP.interrupted) and not is_cancel(error):
                 raise
             if STOP.cause is None or isinstance(STOP.cause, Cancelled):
@@ -173,7 +176,7 @@ def cancelled_as_state(call: Callable[..., _T]) -> Callable[..., _T]:
 
 
 def raising_cancelled(call: Callable[..., _T], *args: Any, **kwargs: Any) -> _T:
-    """Call a task of cancelled_as_state(); what ended it is raised again."""
+    """Call a task wrapped by cancelled_as_state(), and raise again what cancelled it."""
     from prefect import State
 
     result = call(*args, **kwargs)

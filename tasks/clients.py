@@ -1,5 +1,6 @@
-"""boto3 clients for one platform: the only difference between AWS and this machine
-is the endpoint URL.
+"""boto3 clients for one platform.
+
+AWS and the local platform differ only in the endpoint URL.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from nodesweep.tasks.api_models import with_shared_models
 from nodesweep.tasks.local_keys import local_session
 from nodesweep.tasks.local_status import loopback_endpoint
 
-# Throttling is met twice: boto3's adaptive mode slows the client, Prefect repeats the call when
-# that was not enough.
+# Throttling is handled twice: boto3's adaptive mode slows the client down, and Prefect retries the
+# call if that was not enough.
 _CLIENT_CONFIG = Config(
     retries={"mode": "adaptive", "total_max_attempts": 6},
     connect_timeout=10,
@@ -33,7 +34,7 @@ _QUICK_CONFIG = _CLIENT_CONFIG.merge(
 
 
 def make_client(service: str, platform: PlatformConfig, quick: bool = False) -> Any:
-    """A new client of `service`, as nodesweep.tasks.platform.aws_client() says."""
+    """Return a new client of `service`; see nodesweep.tasks.platform.aws_client()."""
     config = _QUICK_CONFIG if quick else _CLIENT_CONFIG
     if platform.credentials == "chain":
         own_models = with_shared_models(botocore.session.Session())
@@ -41,26 +42,28 @@ def make_client(service: str, platform: PlatformConfig, quick: bool = False) -> 
         return _prepared(
             client_of(session, service, endpoint_url=platform.endpoint_url, config=config)
         )
-    assert platform.endpoint_url is not None  # the config's own rule
+    assert platform.endpoint_url is not None  # the config's validation guarantees it
     endpoint = loopback_endpoint(platform.endpoint_url)
     session = local_session(endpoint, platform.region, platform.state_directory)
-    # A body is sent to S3 with a checksum in the headers, which are signed; over HTTPS boto3 does
-    # not sign it as well either.
+    # The checksum of an S3 body is in the signed headers, so signing the body too adds nothing;
+    # boto3 does not sign it over HTTPS either.
     own = config.merge(Config(proxies={}, s3={"payload_signing_enabled": False}))
-    if service == "s3":  # boto3's own choice for links in the oldest regions is Version 2
+    if service == "s3":  # boto3 presigns with Version 2 in the oldest regions
         own = own.merge(Config(signature_version="s3v4"))
     return _prepared(client_of(session, service, endpoint_url=endpoint, config=own))
 
 
 def _prepared(client: Any) -> Any:
-    """The client, which sends objects that are held in memory at once."""
+    """Return the client, set to send in-memory objects without waiting for "100 Continue"."""
     client.meta.events.register_last("before-call.s3", _send_bytes_at_once)
     return client
 
 
 def _send_bytes_at_once(params: dict[str, Any], **_: Any) -> None:
-    """boto3 sends the headers of every PutObject alone and waits for "100 Continue", since a body
-    may be long. For bytes that wait is a whole round trip, as long as all else of a small object.
+    """Drop the Expect header of an in-memory body.
+
+    With it boto3 sends the headers alone and waits for "100 Continue": a full round trip, as long
+    as the rest of a small upload.
     """
     if isinstance(params.get("body"), io.BytesIO):
         params["headers"].pop("Expect", None)

@@ -1,8 +1,8 @@
-"""The deadline of every call of a platform, and of every read of an object's body.
+"""Deadlines for every platform call, and for every read of an object's body.
 
-boto3's own limit is on one wait for the socket, and begins anew with every byte: an answer that
-drips, or goes on forever, is read without an end. So each call runs in a thread of its own, which
-is waited for as long as it makes progress; a call that was given up sends nothing more.
+boto3's timeout covers one wait on the socket and restarts with every byte, so a response that
+trickles in is read forever. Each call therefore runs in a thread of its own, which is awaited for
+as long as it makes progress; an abandoned call sends nothing more.
 """
 
 from __future__ import annotations
@@ -20,23 +20,26 @@ from botocore.exceptions import ReadTimeoutError, ResponseStreamingError
 from botocore.response import StreamingBody
 
 READ_TIMEOUTS_PER_ANSWER = 3
-"""A whole answer may take this many of the client's read timeouts: 180 s, 60 s of a quick client.
-"""
+"""Deadline of a whole response, in read timeouts of the client: 180 s, or 60 s for a quick one."""
 LONG_SECONDS = {"CompleteMultipartUpload": 900.0}
-"""Answers that take longer: S3 sends white space for "several minutes" while it puts the parts of a
-large object together (S3 API reference, CompleteMultipartUpload).
+"""Longer deadlines, in seconds by operation.
+
+S3 sends white space for "several minutes" while it assembles a large object (S3 API reference,
+CompleteMultipartUpload).
 """
 PIECE_BYTES = 1 << 18
-"""A body that is read may take as long for each piece of it as for an answer."""
-_SLICE_SECONDS = 1.0  # so long a wait does not see that its deadline has moved
+"""Bytes of a streamed body that must arrive within one deadline."""
+_SLICE_SECONDS = 1.0  # a wait notices a moved deadline only after this
 
 GaveUp = Callable[[Any, str, float], Exception]
-"""(client, operation, seconds waited) -> what is raised."""
+"""(client, operation, seconds waited) -> the exception to raise."""
 
 
 class _Call:
-    """One call in its own thread. Its deadline begins with the first request, after credentials
-    were got, and anew with each try and each block of a body that is sent.
+    """One call in its own thread.
+
+    Its deadline starts with the first request, once credentials are resolved, and restarts with
+    each try and each block of a request body.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -48,24 +51,25 @@ class _Call:
         self._error: BaseException | None = None
 
     def extend(self) -> None:
+        """Restart the deadline."""
         now = time.monotonic()
         self._began = now if self._began is None else self._began
         self._until = now + self.seconds
 
     @property
     def waited_seconds(self) -> float:
-        """Since the first request was sent."""
+        """Seconds since the first request was sent."""
         return 0.0 if self._began is None else time.monotonic() - self._began
 
     def run(self, send: Callable[[], Any], gave_up: Callable[[float], Exception]) -> Any:
-        """Return or raise what `send` does; raise gave_up(seconds waited) at the deadline."""
+        """Return or raise the result of `send`; raise gave_up(seconds waited) at the deadline."""
         context = contextvars.copy_context()
         thread = threading.Thread(
             target=context.run, args=(self._send, send), name="platform-call", daemon=True
         )
         try:
             thread.start()
-        except RuntimeError:  # the interpreter is shutting down, or no thread is left
+        except RuntimeError:  # the interpreter is shutting down, or the thread limit is reached
             return send()
         try:
             while not self._ended.wait(self._slice_seconds()):
@@ -78,7 +82,7 @@ class _Call:
             try:
                 raise self._error
             finally:
-                self._error = None  # it holds the frames, and these hold it
+                self._error = None  # breaks the cycle of exception and frames
         return self._value
 
     def _slice_seconds(self) -> float:
@@ -98,15 +102,16 @@ _CURRENT: contextvars.ContextVar[_Call | None] = contextvars.ContextVar("call", 
 
 
 def seconds_of_call() -> float:
-    """How long the current call has waited, 0 outside of one."""
+    """Return how many seconds the current call has waited; 0 outside of a call."""
     call = _CURRENT.get()
     return 0.0 if call is None else call.waited_seconds
 
 
 def bound_calls(session: boto3.Session, gave_up: GaveUp) -> None:
-    """Give every call of the session's future clients its deadline.
+    """Give every call of the session's future clients a deadline.
 
-    A call past it raises gave_up(…); a read of a streamed body ResponseStreamingError.
+    A call past its deadline raises the exception that `gave_up` returns; a read of a streamed body
+    raises ResponseStreamingError.
     """
 
     def bound(class_attributes: dict[str, Any], **_: Any) -> None:
@@ -115,7 +120,7 @@ def bound_calls(session: boto3.Session, gave_up: GaveUp) -> None:
                 class_attributes[name] = _bounded(method, gave_up)
 
     session.events.register("creating-client-class", bound)
-    # last: adaptive retries wait in this event until they may send
+    # Last, because adaptive retries wait for their turn in this event.
     session.events.register_last("before-send", _before_send)
     session.events.register("after-call", _bound_body)
 
@@ -124,7 +129,7 @@ def _bounded(method: Callable[..., Any], gave_up: GaveUp) -> Callable[..., Any]:
     @wraps(method)
     def bounded(client: Any, *args: Any, **kwargs: Any) -> Any:
         operation = client.meta.method_to_api_mapping.get(method.__name__)
-        if operation is None:  # upload_file and the like, which make many calls
+        if operation is None:  # upload_file and similar methods, which make many calls
             return method(client, *args, **kwargs)
         seconds = client.meta.config.read_timeout * READ_TIMEOUTS_PER_ANSWER
         call = _Call(max(seconds, LONG_SECONDS.get(operation, 0.0)))
@@ -136,8 +141,10 @@ def _bounded(method: Callable[..., Any], gave_up: GaveUp) -> Callable[..., Any]:
 
 
 def _before_send(request: Any, **_: Any) -> None:
-    """Begin a try. Raise TimeoutError in a call that was given up: a job that it started now would
-    be nobody's.
+    """Start a try.
+
+    Raises:
+        TimeoutError: the call was abandoned; nobody would own a job that it starts now.
     """
     call = _CURRENT.get()
     if call is None:
@@ -150,12 +157,13 @@ def _before_send(request: Any, **_: Any) -> None:
 
 
 class _Sent:
-    """A body that is sent; each block of it is progress."""
+    """A request body; each block read from it counts as progress."""
 
     def __init__(self, body: Any, call: _Call) -> None:
         self._body, self._call = body, call
 
     def read(self, *size: int) -> Any:
+        """Read a block and restart the call's deadline."""
         self._call.extend()
         return self._body.read(*size)
 
@@ -169,18 +177,18 @@ def _bound_body(http_response: Any, parsed: dict[str, Any], model: Any, **_: Any
         return
     name = model.output_shape.serialization["payload"]
     if hasattr(parsed.get(name), "read"):
-        # its length and checksum are verified by the body inside
+        # The wrapped body verifies its length and checksum.
         parsed[name] = StreamingBody(_Received(parsed[name], http_response.url, call.seconds), None)
 
 
 class _Received:
-    """A body that is read, each piece within its deadline."""
+    """A response body whose every piece has a deadline."""
 
     def __init__(self, body: Any, url: str, seconds: float) -> None:
         self._body, self._url, self._seconds = body, url, seconds
 
     def read(self, amt: int | None = None) -> bytes:
-        """Return so many bytes, fewer at the end; all by default."""
+        """Return `amt` bytes, fewer at the end; all bytes by default."""
         if amt is not None and 0 <= amt <= PIECE_BYTES:
             return self._piece(amt)
         pieces, left = [], amt if amt is not None and amt >= 0 else None
@@ -192,6 +200,7 @@ class _Received:
         return b"".join(pieces)
 
     def readinto(self, buffer: Any) -> int:
+        """Fill the buffer, and return the number of bytes read."""
         piece = self.read(len(buffer))
         buffer[: len(piece)] = piece
         return len(piece)
@@ -205,7 +214,7 @@ class _Received:
         call.extend()
         try:
             return bytes(call.run(partial(self._body.read, size), gave_up))
-        except ReadTimeoutError as error:  # botocore's does not know the URL
+        except ReadTimeoutError as error:  # botocore's error does not name the URL
             raise gave_up(call.waited_seconds) from error
 
     def __getattr__(self, name: str) -> Any:

@@ -1,29 +1,27 @@
-"""What can go wrong on the way to a report, and which of it is transient: it may pass by itself.
+"""Errors on the way to a report, and which of them are transient.
 
 NodesweepError
 ├── PreflightRefused      nothing was sent (exit code 3)
-├── SweepNotNamed         --resume without an id, and it is not certain which sweep is meant
-│                         (exit code 2)
-├── InputsChanged         a resume finds other code, data or image than the sweep began with
-│                         (exit code 2)
+├── SweepNotNamed         --resume without an ID, and the sweep is ambiguous (exit code 2)
+├── InputsChanged         a resume finds other code, data or image than the sweep's (exit code 2)
 └── RunFailed             something was started and did not end well (exit code 1)
     ├── DatasetRefused    an expectation failed
-    │   └── DatasetMissing    nothing lies at dataset.source (exit code 2)
-    ├── ValidationJobFailed  the Spark job that was to validate the dataset gave no verdict
-    ├── UploadFailed      an object in S3 is not what was sent
+    │   └── DatasetMissing    no data at dataset.source (exit code 2)
+    ├── ValidationJobFailed  the Spark job that validates the dataset returned no verdict
+    ├── UploadFailed      an object in S3 differs from what was sent
     ├── ImageBuildFailed  the build failed, hung or was stopped
-    ├── JobRefused        SageMaker did not take a training job
-    ├── ReportNotWritten  the report is in the bucket, and this machine has no place for it
+    ├── JobRefused        SageMaker refused a training job
+    ├── ReportNotWritten  the report is in the bucket, but could not be written on this machine
     ├── PointsMissing     fewer points than sweep.min_points have a completed run
     ├── RegressionEstablished   the sweep is slower than the last good one
     ├── SweepStopped      `nodesweep stop` ended the sweep before all its points had run
-    ├── SweepNotFound     no sweep of that id
-    └── RecordDamaged     the record of a sweep can't be read
+    ├── SweepNotFound     no sweep with that ID
+    └── RecordDamaged     the record of a sweep is unreadable
 
-BotoCoreError             of boto3's own, since every call of a client may raise them (exit code 1)
-├── ForeignAnswer         something else than the platform has answered
-├── CallTimedOut          a call has no whole answer by its deadline
-└── PlatformSilent        nothing has answered for a quarter of an hour
+BotoCoreError             boto3's base class, since every call of a client may raise these (1)
+├── ForeignAnswer         something other than the platform has responded
+├── CallTimedOut          a call got no complete response by its deadline
+└── PlatformSilent        no call has been answered for 15 minutes
 """
 
 from __future__ import annotations
@@ -62,18 +60,19 @@ _TRANSIENT_CODES = frozenset(
 EXPIRED_CODES = frozenset(
     {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
 )
-"""How services say that temporary credentials are over; only new ones help."""
+"""Error codes of expired temporary credentials; only new credentials help."""
 _INSUFFICIENT_STORAGE = 507
-"""The local platform's disk is full (infra/local/api/front.py): that is not transient."""
+"""HTTP status of the local platform's full disk (infra/local/api/front.py); not transient."""
 _TRANSIENT_ERRORS = (
     *(ConnectionClosedError, ConnectTimeoutError, EndpointConnectionError, ReadTimeoutError),
-    *(IncompleteReadError, ResponseStreamingError),  # of an object that is read as a stream
+    *(IncompleteReadError, ResponseStreamingError),  # of a streamed object
 )
 
 
 class _EndpointError(BotoCoreError):
-    """Base of what an endpoint does wrong; `where` is what to check, the config's field or, without
-    one, the service and its region.
+    """Base of an endpoint's failures.
+
+    `where` is the setting to check: the config's field or, without one, the service and its region.
     """
 
     def __init__(self, where: str = "platform.endpoint_url", **kwargs: Any) -> None:
@@ -81,8 +80,9 @@ class _EndpointError(BotoCoreError):
 
 
 class ForeignAnswer(_EndpointError):
-    """What came back is not AWS's: a proxy's page, a login page, half an answer.
-    It is transient, as a lost connection is.
+    """The response is not from AWS: a proxy's page, a login page, a truncated response.
+
+    Transient, like a lost connection.
     """
 
     fmt = (
@@ -92,8 +92,9 @@ class ForeignAnswer(_EndpointError):
 
 
 class CallTimedOut(_EndpointError):
-    """A call has no whole answer by its deadline: silence, or an answer that drips or never ends.
-    It is transient, as a lost connection is.
+    """A call got no complete response by its deadline: silence, or a response that trickles in.
+
+    Transient, like a lost connection.
     """
 
     fmt = (
@@ -103,9 +104,7 @@ class CallTimedOut(_EndpointError):
 
 
 class PlatformSilent(_EndpointError):
-    """Every call has stayed unanswered for so long that waiting on makes no sense;
-    it is not transient.
-    """
+    """No call has been answered for so long that waiting on is pointless; not transient."""
 
     fmt = (
         "{endpoint_url} has not answered anything for {seconds:.0f} s; given up at {operation}."
@@ -115,7 +114,7 @@ class PlatformSilent(_EndpointError):
 
 
 class NodesweepError(Exception):
-    """Base of every error whose message is meant for a person."""
+    """Base of every error whose message is written for users."""
 
 
 class PreflightRefused(NodesweepError):
@@ -130,17 +129,15 @@ class PreflightRefused(NodesweepError):
 
 
 class SweepNotNamed(NodesweepError):
-    """--resume must name its sweep: the latest one is perhaps not the one that is meant."""
+    """--resume must name its sweep: the latest one may not be the intended one."""
 
 
 class InputsChanged(NodesweepError):
-    """A sweep would go on with what it began with while code, data or image here are others;
-    nothing was sent.
-    """
+    """Code, data or image differ from those that the sweep began with; nothing was sent."""
 
 
 class RunFailed(NodesweepError):
-    """The run started and can't be finished."""
+    """The run started and cannot be finished."""
 
 
 class DatasetRefused(RunFailed):
@@ -148,17 +145,15 @@ class DatasetRefused(RunFailed):
 
 
 class DatasetMissing(DatasetRefused):
-    """There is no file of the format at dataset.source: the config's mistake, not the data's."""
+    """dataset.source holds no file of the format: an error in the config, not in the data."""
 
 
 class ValidationJobFailed(RunFailed):
-    """The Processing job that was to validate the dataset failed, was stopped or got no
-    instances.
-    """
+    """The Processing job that validates the dataset failed, was stopped or got no instances."""
 
 
 class UploadFailed(RunFailed):
-    """An object in S3 is not what was sent."""
+    """An object in S3 differs from what was sent."""
 
 
 class ImageBuildFailed(RunFailed):
@@ -166,28 +161,26 @@ class ImageBuildFailed(RunFailed):
 
 
 class JobRefused(RunFailed):
-    """SageMaker refused a training job, or a job of that name belongs to somebody else."""
+    """SageMaker refused a training job, or its name is taken by a job of another owner."""
 
 
 class SweepStopped(RunFailed):
-    """The sweep was stopped by `nodesweep stop`; what it measured before is kept."""
+    """`nodesweep stop` ended the sweep; its earlier measurements are kept."""
 
 
 class RunTimedOut(RunFailed):
-    """The run took longer than its form allows."""
+    """The run exceeded the time limit set in its form."""
 
 
 class ReportNotWritten(RunFailed):
-    """The report is made and in the bucket; only this machine's copy could not be written."""
+    """The report is in the bucket, but could not be written on this machine."""
 
 
 class PointsMissing(RunFailed):
-    """The sweep ended, its report is made, and too few of its points have a completed run."""
+    """The sweep ended and has a report, but too few of its points have a completed run."""
 
     result: Any = None
-    """The flow's result (nodesweep.flows.scaling_benchmark.SweepResult),
-    whose report a command still shows.
-    """
+    """The flow's nodesweep.flows.scaling_benchmark.SweepResult; commands still show its report."""
 
 
 class RegressionEstablished(RunFailed):
@@ -195,15 +188,15 @@ class RegressionEstablished(RunFailed):
 
 
 class SweepNotFound(RunFailed):
-    """There is no sweep of that id."""
+    """No sweep has that ID."""
 
 
 class RecordDamaged(RunFailed):
-    """What was written down about a sweep can't be read."""
+    """A sweep's record is unreadable."""
 
 
 def error_code(error: BaseException) -> str | None:
-    """The AWS error code of a ClientError, else None."""
+    """Return the AWS error code of a ClientError; None for any other error."""
     return (
         str(error.response["Error"].get("Code", "Unknown"))
         if isinstance(error, ClientError)
@@ -212,14 +205,15 @@ def error_code(error: BaseException) -> str | None:
 
 
 def is_bucket_gone(error: BaseException) -> bool:
-    """Return True if S3 said that there is no such bucket."""
+    """Return True if S3 reported that the bucket does not exist."""
     return error_code(error) == "NoSuchBucket"
 
 
 @contextmanager
 def best_effort(what: str) -> Iterator[None]:
-    """Inside, a failing AWS call is a warning that names `what`:
-    for calls whose loss must not lose the result.
+    """Log a failing AWS call inside the block as a warning that starts with `what`.
+
+    For calls whose failure must not cost the result.
     """
     try:
         yield
@@ -228,9 +222,9 @@ def best_effort(what: str) -> Iterator[None]:
 
 
 def was_refused(error: ClientError, operation: str) -> bool:
-    """Return True if this call did nothing: a 4xx answer that is the same at the next try.
+    """Return True if this call had no effect: a 4xx response that a retry would get again.
 
-    One that was throttled, or answered with 5xx, may have been carried out by an earlier try.
+    After throttling or a 5xx response, an earlier try may have taken effect.
     """
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
     is_final = isinstance(status, int) and 400 <= status < 500 and not is_transient(error)
@@ -238,7 +232,7 @@ def was_refused(error: ClientError, operation: str) -> bool:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the same call may succeed in a while: throttling, 5xx, a lost connection."""
+    """Return True if the same call may succeed later: throttling, 5xx, a lost connection."""
     if isinstance(error, ClientError):
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         if status == _INSUFFICIENT_STORAGE:
@@ -248,8 +242,9 @@ def is_transient(error: BaseException) -> bool:
 
 
 def retry_transient(task: Any, task_run: Any, state: Any) -> bool:
-    """Prefect's retry_condition_fn: retry only what may pass
-    (3.8 ignores anything but a plain function).
+    """Return True if Prefect should retry: its retry_condition_fn for transient errors.
+
+    Prefect 3.8 ignores anything but a plain function here.
     """
     try:
         state.result()

@@ -1,41 +1,37 @@
-"""What happens in a run, as one stream of events: whoever shows a run reads them, and no flow or
-task knows how it is shown.
+r"""A run's events, as one stream that views read; flows and tasks know nothing about views.
 
-An event is a record of a logger below `nodesweep`. Most are its plain words, which Prefect keeps
-too where a run is inside Prefect. `about()` adds to such a record what a view needs beside the
-words: logger.info("…", extra=about("job-state", job=name)). What only a view needs (how far an
-upload is, each line of a node's log) is told by `tell()`, at level DEBUG: Prefect keeps INFO and
-above, so it gets none of that.
+An event is a record of a logger below `nodesweep`. about() attaches to a record what a view needs
+besides the text, as in logger.info("…", extra=about("job-state", job=name)); tell() logs what only
+views need at level DEBUG, which Prefect does not keep.
 
 | event | facts |
 |---|---|
-| stage-begun, stage-ended, stage-skipped | `seconds` and `ok` where it ended |
-| sweep-named | `sweep`; `folder`: where its report will lie; `is_recorded`: whether `--resume` \
-can go on with it already |
-| sweep-recorded | `sweep`: from here on it can |
-| sweep-planned | `design`; `points`: of each its nodes, repeat, global batch size and kind (run; \
-probe or check of a probe sweep), none of a design that decides on them later; `most_jobs`, \
+| stage-begun, stage-ended, stage-skipped | `seconds` and `ok` once ended |
+| sweep-named | `sweep`; `folder`: where its report will be; `is_recorded`: `--resume` can already \
+continue it |
+| sweep-recorded | `sweep`: from now on `--resume` can continue it |
+| sweep-planned | `design`; `points`: nodes, repeat, global batch size and kind (run; probe or \
+check of a probe sweep) of each, empty for a design that chooses them later; `most_jobs`, \
 `max_parallel_jobs`, `usd_per_hour` of a node, `cost_bound_usd`, `on_cancel` |
 | sweep-decided | of a sequential or probe sweep: `points` that come next, as in sweep-planned, \
-none where it is done; `later`: probes of several instance types that may follow, those that may \
-be dropped until then marked so; `reason`; `answers`: `nodes`, `answer`, `brief` and `text` of \
-each count that was looked at |
+empty once it is done; `later`: probes of several instance types that may follow, with a mark on \
+those that may be dropped; `reason`; `answers`: `nodes`, `answer`, `brief` and `text` of each \
+count that was decided |
 | points-left-out | `points` that memory rules out, of several instance types |
-| sweep-kept | `points` of an earlier run that the design asks for no more |
-| count-answered | of a sequential sweep, once it is done with a count: `count`, `answer` |
+| sweep-kept | `points` of an earlier run that the design no longer needs |
+| count-answered | of a sequential sweep that is done with a count: `count`, `answer` |
 | job-submitted | |
-| job-state | `state`, `wait_until`: Unix seconds at which a job that has not begun to train is \
-given up; `why`: what the platform says of its waiting, "" for nothing |
-| node-line | `host`, `kind` (nodesweep/scaling/outcome/line_kinds.py), `step` where the line tells
-of one |
+| job-state | `state`; `wait_until`: Unix seconds at which a job that has not begun to train is \
+given up; `why`: the platform's reason for its waiting, "" for none |
+| node-line | `host`, `kind` (nodesweep/scaling/outcome/line_kinds.py), `step` if the line has one |
 | point-ended | `status`, `train_seconds`, `is_projected`, `billable_seconds`, \
-`submit_to_end_seconds`, `steps`, `reason`, `lines`: the last that matter; of a probe that ended \
-early `whole_run_seconds` and `whole_run_steps`: its job's and its training's, had it been whole |
-| progress | `what`: a long step, which its text says how far it is; `done`, `of` and `unit` where \
-that can be counted |
-| build-begun, build-ended | `build`: an image build's id |
+`submit_to_end_seconds`, `steps`, `reason`, `lines`: the last relevant ones; of a probe that ended \
+early `whole_run_seconds` and `whole_run_steps`: projections of a complete job and training |
+| progress | `what`: a long step, with its progress in the text; `done`, `of` and `unit` if it can \
+be counted |
+| build-begun, build-ended | `build`: an image build's ID |
 | build-line | a line of an image build |
-| image-fetched | what a build has fetched over the network, or found at hand |
+| image-fetched | what a build has downloaded, or found in a cache |
 | message | anything else |
 """
 
@@ -57,7 +53,7 @@ Stage = Literal["session", "preflight", "dataset", "image", "sweep", "report"]
 STAGES: tuple[Stage, ...] = ("preflight", "dataset", "image", "sweep", "report")
 ROOT = "nodesweep"
 NODE_LOG = f"{ROOT}.log"
-"""The lines of nodes as Prefect keeps them: a few of each look. A view reads node-line events."""
+"""Logger of the node lines that Prefect keeps: a few per poll. Views read node-line events."""
 PROGRESS = f"{ROOT}.progress"
 _STAGE_OF_LOGGER: dict[str, Stage] = {
     "session": "session",
@@ -79,7 +75,7 @@ _progress = logging.getLogger(PROGRESS)
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happened. `job`, `nodes` and `stage` are None where it is of none."""
+    """One thing that happened; `job`, `nodes` and `stage` are None if it concerns none."""
 
     time: datetime
     event: str
@@ -105,7 +101,7 @@ class _About:
 def about(
     event: str, *, stage: Stage | None = None, job: str | None = None, **facts: Any
 ) -> dict[str, Any]:
-    """The `extra` of a log record that is this event."""
+    """Return the `extra` argument that makes a log record this event."""
     return {"about": _About(event, stage, job, None, facts)}
 
 
@@ -118,7 +114,16 @@ def tell(
     job: str | None = None,
     **facts: Any,
 ) -> None:
-    """Tell the views alone. `source` is what a logger's name would say: jobs, log, prepare."""
+    """Send an event to the views only.
+
+    Args:
+        event: a row of the module's table.
+        text: the event in words.
+        source: the logger name to show: jobs, log, prepare.
+        stage: the stage of the run; by default derived from the source.
+        job: the training job's name.
+        facts: the row's facts.
+    """
     if _progress.isEnabledFor(logging.DEBUG):
         mark = _About(event, stage, job, source, facts)
         _progress.debug("%s", text, extra={"about": mark})
@@ -126,7 +131,7 @@ def tell(
 
 @contextmanager
 def stage(name: Stage) -> Iterator[None]:
-    """Tell when a stage of a run begins and ends, and whether it ended well."""
+    """Emit an event when a stage begins and when it ends, with its success."""
     begun = time.monotonic()
     tell("stage-begun", f"{name} begins", source=name, stage=name)
     try:
@@ -138,7 +143,7 @@ def stage(name: Stage) -> Iterator[None]:
 
 
 def end_stage(name: Stage, begun: float, ok: bool = True) -> None:
-    """Tell that a stage that began at that monotonic time has ended."""
+    """Emit the end of a stage that began at the monotonic time `begun`."""
     seconds = time.monotonic() - begun
     words = "done" if ok else "ended early"
     tell(
@@ -148,10 +153,10 @@ def end_stage(name: Stage, begun: float, ok: bool = True) -> None:
 
 
 class Meter:
-    """How far a long step is, told twice a second at most, from any thread.
+    """Progress of a long step, emitted at most twice a second, from any thread.
 
-    `what` names it to people: "upload of digits". Of bytes the time left is said too, by the rate
-    so far.
+    `what` names the step for users: "upload of digits". For bytes it includes the remaining time at
+    the average rate so far.
     """
 
     def __init__(
@@ -170,7 +175,7 @@ class Meter:
         self._lock = threading.Lock()
 
     def add(self, amount: int = 1) -> None:
-        """So much more is done."""
+        """Add to the amount that is done."""
         with self._lock:
             self._done = min(self._of, self._done + amount)
             now = self._monotonic()
@@ -200,8 +205,9 @@ def _megabytes(of_bytes: float) -> str:
 
 
 def read_event(record: logging.LogRecord) -> Event:
-    """The event that a log record is. What tell() told has level INFO: only Prefect is to leave
-    it out.
+    """Return the event of a log record.
+
+    Events of tell() get level INFO: DEBUG only keeps them out of Prefect.
     """
     mark = getattr(record, "about", None)
     source = record.name.removeprefix(f"{ROOT}.")

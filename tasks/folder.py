@@ -1,11 +1,7 @@
-"""The files below a folder that is sent somewhere: one walk for a dataset, the user's code and a
-build context.
+"""The files of a folder that is sent: one walk for datasets, user code and build contexts.
 
-    walked = walk(Path("data"), lambda entry: entry.name.startswith("."))
-    if walked.refused: ...  # broken links, and those that lead out of the folder
-
-A link inside the folder is followed, and a folder that leads back into one that it lies in is not
-entered again.
+Links inside the folder are followed, and cycles are cut; broken links and those that lead outside
+are refused.
 """
 
 from __future__ import annotations
@@ -18,7 +14,7 @@ from pathlib import Path
 
 NAMES_SHOWN = 5
 MAX_LINKED_FOLDERS = 10_000
-"""Links between n folders can make n! paths of a handful of files."""
+"""Linked folders to follow at most: links among n folders can form n! paths."""
 _SECRET_NAMES = re.compile(
     r"id_(rsa|dsa|ecdsa|ed25519)|\.env|\.netrc|\.pgpass|service[-_]?account.*\.json", re.IGNORECASE
 )
@@ -30,8 +26,9 @@ _KEY_BYTES = 64 * 1024
 
 @dataclass(frozen=True)
 class Entry:
-    """A file or folder: its POSIX path below the root, and where it lies once every link is
-    followed, which may be outside the root.
+    """A file or folder: its POSIX path below the root, and its real path.
+
+    The real path may be outside the root.
     """
 
     name: str
@@ -41,13 +38,15 @@ class Entry:
 
     @property
     def own_name(self) -> str:
+        """The last part of its path."""
         return self.name.rpartition("/")[2]
 
 
 @dataclass(frozen=True)
 class Refused:
-    """What can't be sent: its path below the root and why, with the remedy, both as they can be
-    shown. `is_outside`: it is a link out of the root; to a file unless `is_folder`.
+    """A path that cannot be sent, below the root, and the reason with its remedy, both printable.
+
+    `is_outside` marks a link out of the root: to a file unless `is_folder`.
     """
 
     name: str
@@ -58,8 +57,9 @@ class Refused:
 
 @dataclass(frozen=True)
 class Walked:
-    """Paths below the root: `files` sorted as Path sorts, `left_out` by name,
-    a folder once for all that lies below it.
+    """Paths below the root: `files` in Path's order, `left_out` by name.
+
+    An omitted folder is listed once, for everything below it.
     """
 
     files: tuple[Path, ...]
@@ -68,10 +68,12 @@ class Walked:
 
 
 def walk(root: Path, is_left_out: Callable[[Entry], bool], follow_outside: bool = False) -> Walked:
-    """Return the regular files below `root`, except what `is_left_out` names: a folder with
-    everything below it, and a link whether or not it leads anywhere.
+    """Return the regular files below a folder, without those that `is_left_out` excludes.
 
-    `follow_outside` follows links that lead out of the root, too.
+    Args:
+        root: the folder.
+        is_left_out: True excludes the entry: a folder with its contents, a link even if broken.
+        follow_outside: follow links that lead out of the root.
     """
     real_root = root.resolve()
     files: list[Path] = []
@@ -124,27 +126,28 @@ def walk(root: Path, is_left_out: Callable[[Entry], bool], follow_outside: bool 
 
 
 def shown_names(names: Sequence[str]) -> str:
-    """The first few names, and how many more there are."""
+    """Return the first few names, printable, and how many more there are."""
     further = len(names) - NAMES_SHOWN
     shown = ", ".join(map(_printable, names[:NAMES_SHOWN]))
     return shown + (f" and {further} more" if further > 0 else "")
 
 
 def _printable(text: str) -> str:
-    """A file's name for a terminal: bytes that are no UTF-8 and control characters escaped."""
+    """Return a file name for a terminal: control characters and invalid UTF-8 escaped."""
     return "".join(
         character if character.isprintable() else repr(character)[1:-1] for character in text
     )
 
 
 def holds_secret(entry: Entry) -> bool:
-    """Return True for what by its name, or that of what it is a link to inside the root, is a
-    credential or lies directly in a folder of them; a .pem or .key file with certificates only is
-    none.
+    """Return True if the name or location of a file marks it as a credential.
+
+    A link counts by its target's name too, if that is inside the root. A .pem or .key file that
+    holds only certificates is no credential.
     """
     real = Path(entry.name) if entry.is_outside else entry.real
     names = {entry.own_name.lower(), real.name.lower()}
-    # of a worktree or a submodule .git is a file
+    # In a worktree or a submodule .git is a file.
     if not _SECRET_FOLDERS.isdisjoint({*names, real.parent.name}):
         return True
     if entry.is_folder:

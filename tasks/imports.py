@@ -1,5 +1,6 @@
-"""Imports that take seconds: made ahead of their need, and without a look for garbage in between,
-of which there is none: looking takes a third of the time.
+"""Slow imports, made ahead of time and with garbage collection paused.
+
+Imports leave no garbage, and collecting takes a third of their time.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from typing import Any
 
 
 def begin_imports(*modules: str) -> None:
-    """Import them in a thread, one after the other; who needs one meanwhile waits for it,
-    as does the process's end.
+    """Import the modules in a thread, one after the other.
+
+    Code that imports one meanwhile waits for it, as does the end of the process.
     """
     threading.Thread(target=import_modules, args=modules, name="imports").start()
 
 
 def import_modules(*modules: str) -> None:
-    """Import them; waits where another thread is at it already."""
+    """Import the modules; wait for any that another thread is importing."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -30,6 +32,6 @@ def import_modules(*modules: str) -> None:
 
 
 def import_module(module: str) -> Any:
-    """The module of that name, imported where it has not been yet."""
+    """Return the module, imported if necessary."""
     import_modules(module)
     return importlib.import_module(module)

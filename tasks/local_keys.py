@@ -1,5 +1,6 @@
-"""The access key of a local platform: from the state folder that the config names,
-which only its user can read. What answers at the endpoint has to prove that it holds that key.
+"""The access key of a local platform, from its state folder, which only its user can read.
+
+Whatever responds at the endpoint has to prove that it holds the same key.
 """
 
 from __future__ import annotations
@@ -30,13 +31,11 @@ from nodesweep.tasks.local_status import (
 
 _ANSWER_SECONDS = 10.0
 _PAUSES_SECONDS = (0.5, 1.0, 2.0, 4.0)
-"""Between two askings of a platform that answers, but not with its status; each give or take a
-fifth.
-"""
+"""Pauses between polls of a platform that responds without its status; each ±20%."""
 
 
 class NoLocalKeys(NoCredentialsError):
-    """A platform is there, and the own key can't be read; the message says where it should lie."""
+    """A platform responds, but its access key cannot be read from the state folder."""
 
     fmt = (
         "the access key of the local platform at {endpoint_url} can't be read from {path}:"
@@ -45,7 +44,7 @@ class NoLocalKeys(NoCredentialsError):
 
 
 class ForeignPlatform(NoCredentialsError):
-    """What answers has not proven the own key, so it is sent nothing."""
+    """The responder has not proven the state folder's key, so nothing is sent to it."""
 
     fmt = (
         "{endpoint_url} is not the local platform of {state_directory}: it has not proven that"
@@ -57,12 +56,14 @@ class ForeignPlatform(NoCredentialsError):
 def local_session(
     endpoint_url: str, region: str | None, state_directory: str | Path
 ) -> boto3.Session:
-    """A session with the key of the state folder and nothing of the user's own set-up:
-    no profile and no config file.
+    """Return a session with the state folder's key and without the user's profiles and config file.
 
-    Raises EndpointConnectionError where nobody listens at the endpoint, CallTimedOut where no
-    answer comes, ForeignAnswer where something else than a local platform answers, NoLocalKeys
-    where the folder's key can't be read, ForeignPlatform where a platform does not prove that key.
+    Raises:
+        EndpointConnectionError: nothing listens at the endpoint.
+        CallTimedOut: no response arrives.
+        ForeignAnswer: something other than a local platform responds.
+        NoLocalKeys: the state folder's key cannot be read.
+        ForeignPlatform: the platform does not prove that key.
     """
     try:
         key = read_key(state_directory)
@@ -82,8 +83,12 @@ def local_session(
 
 
 def _ask(endpoint_url: str, key: LocalKey | None) -> None:
-    """Return once a platform has answered, with a key the one that holds it, also while it is
-    stopping; asked again where a gateway answers in its place. Raises NotOwnPlatform.
+    """Return once a local platform has responded, even one that is stopping.
+
+    With a key, only the platform that holds it counts. A gateway's error response is retried.
+
+    Raises:
+        NotOwnPlatform: the platform has not proven the key.
     """
     try:
         for pause_seconds in _PAUSES_SECONDS:

@@ -1,11 +1,8 @@
-"""What the local platform says of itself: the page that tells it from any other program on its
-port, and from the platform of another state folder.
+"""The local platform's status page, which identifies it among programs and among platforms.
 
-Whoever listens on the port can say that it is the platform, so one's own is known by its key: it is
-asked with a random number, and answers with an HMAC of that number and its own endpoint. A server
-that hands the question on to a platform elsewhere gets the proof of another endpoint.
-
-Imports nothing heavy: a command asks this before it imports boto3 or Prefect.
+Any program can claim to be the platform, so it must prove its key: it answers a random number with
+an HMAC of that number and its own endpoint, which a relay to another platform cannot produce.
+Imports nothing heavy, because a command reads the status before it imports boto3 or Prefect.
 """
 
 from __future__ import annotations
@@ -28,24 +25,24 @@ from urllib.parse import urlsplit
 
 STATUS_PATH = "/_nodesweep/status"
 SERVICE = "nodesweep-local"
-"""What the status calls the platform: any program may hold the port, and answer with 200."""
+"""The platform's name in its status; any program may hold the port and answer with 200."""
 KEYS_FILE = "aws-credentials"
-"""In the state folder, readable by its user alone: the key that the platform answers with."""
+"""File in the state folder with the platform's key, readable by its user only."""
 SERVER_FILE = "server.json"
-"""In the state folder: where its platform was served last."""
+"""File in the state folder with the platform's last endpoint."""
 _LONGEST_STATUS_BYTES = 1_000_000
 
 
 class NotLocalPlatform(ValueError):
-    """Something else answers at the endpoint."""
+    """Something other than a local platform responds at the endpoint."""
 
 
 class NotOwnPlatform(NotLocalPlatform):
-    """A local platform may answer, but none that has proven the key of the state folder."""
+    """The responder may be a local platform, but has not proven the state folder's key."""
 
 
 class KeyUnreadable(ValueError):
-    """The state folder's key can't be read; `path` names its file, the message the reason."""
+    """The state folder's key cannot be read; `path` is its file."""
 
     def __init__(self, path: Path, reason: str) -> None:
         self.path = path
@@ -61,7 +58,11 @@ class LocalKey:
 
 
 def read_key(state_directory: str | Path) -> LocalKey:
-    """The key in a state folder of one's own. Raises KeyUnreadable."""
+    """Return the key in one's own state folder.
+
+    Raises:
+        KeyUnreadable: the file is missing, damaged or accessible to other users.
+    """
     path = Path(state_directory) / KEYS_FILE
     keys = configparser.RawConfigParser()
     try:
@@ -81,7 +82,7 @@ def read_key(state_directory: str | Path) -> LocalKey:
 
 
 def _why_unsafe(found: os.stat_result) -> str | None:
-    """Why a key in such a file is not used: another user may know it, or have written it."""
+    """Return why the key is not used: another user may know it, or have written it."""
     remedy = "remove it and start the platform again, which makes new keys"
     if found.st_uid not in (os.geteuid(), 0):
         return f"it is user {found.st_uid}'s, not this user's; {remedy}"
@@ -92,8 +93,9 @@ def _why_unsafe(found: os.stat_result) -> str | None:
 
 
 def served_endpoint(state_directory: str | Path) -> str | None:
-    """Where the state folder's platform was served last, None where it never was;
-    to be asked whether it still is.
+    """Return the last endpoint of the state folder's platform; None if it has none.
+
+    The platform may be down by now.
     """
     try:
         said = json.loads((Path(state_directory) / SERVER_FILE).read_bytes())
@@ -103,8 +105,9 @@ def served_endpoint(state_directory: str | Path) -> str | None:
 
 
 def loopback_endpoint(endpoint_url: str) -> str:
-    """The URL with 127.0.0.1 in place of localhost, where the platform does not listen on every
-    address of that name.
+    """Return the URL with 127.0.0.1 instead of localhost.
+
+    The platform does not listen on every address of that name.
     """
     parts = urlsplit(endpoint_url.rstrip("/"))
     if parts.hostname != "localhost":
@@ -114,15 +117,16 @@ def loopback_endpoint(endpoint_url: str) -> str:
 
 
 def proof_of(secret: str, endpoint: str, nonce: str) -> str:
-    """What only the platform with this key answers at this endpoint."""
+    """Return the proof that only a platform with this key gives at this endpoint."""
     message = f"{SERVICE}\n{endpoint}\n{nonce}".encode()
     return hmac.new(secret.encode(), message, hashlib.sha256).hexdigest()
 
 
 def own_status(endpoint_url: str, key: LocalKey, seconds: float) -> dict[str, Any]:
-    """read_status() of the platform that holds this key.
+    """Return the status of the platform that holds this key; raise as read_status() does.
 
-    Raises NotOwnPlatform for one that does not prove it, and what read_status() raises.
+    Raises:
+        NotOwnPlatform: the responder does not prove the key.
     """
     endpoint, nonce = loopback_endpoint(endpoint_url), secrets.token_hex(32)
     status = read_status(endpoint, seconds, nonce)
@@ -133,17 +137,23 @@ def own_status(endpoint_url: str, key: LocalKey, seconds: float) -> dict[str, An
 
 
 class StatusUnavailable(NotLocalPlatform):
-    """A server error in place of the status, or a part of it: asked again, the platform may give
-    it.
-    """
+    """A server error or a truncated status, which a retry may not get again."""
 
 
 def read_status(endpoint_url: str, seconds: float, nonce: str | None = None) -> dict[str, Any]:
-    """The status of the local platform at the endpoint, also while it is stopping (503),
-    within so many seconds. Whoever listens may have said it: own_status() knows one's own.
+    """Return the status of the local platform at the endpoint, even while it is stopping (503).
 
-    Raises TimeoutError where no whole answer comes in time, another OSError where nobody listens,
-    NotLocalPlatform where something else answers; of those a StatusUnavailable may pass.
+    Unauthenticated: own_status() also verifies the platform's key.
+
+    Args:
+        endpoint_url: the platform's URL.
+        seconds: deadline of the whole response.
+        nonce: random number to be proven, see proof_of().
+
+    Raises:
+        TimeoutError: no complete response by the deadline.
+        OSError: nothing listens.
+        NotLocalPlatform: something else responds; a StatusUnavailable is transient.
     """
     said: list[dict[str, Any] | OSError | NotLocalPlatform] = []
 
@@ -153,8 +163,8 @@ def read_status(endpoint_url: str, seconds: float, nonce: str | None = None) -> 
         except (OSError, NotLocalPlatform) as error:
             said.append(error)
 
-    # A socket's own limit begins anew with every byte,
-    # so that an answer that drips would be read for ever.
+    # A socket's timeout restarts with every byte, so a response that trickles in would be read
+    # forever.
     asking = threading.Thread(target=ask, name="local-status", daemon=True)
     asking.start()
     asking.join(seconds)
@@ -166,7 +176,7 @@ def read_status(endpoint_url: str, seconds: float, nonce: str | None = None) -> 
 
 
 def _ask(endpoint_url: str, seconds: float, nonce: str | None) -> dict[str, Any]:
-    # No proxy stands between two processes of one machine, whatever the environment says.
+    # Both processes are on one machine, so ignore the environment's proxies.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     url = f"{endpoint_url.rstrip('/')}{STATUS_PATH}" + (f"?nonce={nonce}" if nonce else "")
     try:

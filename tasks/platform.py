@@ -1,7 +1,7 @@
-"""Calls to one platform: its clients, and how a call is repeated.
+"""A platform's clients, and the retries of its calls.
 
-Imports no boto3 until a client is asked for: most of what `nodesweep plan` imports has calls that a
-plan does not make.
+Imports boto3 only when a client is requested: `nodesweep plan` imports these modules and makes no
+calls.
 """
 
 from __future__ import annotations
@@ -31,31 +31,27 @@ PATIENT_TASK_OPTIONS: dict[str, Any] = TASK_OPTIONS | {
     "retries": len(OUTAGE_PAUSES_SECONDS),
     "retry_delay_seconds": list(OUTAGE_PAUSES_SECONDS),
 }
-"""Options of tasks that are called while jobs run,
-which cost money whether or not somebody looks at them.
+"""Options of tasks that are called while jobs run, which cost money in the meantime.
 
-An outage is waited out for 10 minutes, 6 to 15 with the jitter (each pause x 0.63 to 1.5), beside
-boto3's own tries.
+They survive an outage of 10 minutes, 6 to 15 with jitter (each pause x 0.63 to 1.5), on top of
+boto3's own retries.
 """
-OUTAGE_JITTER = (0.63, 1.5)  # what Prefect makes of retry_jitter_factor 0.5
+OUTAGE_JITTER = (0.63, 1.5)  # the range that retry_jitter_factor 0.5 gives in Prefect
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
 def patient(call: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Decorate a call that is made for every job of a sweep:
-    it waits an outage out as a patient task does.
+    """Decorate a call made for every job of a sweep, to retry as a patient task does.
 
-    But it is no task. A task run takes about 20 KB of Prefect's database and 20 to 70 ms, and one
-    that has only looked at something tells nobody anything. Raises what the last try raised, and at
-    once what no further try would help.
+    Not a task: a task run takes about 20 KB of Prefect's database and 20 to 70 ms, and one that
+    only polls shows users nothing. Raises the last try's error, and a permanent error immediately.
     """
-
     return _repeated(call, lambda: OUTAGE_PAUSES_SECONDS)
 
 
 def persistent(call: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Decorate a call that needs no Prefect: it is repeated as often as a task of TASK_OPTIONS."""
+    """Decorate a call that needs no Prefect, to retry as often as a task of TASK_OPTIONS."""
     return _repeated(call, lambda: SHORT_PAUSES_SECONDS)
 
 
@@ -83,11 +79,15 @@ def _repeated(call: Callable[_P, _T], pauses: Callable[[], tuple[float, ...]]) -
 
 @lru_cache(maxsize=64)
 def aws_client(service: str, platform: PlatformConfig, quick: bool = False) -> Any:
-    """A client of `service`; clients are thread-safe and kept, so that connections are reused.
+    """Return a client of `service`, cached so that connections are reused; it is thread-safe.
 
-    `quick` gives up after seconds rather than minutes: for questions that may stay unanswered. Its
-    calls raise what client_of() says. Raises what local_session() does where the keys are the
-    platform's own.
+    Its calls raise the errors of client_of(). With a local platform's keys, making it also raises
+    the errors of local_session().
+
+    Args:
+        service: the AWS service's boto3 name.
+        platform: the config's platform.
+        quick: give up after seconds rather than minutes, for optional queries.
     """
     from nodesweep.tasks.clients import make_client
 

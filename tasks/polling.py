@@ -1,6 +1,4 @@
-"""Waiting: the clock every wait reads, intervals that back off with jitter,
-and a budget of calls.
-"""
+"""Waiting: the clock of every wait, intervals with backoff and jitter, and a budget of calls."""
 
 from __future__ import annotations
 
@@ -15,36 +13,40 @@ from typing import Any
 
 
 class StopSign:
-    """Whether the run is being cancelled. Worker threads, which Prefect never interrupts, wait on
-    it.
+    """The signal that the run is being cancelled.
+
+    Worker threads wait on it, because Prefect never interrupts them.
     """
 
     def __init__(self) -> None:
         self._event = threading.Event()
         self.interrupted = False
-        """A signal has raised its exception in the main thread. What runs there at that moment may
-        swallow it (Python prints "Exception ignored in" and goes on), so the next wait ends too. A
-        signal handler sets this in place of calling set(), whose lock the main thread may hold.
+        """True once a signal has raised its exception in the main thread.
+
+        Code there may swallow the exception (Python prints "Exception ignored in" and continues),
+        so the next wait ends too. A signal handler sets this instead of calling set(), whose lock
+        the main thread may hold.
         """
         self.cancelled = False
-        """Prefect's server has said that somebody cancels or suspends the run."""
+        """True once Prefect's server has reported that a user cancels or suspends the run."""
         self.suspended: Any = None
-        """Prefect's state of a suspended run, which a resume goes on from; None: nobody has."""
+        """Prefect's state of a suspended run, from which a resume continues; None if not suspended.
+        """
         self.cause: BaseException | None = None
-        """What ended the first task of the run that a cancel ended; then, the run itself."""
+        """The exception that ended the first task of a cancelled run; later, the run itself."""
 
     def set(self) -> None:
-        """End every wait, present and to come."""
+        """End every current and future wait."""
         self._event.set()
 
     def clear(self) -> None:
-        """A new run begins: waits last as long as asked for again."""
+        """Reset for a new run: waits take their full time again."""
         self._event.clear()
         self.interrupted = self.cancelled = False
         self.suspended = self.cause = None
 
     def wait(self, seconds: float) -> bool:
-        """Wait; True, at once, when the run is being cancelled."""
+        """Wait; return True immediately if the run is being cancelled."""
         return self.interrupted or self._event.wait(seconds) or self.interrupted
 
 
@@ -54,35 +56,42 @@ _BEGAN_AT, _BEGAN_MONOTONIC = datetime.now(UTC), time.monotonic()
 
 
 def utc_now() -> datetime:
-    """The date and time, counted on from the start of this process: a clock that is set meanwhile
-    moves no deadline.
+    """Return the date and time, counted from the start of this process.
+
+    Setting the system clock meanwhile moves no deadline.
     """
     return _BEGAN_AT + timedelta(seconds=time.monotonic() - _BEGAN_MONOTONIC)
 
 
 class Cancelled(BaseException):
-    """The run was cancelled while a worker thread waited;
-    not an Exception, so that nothing retries it.
+    """The run was cancelled while a worker thread waited.
+
+    Not an Exception, so that nothing retries it.
     """
 
 
 @dataclass
 class Clock:
-    """Time as the tasks see it; tests hand in one that only counts."""
+    """The tasks' source of time; tests pass one that only counts."""
 
     monotonic: Callable[[], float] = time.monotonic
     wait: Callable[[float], bool] = field(default=STOP.wait)
     now: Callable[[], datetime] = utc_now
 
     def sleep(self, seconds: float) -> None:
-        """Sleep, or raise Cancelled at once when the run is being cancelled."""
+        """Sleep.
+
+        Raises:
+            Cancelled: immediately, if the run is being cancelled.
+        """
         if self.wait(seconds):
             raise Cancelled
 
 
 class Progress:
-    """Says a state when it changes, and every 15 s that it is still so:
-    a long wait must not look like a hang.
+    """Log a state when it changes, and every 15 s while it lasts.
+
+    A long wait must not look like a hang.
     """
 
     STILL_SECONDS = 15.0
@@ -95,7 +104,13 @@ class Progress:
     def note(
         self, state: str, details: str = "", extra: Mapping[str, object] | None = None
     ) -> bool:
-        """True where the state is a new one. `extra`: that of the log record of a new state."""
+        """Log the state if it is due; return True if it is new.
+
+        Args:
+            state: the current state.
+            details: shown in parentheses when the state is new.
+            extra: the log record's `extra` when the state is new.
+        """
         now = self._clock.monotonic()
         changed = state != self._state
         if changed:
@@ -113,8 +128,9 @@ class Progress:
 def intervals(
     first_seconds: float, longest_seconds: float, factor: float = 1.3, jitter: float = 0.2
 ) -> Iterator[float]:
-    """first, then x factor up to longest,
-    each ± jitter so that many watchers don't call in step.
+    """Yield `first_seconds`, then pauses that grow by `factor` up to `longest_seconds`.
+
+    Each is ± `jitter`, so that many watchers do not call in step.
     """
     current = first_seconds
     while True:
@@ -123,11 +139,10 @@ def intervals(
 
 
 class CallBudget:
-    """A token bucket: over any t seconds at most `burst` + t x `calls_per_second` calls,
-    whoever shares it.
+    """A token bucket: at most `burst` + t x `calls_per_second` calls in any t seconds.
 
-    With None any number of calls. Retries inside boto3 come on top; its adaptive mode slows those
-    by itself.
+    All its users share it; None allows any number of calls. boto3's own retries come on top, which
+    its adaptive mode throttles.
     """
 
     def __init__(self, calls_per_second: float | None, burst: int, clock: Clock) -> None:
@@ -136,7 +151,11 @@ class CallBudget:
         self._lock = threading.Lock()
 
     def take(self) -> None:
-        """Wait for a call's turn; raises Cancelled when the run is being cancelled meanwhile."""
+        """Wait for a call's turn.
+
+        Raises:
+            Cancelled: the run is being cancelled.
+        """
         if self._calls_per_second is None:
             return
         with self._lock:
@@ -147,7 +166,7 @@ class CallBudget:
             self._clock.sleep(missing / self._calls_per_second)
 
     def try_take(self, spare: int = 0) -> bool:
-        """Take a call where that leaves at least `spare`; never waits."""
+        """Take a call if at least `spare` are left after it; never wait."""
         if self._calls_per_second is None:
             return True
         with self._lock:

@@ -1,4 +1,4 @@
-"""Small objects, in and out of the bucket."""
+"""Small objects in the bucket."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from nodesweep.tasks.errors import error_code
 from nodesweep.tasks.platform import PATIENT_TASK_OPTIONS, aws_client
 from nodesweep.tasks.task import task
 
-_WEEK_SECONDS = 604_800  # the longest that S3 takes
+_WEEK_SECONDS = 604_800  # the longest that S3 accepts
 
 
 def put_bytes(s3: Any, bucket: str, key: str, body: bytes, only_if_absent: bool = False) -> str:
-    """Write one object with its content type; returns its s3:// URI.
+    """Write one object with its content type; return its s3:// URI.
 
-    With `only_if_absent` S3 refuses it (412) where the key is there.
+    With `only_if_absent` S3 refuses (412) to replace an existing object.
     """
     content_type = mimetypes.guess_type(key)[0] or "application/octet-stream"
     condition = {"IfNoneMatch": "*"} if only_if_absent else {}
@@ -38,14 +38,12 @@ def put_bytes(s3: Any, bucket: str, key: str, body: bytes, only_if_absent: bool 
 
 
 def put_once(s3: Any, bucket: str, key: str, body: bytes) -> str:
-    """put_bytes() for a key that is made of its content:
-    nothing is sent where the object is there, whole.
-    """
+    """Write an object whose key derives from its content, unless it is already there intact."""
     try:
         found = s3.head_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED")
     except s3.exceptions.ClientError as error:
         if error_code(error) != "403" and not is_missing(s3, bucket, key, error):
-            # 403: the write tells, here
+            # With 403 the write decides.
             raise
     else:
         if found.get("ChecksumSHA256") == base64.b64encode(hashlib.sha256(body).digest()).decode():
@@ -54,7 +52,7 @@ def put_once(s3: Any, bucket: str, key: str, body: bytes) -> str:
 
 
 def get_bytes(s3: Any, bucket: str, key: str) -> bytes | None:
-    """The object's body, or None where there is none (or no such bucket)."""
+    """Return the object's body; None if the object or its bucket does not exist."""
     try:
         return bytes(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
     except s3.exceptions.ClientError as error:
@@ -64,11 +62,11 @@ def get_bytes(s3: Any, bucket: str, key: str) -> bytes | None:
 
 
 def is_missing(s3: Any, bucket: str, key: str, error: ClientError) -> bool:
-    """Whether this failure to read an object means that it, or its bucket, does not exist.
+    """Return True if this failure to read an object means that it, or its bucket, does not exist.
 
-    To who may not list the whole bucket S3 answers 403 where it would answer 404 to others
-    ("GetObject", S3 API reference). The pipeline role may list below its prefixes, so the key is
-    then looked for in a listing.
+    A caller without permission to list the whole bucket gets 403 instead of 404 ("GetObject", S3
+    API reference). The pipeline role may list below its prefixes, so the key is then looked up in a
+    listing.
     """
     code = error_code(error)
     if code in ("404", "NoSuchKey", "NotFound", "NoSuchBucket"):
@@ -77,15 +75,13 @@ def is_missing(s3: Any, bucket: str, key: str, error: ClientError) -> bool:
         return False
     try:
         listed = s3.list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1).get("Contents", ())
-    except ClientError:  # then the first refusal is what there is to say
+    except ClientError:  # then the original error is more useful
         return False
     return key not in (item["Key"] for item in listed)
 
 
 def list_objects(s3: Any, bucket: str, prefix: str) -> list[dict[str, Any]]:
-    """Every object whose key begins with the prefix, as S3 describes it;
-    none where there is no such bucket.
-    """
+    """Return every object whose key begins with the prefix; none if the bucket does not exist."""
     return [
         item
         for page in _pages(s3, Bucket=bucket, Prefix=prefix)
@@ -94,7 +90,7 @@ def list_objects(s3: Any, bucket: str, prefix: str) -> list[dict[str, Any]]:
 
 
 def list_folders(s3: Any, bucket: str, prefix: str) -> list[str]:
-    """What follows the prefix up to the next slash, once for all keys that have it in common."""
+    """Return the distinct key parts between the prefix and the next slash."""
     pages = _pages(s3, Bucket=bucket, Prefix=prefix, Delimiter="/")
     return [
         entry["Prefix"][len(prefix) : -1]
@@ -104,7 +100,7 @@ def list_folders(s3: Any, bucket: str, prefix: str) -> list[str]:
 
 
 def _pages(s3: Any, **request: str) -> list[dict[str, Any]]:
-    """All pages of a listing; none where the bucket does not exist."""
+    """Return all pages of a listing; none if the bucket does not exist."""
     try:
         return list(s3.get_paginator("list_objects_v2").paginate(**request))
     except s3.exceptions.ClientError as error:
@@ -114,9 +110,9 @@ def _pages(s3: Any, **request: str) -> list[dict[str, Any]]:
 
 
 def browser_url(platform: PlatformConfig, key: str) -> str:
-    """Where a browser shows the object: AWS's console.
+    """Return the URL that shows the object in a browser: that of the AWS console.
 
-    A local platform has none; there the link is signed with its key, for a week.
+    A local platform has no console; its link is signed with its key and valid for a week.
     """
     if platform.credentials == "chain":
         return names.console_url(platform.bucket, key, platform.region)
@@ -130,6 +126,6 @@ def browser_url(platform: PlatformConfig, key: str) -> str:
 
 @task(name="put-objects", **PATIENT_TASK_OPTIONS)
 def put_objects(platform: PlatformConfig, objects: Mapping[str, bytes]) -> None:
-    """S3: small objects by key."""
+    """Write small objects to S3, by key."""
     for key, body in objects.items():
         put_bytes(aws_client("s3", platform), platform.bucket, key, body)

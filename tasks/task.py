@@ -1,7 +1,7 @@
-"""The decorator of every task: Prefect's own, without Prefect until the task runs.
+"""Prefect's task decorator, without importing Prefect until a task runs.
 
 Importing Prefect takes two seconds, and `nodesweep plan` runs no task: it calls the plain functions
-of the modules that have some.
+of these modules.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 else:
 
     def task(**options: Any) -> Callable[[Callable[..., Any]], LazyTask]:
-        """@task(name=…, …) with the options of Prefect's decorator.
+        """Decorate a task, with the options of Prefect's decorator.
 
-        No task has a result that is taken in place of doing it: names are computed from content, so
-        doing it again finds what is there, and Prefect's cache would only hide it.
+        Prefect's result cache is off: names derive from content, so a repeated task finds existing
+        objects itself, and the cache would only hide that they are gone.
         """
         return lambda function: LazyTask(function, options)
 
 
 class LazyTask:
-    """A task of Prefect's that is made when it is first called, submitted or looked at."""
+    """A Prefect task, created when it is first called, submitted or inspected."""
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         update_wrapper(self, function)
@@ -41,6 +41,7 @@ class LazyTask:
         return prefect.task(**options)(cancelled_as_state(self._function))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the task; a cancel that ended it is raised again."""
         return raising_cancelled(self._task, *args, **kwargs)
 
     @property
@@ -49,7 +50,7 @@ class LazyTask:
         return self._function
 
     def __getattr__(self, name: str) -> Any:
-        """submit, name and all else that Prefect's task has."""
-        if name.startswith("_"):  # of Python's own, which may ask before there is a task
+        """Return an attribute of Prefect's task, such as submit or name."""
+        if name.startswith("_"):  # Python's own lookups, maybe before the task exists
             raise AttributeError(name)
         return getattr(self._task, name)

@@ -1,0 +1,1 @@
+"""The training image: find it, or build and push it."""

@@ -1,6 +1,4 @@
-"""Base images: which ones a Dockerfile builds on, which one a framework version means,
-and their digests in ECR.
-"""
+"""Base images: those of a Dockerfile, that of a framework version, and their digests in ECR."""
 
 from __future__ import annotations
 
@@ -23,14 +21,15 @@ from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.image")
 _VARIABLE = re.compile(r"\$(?:\{(?P<braced>\w+)(?::-(?P<default>[^}]*))?\}|(?P<plain>\w+))")
-# A type per device that sagemaker.core knows: it knows fewer types than the catalogue,
-# and emulated ones not at all.
+# One type per device that sagemaker.core knows: it lacks some of the catalogue's types, and all
+# emulated ones.
 _SAMPLE_TYPES = {"cpu": "ml.m5.xlarge", "gpu": "ml.g5.xlarge", "neuron": "ml.trn1.2xlarge"}
 _NO_REPOSITORY = "RepositoryNotFoundException"
 _SMP_VERSIONS = ("2.0.1", "2.1.2", "2.2.0", "2.3.1", "2.4.1", "2.5.1")
-"""PyTorch of the SMP v2 containers (AWS developer guide, SMP v2 release notes). sagemaker-core's
-table mixes them with versions of the library itself, and makes a URI of those too, for which there
-is no container (2.5.0, say).
+"""PyTorch versions of the SMP v2 containers (AWS developer guide, SMP v2 release notes).
+
+sagemaker-core's table mixes them with versions of the library itself (such as 2.5.0), and returns
+URIs for those too, although no such container exists.
 """
 _SMP_ARGUMENT = {
     "torch_distributed": {"enabled": True},
@@ -40,17 +39,16 @@ _SMP_ARGUMENT = {
 
 @dataclass(frozen=True)
 class Base:
-    """An image that a build starts from. `argument` is the build argument that names it,
-    None where none does.
-    """
+    """An image that a build starts from; `argument` is the build argument that names it, if any."""
 
     reference: str
     argument: str | None
 
 
 def dockerfile_bases(text: str, build_args: Mapping[str, str]) -> tuple[Base, ...]:
-    """Every image that FROM and COPY --from name, in order;
-    neither earlier stages nor `scratch`.
+    """Return the images that FROM and COPY --from name, in order.
+
+    Earlier stages and `scratch` are left out.
     """
     arguments: dict[str, str] = {}
     stages: set[str] = set()
@@ -82,7 +80,7 @@ def dockerfile_bases(text: str, build_args: Mapping[str, str]) -> tuple[Base, ..
 
 
 def _instructions(text: str) -> Iterator[tuple[str, list[str]]]:
-    """(INSTRUCTION, its words), comments left out and continued lines joined."""
+    """Yield (INSTRUCTION, its words), without comments and with continued lines joined."""
     lines = [
         line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")
     ]
@@ -101,14 +99,18 @@ def _expand(text: str, values: Mapping[str, str]) -> str:
 
 
 def _argument(spelled: str, arguments: Mapping[str, str]) -> str | None:
-    """The argument whose value the reference is, as a whole."""
+    """Return the build argument whose value is the whole reference; None if there is none."""
     found = _VARIABLE.fullmatch(spelled)
     name = found and (found["braced"] or found["plain"])
     return name if name in arguments else None
 
 
 def device_of(instance: InstanceType) -> str:
-    """The kind of container an instance type takes: cpu, gpu or neuron. Raises PreflightRefused."""
+    """Return the kind of container for an instance type: cpu, gpu or neuron.
+
+    Raises:
+        PreflightRefused: the catalogue does not know the type's accelerators.
+    """
     if instance.accelerators == 0:
         return "cpu"
     if instance.accelerator is None:
@@ -120,10 +122,12 @@ def device_of(instance: InstanceType) -> str:
 
 
 def framework_image(framework: FrameworkConfig, region: str, instance: InstanceType) -> str:
-    """URI of AWS's training container for a PyTorch version in a region, by
-    sagemaker.core.image_uris.
+    """Return the URI of AWS's training container for a PyTorch version in a region.
 
-    Raises PreflightRefused where there is none.
+    The source is sagemaker.core.image_uris.
+
+    Raises:
+        PreflightRefused: there is no such container.
     """
     is_new = tuple(map(int, framework.version.split(".")))[:2] >= NEW_FAMILY
     if is_new and framework.python is not None:
@@ -132,7 +136,7 @@ def framework_image(framework: FrameworkConfig, region: str, instance: InstanceT
             f" only, got {framework.python!r}; leave it out"
         )
     try:
-        # seconds, the first time
+        # The first import takes seconds.
         image_uris = importlib.import_module("sagemaker.core.image_uris")
         uri = str(
             image_uris.retrieve(
@@ -145,7 +149,7 @@ def framework_image(framework: FrameworkConfig, region: str, instance: InstanceT
             )
         )
         if not uri.rpartition(":")[2].startswith(f"{framework.version}-"):
-            # the only one there is, whatever was asked
+            # Some families have one version, returned whatever version is requested.
             raise ValueError(f"no container of version {framework.version}, only {uri}.")
     except ValueError as error:
         raise PreflightRefused(
@@ -155,10 +159,10 @@ def framework_image(framework: FrameworkConfig, region: str, instance: InstanceT
 
 
 def smp_image(framework: FrameworkConfig, region: str, instance: InstanceType) -> str:
-    """URI of the container with SMP v2 for a PyTorch version in a region, which the SDK takes by
-    itself under SMP v2.
+    """Return the URI of the SMP v2 container for a PyTorch version, as the SDK selects it.
 
-    Raises PreflightRefused where there is none.
+    Raises:
+        PreflightRefused: there is no such container.
     """
     if framework.version not in _SMP_VERSIONS:
         raise PreflightRefused(
@@ -180,7 +184,7 @@ def smp_image(framework: FrameworkConfig, region: str, instance: InstanceType) -
                 framework_version=framework.version,
                 py_version=framework.python,
                 distribution=_SMP_ARGUMENT,
-                # Its CUDA differs between the two for PyTorch 2.0.1.
+                # For PyTorch 2.0.1 the two have different CUDA versions.
                 instance_type=(
                     "ml.p5.48xlarge" if instance.family.startswith("p5") else "ml.p4d.24xlarge"
                 ),
@@ -193,8 +197,13 @@ def smp_image(framework: FrameworkConfig, region: str, instance: InstanceType) -
 
 
 def with_container(config: BenchmarkConfig, instance: InstanceType) -> ImageConfig:
-    """The config's image section with its container named: `framework` becomes `base_image`, and
-    where nothing is built the container becomes `uri`, the image itself. Raises PreflightRefused.
+    """Return the config's image section with its container resolved.
+
+    `framework` becomes `base_image`; if nothing is built, the container becomes `uri`, the image
+    itself.
+
+    Raises:
+        PreflightRefused: there is no such container.
     """
     image = config.image
     if image.framework is not None and image.uri is None:
@@ -207,8 +216,11 @@ def with_container(config: BenchmarkConfig, instance: InstanceType) -> ImageConf
 
 
 def pinned_base(ecr: Any, reference: str, image: EcrImage) -> str:
-    """<repository>@<digest> of a base in ECR, by the right to pull it.
-    Raises ClientError, LookupError.
+    """Return <repository>@<digest> of a base in ECR, with pull permission only.
+
+    Raises:
+        ClientError: the call fails.
+        LookupError: there is no such image.
     """
     answer = ecr.batch_get_image(
         registryId=image.account, repositoryName=image.repository, imageIds=[dict(image.image_id)]
@@ -222,11 +234,12 @@ def pinned_base(ecr: Any, reference: str, image: EcrImage) -> str:
 
 
 def by_digest(platform: PlatformConfig, reference: str) -> str | None:
-    """The same image by its digest, None with a warning where that is not to be had: not in ECR,
-    or no right to ask.
+    """Return the same image by its digest; None, with a warning, if the digest is unavailable.
 
-    Raises the ClientError of a call that may succeed in a while: a name must not depend on a
-    throttled call.
+    That is the case outside ECR, or without permission.
+
+    Raises:
+        ClientError: the error is transient; an image's name must not depend on a throttled call.
     """
     if "@sha256:" in reference:
         return reference
@@ -240,7 +253,7 @@ def by_digest(platform: PlatformConfig, reference: str) -> str | None:
         if isinstance(error, ClientError) and is_transient(error):
             raise
         if isinstance(error, ClientError) and error.response["Error"]["Code"] == _NO_REPOSITORY:
-            # Where the build needs the base, it says so. Nodes on this machine need none.
+            # A build that needs the base reports it; nodes on this machine need none.
             logger.info(
                 "base image %s is in no registry that is known here; its name stands for it",
                 reference,
@@ -258,8 +271,9 @@ def by_digest(platform: PlatformConfig, reference: str) -> str | None:
 def pin_bases(
     platform: PlatformConfig, config: ImageConfig, build_args: Mapping[str, str]
 ) -> dict[str, str]:
-    """Base images of the context as they are written -> by digest; one without a digest is left
-    out, with a warning.
+    """Return the build context's base images, as written, with their digests.
+
+    One without a digest is left out, with a warning.
     """
     dockerfile = config.build_context / "Dockerfile"
     text = dockerfile.read_text(errors="replace") if dockerfile.is_file() else ""
@@ -275,13 +289,14 @@ def pin_bases(
 def pin_base_images(
     platform: PlatformConfig, config: ImageConfig, build_args: dict[str, str]
 ) -> dict[str, str]:
-    """ECR: the digests of the images that the training image is built on."""
+    """Resolve the digests in ECR of the training image's base images."""
     return pin_bases(platform, config, build_args)
 
 
 @task(name="pin-container", **TASK_OPTIONS)
 def pin_container(platform: PlatformConfig, uri: str) -> str:
-    """ECR: the container that jobs run as it is, by its digest where that can be asked for;
-    its tags may move.
+    """Resolve the digest in ECR of a container that jobs run unchanged.
+
+    Its tags may move. Returns the URI itself if the digest is unavailable.
     """
     return by_digest(platform, uri) or uri

@@ -1,4 +1,4 @@
-"""Building the training image: one interface, and the builder that `image.builder` names."""
+"""Build the training image: one interface, and the builder that `image.builder` selects."""
 
 from __future__ import annotations
 
@@ -19,25 +19,21 @@ class Builder(Protocol):
     """Builds a context and pushes the result as <repository>:<the context's tag>."""
 
     def start(self, context: BuildContext, repository: str, token: str) -> str:
-        """Check that it can build, and begin or find it running;
-        returns its id, for the same token the same one.
-        """
+        """Start the build, or find it running, and return its ID: always the same for a token."""
 
     def finish(
         self, context: BuildContext, repository: str, build_id: str, clock: Clock, token: str
     ) -> Image:
-        """The image, once it is in ECR; only a build that was started with this token
-        is ever stopped.
+        """Return the image once it is in ECR; stop only a build that was started with this token.
 
-        Raises ImageBuildFailed with the failing step and its last lines.
+        Raises:
+            ImageBuildFailed: with the failing step and its last lines.
         """
 
 
 @dataclass(frozen=True)
 class StartedBuild:
-    """A build by its id, the URI of the repository that it pushes to,
-    and the token of the run that asked for it.
-    """
+    """A build's ID, its repository's URI, and the token of the run that requested it."""
 
     id: str
     repository: str
@@ -45,7 +41,7 @@ class StartedBuild:
 
 
 def builder_of(platform: PlatformConfig, config: ImageConfig) -> Builder:
-    """The builder that the config names."""
+    """Return the config's builder."""
     return (
         CodeBuildBuilder(platform, config)
         if config.builder == "codebuild"
@@ -57,7 +53,10 @@ def builder_of(platform: PlatformConfig, config: ImageConfig) -> Builder:
 def start_image_build(
     platform: PlatformConfig, config: ImageConfig, context: BuildContext, token: str
 ) -> StartedBuild:
-    """ECR: the repository; builder: start. Called again with its token, the same build."""
+    """Start the image's build, and find or create its ECR repository.
+
+    Repeated with the same token, it returns the same build.
+    """
     repository = find_repository(
         aws_client("ecr", platform), config, platform.create_missing, context.tag
     )
@@ -70,7 +69,7 @@ def start_image_build(
 def wait_for_image_build(
     platform: PlatformConfig, config: ImageConfig, context: BuildContext, started: StartedBuild
 ) -> Image:
-    """Builder: wait for the build; ECR: the digest it pushed."""
+    """Wait for the image's build, and read its digest from ECR."""
     try:
         return builder_of(platform, config).finish(
             context, started.repository, started.id, Clock(), started.token

@@ -1,8 +1,6 @@
-"""Builds the image in CodeBuild: the context goes to S3, the build runs there, and its log is
-followed from here.
+"""Build the image in CodeBuild, from a context in S3, and follow its log.
 
-A build of the same image that runs already, as one that a killed run left, is taken over instead of
-started twice.
+A running build of the same image, such as a killed run's, is adopted instead of started again.
 """
 
 from __future__ import annotations
@@ -30,32 +28,32 @@ from nodesweep.tasks.polling import Clock, Progress, intervals
 from nodesweep.tasks.storage import put_once
 
 logger = logging.getLogger("nodesweep.image")
-_MAX_PAGES = 20  # of the log per poll, each up to 10,000 lines
+_MAX_PAGES = 20  # log pages per poll, each up to 10,000 lines
 _STARTER = "NODESWEEP_STARTER"
-"""Variable of a build with the token it was started with: only that run stops it."""
-_QUEUEING_SECONDS = 300  # on top of the build's own limit, which CodeBuild keeps
+"""Build variable with the token of the run that started it; only that run stops it."""
+_QUEUEING_SECONDS = 300  # on top of the build's own limit, which CodeBuild enforces
 
 
 class CodeBuildBuilder:
-    """Needs no Docker where the flow runs."""
+    """A builder that needs no container engine on this machine."""
 
     def __init__(self, platform: PlatformConfig, config: ImageConfig) -> None:
         self._platform, self._config = platform, config
 
     def start(self, context: BuildContext, repository: str, token: str) -> str:
-        """Take over a build of this image that runs, else send the context and start one;
-        returns the build id.
-        """
+        """Adopt a running build of this image, or send the context and start one; return its ID."""
         codebuild, s3 = (aws_client(service, self._platform) for service in ("codebuild", "s3"))
         return start(codebuild, s3, self._config, self._platform, context, repository, token)
 
     def finish(
         self, context: BuildContext, repository: str, build_id: str, clock: Clock, token: str
     ) -> Image:
-        """Wait for the build, which is stopped only by who started it with this token; the image is
-        what ECR has then.
+        """Wait for the build, and return the image that ECR has then.
 
-        Raises ImageBuildFailed.
+        Only the run that started the build, by its token, stops it.
+
+        Raises:
+            ImageBuildFailed: the build failed or exceeded its limit, and ECR has no image.
         """
         codebuild, logs, ecr = (
             aws_client(service, self._platform) for service in ("codebuild", "logs", "ecr")
@@ -79,8 +77,9 @@ def start(
     repository: str,
     token: str,
 ) -> str:
-    """Find a running build of the image, or put the context into S3 and call StartBuild;
-    returns the build id.
+    """Find a running build of the image, or upload the context and call StartBuild.
+
+    Return its ID.
     """
     image = {"IMAGE_REPO_URI": repository, "IMAGE_TAG": context.tag}
     if running := running_build(codebuild, config.codebuild_project, image):
@@ -123,11 +122,10 @@ def start(
 
 
 def _own_buildspec(codebuild: Any, project: str, context: BuildContext) -> dict[str, str]:
-    """StartBuild's argument where the context's buildspec.yml does something else than the
-    project's; else nothing.
+    """Return StartBuild's argument if the context's buildspec.yml differs from the project's.
 
-    The stack's pipeline role may not send one. Best effort: where the project can't be looked at,
-    it is sent.
+    The stack's pipeline role may not send one. Best effort: it is sent if the project is
+    unreadable.
     """
     file = context.root / "buildspec.yml"
     if not file.is_file():
@@ -140,8 +138,9 @@ def _own_buildspec(codebuild: Any, project: str, context: BuildContext) -> dict[
 
 
 def _parsed(buildspec: str) -> Any:
-    """What a buildspec says, whatever its comments and line breaks;
-    the text itself where it is no YAML.
+    """Return a buildspec's content without comments and line breaks.
+
+    The text itself if not YAML.
     """
     try:
         return yaml.safe_load(buildspec)
@@ -150,10 +149,10 @@ def _parsed(buildspec: str) -> Any:
 
 
 def running_build(codebuild: Any, project: str, image: Mapping[str, str]) -> str | None:
-    """The id of a build in progress with these variables among the project's newest 100, or None.
+    """Return the ID of a running build with these variables; None if there is none.
 
-    The tag is made of all that the build depends on, so equal ones build the same image. Best
-    effort: who may not list starts a second build.
+    Looks at the project's newest 100 builds. The tag covers everything the build depends on, so
+    equal tags mean equal images. Best effort: without permission to list, a second build starts.
     """
     builds: list[Mapping[str, Any]] = []
     with best_effort(f"builds of {project} that may still run can't be listed"):
@@ -177,11 +176,13 @@ def _variables(build: Mapping[str, Any]) -> dict[str, str]:
 def wait(
     codebuild: Any, logs: Any, build_id: str, deadline_seconds: float, clock: Clock, token: str
 ) -> None:
-    """Wait for a build, saying each phase and its log's new lines.
+    """Wait for a build, and log each phase and new lines.
 
-    At the deadline, or when the run is cancelled, a build that was started with this token is
-    stopped; one that was only taken over is left to who started it. Raises ImageBuildFailed with
-    the phase and the last lines of the log.
+    At the deadline, or when the run is cancelled, a build started with this token is stopped; an
+    adopted one is left to its owner.
+
+    Raises:
+        ImageBuildFailed: with the phase and the log's last lines.
     """
     is_ours = False
     started = clock.monotonic()
@@ -208,7 +209,7 @@ def wait(
             clock.sleep(pause)
     except BaseException as error:
         if is_ours and not isinstance(error, Exception):
-            # cancelled; a lost connection must not cost the build
+            # Cancelled; a lost connection must not end the build.
             codebuild.stop_build(id=build_id)
         raise
     log.poll(build)
@@ -217,7 +218,7 @@ def wait(
 
 
 class _BuildLog:
-    """Follows a build's log stream; one that can't be read is no longer followed."""
+    """Follows a build's log stream until it is unreadable."""
 
     def __init__(self, logs: Any) -> None:
         self._logs = logs
@@ -226,7 +227,7 @@ class _BuildLog:
         self.output = BuildOutput(logger)
 
     def poll(self, build: Mapping[str, Any]) -> None:
-        """Log the lines that are new since the last poll, to the end of the log as it is now."""
+        """Log all lines since the last poll."""
         logs = build.get("logs", {})
         if not self._readable or not logs.get("groupName") or not logs.get("streamName"):
             return
@@ -244,19 +245,19 @@ class _BuildLog:
                 )
             except ClientError as error:
                 if error_code(error) == "ResourceNotFoundException":
-                    # named before its first line is written
+                    # The build names its log before the first line is written.
                     break
                 raise
             lines += [event["message"].rstrip() for event in page["events"]]
             seen = self._next.get("nextToken")
             self._next = {"nextToken": page["nextForwardToken"]}
-            if page["nextForwardToken"] == seen:  # the end of the log, as CloudWatch says it
+            if page["nextForwardToken"] == seen:  # CloudWatch's sign for the end of the log
                 break
         return lines
 
 
 def _describe_failure(build: Mapping[str, Any]) -> str:
-    """Status and failing phase with its context."""
+    """Return the status and the failing phases with their messages."""
     failed = [
         phase
         for phase in build.get("phases", ())

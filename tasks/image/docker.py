@@ -1,7 +1,7 @@
-"""Builds the image where the flow runs, with Docker or podman, and pushes it to ECR.
+"""Build the image on this machine, with Docker or podman, and push it to ECR.
 
-The registry's password goes to the engine's standard input and into a private directory that is
-removed with the build: it is on no command line, in no log line and in no error.
+The registry's password goes only to the engine's standard input and to a private folder that is
+removed after the build: it is on no command line, in no log and in no error.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from nodesweep.tasks.preflight.storage import parse_ecr_image
 logger = logging.getLogger("nodesweep.image")
 _ENGINES = ("docker", "podman")
 _ANSWER_SECONDS = 30
-_PLATFORM = "linux/amd64"  # of every instance type that trains
+_PLATFORM = "linux/amd64"  # of all training instance types
 _PUSHED_DIGEST = re.compile(r"\bdigest: (sha256:[0-9a-f]{64})\b")
 _READ_BY_ENGINES = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|TERM|COLUMNS|LINES|NO_COLOR|CLICOLOR.*|LANG|LC_.*|TZ|TMPDIR"
@@ -46,23 +46,24 @@ _READ_BY_ENGINES = re.compile(
     r"|GO(DEBUG|GC|MEMLIMIT|MAXPROCS|TRACEBACK)|BASH_ENV|ENV|IFS",
     re.IGNORECASE,
 )
-"""Variables that Docker, podman, helpers of both, Go's runtime and the linker read. Names of AWS
-are none of them: credential helpers are off.
+"""Variables that Docker, podman, their helpers, Go's runtime and the linker read.
+
+No AWS variables: credential helpers are off.
 """
 _LOOPBACK = ("127.", "localhost", "[::1]")
 
 
 class DockerBuilder:
-    """Needs an engine where the flow runs, and the right to push to the repository."""
+    """A builder that needs a local engine, and permission to push to the repository."""
 
     def __init__(self, platform: PlatformConfig, config: ImageConfig) -> None:
         self._platform, self._config = platform, config
 
     def start(self, context: BuildContext, repository: str, token: str) -> str:
-        """Find an engine that answers; its path is the build's id.
+        """Return the path of an engine that responds, as the build's ID.
 
         Raises:
-            PreflightRefused: No engine answers, or a secret build argument would be on its command
+            PreflightRefused: No engine responds, or a secret build argument would be on its command
                 line.
         """
         _, shown = split_arguments(arguments_to_send(context), os.environ)
@@ -80,8 +81,10 @@ class DockerBuilder:
     def finish(
         self, context: BuildContext, repository: str, build_id: str, clock: Clock, token: str = ""
     ) -> Image:
-        """Build and push here, for nobody else; the image is what ECR has then. Raises
-        ImageBuildFailed.
+        """Build and push, and return the image that ECR has then.
+
+        Raises:
+            ImageBuildFailed: a step failed or exceeded the deadline, and ECR has no image.
         """
         what = f"image build with {Path(build_id).name}"
 
@@ -100,8 +103,9 @@ class DockerBuilder:
     def _build(
         self, context: BuildContext, name: str, engine: str, process: BuildProcess, scratch: Path
     ) -> str | None:
-        """Build, log in and push; returns the digest that was pushed,
-        None where the engine does not say it.
+        """Build, log in and push.
+
+        Return the pushed digest, None if the engine does not report it.
         """
         folder = scratch / "context"
         _stage(context, folder)
@@ -127,7 +131,7 @@ class DockerBuilder:
         return str(found[-1]) if found else None
 
     def _log_in(self, name: str, bases: Sequence[str], engine: str, process: BuildProcess) -> None:
-        """To the registry that is pushed to, and to ECR registries that a base is pulled from."""
+        """Log in to the target registry, and to the ECR registries of the base images."""
         regions = {name.partition("/")[0]: self._platform.region}
         for base in bases:
             if image := parse_ecr_image(base):
@@ -148,9 +152,10 @@ class DockerBuilder:
 def split_arguments(
     arguments: Mapping[str, str], environment: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Split build arguments into those that the engine takes from its environment, which no other
-    user sees, and those that have to be on its command line: a variable of that name would change
-    the engine itself.
+    """Split build arguments into (from the environment, on the command line).
+
+    Other users cannot see the engine's environment, but some variables there would change the
+    engine itself.
     """
     shown = {
         name: value
@@ -161,8 +166,10 @@ def split_arguments(
 
 
 def find_engine() -> str:
-    """Path of the first engine on PATH that answers.
-    Raises PreflightRefused with what each one said.
+    """Return the path of the first engine on PATH that responds.
+
+    Raises:
+        PreflightRefused: none does; with the output of each.
     """
     problems = []
     for name in _ENGINES:
@@ -197,17 +204,16 @@ def _is_podman(engine: str) -> bool:
 
 
 def _command(engine: str, action: str, name: str) -> list[str]:
-    """The command's start. Docker speaks plain HTTP to a registry on loopback by itself,
-    podman has to be told.
+    """Return the start of the command line.
+
+    Docker uses plain HTTP for a registry on loopback by default, podman needs an option.
     """
     plain = _is_podman(engine) and name.startswith(_LOOPBACK)
     return [engine, action, *(["--tls-verify=false"] if plain else [])]
 
 
 def _stage(context: BuildContext, folder: Path) -> None:
-    """Copy the context's files as they are named by the tag: no other file,
-    and modes by content.
-    """
+    """Copy exactly the files that the tag covers, with modes derived from their content."""
     for name in context.files:
         content, mode = context_file(context, name)
         target = folder / name
@@ -217,11 +223,10 @@ def _stage(context: BuildContext, folder: Path) -> None:
 
 
 def _private_environment(folder: Path) -> dict[str, str]:
-    """The engine's environment with `folder` for its logins:
-    what is logged in to here is known nowhere else.
+    """Return the engine's environment, with its logins in `folder`, so that they stay private.
 
-    The user's own Docker settings and contexts stay in force; credential helpers do not, they would
-    keep the password.
+    The user's Docker settings and contexts apply, except credential helpers, which would store the
+    password.
     """
     folder.mkdir(mode=0o700)
     own = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
@@ -234,7 +239,7 @@ def _private_environment(folder: Path) -> dict[str, str]:
         **{name: value for name, value in os.environ.items() if not name.startswith("AWS_")},
         "DOCKER_CONFIG": str(folder),
         "REGISTRY_AUTH_FILE": str(folder / "auth.json"),
-        # SageMaker takes an image, not the index that attestations make of it
+        # SageMaker needs an image; attestations would turn it into an index.
         "BUILDX_NO_DEFAULT_ATTESTATIONS": "1",
         "BUILDAH_FORMAT": "docker",
     }

@@ -1,6 +1,4 @@
-"""The training image: named by what it is built from,
-found in ECR by that name and used by its digest.
-"""
+"""The training image: tagged by what it is built from, looked up in ECR and used by digest."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ from nodesweep.tasks.preflight.storage import no_repository
 from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.image")
-_ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip can hold: equal contexts, equal bytes
+_ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time in a zip: equal contexts give equal bytes
 _EXECUTABLE = (b"#!", b"\x7fELF")
 _REVISION_SECONDS = 10
 _REVISION_ARGUMENT = re.compile(r"^\s*ARG\s+SOURCE_REVISION\b", re.MULTILINE | re.IGNORECASE)
@@ -38,11 +36,10 @@ _REVISION_ARGUMENT = re.compile(r"^\s*ARG\s+SOURCE_REVISION\b", re.MULTILINE | r
 
 @dataclass(frozen=True)
 class BuildContext:
-    """The files of a build context less the ignored ones, and the tag computed from all that the
-    image is built from.
+    """The files of a build context without ignored ones, and a tag computed from all build inputs.
 
-    `files` maps paths to SHA-256 digests. `bases` are the base images, by digest where it is known;
-    where the Dockerfile takes a base from an argument, `build_args` gives it that one.
+    `files` maps paths to SHA-256 digests. `bases` are the base images, by digest if known; if the
+    Dockerfile takes a base from an argument, `build_args` passes that digest.
     """
 
     root: Path
@@ -54,7 +51,7 @@ class BuildContext:
 
 @dataclass(frozen=True)
 class Image:
-    """An image pinned by digest; `built` says whether this run built it."""
+    """An image pinned by digest; `built` is True if this run built it."""
 
     uri: str
     tag: str | None
@@ -62,12 +59,18 @@ class Image:
 
 
 def read_context(config: ImageConfig, pinned: Mapping[str, str] | None = None) -> BuildContext:
-    """List and digest what the image is built from: paths and contents of the files, build
-    arguments, base images.
+    """List and digest the build inputs: paths and contents of files, build arguments, base images.
 
-    File modes, times and the directory's own place do not count. `pinned` maps base images as they
-    are written to the same by digest (nodesweep.tasks.image.bases); one that is missing there
-    counts by its name. Raises PreflightRefused.
+    File modes, times and the folder's location do not count.
+
+    Args:
+        config: the image section.
+        pinned: base images as written, with their digests (nodesweep.tasks.image.bases); others
+            count
+            by name.
+
+    Raises:
+        PreflightRefused: there is no Dockerfile, or a file cannot be sent.
     """
     root = config.build_context
     if not (root / "Dockerfile").is_file():
@@ -90,14 +93,15 @@ def read_context(config: ImageConfig, pinned: Mapping[str, str] | None = None) -
 
 
 def build_arguments(config: ImageConfig) -> dict[str, str]:
-    """The build arguments as the config gives them, BASE_IMAGE among them where it names one."""
+    """Return the config's build arguments, with its base image, if any, as BASE_IMAGE."""
     base = {} if config.base_image is None else {"BASE_IMAGE": config.base_image}
     return {**config.build_args, **base}
 
 
 def arguments_to_send(context: BuildContext) -> dict[str, str]:
-    """The build arguments, and SOURCE_REVISION where the Dockerfile declares it: a label,
-    no part of the identity.
+    """Return the build arguments, with SOURCE_REVISION if the Dockerfile declares it.
+
+    It is only a label, and not part of the image's identity.
     """
     if "SOURCE_REVISION" in context.build_args or not _REVISION_ARGUMENT.search(
         (context.root / "Dockerfile").read_text(errors="replace")
@@ -108,10 +112,9 @@ def arguments_to_send(context: BuildContext) -> dict[str, str]:
 
 
 def source_revision(folder: Path) -> str | None:
-    """Commit of the Git work tree that has the folder's Dockerfile, with "-dirty" where it has
-    changes; None where unknown.
+    """Return the Git commit of the folder's Dockerfile, with "-dirty" if modified; None if unknown.
 
-    An installed package may lie in somebody's work tree, whose commit says nothing of it.
+    An installed package may be inside an unrelated work tree, whose commit means nothing for it.
     """
     if _git(folder, "ls-files", "--", "Dockerfile") is None:
         return None
@@ -119,7 +122,7 @@ def source_revision(folder: Path) -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """What git says there, None where that is nothing."""
+    """Return git's output; None if it is empty or git fails."""
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *arguments],
@@ -135,32 +138,31 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 @dataclass(frozen=True)
 class ContextFiles:
-    """Paths of a build context's files in order, and of those left out since they may hold
-    secrets.
-    """
+    """Paths of a build context's files, in order, and of those left out as possible secrets."""
 
     files: tuple[str, ...]
     secrets: tuple[str, ...]
 
 
 def list_context(root: Path) -> ContextFiles:
-    """Return the context's files, less those that its ignore file excludes; the Dockerfile and an
-    ignore file of its own are always there.
+    """Return the context's files without ignored ones.
 
-    Raises PreflightRefused for links that can't be followed or lead out of the context.
+    The Dockerfile and its ignore file always stay.
 
-    As Docker reads it: every pattern begins at the root of the context, and the last one that
-    matches decides. Dockerfile.dockerignore stands above .dockerignore, which counts for nothing
-    then.
+    Follows Docker's rules: patterns start at the context's root, and the last match decides.
+    Dockerfile.dockerignore replaces .dockerignore.
+
+    Raises:
+        PreflightRefused: a link is broken or leads out of the context.
     """
     own = root / "Dockerfile.dockerignore"
     ignore_file = own if own.is_file() else root / ".dockerignore"
-    # Docker skips a byte order mark
+    # Docker ignores a byte order mark.
     text = ignore_file.read_text("utf-8-sig", "replace") if ignore_file.is_file() else ""
     lines = text.splitlines()
     always = ("Dockerfile", own.name)
     ignored = PathSpec.from_lines(GitIgnoreSpecPattern, map(_anchored, lines))
-    # a file below an excluded folder may be included again
+    # A file below an excluded folder may be re-included.
     are_folders_final = not any(line.strip().startswith("!") for line in lines)
     secrets: list[str] = []
 
@@ -184,7 +186,7 @@ def list_context(root: Path) -> ContextFiles:
 
 
 def _anchored(line: str) -> str:
-    """A line of .dockerignore as one of .gitignore."""
+    """Convert a line of .dockerignore to .gitignore's syntax."""
     pattern = line.strip()
     if not pattern or pattern.startswith("#"):
         return ""
@@ -198,9 +200,12 @@ def _digest(content: bytes) -> str:
 
 
 def context_file(context: BuildContext, name: str) -> tuple[bytes, int]:
-    """(content, mode) of a file as it is built: a program is executable, whatever its mode here.
+    """Return (content, mode) of a file for the build.
 
-    Raises ImageBuildFailed where the file is no longer the one that the tag was computed from.
+    Programs are executable, whatever their mode here.
+
+    Raises:
+        ImageBuildFailed: the file has changed since the tag was computed.
     """
     path = context.root / name
     content = path.read_bytes() if path.is_file() else b""
@@ -212,7 +217,7 @@ def context_file(context: BuildContext, name: str) -> tuple[bytes, int]:
 
 
 def zip_context(context: BuildContext) -> bytes:
-    """The context as a zip with fixed order, times and modes."""
+    """Return the context as a zip with fixed order, times and modes."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in context.files:
@@ -225,10 +230,9 @@ def zip_context(context: BuildContext) -> bytes:
 
 
 def find(ecr: Any, repository: str, tag: str) -> str | None:
-    """The image's digest, or None where the repository or the tag does not exist.
+    """Return the image's digest; None if the repository or the tag does not exist.
 
-    ECR has a tag only once the manifest was put, which it refuses while a layer is missing: never
-    half an image.
+    A tag implies a complete image: ECR refuses a manifest whose layers are missing.
     """
     try:
         details = ecr.describe_images(repositoryName=repository, imageIds=[{"imageTag": tag}])[
@@ -242,10 +246,10 @@ def find(ecr: Any, repository: str, tag: str) -> str | None:
 
 
 def find_repository(ecr: Any, config: ImageConfig, create_missing: bool, tag: str) -> str:
-    """URI of the ECR repository to push to, created where allowed.
+    """Return the URI of the ECR repository to push to; create it if allowed.
 
-    Raises PreflightRefused where there is none, and where `tag` could be moved to another image in
-    it.
+    Raises:
+        PreflightRefused: there is none, or `tag` could be moved to another image.
     """
     try:
         found = ecr.describe_repositories(repositoryNames=[config.repository])["repositories"][0]
@@ -263,8 +267,9 @@ def find_repository(ecr: Any, config: ImageConfig, create_missing: bool, tag: st
 
 
 def _create_repository(ecr: Any, name: str) -> Any:
-    """Its description; of one that is there by now, too:
-    botocore sends a call again whose answer was lost.
+    """Create the repository and return its description.
+
+    It may exist by now: botocore repeats a call whose response was lost.
     """
     try:
         return ecr.create_repository(repositoryName=name, imageTagMutability="IMMUTABLE")[
@@ -288,10 +293,20 @@ def pushed_image(
     what: str,
     build: Callable[[], str | None],
 ) -> Image:
-    """The image that ECR has once `build` has ended;
-    a failed build is forgiven where the tag is there by then.
+    """Return the image that ECR has once `build` has ended.
 
-    `build` returns the digest that it pushed, None where it doesn't know. Raises ImageBuildFailed.
+    A failed build is only a warning if the tag exists by then.
+
+    Args:
+        ecr: the ECR client.
+        repository_name: the repository's name.
+        repository: the repository's URI.
+        tag: the image's tag.
+        what: the build's name in messages.
+        build: builds and pushes; returns the pushed digest, None if unknown.
+
+    Raises:
+        ImageBuildFailed: ECR has no such tag, or another digest.
     """
     pushed: str | None = None
     failure: ImageBuildFailed | None = None
@@ -319,7 +334,7 @@ def pushed_image(
 def find_image(
     platform: PlatformConfig, config: ImageConfig, context: BuildContext
 ) -> Image | None:
-    """ECR: the image of this context, pinned by digest, or None."""
+    """Find the image of this build context in ECR, pinned by digest."""
     ecr = aws_client("ecr", platform)
     digest = find(ecr, config.repository, context.tag)
     if digest is None:

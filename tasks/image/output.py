@@ -1,6 +1,4 @@
-"""What a build says while it runs: its new lines in the run's log, a few at a time, the instruction
-or phase that it is at with what it downloads there, and the last lines for an error.
-"""
+"""A build's output: new lines in the run's log, progress events, and last lines for errors."""
 
 from __future__ import annotations
 
@@ -20,32 +18,32 @@ MAX_LINES_AT_ONCE = 10
 _INSTRUCTION = re.compile(
     r"(?:#\d+ \[[^\]]{0,80}?|step )(?P<done>\d+)/(?P<of>\d+)(?:\]| ?:) (?P<said>.+)", re.IGNORECASE
 )
-# What a build of the local platform is at: "[MAKE virtual environment]", "[COPY] 12 files".
+# Phases of a local platform's build: "[MAKE virtual environment]", "[COPY] 12 files".
 _PHASE = re.compile(
     r"\[(?P<verb>READ|REUSE|COPY|MAKE|DOWNLOAD|INSTALL|DONE)(?P<what>[^\]]{0,80})\](?P<more> .+)?"
 )
-# pip: "Downloading …/torch-2.13.0%2Bcpu-….whl (191.8 MB)", uv: "Downloading numpy (16.0MiB)",
-# of BuildKit after "#7 2.345 ".
+# pip: "Downloading …/torch-2.13.0%2Bcpu-….whl (191.8 MB)", uv: "Downloading numpy (16.0MiB)"; in
+# BuildKit after "#7 2.345 ".
 _DOWNLOAD = re.compile(
     r"(?:#\d+ [\d.]+ )?\s*Downloading (?:\S*/)?(?P<file>[^/\s]+)"
     r" \((?P<number>[\d.]+) ?(?P<unit>\w+)\)"
 )
-# What the local platform wants people to read, of all that its builds say.
+# Lines of a local platform's build that are meant for users.
 _TOLD = re.compile(r"\[(?P<kind>FETCHED|NOTE)\] (?P<text>.+)")
 
 
 class BuildOutput:
-    """Lines of one build, as they come."""
+    """The lines of one build, as they arrive."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
         self._hider = LogHider()
         self._last: collections.deque[str] = collections.deque(maxlen=LAST_LINES)
         self._counted: dict[str, Any] = {}
-        """Which instruction it is at of how many, where it has any."""
+        """The current instruction and their number, if the build has any."""
 
     def add(self, lines: Iterable[str]) -> None:
-        """Log what is new since the last call: the last few lines, and how many were left out."""
+        """Log the newest of the new lines, and how many were left out."""
         new = self._hider.hide(line for line in lines if line.strip())
         self._last.extend(new)
         told = [found.group("kind", "text") for found in map(_TOLD.fullmatch, new) if found]
@@ -64,7 +62,7 @@ class BuildOutput:
         self._tell_place(new)
 
     def _tell_place(self, new: Iterable[str]) -> None:
-        """Tell what the build is at by the last of the new lines that says so."""
+        """Emit the build's progress from the last new line that shows it."""
         at = ""
         for line in new:
             if found := _INSTRUCTION.match(line):
@@ -84,11 +82,11 @@ class BuildOutput:
         )  # fmt: skip
 
     def tail(self) -> str:
-        """The last lines, indented and each after a line break; empty where nothing was said."""
+        """Return the last lines, each indented on a line of its own; "" if there are none."""
         return "".join(f"\n    {line}" for line in self._last)
 
 
 def _package(file: str) -> str:
-    """torch 2.13.0+cpu of a wheel's long name, else the file's."""
+    """Return name and version ("torch 2.13.0+cpu") of a wheel, else the file name."""
     name = unquote(file)
     return " ".join(name.split("-")[:2]) if name.endswith(".whl") else name

@@ -1,10 +1,8 @@
-"""The packages that the user's code asks for: its requirements.txt becomes one more layer of the
-image, built once.
+"""The code's requirements.txt as one more layer of the image, built once.
 
-The SageMaker toolkit installs a requirements.txt that comes with the code on every node at every
-start of a job, and those minutes are billed. As a layer it is installed once for its content and
-the image below it, and is left out of what is sent with the job (tasks/jobs/source.py), so that the
-toolkit finds nothing to install.
+SageMaker's toolkit installs the code's requirements.txt on every node at every start of a job, in
+billed minutes. A layer is built once per content and base image, and its requirements.txt is not
+sent with the job (tasks/jobs/source.py).
 """
 
 from __future__ import annotations
@@ -21,29 +19,29 @@ from nodesweep.tasks.preflight.storage import why_no_push
 from nodesweep.tasks.task import task
 
 REQUIREMENTS_FILE = "requirements.txt"
-"""The only one that the toolkit installs, at the top of the code."""
+"""The only requirements file that the toolkit installs, at the top of the code."""
 _PLACE = "/opt/nodesweep/packages"
 _KEPT = "^torch(vision|audio)?=="
 _WANTS_TORCH = re.compile(
     r"(?P<package>[\w.-]+) (?P<version>[\w.+!-]+) depends on torch(?:==|<|>|~=| )*(?P<torch>[\d.]+)"
 )
 _KEPT_TORCH = re.compile(r"\(constraint\) torch(?:<=[\w.+]+,)?==(?P<torch>[\w.+]+)")
-"""Both as pip tells of a conflict."""
+"""Patterns of pip's messages about a conflict."""
 _INCLUDE = re.compile(r"(?:-[rc][\s=]*|--(?:requirement|constraint)[\s=]+)(?P<file>\S+)")
 _OPTION_WITH_PLACE = re.compile(
     r"(?:-[efi][\s=]*|--(?:editable|find-links|index-url|extra-index-url)[\s=]+)(?=\S)"
 )
 _ARCHIVES = (".whl", ".zip", ".tar.gz")
-_VARIABLE = re.compile(r"\$\{[A-Z0-9_]+\}")  # what pip fills in from its environment
+_VARIABLE = re.compile(r"\$\{[A-Z0-9_]+\}")  # replaced by pip from its environment
 _FILE_URL = re.compile(r"\bfile:\S+")
 _INSTALLER_SETTING = "PIP_"
 
 
 def read_requirements(config: BenchmarkConfig) -> Requirements | None:
-    """What the code asks for, None where that is nothing.
+    """Return the code's requirements; None if it has none.
 
-    No layer can hold what only the job knows: a package that comes with the code, a variable of the
-    job's environment, pip's settings in training.environment.
+    No layer can hold what only the job knows: a package inside the code, a variable of the job's
+    environment, pip's settings in training.environment.
     """
     if config.training.source_dir is None:
         return None
@@ -65,9 +63,10 @@ def read_requirements(config: BenchmarkConfig) -> Requirements | None:
 
 
 def unread_requirements(config: BenchmarkConfig, highest: Path) -> Path | None:
-    """The requirements.txt that a user may take for the code's, where the code has none: beside the
-    entry point, or in the nearest folder above training.source_dir, none above `highest`. One in
-    image.context is the image's.
+    """Return a requirements.txt that a user may expect to be installed, if the code has none.
+
+    It is next to the entry point, or in the nearest folder above training.source_dir up to
+    `highest`. One in image.context belongs to the image.
     """
     if config.training.source_dir is None:
         return None
@@ -85,10 +84,9 @@ def unread_requirements(config: BenchmarkConfig, highest: Path) -> Path | None:
 def write_layer(
     requirements: Requirements, base: str, image: ImageConfig, folder: Path
 ) -> ImageConfig:
-    """Write the build context of the layer on `base` into `folder`;
-    returns the section that builds it.
+    """Write the build context of a layer on `base` into `folder`; return the image section for it.
 
-    pip's settings among image.build_args count here, too.
+    Includes pip's settings among image.build_args.
     """
     settings = {
         name: value
@@ -110,10 +108,11 @@ def write_layer(
 
 
 def _dockerfile(files: Mapping[str, str], settings: Mapping[str, str]) -> str:
-    """The base comes as BASE_IMAGE, from which infra/image/buildspec.yml knows where to log in.
+    """Return the layer's Dockerfile.
 
-    The image's torch stays: it is built for the nodes' accelerators and network. A line that asks
-    for another one is an error of pip's, and torchvision without a version is the one that fits.
+    The base is passed as BASE_IMAGE, from which infra/image/buildspec.yml derives where to log in.
+    The image's torch stays, because it is built for the nodes' accelerators and network: pip
+    refuses a line that needs another one, and selects the matching torchvision.
     """
     lines = ["ARG BASE_IMAGE", "FROM ${BASE_IMAGE}", *(f"ARG {name}" for name in sorted(settings))]
     lines += [f"COPY {json.dumps([name, f'{_PLACE}/{name}'])}" for name in files]
@@ -128,8 +127,9 @@ def _dockerfile(files: Mapping[str, str], settings: Mapping[str, str]) -> str:
 
 
 def cure_of_build(said: str) -> str:
-    """Return what to do about a layer that can't be built, by its installer's words; "" for nothing
-    known. The image's torch stays, so that what wants another one has no place beside it.
+    """Return the remedy for a failed layer, by pip's output; "" if unknown.
+
+    The image's torch stays, so a package that needs another one cannot be installed.
     """
     found = _WANTS_TORCH.search(said)
     kept = _KEPT_TORCH.search(said)
@@ -144,10 +144,9 @@ def cure_of_build(said: str) -> str:
 
 
 def _included_files(folder: Path) -> tuple[dict[str, str], list[str]]:
-    """(requirements.txt and, through -r and -c, what it includes;
-    the problem of each that is not in the folder).
+    """Return (requirements.txt and the files it includes, problems of those outside the folder).
 
-    Each path is relative to the file that names it.
+    -r and -c include files, by paths relative to the including file.
     """
     files: dict[str, str] = {}
     missing = []
@@ -173,14 +172,14 @@ def _included_files(folder: Path) -> tuple[dict[str, str], list[str]]:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """A requirements file's lines, continued ones joined, comments and blank ones left out."""
+    """Yield a requirements file's lines, joined if continued, without comments and blank lines."""
     for line in re.sub(r"\\\r?\n", " ", text).splitlines():
         if stripped := re.sub(r"(^|\s)#.*$", "", line).strip():
             yield stripped
 
 
 def _only_in_the_job(line: str) -> str | None:
-    """Why a build could not install what a line asks for, or None."""
+    """Return why a build could not install a line's requirement; None if it could."""
     if variable := _VARIABLE.search(line):
         return (
             f"{variable.group()} is a variable of the job's environment,"
@@ -203,5 +202,5 @@ def _only_in_the_job(line: str) -> str | None:
 
 @task(name="find-repository", **TASK_OPTIONS)
 def find_why_no_push(platform: PlatformConfig, repository: str) -> str | None:
-    """ECR: why a layer can't be pushed to the repository, None where it can."""
+    """Return why a layer cannot be pushed to the ECR repository; None if it can."""
     return why_no_push(aws_client("ecr", platform), repository)

@@ -1,6 +1,4 @@
-"""The steps of an image build as processes: followed line by line, one deadline for all,
-ended with their group.
-"""
+"""Steps of an image build as processes, followed line by line, with one deadline for all."""
 
 from __future__ import annotations
 
@@ -29,8 +27,9 @@ _INSTRUCTION = re.compile(
 
 
 class BuildProcess:
-    """Runs the steps of one build. `deadline` is a value of the clock's monotonic time,
-    the same for every step.
+    """Runs the steps of one build.
+
+    `deadline` is a monotonic time of the clock, shared by all steps.
     """
 
     def __init__(
@@ -48,12 +47,19 @@ class BuildProcess:
         secret: str | None = None,
         variables: Mapping[str, str] | None = None,
     ) -> list[str]:
-        """Run a command to its end; returns its output's lines. `secret` is what it reads, and
-        nothing shows it. `variables` are added to the environment for this command.
+        """Run a command to its end, and return its output's lines.
 
-        Raises ImageBuildFailed with the step, the instruction it was at and its last lines, where
-        it fails or is still running at the deadline; then, and when the run is cancelled, the
-        process and its children are ended.
+        When it fails, exceeds the deadline or the run is cancelled, its whole process group is
+        ended.
+
+        Args:
+            step: the step's name in messages.
+            command: the command line.
+            secret: its standard input, masked everywhere.
+            variables: further environment variables.
+
+        Raises:
+            ImageBuildFailed: with the step, its current instruction and last lines.
         """
         output = BuildOutput(logger)
         lines: list[str] = []
@@ -90,7 +96,7 @@ class BuildProcess:
         lines: list[str],
         output: BuildOutput,
     ) -> None:
-        """Move what has arrived into `lines` and the log."""
+        """Move the lines that have arrived to `lines` and the log."""
         new = []
         with suppress(queue.Empty):
             while True:
@@ -100,7 +106,7 @@ class BuildProcess:
         output.add(new)
 
     def _place(self, step: str, lines: Sequence[str]) -> str:
-        """The step, with the last instruction of the Dockerfile that it said to have begun."""
+        """Return the step, with the last Dockerfile instruction that it has started."""
         found = [match for match in map(_INSTRUCTION.match, lines) if match]
         return f"{step}, {found[-1]['buildkit'] or found[-1]['classic']}" if found else step
 
@@ -109,8 +115,9 @@ class BuildProcess:
 def _started(
     command: Sequence[str], environment: Mapping[str, str], secret: str | None
 ) -> Iterator[tuple[subprocess.Popen[str], queue.SimpleQueue[str]]]:
-    """A process in a group of its own, and its output's lines as they arrive;
-    on leaving the group is ended.
+    """Yield a process in a group of its own, and a queue of its output's lines.
+
+    End the group on exit.
     """
     try:
         process = subprocess.Popen(
@@ -147,7 +154,7 @@ def _read(process: subprocess.Popen[str], arrived: queue.SimpleQueue[str]) -> No
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End what is left of the group: asked first, killed where it does not go."""
+    """End the rest of the group: SIGTERM, then SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)

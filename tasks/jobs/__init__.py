@@ -1,0 +1,1 @@
+"""Training jobs: request, submit, watch, logs and results."""

@@ -1,6 +1,4 @@
-"""What is asked of single jobs: describe a training job, stop some, read a job's tags and refuse
-one that was made with another request.
-"""
+"""API calls for single training jobs: describe, stop, and verify whose request made a job."""
 
 from __future__ import annotations
 
@@ -18,17 +16,16 @@ from nodesweep.tasks.polling import Clock, intervals
 
 logger = logging.getLogger("nodesweep.jobs")
 _NOT_DESCRIBED = frozenset({"Tags", "ProfilerConfig"})
-"""Members of a request that a description does not have, or not as they were sent."""
+"""Request members that a description lacks, or returns in another form."""
 KNOWN_SECONDS = 60.0
-"""How long the description and the tags of a job that was just made may be unknown."""
+"""Seconds for which the description and tags of a new job may be unavailable."""
 
 
 def describe(sagemaker: Any, job_name: str) -> dict[str, Any] | None:
-    """DescribeTrainingJob, or None for an unknown name (the service answers it with a
-    ValidationException).
+    """Return DescribeTrainingJob's response; None for an unknown job.
 
-    The secrets that the job was given are hidden from then on: a command that reads its log or its
-    reason may know no more of it than its name.
+    The service reports an unknown name as a ValidationException. The job's secrets are masked from
+    then on: a command that reads its log or failure reason may know nothing but its name.
     """
     try:
         description = dict(sagemaker.describe_training_job(TrainingJobName=job_name))
@@ -42,8 +39,12 @@ def describe(sagemaker: Any, job_name: str) -> dict[str, Any] | None:
 
 
 def stop(sagemaker: Any, job_names: Iterable[str]) -> list[str]:
-    """Ask each job to stop; returns those that still ran. Idempotent;
-    one failure does not spare the rest.
+    """Ask each job to stop, and return those that were still running.
+
+    Idempotent; a failure does not keep the others from being stopped.
+
+    Raises:
+        JobRefused: some jobs could not be stopped.
     """
     asked, failures = [], []
     for name in job_names:
@@ -51,7 +52,7 @@ def stop(sagemaker: Any, job_names: Iterable[str]) -> list[str]:
             sagemaker.stop_training_job(TrainingJobName=name)
             asked.append(name)
         except (BotoCoreError, ClientError) as error:
-            # A job that has ended, or never was, answers ValidationException: nothing to stop.
+            # ValidationException: the job has ended or never existed, so there is nothing to stop.
             if error_code(error) not in ("ValidationException", "ResourceNotFound"):
                 failures.append(f"{name}: {error}")
     if failures:
@@ -62,14 +63,15 @@ def stop(sagemaker: Any, job_names: Iterable[str]) -> list[str]:
 
 
 def tagged_digest(sagemaker: Any, arn: str) -> str | None:
-    """The digest of the request that a job was made with, None where its tags are not known yet or
-    say none.
+    """Return the digest of the request that made the job, from its tags.
+
+    None if the tags lack it, or are not visible yet.
     """
     try:
         tags = sagemaker.list_tags(ResourceArn=arn)["Tags"]
     except sagemaker.exceptions.ClientError as error:
         if error_code(error) in ("ValidationException", "ResourceNotFound"):
-            # the job is there, its tags are not yet
+            # The job exists, but its tags are not visible yet.
             return None
         raise
     return {tag["Key"]: tag["Value"] for tag in tags}.get(names.TAG_REQUEST_DIGEST)
@@ -83,10 +85,13 @@ def refuse_other_request(
     description: Mapping[str, Any],
     clock: Clock,
 ) -> None:
-    """Raise JobRefused where the job of that name was made with another request than this one: it
-    is ours only where it carries our request's digest, or its description is our request.
+    """Verify that an existing job was made with this request.
 
-    Tags can be rewritten or lost; a description can't.
+    It is adopted if it carries the request's digest, or if its description matches the request:
+    tags can be rewritten or lost, a description cannot.
+
+    Raises:
+        JobRefused: the job was made with another request.
     """
     wanted = {tag["Key"]: tag["Value"] for tag in request["Tags"]}[names.TAG_REQUEST_DIGEST]
     found = tagged_digest(sagemaker, arn)
@@ -107,8 +112,10 @@ def refuse_other_request(
 
 
 def is_made_of(description: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
-    """Return True if all that was asked stands in the description. SageMaker may add defaults, but
-    no hyperparameter and no variable. The value that a ${VARIABLE} stands for is not compared.
+    """Return True if the description contains everything that was requested.
+
+    SageMaker may add defaults, but no hyperparameters and no variables. The value behind a
+    ${VARIABLE} is not compared.
     """
     references = variables_of(request.get("Environment", {}))
     for member in request.keys() - _NOT_DESCRIBED:
@@ -138,9 +145,7 @@ def _contains(described: Any, asked: Any) -> bool:
 
 
 def once_known(ask: Callable[[], Any], clock: Clock) -> Any:
-    """What `ask` answers of something that was just made; None where it is not known after
-    KNOWN_SECONDS either.
-    """
+    """Poll `ask` until it returns a value; return None after KNOWN_SECONDS without one."""
     deadline = clock.monotonic() + KNOWN_SECONDS
     for pause in intervals(0.5, 5.0):
         answer = ask()

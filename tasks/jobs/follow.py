@@ -1,10 +1,8 @@
-"""The logs of running jobs, followed: new lines of all nodes, merged by time,
-into the run's own log.
+"""Follow the logs of running jobs: new lines of all nodes, merged by time, into the run's log.
 
-Whoever shows the run is told every line, and whose it is (tasks/events.py). Into Prefect's record
-go, of each job, at most 10 lines a look, 20 at once and 60 a minute, the newest of each look; a
-line says how many were left out, and the first of those where the whole log is. A chatty job does
-not fill Prefect's database.
+Views get every line, with its origin (tasks/events.py). Prefect gets at most 10 lines per job and
+poll, in bursts of 20 and at 60 a minute, so that a chatty job does not fill its database; omitted
+lines are counted, with a pointer to the whole log.
 """
 
 from __future__ import annotations
@@ -30,15 +28,14 @@ LINES_PER_MINUTE = 60.0
 BURST_LINES = 20
 MAX_LINE_CHARACTERS = 1000
 _LATE_MILLISECONDS = 10_000
-"""Nodes send their lines each at its own time: what may still come is asked for again,
-and said once.
-"""
+"""How far back each poll reads again, because nodes deliver lines late; duplicates are dropped."""
 
 
 @dataclass
 class _Cursor:
-    """How far a job's log was read; `said` has the time of each line from `since_milliseconds`
-    on, by its id.
+    """The position in a job's log.
+
+    `said` maps the ID of each line since `since_milliseconds` to its time.
     """
 
     since_milliseconds: int
@@ -47,12 +44,12 @@ class _Cursor:
     next_token: str | None = None
     kinds: LineKinds = field(default_factory=LineKinds)
     hiders: dict[str, LogHider] = field(default_factory=dict)
-    """What hides secrets in its lines, by log stream."""
+    """The secret filter of each log stream."""
     said: dict[str, int] = field(default_factory=dict)
 
 
 class LogFollower:
-    """Follows all nodes of each job; a job whose log can't be read is no longer followed."""
+    """A follower of all nodes of each job; a job whose log is unreadable is dropped."""
 
     def __init__(self, logs: Any, clock: Clock | None = None) -> None:
         self._logs, self._clock = logs, clock or Clock()
@@ -63,11 +60,11 @@ class LogFollower:
         self._is_step: Callable[[str], bool] = lambda line: False
 
     def has_stepped(self, job_name: str) -> bool:
-        """Whether a line of the job, of those that were read, told of a step."""
+        """Return True if a line read so far reports a step of the job."""
         return job_name in self._stepped
 
     def last_step(self, job_name: str) -> Step | None:
-        """The furthest step that a line of the job's program told of, of those that were read."""
+        """Return the furthest step reported in the job's lines so far; None before the first."""
         return self._last_steps.get(job_name)
 
     def begin(
@@ -76,9 +73,9 @@ class LogFollower:
         since: datetime,
         is_step: Callable[[str], bool] = lambda line: False,
     ) -> None:
-        """Follow these jobs from `since` on; those that are followed already go on where they are.
+        """Follow these jobs from `since` on; those already followed continue where they are.
 
-        `is_step` is asked of each line, for has_stepped().
+        `is_step` recognizes the lines that count for has_stepped().
         """
         self._is_step = is_step
         for name in job_names:
@@ -86,11 +83,9 @@ class LogFollower:
             self._cursors.setdefault(name, _Cursor(int(since.timestamp() * 1000), lines))
 
     def poll(self, job_name: str) -> None:
-        """Log the lines that are new since the last poll: the last of them, as the limits allow,
-        and how many are not.
+        """Log a job's new lines: the newest within the limits, and a count of the others.
 
-        One FilterLogEvents call; where it has a further page (1 MB, 10,000 lines), the next poll
-        reads that.
+        Makes one FilterLogEvents call; the next poll reads a further page (1 MB, 10,000 lines).
         """
         if job_name in self._unreadable:
             return
@@ -116,7 +111,7 @@ class LogFollower:
             )
 
     def _tell(self, job_name: str, line: str) -> None:
-        """Tell whoever shows the run of a line, whole."""
+        """Send a whole line to the views."""
         host, _, text = line.partition(": ")
         kind = self._cursors[job_name].kinds.sort(host, text)
         step = step_of(text) if kind == "program" else None
@@ -129,7 +124,7 @@ class LogFollower:
         )  # fmt: skip
 
     def _allowed(self, job_name: str, count: int) -> int:
-        """How many of so many new lines may be said now."""
+        """Return how many of `count` new lines may be logged now."""
         budget = self._cursors[job_name].lines
         return sum(budget.try_take() for _ in range(min(count, MAX_LINES_PER_POLL)))
 
@@ -144,13 +139,11 @@ class LogFollower:
         logger.info("%s: … %d lines left out%s", job_name, count, where)
 
     def new_lines(self, job_name: str) -> Iterator[tuple[int, str]]:
-        """(time, "host: text") of each line of the next page that was not said yet,
-        without its secrets.
-        """
+        """Yield (time, "host: text") of each new line of the next page, with secrets masked."""
         cursor, prefix = self._cursors[job_name], f"{job_name}/"
         streams: dict[str, list[dict[str, Any]]] = {}
         for event in self._next_page(cursor, log_group(job_name), prefix):
-            # A platform may not keep to the prefix.
+            # A platform may ignore the prefix.
             if event["logStreamName"].startswith(prefix) and event["eventId"] not in cursor.said:
                 cursor.said[event["eventId"]] = event["timestamp"]
                 streams.setdefault(event["logStreamName"], []).append(event)
@@ -162,7 +155,9 @@ class LogFollower:
                 (event["timestamp"], f"{host}: {text}")
                 for event, text in zip(events, texts, strict=True)
             )
-        if cursor.next_token is None and cursor.said:  # until then the query must stay as it is
+        if (
+            cursor.next_token is None and cursor.said
+        ):  # a page token is valid only for an unchanged query
             newest = max(cursor.said.values())
             cursor.since_milliseconds = max(cursor.since_milliseconds, newest - _LATE_MILLISECONDS)
             cursor.said = {
@@ -170,7 +165,7 @@ class LogFollower:
             }
 
     def has_more(self, job_name: str) -> bool:
-        """Whether a further page of what is there already waits to be asked for."""
+        """Return True if a further page of existing lines is ready to be read."""
         return self._cursors[job_name].next_token is not None
 
     def _next_page(self, cursor: _Cursor, group: str, prefix: str) -> list[dict[str, Any]]:
@@ -184,7 +179,7 @@ class LogFollower:
             )
         except ClientError as error:
             if error_code(error) == "ResourceNotFoundException":
-                # the group comes with the account's first job
+                # The account's first job creates the group.
                 return []
             raise
         cursor.next_token = page.get("nextToken")

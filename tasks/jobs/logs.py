@@ -1,10 +1,8 @@
-"""The whole log of a job, read once and kept beside the report: a file for each node, below
-reports/SWEEP_ID/logs/.
+"""Download the whole log of a job, once, to a file per node below reports/SWEEP_ID/logs/.
 
-Each line of a file begins with its time in UTC. Of one node at most 8 MiB from the beginning are
-kept and 1 MiB from the end; a line between them says what is left out and where the whole log is.
-What has the shape of a secret is hidden. Whatever asks for a line of a job that has ended, the
-report too, reads these files.
+Each line starts with its UTC time, and secrets are masked. At most 8 MiB from the start of a node's
+log and 1 MiB from its end are saved, with a line about the gap; every reader of an ended job's log,
+including the report, uses these files.
 """
 
 from __future__ import annotations
@@ -30,18 +28,14 @@ from nodesweep.tasks.sweeps.folder import written_atomically
 logger = logging.getLogger("nodesweep.results")
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 LOG_TAIL_LINES = 500
-"""Of each node: what toolkit and launcher say after a program's last words is up
-to a hundred lines.
-"""
+"""Lines of each node: toolkit and launcher add up to a hundred after the program's last words."""
 MAX_FIRST_BYTES = 8 * 1024 * 1024
-"""Of a node's log: what is kept of its beginning. A page of GetLogEvents has 1 MiB, so that it
-takes nine calls.
-"""
+"""Bytes saved from the start of a node's log: nine calls, as a GetLogEvents page has 1 MiB."""
 _BY_TIME = attrgetter("unix_milliseconds")
 
 
 def log_group(job_name: str) -> str:
-    """Where the log of a job of ours is, a training job's or a Processing job's."""
+    """Return the log group of one of nodesweep's training or Processing jobs."""
     is_training = names.sweep_of_validation_job(job_name) is None
     return LOG_GROUP if is_training else PROCESSING_LOG_GROUP
 
@@ -50,13 +44,11 @@ def log_group(job_name: str) -> str:
 def read_job_log(
     platform: PlatformConfig, job_name: str, folder: Path, completed: bool
 ) -> Iterable[LogLine]:
-    """The log of a job that has ended, all nodes in time order; it is kept in `folder`, and read
-    there as it is used.
+    """Return the lines of an ended job's log, of all nodes in time order, and save it in `folder`.
 
-    That of a job which completed is asked for once. Of any other the last lines, which may come
-    late, are what matters: it is asked for again, and what was kept counts where the platform has
-    none any more. A log that can't be read is a warning, since the job's outcome counts without it;
-    one that can't be kept is read all the same.
+    A completed job's log is downloaded once. Any other job's is downloaded again, because its last
+    lines matter and may arrive late; the saved copy is used if the platform has deleted its own. A
+    log that cannot be read is only a warning, and one that cannot be saved is returned anyway.
     """
     kept = names.log_file(job_name, "*")
     if not completed or not any(folder.glob(kept)):
@@ -76,8 +68,9 @@ def read_job_log(
 
 
 def keep_log(logs: Any, job_name: str, folder: Path) -> list[Path]:
-    """Write the log of every node of a job that has ended; returns the files.
-    A node without a log gets none.
+    """Save the log of every node of an ended job, and return the files.
+
+    Nodes without a log have none.
     """
     paths = []
     for host, streams in _streams_by_host(logs, job_name).items():
@@ -90,15 +83,15 @@ def keep_log(logs: Any, job_name: str, folder: Path) -> list[Path]:
 
 
 def read_kept(paths: list[Path]) -> Iterator[LogLine]:
-    """The lines of kept files, merged by time; they are read as they are needed."""
+    """Return the lines of saved files, merged by time and read lazily."""
     return heapq.merge(*(_lines_of_file(path) for path in paths), key=_BY_TIME)
 
 
 def log_tail(log: Iterable[LogLine], lines: int = LOG_TAIL_LINES) -> list[str]:
-    """The last lines of every node of a log, in time order: "algo-N: text".
+    """Return the last lines of every node of a log, in time order, as "algo-N: text".
 
-    Of every node, so that the one that failed first and then was silent is not crowded out by the
-    others.
+    The limit is per node, so that others do not crowd out the one that failed first and fell
+    silent.
     """
     last: defaultdict[str, deque[LogLine]] = defaultdict(lambda: deque(maxlen=lines))
     for line in log:
@@ -107,8 +100,9 @@ def log_tail(log: Iterable[LogLine], lines: int = LOG_TAIL_LINES) -> list[str]:
 
 
 def _streams_by_host(logs: Any, job_name: str) -> dict[str, list[str]]:
-    """The log streams of every node that has one. A spot job has one for each start of a node,
-    named by its time.
+    """Return the log streams of every node.
+
+    A spot job has one per start of a node, named by its time.
     """
     found: defaultdict[str, list[str]] = defaultdict(list)
     try:
@@ -121,7 +115,7 @@ def _streams_by_host(logs: Any, job_name: str) -> dict[str, list[str]]:
                 found[name.split("/")[-1].rsplit("-", 1)[0]].append(name)
     except logs.exceptions.ClientError as error:
         if error_code(error) == "ResourceNotFoundException":
-            # the group comes with the account's first job
+            # The account's first job creates the group.
             return {}
         raise
     return {host: sorted(streams) for host, streams in found.items()}
@@ -133,7 +127,7 @@ def _lines_of_node(logs: Any, group: str, host: str, streams: list[str]) -> Iter
 
 
 def _lines_of_stream(logs: Any, group: str, host: str, stream: str) -> Iterator[LogLine]:
-    """What is kept of it: page by page the first MAX_FIRST_BYTES, and the last page."""
+    """Yield a stream's lines: page by page the first MAX_FIRST_BYTES, then the last page."""
     query: dict[str, Any] = {"logGroupName": group, "logStreamName": stream}
     token: dict[str, str] = {}
     kept_bytes = last = 0
@@ -176,7 +170,7 @@ def _lines_of_file(path: Path) -> Iterator[LogLine]:
     with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
         for line in file:
             time, _, text = line.rstrip("\n").partition(" ")
-            if (found := _milliseconds(time)) is None:  # a message of several lines has one time
+            if (found := _milliseconds(time)) is None:  # further lines of a message have no time
                 text = line.rstrip("\n")
             else:
                 milliseconds = found
@@ -184,7 +178,7 @@ def _lines_of_file(path: Path) -> Iterator[LogLine]:
 
 
 def _milliseconds(iso: str) -> int | None:
-    """Unix time of a kept line's beginning, None where that is no time."""
+    """Return the Unix time that starts a saved line; None if it starts with no time."""
     try:
         return round(datetime.fromisoformat(iso).timestamp() * 1000) if iso.endswith("Z") else None
     except ValueError:

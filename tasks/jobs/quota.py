@@ -1,10 +1,8 @@
-"""Nodes as slots of a Prefect global concurrency limit:
-several sweeps together stay within one quota.
+"""Nodes as slots of a Prefect global concurrency limit, so that several sweeps share one quota.
 
-Slots are leases of 300 s that Prefect's client renews; those of a killed run come free, and so do
-those that could not be given back: the client tries for a minute, and once more when the run ends
-(docs/ending.md). SageMaker's own quota, which refuses a job too many, is what then stands. The
-limit is made with `prefect gcl create NAME --limit INSTANCES`.
+Slots are leases of 300 s that Prefect's client renews, so those of a killed run expire
+(docs/ending.md), and SageMaker's own quota is the last resort. Create the limit with
+`prefect gcl create NAME --limit INSTANCES`.
 """
 
 from __future__ import annotations
@@ -26,17 +24,17 @@ _LOCKED = 423
 
 
 class NodeSlots:
-    """The slots that the running jobs of one sweep hold;
-    without a limit's name, none and no waiting.
-    """
+    """The slots held by the running jobs of one sweep; none, and no waiting, without a limit."""
 
     def __init__(self, limit: str | None) -> None:
         self._limit = limit
         self._held: dict[str, ExitStack] = {}
 
     def take(self, job_name: str, nodes: int) -> None:
-        """One slot per node, held until given back.
-        Raises QuotaReached where they are not free now.
+        """Take one slot per node, held until given back.
+
+        Raises:
+            QuotaReached: the slots are not free now.
         """
         if self._limit is None or job_name in self._held:
             return
@@ -46,10 +44,10 @@ class NodeSlots:
                 concurrency(
                     self._limit,
                     occupy=nodes,
-                    # one question: a wait that is given up may still be granted, to nobody
+                    # A single request: slots might be granted after an abandoned wait, to nobody.
                     max_retries=0,
                     strict=True,
-                    # a lost lease must not cost the running jobs
+                    # A lost lease must not end the running jobs.
                     raise_on_lease_renewal_failure=False,
                 )
             )
@@ -65,24 +63,32 @@ class NodeSlots:
         self._held[job_name] = stack
 
     def give_back(self, job_name: str) -> None:
-        """Idempotent; a server that does not answer lets the lease run out."""
+        """Release the job's slots; idempotent.
+
+        If the server does not respond, the lease expires.
+        """
         stack = self._held.pop(job_name, None)
         if stack is not None:
             try:
                 stack.close()
-            # whatever Prefect's client raises: the job has ended, and the lease ends too
+            # The job has ended, and so will the lease, whatever Prefect's client raises.
             except Exception as error:
                 logger.warning(
                     "the slots of %s come free when their lease runs out: %s", job_name, error
                 )
 
     def give_back_all(self) -> None:
+        """Release the slots of every job."""
         for job_name in list(self._held):
             self.give_back(job_name)
 
 
 def check_limit(limit: str | None, nodes: int) -> None:
-    """The limit is there, active and holds the largest job. Raises PreflightRefused."""
+    """Verify that the limit exists, is active and has enough slots for the largest job.
+
+    Raises:
+        PreflightRefused: one of these does not hold.
+    """
     if limit is None:
         return
     field = "sweep.concurrency_limit"

@@ -1,18 +1,9 @@
-"""A training job's request, checked and sent by sagemaker-core, AWS's own typed layer of the API
-(SageMaker SDK v3).
+"""Check and send a training job's request with sagemaker-core, AWS's typed API layer.
 
-TrainingJob.create() holds the request to sagemaker-core's shapes (the type of every member, which
-ones must be there) and gives it to the client of the boto3 session that it is called with. Here
-that session is `_Sender`, which is the client too and passes the request on to the platform's own
-client, so that its endpoint, region, credentials and retries hold (tasks/clients.py), several
-platforms stay apart in one process, and the client's errors come out as they are. sagemaker-core
-sends its usage data from other classes only, and nothing of it is logged below a warning: its debug
-lines would show the job's environment.
-
-Importing it takes 1 to 2 s of a processor beside what a run imports anyway, so nothing does until a
-request is sent, or checked by a run, whose preflight does so in a thread. `nodesweep plan` holds
-its requests to botocore's model alone, the same shapes from the same source; a release of
-sagemaker-core that lacks a member is noticed by the run's preflight, before anything is sent.
+TrainingJob.create() validates the request and calls the session's client; here that is `_Sender`,
+which passes it to the platform's own client, so that endpoint, credentials and retries apply.
+Importing sagemaker-core takes 1 to 2 s of CPU, so `nodesweep plan` checks with botocore's model
+(tasks/jobs/shape.py), and a run's preflight repeats the check with both before it sends anything.
 """
 
 from __future__ import annotations
@@ -34,19 +25,21 @@ MODULE = "sagemaker.core.resources"
 
 
 def create(sagemaker: Any, request: Mapping[str, Any]) -> None:
-    """CreateTrainingJob. Raises what the client `sagemaker` raises,
-    and JobRefused for a request of a wrong shape.
+    """Call CreateTrainingJob; client errors pass through.
+
+    Raises:
+        JobRefused: the request has the wrong shape.
     """
     if problems := _create(request, sagemaker.create_training_job):
         raise JobRefused(f"{request.get('TrainingJobName')} is not sent: " + "; ".join(problems))
 
 
 def request_problems(request: Mapping[str, Any]) -> tuple[str, ...]:
-    """What is wrong with a request, member by member, as far as that shows without sending it.
+    """Return a request's errors, member by member, as far as they show without sending it.
 
-    sagemaker-core knows types, and which members exist and must be there; botocore's model adds the
-    lower bounds and shortest lengths. Neither tells an upper bound, a pattern or an enumeration
-    that is broken (configs/models.py has those), nor what only the account knows.
+    sagemaker-core knows types, and which members exist and are required; botocore's model adds
+    lower bounds and minimum lengths. Neither checks upper bounds, patterns and enumerations
+    (configs/models.py does), nor the account's limits.
     """
     found: list[str] = []
 
@@ -57,8 +50,9 @@ def request_problems(request: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _create(request: Mapping[str, Any], send: Callable[..., Any]) -> tuple[str, ...]:
-    """TrainingJob.create() with `send` for the call;
-    what sagemaker-core finds wrong, before any call.
+    """Call TrainingJob.create() with `send` as the API call; return its validation errors.
+
+    sagemaker-core's debug lines would show the job's environment, so it logs from WARNING on.
     """
     resources = import_module(MODULE)
     logging.getLogger(MODULE).setLevel(logging.WARNING)
@@ -69,7 +63,7 @@ def _create(request: Mapping[str, Any], send: Callable[..., Any]) -> tuple[str, 
         _validated(job.create)(job, **arguments, session=sender, region="")
     except Exception as error:
         if sender.was_accepted:
-            # the job is there, whatever sagemaker-core makes of its description
+            # The job exists, whatever sagemaker-core makes of its description.
             return ()
         if isinstance(error, ValidationError):
             return tuple(_problems(error))
@@ -81,35 +75,42 @@ def _create(request: Mapping[str, Any], send: Callable[..., Any]) -> tuple[str, 
 
 @lru_cache(maxsize=1)
 def _validated(create_method: Any) -> Callable[..., Any]:
-    """TrainingJob.create without its two decorators, the second one's check put back.
+    """Return TrainingJob.create with its validation, but without its two decorators.
 
-    The first reads a SageMaker defaults file, on this machine or in S3: the request is the one that
-    the plan shows and the job's digest names, wherever it is sent from. The second builds the check
-    anew for every call, 20 ms each.
+    The first merges in a SageMaker defaults file from this machine or S3, but the request must be
+    the one that the plan shows and the job's digest names. The second rebuilds the validation for
+    every call, 20 ms each.
     """
     undecorated = create_method.__wrapped__.__wrapped__
     return validate_call(config={"arbitrary_types_allowed": True})(undecorated)
 
 
 class _ChangedRequest(Exception):
-    """sagemaker-core would send another request than the one it was given."""
+    """sagemaker-core would send a request other than the given one."""
 
 
 class _Sender(boto3.Session):
-    """The session that sagemaker-core asks for its client, and that client. One per request."""
+    """The session that sagemaker-core takes its client from, and that client; one per request."""
 
     def __init__(self, request: Mapping[str, Any], send: Callable[..., Any]) -> None:
-        # not boto3's own: nothing is read from this machine
+        # No super().__init__(): it would read this machine's AWS configuration.
         self._request, self._send = (dict(request), send)
         self.was_accepted = False
 
     def client(self, *_: Any, **__: Any) -> _Sender:
-        """Of whatever service: the others are made and never called."""
+        """Return itself for any service.
+
+        sagemaker-core creates clients other than SageMaker's too, but never calls them.
+        """
         return self
 
     def create_training_job(self, **typed: Any) -> Any:
-        """Send the request as it was given: sagemaker-core leaves out an empty member, and must
-        change nothing else.
+        """Send the original request, after a check that sagemaker-core changed nothing.
+
+        It drops empty members, and must not change any other.
+
+        Raises:
+            _ChangedRequest: it changed or dropped a member.
         """
         members = sorted({*typed, *self._request})
         changed = [
@@ -124,14 +125,15 @@ class _Sender(boto3.Session):
         return answer
 
     def describe_training_job(self, **asked: Any) -> dict[str, Any]:
-        """create() ends by describing the job. Answered here: a call that fails would lose a job
-        that was accepted.
+        """Return the arguments as the description.
+
+        create() ends with this call, whose failure would lose an accepted job.
         """
         return asked
 
 
 def _filled(value: Any) -> Any:
-    """The value without empty members, as sagemaker-core sends it."""
+    """Return the value without empty members, as sagemaker-core sends it."""
     if isinstance(value, Mapping):
         return {name: filled for name, member in value.items() if (filled := _filled(member))}
     if isinstance(value, list | tuple):
@@ -140,11 +142,12 @@ def _filled(value: Any) -> Any:
 
 
 def _problems(error: ValidationError) -> Iterator[str]:
-    """One line per member, in sagemaker-core's spelling.
-    No value: the job's environment may hold a secret.
+    """Yield one line per member, in sagemaker-core's spelling.
+
+    Values are left out: the job's environment may hold a secret.
     """
     for detail in error.errors(include_url=False, include_input=True):
-        # of a union's alternatives, the last of which is a pipeline's variable
+        # Drop a union's alternatives from the path, and its pipeline variable altogether.
         kinds = ("str", "int", "bool")
         path = [str(part) for part in detail["loc"] if part not in kinds]
         if "PipelineVariable" in path[-1]:

@@ -1,4 +1,4 @@
-"""What a finished job left behind in S3: the metrics file of its program."""
+"""Results of an ended job in S3: the metrics file of its training program."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from nodesweep.tasks.storage import is_missing
 
 logger = logging.getLogger("nodesweep.results")
 _MAX_METRICS_BYTES = 8 * 1024 * 1024
-"""Of metrics.json: the shipped program keeps 1,000 step times, tens of KB; JSON in memory is a
-multiple of its size.
+"""Limit of metrics.json, which takes a multiple of its size in memory.
+
+The shipped program keeps 1,000 step times: tens of KB.
 """
 _MAX_HEADER_BYTES = 256 * 1024
-"""Of what describes one member of the archive; tarfile keeps all of it in memory before it returns
-the member. A path has at most 4,096 bytes.
+"""Limit of an archive member's headers, which tarfile holds in memory.
+
+A path has 4,096 bytes at most.
 """
 _MAX_METRICS_DEPTH = 32
 _MAX_UNPACKED_BYTES = 16 * 1024**3
-"""Of the archive, up to where metrics.json lies in it: minutes of reading,
-and a stop for one of zeros.
+"""Limit of the unpacked archive up to metrics.json, against archives of zeros; minutes of reading.
 """
 _TOO_DEEP = f"its {names.METRICS_FILE} is nested more than {_MAX_METRICS_DEPTH} deep"
 
 
 def read_metrics(s3: Any, bucket: str, key: str) -> dict[str, Any] | None:
-    """metrics.json out of a job's output.tar.gz;
-    None where the program wrote none, or none that can be used.
+    """Return the metrics.json in a job's output.tar.gz; None if it is missing or unusable.
 
-    The archive is read as a stream and never held: a job may put its whole model into it.
+    The archive is streamed, never held in memory: a job may put its whole model into it.
     """
     uri = f"s3://{bucket}/{key}"
     try:
@@ -57,11 +57,11 @@ def read_metrics(s3: Any, bucket: str, key: str) -> dict[str, Any] | None:
 
 
 class _Unusable(Exception):
-    """What a program wrote is beyond a limit; the message says which."""
+    """The program's output exceeds a limit, which the message names."""
 
 
 class _BoundedReader:
-    """A stream that raises _Unusable beyond `end`, which moves on with each member."""
+    """A stream that raises _Unusable beyond `end`, which advances with each member."""
 
     def __init__(self, stream: gzip.GzipFile) -> None:
         self._stream = stream
@@ -69,6 +69,11 @@ class _BoundedReader:
         self.end = _MAX_HEADER_BYTES
 
     def read(self, size: int) -> bytes:
+        """Return up to `size` bytes.
+
+        Raises:
+            _Unusable: the position is beyond `end`.
+        """
         if self._position > self.end:
             raise _Unusable(
                 "it describes a file in more than"
@@ -80,13 +85,15 @@ class _BoundedReader:
 
 
 def _metrics_in(archive: Any) -> bytes | None:
-    """The content of the metrics.json that is nearest to the archive's root, None without one."""
+    """Return the content of the metrics.json nearest to the archive's root; None without one."""
     found: tuple[int, bytes | _Unusable] | None = None
     unpacked_bytes = 0
     unpacked: Any = _BoundedReader(gzip.GzipFile(fileobj=archive))
     with tarfile.open(fileobj=unpacked, mode="r|") as tar:
         for member in tar:
-            if member.issparse():  # its map of holes has no limit, and its size is not what follows
+            if (
+                member.issparse()
+            ):  # its map of holes is unbounded, and its size is not that of its data
                 raise _Unusable(f"its {member.name} is a sparse file, which is not read")
             unpacked.end = member.offset_data + member.size + _MAX_HEADER_BYTES
             unpacked_bytes += member.size
@@ -123,7 +130,7 @@ def _parse_metrics(content: bytes | None) -> Any:
     except RecursionError:
         raise _Unusable(_TOO_DEEP) from None
     level, depth = [metrics], 0
-    while level:  # what is parsed is written out again by code that recurses
+    while level:  # iterative, because later code recurses to serialize it
         depth += 1
         if depth > _MAX_METRICS_DEPTH:
             raise _Unusable(_TOO_DEEP)
@@ -140,6 +147,6 @@ def _parse_metrics(content: bytes | None) -> Any:
 def read_job_metrics(
     platform: PlatformConfig, sweep: str, job_name: str
 ) -> Mapping[str, Any] | None:
-    """S3: the metrics.json that the training program wrote."""
+    """Read the training program's metrics.json from S3."""
     key = names.job_output_key(platform.prefix, sweep, job_name)
     return read_metrics(aws_client("s3", platform), platform.bucket, key)

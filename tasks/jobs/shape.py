@@ -1,8 +1,7 @@
-"""A training job's request held to botocore's model of CreateTrainingJob.
+"""Check a training job's request against botocore's model of CreateTrainingJob.
 
-Importing botocore's own check and reading the model by it takes half as long as all else of
-`nodesweep plan`. So the model's file is read here first, and whoever keeps to it there keeps to it
-for botocore; botocore is asked for the words where a request may not.
+botocore's own check takes half as long as the rest of `nodesweep plan`, so the model's file is read
+directly and a conforming request passes here. botocore only phrases the errors of others.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ _REQUEST = "CreateTrainingJobRequest"
 
 
 def shape_problems(request: Mapping[str, Any]) -> tuple[str, ...]:
-    """Find what is wrong with a request by botocore's model, without sagemaker-core.
+    """Return a request's errors by botocore's model, without sagemaker-core.
 
-    A line may show a value. None of these is a secret: those are strings, as they have to be.
+    A line may show a value, but never a secret: secrets are strings, as the model requires.
     """
     if (shapes := _shapes()) is not None and _keeps(request, shapes, shapes[_REQUEST]):
         return ()
@@ -33,8 +32,10 @@ def shape_problems(request: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _keeps(value: Any, shapes: Mapping[str, Any], shape: Mapping[str, Any]) -> bool:
-    """Return True if the value surely has the shape: its type and, below it, every member that must
-    be there, none that is unknown, no number too small and no text or list too short.
+    """Return True if the value certainly has the shape.
+
+    Checks types, required and unknown members, minimum numbers, and minimum lengths of strings and
+    lists.
     """
     kind, least = shape["type"], shape.get("min", 0)
     if kind == "structure" and not shape.get("union"):
@@ -68,7 +69,7 @@ def _keeps(value: Any, shapes: Mapping[str, Any], shape: Mapping[str, Any]) -> b
 
 @lru_cache(maxsize=1)
 def _shapes() -> Mapping[str, Any] | None:
-    """The shapes of SageMaker's API by name; None where this botocore keeps them elsewhere."""
+    """Return the shapes of SageMaker's API by name; None if this botocore stores them elsewhere."""
     found = find_spec("botocore")
     folders = (found.submodule_search_locations if found is not None else None) or [""]
     try:

@@ -1,7 +1,6 @@
-"""The user's own training code: packed with fixed bytes, named by content,
-put where the toolkit fetches it.
+"""The user's training code: packed reproducibly, named by its content and uploaded for the toolkit.
 
-Also which code has ever completed a point.
+Also records which code has completed a point.
 """
 
 from __future__ import annotations
@@ -30,13 +29,15 @@ MAX_SOURCE_BYTES = 50 * 1024 * 1024
 
 
 def pack_code(config: BenchmarkConfig, with_requirements: bool = True) -> bytes:
-    """The packed code of a config that has some,
-    without what may lie in the same folder and is none.
+    """Return the config's code, packed, without other files that may be in its folder.
 
-    Reports and a local dataset are left out, and so is the config that `nodesweep init` writes:
-    else a sweep's own report, or a larger budget, would make other code of it. `with_requirements`:
-    whether the toolkit is to install the requirements.txt at every start, which is left out where a
-    layer of the image has the packages.
+    Reports, a local dataset and the config of `nodesweep init` are left out: otherwise a sweep's
+    own report, or a larger budget, would change the code's digest. `with_requirements=False` leaves
+    out the requirements.txt, which the toolkit installs at every start, if a layer of the image has
+    the packages.
+
+    Raises:
+        PreflightRefused: as pack() does.
     """
     assert config.training.source_dir is not None
     source_dir = Path(config.training.source_dir)
@@ -44,7 +45,7 @@ def pack_code(config: BenchmarkConfig, with_requirements: bool = True) -> bytes:
 
 
 def _left_out(config: BenchmarkConfig, with_requirements: bool) -> list[Path]:
-    """Files and directories that may lie in source_dir and are no code."""
+    """Return files and folders that may be in source_dir without being code."""
     source_dir = Path(str(config.training.source_dir))
     left_out = [Path(config.report.directory), source_dir / INIT_CONFIG]
     if not with_requirements:
@@ -56,21 +57,23 @@ def _left_out(config: BenchmarkConfig, with_requirements: bool) -> list[Path]:
 
 @dataclass(frozen=True)
 class Code:
-    """The files of source_dir that are sent, and the names of those below it that are not since
-    they may hold secrets.
-    """
+    """The files of source_dir to send, and the names of those left out as possible secrets."""
 
     files: tuple[Path, ...]
     secrets: tuple[str, ...]
 
 
 def code_of(config: BenchmarkConfig) -> Code:
-    """Return the files of a config's code. Raises PreflightRefused as pack() does for links."""
+    """Return the files of a config's code.
+
+    Raises:
+        PreflightRefused: a link is broken or leads elsewhere.
+    """
     return _list_code(Path(str(config.training.source_dir)), _left_out(config, True))
 
 
 def _list_code(source_dir: Path, left_out: Sequence[Path]) -> Code:
-    """Raise PreflightRefused for links that can't be followed or lead elsewhere."""
+    """Return the code's files; raise PreflightRefused for links that are broken or lead out."""
     root = source_dir.resolve()
     others = {
         *(Path(os.path.abspath(path)) for path in left_out),
@@ -83,7 +86,7 @@ def _list_code(source_dir: Path, left_out: Sequence[Path]) -> Code:
         if not others.isdisjoint({*places, entry.real} if entry.is_folder else places):
             return True
         if holds_secret(entry):
-            if entry.own_name != ".git":  # of nearly every code, and hidden
+            if entry.own_name != ".git":  # nearly every repository has one, and it is hidden anyway
                 secrets.append(entry.name)
             return True
         return entry.own_name == "__pycache__" or entry.own_name.startswith(".")
@@ -97,11 +100,19 @@ def _list_code(source_dir: Path, left_out: Sequence[Path]) -> Code:
 
 
 def pack(source_dir: Path, entry_point: str, left_out: Sequence[Path] = ()) -> bytes:
-    """sourcedir.tar.gz of the directory (no caches, no hidden files, no secrets),
-    equal bytes for equal contents.
+    """Return sourcedir.tar.gz of a folder, without caches, hidden files and secrets.
 
-    `left_out` are files and directories. Raises PreflightRefused without the entry point, for too
-    much, and for links that can't be followed or lead elsewhere.
+    Equal contents give equal bytes.
+
+    Args:
+        source_dir: the folder.
+        entry_point: path of the program below it.
+        left_out: files and folders to exclude.
+
+    Raises:
+        PreflightRefused: no entry point, more than MAX_SOURCE_BYTES, or a link that is broken or
+            leads
+            elsewhere.
     """
     if not (source_dir / entry_point).is_file():
         raise PreflightRefused(
@@ -125,9 +136,9 @@ def pack(source_dir: Path, entry_point: str, left_out: Sequence[Path] = ()) -> b
 
 
 def entry_point_problem(config: BenchmarkConfig) -> str | None:
-    """Return why the packed code would lack its entry point, None where it has it.
+    """Return why the packed code would lack its entry point; None if it has it.
 
-    It may be no file, or lie in a folder of reports or of a dataset, which are not sent.
+    It may not be a file, or be in a folder of reports or of a dataset, which are not sent.
     """
     training = config.training
     if training.source_dir is None or not Path(training.source_dir).is_dir():
@@ -135,7 +146,7 @@ def entry_point_problem(config: BenchmarkConfig) -> str | None:
     root = Path(training.source_dir).resolve()
     program = root / training.entry_point
     if ".." in Path(training.entry_point).parts or root not in program.parents:
-        return None  # a rule names it that needs no file
+        return None  # reported by a rule that needs no files
     if not program.is_file():
         return (
             f"training.entry_point: {training.entry_point} is not a file in training.source_dir"
@@ -155,14 +166,16 @@ def entry_point_problem(config: BenchmarkConfig) -> str | None:
 
 
 def upload(s3: Any, config: BenchmarkConfig, with_requirements: bool) -> str:
-    """Put the packed code under its digest; returns its s3:// URI."""
+    """Upload the packed code under its digest; return its s3:// URI."""
     body = pack_code(config, with_requirements)
     return put_once(s3, config.platform.bucket, _key(config, body), body)
 
 
 def code_uri(config: BenchmarkConfig, with_requirements: bool) -> str:
-    """The s3:// URI of the code as it is here now, once it is sent. Raises PreflightRefused as
-    pack_code() does.
+    """Return the s3:// URI that the code has, in its current state, once uploaded.
+
+    Raises:
+        PreflightRefused: as pack() does.
     """
     return f"s3://{config.platform.bucket}/{_key(config, pack_code(config, with_requirements))}"
 
@@ -173,12 +186,12 @@ def _key(config: BenchmarkConfig, packed: bytes) -> str:
 
 @task(name="upload-source", **TASK_OPTIONS)
 def upload_source(config: BenchmarkConfig, with_requirements: bool) -> str:
-    """S3: the user's training code."""
+    """Upload the training code to S3."""
     return upload(aws_client("s3", config.platform), config, with_requirements)
 
 
 def is_code_proven(platform: PlatformConfig, code_digest: str) -> bool:
-    """S3: whether code of that digest has ever completed a point; not known counts as no."""
+    """Return True if code with this digest has completed a point; False if unknown."""
     with best_effort("whether this code has run before is not known"):
         key = names.proven_code_key(platform.prefix, code_digest)
         return get_bytes(aws_client("s3", platform), platform.bucket, key) is not None
@@ -187,9 +200,9 @@ def is_code_proven(platform: PlatformConfig, code_digest: str) -> bool:
 
 @task(name="mark-code-proven", **TASK_OPTIONS)
 def mark_code_proven(platform: PlatformConfig, code_digest: str, sweep: str) -> None:
-    """S3: code of that digest has completed a point; written once, by whoever is first.
+    """Record in S3 that the training code has completed a point.
 
-    Best effort, since without it a later sweep only starts slower.
+    The first sweep writes it. Best effort: without it a later sweep only starts slower.
     """
     with best_effort("that this code has completed a point can't be written down"):
         s3, key = aws_client("s3", platform), names.proven_code_key(platform.prefix, code_digest)

@@ -1,7 +1,7 @@
-"""SageMaker training jobs as tasks: start one or adopt it, watch several, list them.
+"""SageMaker training jobs as tasks: submit or adopt, watch, list.
 
-A job's name is computed from what it is (sweep, point, attempt, request digest), so describing
-comes before creating: a job that is there already is ours and is adopted, whoever started it.
+A job's name is derived from its sweep, point, attempt and request digest, so describing comes
+before creating: an existing job is adopted, whoever started it.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ from nodesweep.tasks.sweeps.stopping import list_of
 from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.jobs")
-"""Of an environment variable's value in CreateTrainingJob (API reference,
-TrainingEnvironmentValue).
-"""
 MIN_HIDDEN_CHARACTERS = 4
-"""Shorter values, such as 1 or yes, are no secrets, and stand in every message."""
+"""Shorter values, such as 1 or yes, are no secrets and occur in every message."""
 
 
 class QuotaReached(JobRefused):
-    """The account's quota holds no further instances now;
-    waiting may help, repeating at once does not.
+    """The account's quota has no instances left now.
+
+    Waiting may help, an immediate retry does not.
     """
 
 
 def submit(
     sagemaker: Any, request: Mapping[str, Any], clock: Clock | None = None
 ) -> dict[str, Any]:
-    """Start the job or adopt the one of that name; returns its description.
-    Raises JobRefused, QuotaReached.
+    """Start the job, or adopt the existing one of that name; return its description.
 
-    What SageMaker has accepted from us is not doubted: nothing is asked of a job that this call
-    created, since neither its description nor its tags may be known yet. Those of a job that
-    somebody else started are waited for.
+    A job that this call created is not verified: neither its description nor its tags may be
+    visible yet. Those of a job that another process started are waited for.
+
+    Raises:
+        JobRefused: SageMaker refuses the request, or a job of that name was made with another one.
+        QuotaReached: the account has no instances left for it now.
     """
     name = request["TrainingJobName"]
     clock = clock or Clock()
@@ -82,11 +82,13 @@ def submit(
 
 
 def with_variables(request: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
-    """The request with each environment value ${NAME} replaced by that variable. Raises JobRefused
-    where it can't be.
+    """Return the request with each environment value ${NAME} replaced by that variable.
 
-    Done as late as this, so that the job's name, its digest and every record are made of the
-    reference, not the secret.
+    It happens as late as this so that the job's name, digest and records hold the reference, not
+    the secret.
+
+    Raises:
+        JobRefused: a variable is missing or cannot be used.
     """
     environment = dict(request.get("Environment", {}))
     if problems := variable_problems(
@@ -101,7 +103,7 @@ def with_variables(request: Mapping[str, Any], variables: Mapping[str, str]) -> 
 
 
 def _create(sagemaker: Any, request: Mapping[str, Any]) -> None:
-    """create(), with no value of the environment in what it raises: some refusals quote them."""
+    """Call create(), and mask environment values in its errors: some refusals quote them."""
     try:
         create(sagemaker, request)
     except ClientError as error:
@@ -114,8 +116,9 @@ def _create(sagemaker: Any, request: Mapping[str, Any]) -> None:
 
 
 def _without(text: str, values: Sequence[str]) -> str:
-    """The text with each value of 4 characters or more replaced,
-    as it is and as JSON and Python write it.
+    """Return the text with values of 4 characters or more masked.
+
+    Also masks them as JSON and Python write them.
     """
     for value in values:
         for form in {value, json.dumps(value)[1:-1], repr(value)[1:-1]}:
@@ -126,7 +129,7 @@ def _without(text: str, values: Sequence[str]) -> str:
 
 @patient
 def describe_training_job(platform: PlatformConfig, job_name: str) -> dict[str, Any] | None:
-    """SageMaker: one job, or None."""
+    """Return SageMaker's description of one job; None if unknown."""
     return describe(aws_client("sagemaker", platform), job_name)
 
 
@@ -134,7 +137,10 @@ def describe_training_job(platform: PlatformConfig, job_name: str) -> dict[str, 
 def describe_training_jobs(
     platform: PlatformConfig, job_names: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """SageMaker: those of the jobs that it knows, at the pace of the watches."""
+    """Describe training jobs in SageMaker.
+
+    Calls share the watches' budget; unknown jobs are left out.
+    """
     sagemaker, budget, found = aws_client("sagemaker", platform), _call_budget(platform), []
     for name in job_names:
         budget.take()
@@ -146,7 +152,10 @@ def describe_training_jobs(
 def submit_training_job(
     platform: PlatformConfig, request: Mapping[str, Any], label: str
 ) -> dict[str, Any]:
-    """SageMaker: start the job, or adopt it. `label` names it to people, e.g. train-4n-r2."""
+    """Start a training job in SageMaker, or adopt the existing one.
+
+    `label` is its readable name, such as train-4n-r2.
+    """
     return submit(aws_client("sagemaker", platform), request)
 
 
@@ -162,15 +171,23 @@ def watch_training_jobs(
     first_step: Mapping[str, str] | None = None,
     on_look: Callable[[Mapping[str, JobStanding]], None] = lambda standings: None,
 ) -> list[dict[str, Any]]:
-    """SageMaker: wait for the next of these jobs to end; CloudWatch Logs: follow them;
-    S3: is the sweep stopped?
+    """Wait for the next of these jobs to end, follow their logs, and notice a stop of the sweep.
 
-    With `first_step`, the metric definitions, only until one has ended or its log tells of a step:
-    then none is returned.
+    Args:
+        platform: the config's platform.
+        sweep: the sweep's ID.
+        job_names: the jobs to wait for.
+        poll_seconds: shortest pause between two polls.
+        limits: time limits of a job.
+        log_since: where to start reading logs; a later watch in this process continues from the
+            last.
+        earlier_mark: a stop mark to ignore; any other stops all these jobs.
+        first_step: metric definitions; given, the wait also ends, with no descriptions, once a log
+            reports a step.
+        on_look: called with each job's standing after every poll at which none has ended.
 
-    Logs are read from `log_since` on, or from where an earlier watch in this process left off. Once
-    the sweep is stopped by another mark than `earlier_mark`, all its jobs here are. `on_look` is
-    told how each job stands, at every look at which none has ended.
+    Returns:
+        The descriptions of the jobs that have ended.
     """
 
     def is_stopped() -> bool:
@@ -204,15 +221,16 @@ def watch_training_jobs(
 
 @lru_cache(maxsize=64)
 def _call_budget(platform: PlatformConfig) -> CallBudget:
-    """One for all watches of this process, since each watch ends with the first job and the next
-    one begins at once.
+    """Return the budget of this process's watches.
+
+    Shared, since each watch ends with the first job and the next one starts at once.
     """
     return CallBudget(platform.calls_per_second, BURST_CALLS, Clock())
 
 
 @lru_cache(maxsize=64)
 def _waits(platform: PlatformConfig) -> dict[str, JobWait]:
-    """Of the jobs that watches of this process still wait for."""
+    """Return the waits of this process's watched jobs."""
     return {}
 
 
@@ -223,10 +241,10 @@ def _log_follower(platform: PlatformConfig) -> LogFollower:
 
 @task(name="list-training-jobs", **TASK_OPTIONS)
 def list_training_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
-    """SageMaker and S3: the names of a sweep's jobs, oldest first;
-    claimed ones that the list does not show, last.
+    """List a sweep's jobs in SageMaker and S3.
 
-    A claimed job may be one that SageMaker never accepted.
+    Oldest first; then claimed jobs that are not in SageMaker's list, which it may never have
+    accepted.
     """
     listed = [job["TrainingJobName"] for job in list_of(aws_client("sagemaker", platform), sweep)()]
     return [

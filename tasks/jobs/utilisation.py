@@ -1,8 +1,7 @@
-"""How busy a job's nodes were: CloudWatch's instance metrics of SageMaker training jobs,
-one number per resource.
+"""Utilization of a job's nodes, from CloudWatch's instance metrics for SageMaker training jobs.
 
-Namespace and units: "Monitor Amazon SageMaker AI with Amazon CloudWatch" of the developer guide.
-CPUUtilization is the sum over cores and GPUUtilization over GPUs, so 400 is four of them fully
+Namespace and units: "Monitor Amazon SageMaker AI with Amazon CloudWatch" in the developer guide.
+CPUUtilization is summed over cores and GPUUtilization over GPUs, so 400 means four of them fully
 used.
 """
 
@@ -36,10 +35,10 @@ EMULATED_METRICS = {
     "run_queue_delay_percent": "CPURunQueueDelay",
     CPU_SPEED: "CPUSpeed",
 }
-"""What only emulated nodes have, and AWS is not asked for (docs/method.md, "Attainment")."""
+"""Metrics of emulated nodes only, never requested from AWS (docs/method.md, "Attainment")."""
 PERIOD_SECONDS = 60
-# 5 metrics of 64 nodes are 320 queries; one GetMetricData call takes 500.
-# More nodes would hardly change the mean.
+# 5 metrics of 64 nodes are 320 queries, within the 500 of one GetMetricData call. More nodes would
+# hardly change the mean.
 MAX_NODES = 64
 
 
@@ -51,11 +50,9 @@ def read_utilisation(
     ended: datetime,
     metrics: Mapping[str, str] = METRICS,
 ) -> dict[str, float]:
-    """Mean of each metric over nodes and time, in percent;
-    empty where there is none or it can't be read.
+    """Return each metric's mean over nodes and time, in percent; empty if none can be read.
 
-    Of what the nodes attained it is the least: they wait for one another, so the slowest one's
-    counts.
+    Attainment is the minimum instead: nodes wait for one another, so the slowest one counts.
     """
     queries = [
         _query(f"m{index}", metric, f"{job_name}/algo-{node}")
@@ -67,8 +64,8 @@ def read_utilisation(
     ]
     labels = {query["Id"]: query["MetricStat"]["Metric"]["MetricName"] for query in queries}
     values: dict[str, list[float]] = {}
-    # A data point carries the start of its minute; the end is exclusive, and moto cuts it to whole
-    # seconds.
+    # A data point carries the start of its minute; the end is exclusive, and moto truncates it to
+    # whole seconds.
     window = {
         "StartTime": started - timedelta(seconds=PERIOD_SECONDS),
         "EndTime": ended + timedelta(seconds=1),
@@ -87,7 +84,7 @@ def read_utilisation(
 
 
 def running_time(description: Mapping[str, Any]) -> tuple[datetime, datetime] | None:
-    """(start, end) of a job's training, or None where it never trained."""
+    """Return (start, end) of a job's training; None if it never trained."""
     started, ended = description.get("TrainingStartTime"), description.get("TrainingEndTime")
     return (started, ended) if started is not None and ended is not None else None
 
@@ -104,7 +101,7 @@ def _query(identifier: str, metric: str, host: str) -> dict[str, Any]:
 def read_job_utilisation(
     platform: PlatformConfig, description: Mapping[str, Any]
 ) -> dict[str, float]:
-    """CloudWatch: how busy the nodes of a job were."""
+    """Return the mean utilization of a job's nodes by metric, in percent, from CloudWatch."""
     window = running_time(description)
     if window is None:
         return {}

@@ -1,15 +1,10 @@
-"""One watcher for all running jobs of a sweep: a look describes each of them.
+"""One watcher for all running jobs of a sweep.
 
-What it costs: a look is one DescribeTrainingJob for each job, and between two looks one
-FilterLogEvents for the job whose log was read the longest ago, and further ones where calls are to
-spare. All keep to one CallBudget, of platform.calls_per_second; beside it each look asks
-`is_stopped`, one S3 GetObject. AWS publishes no rate for Describe; FilterLogEvents has 5 a second
-per account and region (CloudWatch Logs quotas). One a second leaves room.
-
-When it looks: every `poll_seconds`, each further pause 1.3 times the last up to 4 times
-`poll_seconds` while nothing changes, each ± 20 %; a change begins anew. An end is therefore known
-at most 4.8 `poll_seconds` after it happened, and at one call a second 1 s later for each job that
-is described at that look beyond the burst.
+A poll is one DescribeTrainingJob per job, and one S3 GetObject for `is_stopped`; between polls come
+one or more FilterLogEvents (quota: 5 a second per account and region; AWS publishes none for
+Describe), all within a CallBudget of platform.calls_per_second. Pauses grow by 1.3 from
+`poll_seconds` up to 4 times that while nothing changes, ±20%, so an end is noticed at most 4.8
+`poll_seconds` later, plus 1 s per job beyond the burst at one call a second.
 """
 
 from __future__ import annotations
@@ -30,19 +25,17 @@ from nodesweep.tasks.polling import CallBudget, Clock, Progress, intervals
 from nodesweep.tasks.sweeps.stopping import STOPPING_SECONDS
 
 logger = logging.getLogger("nodesweep.jobs")
-# For short jobs that are looked at twice a second: the looks and log lines of about the first ten
-# seconds, or an end's.
+# For short jobs polled twice a second: the polls and log lines of about their first ten seconds, or
+# of their end.
 BURST_CALLS = 20
 SPARE_CALLS = 10
-"""Calls that log lines leave to the look to come."""
+"""Calls of the budget that log reading leaves for the next poll."""
 _WRITES_LOG = ("Training", "Uploading")
 
 
 @dataclass(frozen=True)
 class JobLimits:
-    """Seconds that a job may wait from its creation until it trains,
-    and take from then to its end.
-    """
+    """Seconds a job may wait from its creation until it trains, and run from then to its end."""
 
     queue_seconds: float
     run_seconds: float
@@ -50,14 +43,14 @@ class JobLimits:
 
 @dataclass(frozen=True)
 class JobStanding:
-    """How far a job is: SageMaker's secondary status, and the step its log told of last."""
+    """A job's progress: SageMaker's secondary status, and the last step in its log."""
 
     state: str
     step: Step | None = None
 
     @property
     def text(self) -> str:
-        """Training, step 142 of 350."""
+        """The standing in words: "Training, step 142 of 350"."""
         if self.step is None:
             return self.state
         of = "" if self.step.of is None else f" of {self.step.of}"
@@ -66,8 +59,9 @@ class JobStanding:
 
 @dataclass
 class JobWait:
-    """Since when an end is waited for, by the watcher's clock;
-    it outlives a watch, which ends with any job's end.
+    """The start times of waits for a job's end, by the watcher's clock.
+
+    It outlives a watch, which ends when any job does.
     """
 
     stopped_at: float | None = None
@@ -77,7 +71,7 @@ class JobWait:
 
 @dataclass
 class _Job:
-    """What is known of a job. Times without a date are the watcher's own clock."""
+    """A watched job; times without a date are by the watcher's clock."""
 
     name: str
     wait: JobWait
@@ -87,7 +81,7 @@ class _Job:
 
     @property
     def state(self) -> str:
-        """The secondary status of the job, as SageMaker last said it."""
+        """The job's secondary status, as last reported."""
         description = self.description or {}
         return str(
             description.get("SecondaryStatus")
@@ -97,13 +91,13 @@ class _Job:
 
     @property
     def message(self) -> str:
-        """What the platform says of that state."""
+        """The platform's message about that state."""
         transitions = (self.description or {}).get("SecondaryStatusTransitions") or [{}]
         return str(transitions[-1].get("StatusMessage") or "")
 
     @property
     def ended(self) -> dict[str, Any] | None:
-        """The description of a job that is terminal or given up."""
+        """The description of a job that is terminal or given up; None for others."""
         description = self.description
         if self.given_up is not None:
             unknown = {"TrainingJobName": self.name, "TrainingJobStatus": "InProgress"}
@@ -128,19 +122,29 @@ def watch(
     has_stepped: Callable[[str], bool] | None = None,
     on_look: Callable[[Mapping[str, str]], None] = lambda states: None,
 ) -> list[dict[str, Any]]:
-    """Wait until at least one of the jobs is terminal; returns the descriptions of those that are.
+    """Wait until at least one job is terminal, and return the descriptions of those that are.
 
-    With `has_stepped` none is returned as soon as it says of one that it has reached the step that
-    is waited for; then every log is worth a call in every pause, not only where one is to spare.
+    Logs how the jobs stand. A job past a limit, or of a stopped sweep, is stopped and waited for.
+    One that has not ended 300 s after it was stopped, or that SageMaker has not known for as long,
+    is given up: its last description is returned, not terminal, with a FailureReason. A ClientError
+    of Describe is raised, and the caller can watch again.
 
-    `follow` is called for jobs that train, in the middle of each pause, and for those that have
-    just ended, each call one of the budget. `is_stopped` is asked at every look; once it says so
-    all jobs are stopped. A job past one of its limits is stopped and waited for. A job that does
-    not end within 300 s of being stopped, or that nobody has known for as long, is given up: it is
-    returned as it was last described, not terminal, and its FailureReason says why. `waits` keeps
-    these 300 s from one watch of a job to the next. `on_look` is told the state of each job at
-    every look at which none has ended. Says how the jobs stand. A ClientError of a
-    describe passes, and nothing is lost by it.
+    Args:
+        sagemaker: the SageMaker client.
+        job_names: the jobs to wait for.
+        poll_seconds: shortest pause between two polls.
+        limits: time limits of a job.
+        clock: the source of time.
+        budget: budget of all API calls here but `is_stopped`.
+        follow: reads a job's log: of jobs that train in the middle of each pause, of others at
+            their
+            end.
+        is_stopped: called at every poll; True stops all jobs.
+        waits: keeps the 300 s from one watch of a job to the next.
+        has_stepped: given, the wait also ends, with no descriptions, once it returns True for a
+            job;
+            every log is then read in every pause.
+        on_look: called with each job's state after every poll at which none has ended.
     """
     waits = {} if waits is None else waits
     watcher = _Watcher(sagemaker, job_names, limits, clock, budget, follow, is_stopped, waits)
@@ -182,11 +186,11 @@ class _Watcher:
 
     @property
     def states(self) -> dict[str, str]:
-        """Of each job, as SageMaker last said it."""
+        """Each job's state, as last reported."""
         return {job.name: job.state for job in self._jobs}
 
     def look(self) -> tuple[bool, list[dict[str, Any]]]:
-        """(whether anything changed, the descriptions of the jobs that are terminal)."""
+        """Poll once; return (True if anything changed, the descriptions of ended jobs)."""
         stops_all = self._is_stopped()
         changed = [job for job in self._jobs if self._describe(job)]
         for job in self._jobs:
@@ -202,8 +206,9 @@ class _Watcher:
         return bool(changed), [job.ended for job in ended if job.ended is not None]
 
     def _describe(self, job: _Job) -> bool:
-        """Whether it differs from the last look. One that SageMaker does not know is asked for
-        until it is given up.
+        """Describe the job, and return True if it has changed.
+
+        A job that SageMaker does not know is polled until it is given up.
         """
         self._budget.take()
         description = describe(self._sagemaker, job.name)
@@ -223,7 +228,7 @@ class _Watcher:
         return before is None or _what_changes(before) != _what_changes(description)
 
     def _keep_to_limits(self, job: _Job) -> None:
-        """Stop a job that is past a limit, and give up one that was stopped and goes on."""
+        """Stop a job that exceeds a limit, and give up one that keeps running after its stop."""
         if job.wait.stopped_at is None:
             problem = job.description and overdue(job.description, self._limits, self._clock.now())
             if problem:
@@ -243,9 +248,7 @@ class _Watcher:
         self._ask_to_stop(job)
 
     def _ask_to_stop(self, job: _Job) -> None:
-        """Where it is not accepted the job has ended, is not known yet, or the call failed:
-        then it is asked again.
-        """
+        """Request the stop; it is repeated if the job is unknown so far or the call fails."""
         self._budget.take()
         try:
             job.wait.stop_accepted = bool(stop(self._sagemaker, [job.name]))
@@ -253,7 +256,7 @@ class _Watcher:
             logger.warning("%s", error)
 
     def _say(self, changed: Sequence[_Job]) -> None:
-        """A line for each job that changed, and one for all of them."""
+        """Log a line for each job that changed, and a summary."""
         if len(self._jobs) == 1:
             [job] = self._jobs
             self._progress.note(job.state, job.message, extra=self._about(job))
@@ -267,7 +270,7 @@ class _Watcher:
         )
 
     def _about(self, job: _Job) -> dict[str, Any]:
-        """For a view: the state, and until when and why a job that does not train yet waits."""
+        """Return the event for views: the state, and until when and why an untrained job waits."""
         wait_until, why = None, ""
         if job.description is not None and _trained_at(job.description) is None:
             wait_until = job.description["CreationTime"].timestamp() + self._limits.queue_seconds
@@ -275,8 +278,10 @@ class _Watcher:
         return about("job-state", job=job.name, state=job.state, wait_until=wait_until, why=why)
 
     def follow_logs(self, all_of_them: bool) -> None:
-        """Of the jobs that train, the longest unread first: that one always,
-        the others where calls are to spare.
+        """Read the logs of training jobs, longest unread first.
+
+        Always reads the first; the others only if the budget has calls to spare, or with
+        `all_of_them`.
         """
         training = [job for job in self._jobs if job.state in _WRITES_LOG]
         for index, job in enumerate(sorted(training, key=lambda job: job.followed_at)):
@@ -289,11 +294,10 @@ class _Watcher:
 
 
 def overdue(description: Mapping[str, Any], limits: JobLimits, now: datetime) -> str | None:
-    """Which limit a job that has not ended is past, or None.
+    """Return the limit that a running job exceeds, in words; None if it exceeds none.
 
-    Counted from the platform's own times, so that a job that is adopted has no more time than any
-    other; they are as good as the two clocks agree, and AWS answers no caller whose clock is 5
-    minutes off.
+    Based on the platform's own times, so that an adopted job gets no extra time. AWS rejects
+    callers whose clock is off by 5 minutes or more.
     """
     trained_at = _trained_at(description)
     since = description["CreationTime"] if trained_at is None else trained_at

@@ -1,0 +1,1 @@
+"""Preflight rules that query the platform."""

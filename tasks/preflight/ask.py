@@ -1,9 +1,7 @@
-"""Every rule that asks the account, in the order in which its findings are named: what only the
-account can tell.
+"""Every rule that queries the account, in the order of its findings.
 
-Each has the one read call that gets what it judges. A new rule is its call and its judge in a file
-of this folder, and its row here, of which `python -m nodesweep.tasks.preflight.document` makes
-docs/preflight.md.
+To add one, put its call and its judge into a file of this folder, and its row here;
+`python -m nodesweep.tasks.preflight.document` makes docs/preflight.md from the rows.
 """
 
 from __future__ import annotations
@@ -22,12 +20,12 @@ from nodesweep.tasks.task import task
 
 
 def _on_aws_nodes(facts: Facts) -> bool:
-    """An emulated node draws on no quota and assumes no role."""
+    """Return True for AWS nodes; emulated ones use no quota and no role."""
     return not facts.instance.emulated
 
 
 def _in_a_vpc(facts: Facts) -> bool:
-    """An emulated node accepts a VPC and joins none."""
+    """Return True for jobs in a VPC; emulated nodes accept one, but do not join it."""
     return facts.training.vpc is not None and not facts.instance.emulated
 
 
@@ -36,9 +34,7 @@ def _mounts(kind: str, facts: Facts) -> bool:
 
 
 def _pushes(facts: Facts) -> bool:
-    """An image or a layer on one may have to be built,
-    into a repository that is not made for it.
-    """
+    """Return True if the run may build an image or a layer, but does not create its repository."""
     return not facts.config.platform.create_missing and (
         facts.config.image.uri is None or facts.files.has_layer
     )
@@ -249,7 +245,7 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
 
 
 def ask_rules(question: Question, rules: Sequence[AccountRule[Any]] = ACCOUNT_RULES) -> Findings:
-    """All findings of the rules that this sweep needs; they wait for their answers side by side."""
+    """Return all findings of the rules that apply to this sweep; their calls run in parallel."""
     facts = question.facts
     asked = [rule for rule in rules if rule.needed(facts)]
     with ThreadPoolExecutor(max_workers=max(1, len(asked)), thread_name_prefix="preflight") as pool:
@@ -262,8 +258,9 @@ def ask_rules(question: Question, rules: Sequence[AccountRule[Any]] = ACCOUNT_RU
 
 
 def check_online(facts: Facts) -> Findings:
-    """The findings for a sweep on its platform; what depends on the instance type for each.
-    Raises what boto3 does where there are no valid credentials.
+    """Return the findings for a sweep on its platform, including those per instance type.
+
+    Raises boto3's errors if there are no valid credentials.
     """
     client = _clients(facts.config.platform)
     of_type = [rule for rule in ACCOUNT_RULES if rule.per_type]
@@ -278,7 +275,7 @@ def check_online(facts: Facts) -> Findings:
 
 
 def _clients(platform: PlatformConfig) -> Callable[..., Any]:
-    """Clients that give up soon: a question that stays unanswered is a notice."""
+    """Return a factory of clients that give up early: an unanswered query is only a notice."""
 
     def client(service: str, region: str = platform.region) -> Any:
         return aws_client(service, platform.model_copy(update={"region": region}), quick=True)
@@ -288,5 +285,8 @@ def _clients(platform: PlatformConfig) -> Callable[..., Any]:
 
 @task(name="preflight-online", **TASK_OPTIONS)
 def ask_platform(facts: Facts) -> Findings:
-    """Service Quotas, EC2, FSx, EFS, IAM, KMS, S3 and ECR: what they tell of the sweep."""
+    """Run the online preflight rules.
+
+    Queries Service Quotas, EC2, FSx, EFS, IAM, KMS, S3 and ECR.
+    """
     return check_online(facts)

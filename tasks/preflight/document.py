@@ -1,5 +1,6 @@
-"""docs/preflight.md, made of the two tables of rules:
-`python -m nodesweep.tasks.preflight.document > docs/preflight.md`.
+"""Generate docs/preflight.md from the two tables of rules.
+
+`python -m nodesweep.tasks.preflight.document > docs/preflight.md`
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ and day.
 
 
 def preflight_document() -> str:
-    """The whole file as Markdown."""
+    """Return the whole page as Markdown."""
     asked = [
         _row(rule.name, f"{rule.asks} ({_actions(rule)})", rule.refuses, rule.remedy, rule.says)
         for rule in ACCOUNT_RULES
@@ -114,12 +115,12 @@ def _row(*cells: str) -> str:
 
 
 def _actions(rule: AccountRule[object]) -> str:
-    """The action that the call begins with, and those that it may need beside it."""
+    """Return the action of the rule's first call, and those it may need in addition."""
     return ", ".join(f"`{action}`" for action in (rule.action, *rule.more_actions))
 
 
 def _policy() -> str:
-    """The statement that allows every action of the rules and of the price, indented as code."""
+    """Return the statement that allows all actions of the rules and the price, as a code block."""
     named = dict.fromkeys(
         action for rule in ACCOUNT_RULES for action in (rule.action, *rule.more_actions)
     )

@@ -1,6 +1,4 @@
-"""The one call that gets what the rules look at that need no account: the plan,
-and files on this machine.
-"""
+"""Facts for the rules that need no account: the plan, and files on this machine."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ from nodesweep.tasks.jobs.source import code_of, entry_point_problem
 from nodesweep.tasks.sweeps.folder import folder_problem
 
 CLOCK_FILE = "nodesweep_clock.py"
-"""The helper, which a program of one's own may have beside it: that it is there says nothing."""
+"""The helper module; its presence next to a user's program proves nothing."""
 _NAMES_PACKAGES = re.compile(r"(.*/)?requirements[^/]*\.txt")
 _SAYS_PLANNED_STEPS = re.compile(r"planned_steps|\bclock\s*\([^)]*\bsteps\s*=")
 
@@ -33,10 +31,13 @@ _SAYS_PLANNED_STEPS = re.compile(r"planned_steps|\bclock\s*\([^)]*\bsteps\s*=")
 def read_facts(
     config: BenchmarkConfig, variables: Mapping[str, str] | None = None, goes_on: bool = False
 ) -> Facts:
-    """The facts at the catalogue's price.
+    """Return the facts, with the catalogue's prices.
 
-    `variables`: the environment of the run, None where it runs elsewhere. `goes_on`: nothing of
-    data, code and build context is sent, so what would keep it from being sent is no matter.
+    Args:
+        config: the config.
+        variables: the run's environment variables; None if it runs elsewhere.
+        goes_on: True for a resume, which sends no data, code or build context, so they are not
+            checked.
     """
     instances = {name: load_catalogue().get(name) for name in config.instance_types}
     instance = instances[config.training.instance_type]
@@ -64,7 +65,7 @@ def read_facts(
 
 
 def with_arms(facts: Facts, instances: Mapping[str, InstanceType]) -> Facts:
-    """The facts with those of each instance type, where the sweep has several."""
+    """Return the facts, with an arm per instance type if the sweep has several."""
     config, plan = facts.config, facts.plan
     if config.sweep.instance_types is None:
         return facts
@@ -83,15 +84,15 @@ def with_arms(facts: Facts, instances: Mapping[str, InstanceType]) -> Facts:
 
 
 def _without_budget(config: BenchmarkConfig) -> BenchmarkConfig:
-    """A budget is one for all types together."""
+    """Return the config without its budget, which covers all types together."""
     return config.model_copy(update={"sweep": config.sweep.model_copy(update={"budget_usd": None})})
 
 
 def read_files(config: BenchmarkConfig, is_sent: bool = True) -> Files:
-    """The Dockerfile's bases, every file of context and code that names packages,
-    and what the code asks for.
+    """Return the Dockerfile's bases, the files that name packages, and the code's requirements.
 
-    `is_sent`: also what of data, code and context can't be sent, or is left out.
+    With `is_sent` also the problems and notices of data, code and context that cannot be sent or
+    are left out.
     """
     image, requirements = config.image, read_requirements(config)
     bases: tuple[str, ...] = ()
@@ -135,7 +136,7 @@ def _of_code(config: BenchmarkConfig) -> list[str]:
 
 
 def _unread_requirements(config: BenchmarkConfig, folder: Path) -> list[str]:
-    """The notice of a requirements.txt that no job sees; none where there is none."""
+    """Return a notice about a requirements.txt that no job sees, if there is one."""
     found = unread_requirements(config, Path.cwd())
     if found is None:
         return []
@@ -158,8 +159,12 @@ def _of_context(config: BenchmarkConfig) -> list[str]:
 
 
 def _of_dataset(config: BenchmarkConfig) -> list[str]:
-    """The notices of what beside the data lies at a local source. Raises PreflightRefused where the
-    data can't be sent; that there is none is the run's to say.
+    """Return notices about files next to the data of a local source.
+
+    Missing data is reported by the run.
+
+    Raises:
+        PreflightRefused: the data cannot be sent.
     """
     section = config.dataset
     if section is None or section.is_remote:
@@ -173,7 +178,7 @@ def _of_dataset(config: BenchmarkConfig) -> list[str]:
 
 
 def _left_out(field: str, folder: Path, secrets: Sequence[str]) -> list[str]:
-    """The notice of files that are not sent, none where there are none."""
+    """Return a notice about files that are not sent, if there are any."""
     if not secrets:
         return []
     return [
@@ -189,7 +194,10 @@ def _has_setup(config: BenchmarkConfig) -> bool:
 
 
 def _says_planned_steps(config: BenchmarkConfig) -> bool | None:
-    """As Files has it; by the text of the code, which may still not say it when it runs."""
+    """Return Files.says_planned_steps from the code's text.
+
+    At run time it may still not report them.
+    """
     source_dir = config.training.source_dir
     if config.sweep.design != "probe" or source_dir is None or not Path(source_dir).is_dir():
         return None
@@ -197,7 +205,7 @@ def _says_planned_steps(config: BenchmarkConfig) -> bool | None:
         return True
     try:
         files = code_of(config).files
-    except PreflightRefused:  # which read_files() says
+    except PreflightRefused:  # reported by read_files()
         return None
     return any(
         _SAYS_PLANNED_STEPS.search(path.read_text(errors="replace"))

@@ -1,6 +1,4 @@
-"""Online rules on channels of a file system: it is there and usable, near the nodes,
-and mounted by its own name.
-"""
+"""Online rules for file system channels: they exist, are usable, and are near the nodes."""
 
 from __future__ import annotations
 
@@ -21,22 +19,21 @@ _FSX_USABLE = frozenset({"AVAILABLE", "UPDATING"})
 _SUBNETS = "training.vpc.subnets"
 
 Subnets = Mapping[str, Mapping[str, Any]]
-"""DescribeSubnets' rows by subnet id; what could not be asked for is left out."""
+"""DescribeSubnets' rows by subnet ID, without those that could not be queried."""
 FsxAnswer = tuple[Subnets, list[tuple[str, FileSystemConfig, Mapping[str, Any] | None, Subnets]]]
-"""The job's subnets, and of each channel
-(field, channel, DescribeFileSystems' row, its own subnets).
+"""The job's subnets, and (field, channel, DescribeFileSystems' row, its subnets) of each channel.
 
-The row is None where there is no such file system, and empty where the endpoint knows nothing of
-it.
+The row is None if there is no such file system, and empty if the endpoint does not know it.
 """
 EfsAnswer = tuple[Subnets, list[tuple[str, FileSystemConfig, list[Mapping[str, Any]] | None]]]
-"""The job's subnets, and of each channel
-(field, channel, DescribeMountTargets' rows; None: no such file system).
+"""The job's subnets, and (field, channel, DescribeMountTargets' rows) of each channel.
+
+The rows are None if there is no such file system.
 """
 
 
 def channels_of(facts: Facts, kind: str) -> Iterator[tuple[str, FileSystemConfig]]:
-    """(field, channel) of every channel whose file system is of the kind."""
+    """Yield (field, channel) of every channel with a file system of this kind."""
     for name, channel in facts.training.extra_channels.items():
         if isinstance(channel, FileSystemConfig) and channel.type == kind:
             yield f"training.extra_channels.{name}", channel
@@ -45,13 +42,19 @@ def channels_of(facts: Facts, kind: str) -> Iterator[tuple[str, FileSystemConfig
 def judge_fsx(
     field: str, channel: FileSystemConfig, system: Mapping[str, Any], nodes: Subnets, own: Subnets
 ) -> Findings:
-    """DescribeFileSystems' row against the channel;
-    `nodes` are the job's subnets, `own` those of the file system.
+    """Check DescribeFileSystems' row against the channel.
 
     The zone: "the file system uses a single Availability Zone, and you need to specify a VPC subnet
     which maps to this Availability Zone ID when running the training job" (SageMaker developer
     guide, "Access Training Data"). The path: `directory_path = "/{MountName}/{FileSystemPath}"`
     (SageMaker Python SDK, FileSystemInput).
+
+    Args:
+        field: the channel's field.
+        channel: the config's channel.
+        system: DescribeFileSystems' row.
+        nodes: the job's subnets.
+        own: the file system's subnets.
     """
     problems = []
     kind, state = system.get("FileSystemType", "LUSTRE"), system.get("Lifecycle", "AVAILABLE")
@@ -86,11 +89,11 @@ def judge_fsx(
 def judge_efs(
     field: str, channel: FileSystemConfig, targets: list[Mapping[str, Any]], nodes: Subnets
 ) -> Findings:
-    """DescribeMountTargets' rows against the channel and the job's subnets.
+    """Check DescribeMountTargets' rows against the channel and the job's subnets.
 
-    A file system's name resolves only where the client's own zone has a mount target (EFS user
-    guide, "Mounting on Amazon EC2 with a DNS name"); how a job finds one elsewhere is not
-    documented, so that is a notice.
+    A file system's name resolves only if the client's own zone has a mount target (EFS user guide,
+    "Mounting on Amazon EC2 with a DNS name"). How a job finds one elsewhere is undocumented, so
+    that is a notice.
     """
     usable = [target for target in targets if target["LifeCycleState"] == "available"]
     if not usable:
@@ -117,7 +120,7 @@ def judge_efs(
 
 
 def judge_all_fsx(region: str, answer: FsxAnswer) -> Findings:
-    """Every channel of FSx for Lustre by itself."""
+    """Check every FSx for Lustre channel."""
     nodes, mounts = answer
     return together(
         (
@@ -134,7 +137,7 @@ def judge_all_fsx(region: str, answer: FsxAnswer) -> Findings:
 
 
 def judge_all_efs(region: str, answer: EfsAnswer) -> Findings:
-    """Every channel of EFS by itself."""
+    """Check every EFS channel."""
     nodes, mounts = answer
     return together(
         (
@@ -147,13 +150,13 @@ def judge_all_efs(region: str, answer: EfsAnswer) -> Findings:
 
 
 def ask_fsx(question: Question) -> FsxAnswer:
-    """FSx: every file system of the kind FSxLustre; EC2: the zones of its subnets and the job's."""
+    """Query FSx for the channels' file systems, and EC2 for the zones of their and the job's subnets."""
     fsx, mounts = question.client("fsx"), []
     for field, channel in channels_of(question.facts, "FSxLustre"):
         systems = _rows(
             partial(fsx.describe_file_systems, FileSystemIds=[channel.id]), "FileSystems"
         )
-        # The service refuses an id that it does not know; a model of it may answer with none.
+        # The service rejects an unknown ID; an emulation may return no rows.
         system = None if systems is None else next(iter(systems), {})
         own = _subnets(question, tuple((system or {}).get("SubnetIds", ())))
         mounts.append((field, channel, system, own))
@@ -161,9 +164,7 @@ def ask_fsx(question: Question) -> FsxAnswer:
 
 
 def ask_efs(question: Question) -> EfsAnswer:
-    """EFS: the mount targets of every file system of the kind EFS;
-    EC2: the zones of the job's subnets.
-    """
+    """Query EFS for the channels' mount targets, and EC2 for the zones of the job's subnets."""
     efs, mounts = question.client("efs"), []
     for field, channel in channels_of(question.facts, "EFS"):
         call = partial(efs.describe_mount_targets, FileSystemId=channel.id)
@@ -172,7 +173,7 @@ def ask_efs(question: Question) -> EfsAnswer:
 
 
 def _rows(call: Callable[[], Any], member: str) -> list[Mapping[str, Any]] | None:
-    """The rows that the call answers, None where there is no such file system."""
+    """Return the call's rows; None if there is no such file system."""
     try:
         return list(call()[member])
     except ClientError as error:
@@ -217,8 +218,9 @@ def _job_subnets(question: Question) -> Subnets:
 
 
 def _subnets(question: Question, ids: tuple[str, ...]) -> Subnets:
-    """Nothing where there are none of that id, or they may not be asked for:
-    that is the subnets' own rule.
+    """Return the subnets' rows.
+
+    Empty if a subnet is unknown or the query forbidden, which the subnet rule reports.
     """
     if not ids:
         return {}

@@ -1,6 +1,4 @@
-"""Online rules on platform.role_arn: the role exists, SageMaker may assume it,
-and it may do what a job does.
-"""
+"""Online rules for platform.role_arn: it exists, trusts SageMaker and allows what a job does."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ _VPC_ACTIONS = (
 
 
 KEYS = {
-    # Decrypt: uploads in several parts
+    # kms:Decrypt is for multipart uploads.
     "training.output_kms_key_id": ("kms:GenerateDataKey", "kms:Decrypt"),
     "training.volume_kms_key_id": ("kms:CreateGrant",),
 }
@@ -47,9 +45,9 @@ _NO_SUCH_KEY = frozenset({"InvalidArnException", "NotFoundException"})
 
 @dataclass(frozen=True)
 class Need:
-    """What a job does to one resource under its role.
+    """A job's use of one resource under its role.
 
-    `owner` is a bucket or repository, whose own policy counts too; `context`: (condition key,
+    `owner` is a bucket or repository, whose own policy counts too; `context` holds (condition key,
     value) of the real call.
     """
 
@@ -60,18 +58,16 @@ class Need:
 
 
 Simulated = tuple[Need, list[Mapping[str, Any]], bool]
-"""(what a job does, SimulatePrincipalPolicy's results,
-whether the resource's own policy may allow it).
-"""
+"""(a need, SimulatePrincipalPolicy's results, True if the resource's own policy may allow it)."""
 KeyAnswer = tuple[Mapping[str, Any], list[Mapping[str, Any]]]
-"""What AWS says of a key: (DescribeKey's metadata, SimulatePrincipalPolicy's results)."""
+"""A key's (DescribeKey metadata, SimulatePrincipalPolicy results)."""
 
 
 def needs_of(config: BenchmarkConfig, in_a_layer: bool = False) -> tuple[Need, ...]:
-    """What the role is used for (SageMaker developer guide, "CreateTrainingJob API: execution role
-    permissions").
+    """Return the permissions that the role needs.
 
-    `in_a_layer`: jobs run in a layer of packages on the image that is given.
+    Source: SageMaker developer guide, "CreateTrainingJob API: execution role permissions". With
+    `in_a_layer`, jobs run in a layer of packages on the given image.
     """
     platform, partition = config.platform, _partition(config.platform.role_arn)
     output_prefix = names.sweep_output_prefix(platform.prefix, "x")
@@ -117,8 +113,8 @@ def needs_of(config: BenchmarkConfig, in_a_layer: bool = False) -> tuple[Need, .
         resource = (
             f"arn:{partition}:ecr:{image.region}:{image.account}:repository/{image.repository}"
         )
-        # Across accounts both sides must allow: there the repository's policy does not stand in
-        # for the role's.
+        # Across accounts both sides must allow, so the repository's policy cannot replace the
+        # role's.
         owner = image.repository if image.account == _account(config) else None
         needs.append(Need(("ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"), resource, owner))
     if config.training.vpc is not None:
@@ -127,7 +123,7 @@ def needs_of(config: BenchmarkConfig, in_a_layer: bool = False) -> tuple[Need, .
 
 
 def judge_trust(role_arn: str, role: Mapping[str, Any]) -> Findings:
-    """GetRole's Role: some statement lets SageMaker assume it."""
+    """Check that a statement in GetRole's Role lets SageMaker assume it."""
     if role["Arn"] != role_arn:
         return Findings(
             (
@@ -151,11 +147,11 @@ def judge_trust(role_arn: str, role: Mapping[str, Any]) -> Findings:
 def judge_simulation(
     role_arn: str, need: Need, results: list[Mapping[str, Any]], owner_may_allow: bool
 ) -> Findings:
-    """SimulatePrincipalPolicy's EvaluationResults for one resource.
+    """Judge SimulatePrincipalPolicy's EvaluationResults for one resource.
 
-    The simulation leaves out the resource's own policy (it takes none for a role) and context that
-    only a real call has; where either could allow what the role's policies don't, it is a notice.
-    An explicit deny always refuses.
+    The simulation ignores the resource's own policy (it accepts none for a role) and context of a
+    real call; if either could allow what the role's policies do not, it is a notice. An explicit
+    deny always refuses.
     """
     problems, notices = [], []
     denied = [result for result in results if result["EvalDecision"] != "allowed"]
@@ -174,12 +170,12 @@ def judge_simulation(
 
 
 def judge_permissions(role_arn: str, simulated: Iterable[Simulated]) -> Findings:
-    """What the role may not do, of all that a job does."""
+    """Return findings about everything a job does that the role may not do."""
     return together(judge_simulation(role_arn, *one) for one in simulated)
 
 
 def ask_trust(question: Question) -> Mapping[str, Any]:
-    """IAM: the role that jobs are to run under, with its trust policy."""
+    """Query IAM for the jobs' role, with its trust policy."""
     arn = question.config.platform.role_arn
     try:
         return dict(question.client("iam").get_role(RoleName=arn.rpartition("/")[2])["Role"])
@@ -190,8 +186,9 @@ def ask_trust(question: Question) -> Mapping[str, Any]:
 
 
 def ask_permissions(question: Question) -> list[Simulated]:
-    """IAM: simulate what a job does, one call per resource;
-    a role that does not exist is the other rule's.
+    """Simulate a job's actions in IAM, one call per resource.
+
+    The role rule reports a missing role.
     """
     simulated = []
     for need in needs_of(question.config, _runs_in_a_layer(question)):
@@ -207,8 +204,9 @@ def ask_permissions(question: Question) -> list[Simulated]:
 
 
 def _runs_in_a_layer(question: Question) -> bool:
-    """Whether jobs run in a layer of packages on the image that is given, which then lies in
-    image.repository.
+    """Return True if jobs run in a layer of packages on the given image.
+
+    That layer is stored in image.repository.
     """
     config = question.config
     if config.image.uri is None or not question.facts.files.has_layer:
@@ -233,7 +231,7 @@ def _simulate(question: Question, need: Need) -> list[Mapping[str, Any]]:
 
 
 def judge_key(field: str, key: str, metadata: Mapping[str, Any]) -> Findings:
-    """DescribeKey's KeyMetadata: a symmetric key that is enabled."""
+    """Check DescribeKey's KeyMetadata: the key is symmetric and enabled."""
     if metadata["KeyState"] != "Enabled":
         return Findings(
             (f"{field}: {key} is {metadata['KeyState']}; enable it, or name another key",)
@@ -246,15 +244,16 @@ def judge_key(field: str, key: str, metadata: Mapping[str, Any]) -> Findings:
 
 
 def key_of(facts: Facts, field: str) -> str | None:
-    """The key that a field of KEYS names."""
+    """Return the key that a field of KEYS names."""
     return (
         facts.training.output_kms_key_id if "output" in field else facts.training.volume_kms_key_id
     )
 
 
 def judge_key_use(facts: Facts, field: str, answer: KeyAnswer) -> Findings:
-    """The key, and what the role may do with it,
-    whose own policy may allow what the role's don't.
+    """Check the key and its use by the role.
+
+    The key's own policy may allow what the role's policies do not.
     """
     metadata, results = answer
     found = judge_key(field, str(key_of(facts, field)), metadata)
@@ -265,8 +264,9 @@ def judge_key_use(facts: Facts, field: str, answer: KeyAnswer) -> Findings:
 
 
 def ask_key(question: Question, field: str) -> KeyAnswer:
-    """KMS: the key, whose ARN the simulation needs; IAM: that.
-    Where IAM has no answer the other rule says so.
+    """Query KMS for the key, and simulate its use in IAM.
+
+    An IAM query without a response is reported by the permissions rule.
     """
     try:
         metadata = question.client("kms").describe_key(KeyId=key_of(question.facts, field))[
@@ -287,9 +287,7 @@ def ask_key(question: Question, field: str) -> KeyAnswer:
 
 
 def _owner_has_policy(question: Question, need: Need) -> bool:
-    """Whether the bucket or the repository has a policy of its own,
-    which may allow what the role's don't.
-    """
+    """Return True if the bucket or repository has a policy of its own, which may allow more."""
     if need.owner is None:
         return False
     try:
@@ -358,9 +356,7 @@ def _account(config: BenchmarkConfig) -> str:
 
 
 def _image(config: BenchmarkConfig, in_a_layer: bool) -> EcrImage | None:
-    """The place in ECR of what the jobs run: the given image's,
-    else that of the repository it is built into.
-    """
+    """Return the location in ECR of the jobs' image: the given one, or the repository of the build."""
     if config.image.uri is not None and not in_a_layer:
         return parse_ecr_image(config.image.uri)
     return EcrImage(_account(config), config.platform.region, config.image.repository, {})

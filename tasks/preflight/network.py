@@ -1,6 +1,4 @@
-"""Online rules on training.vpc: subnets with room in one zone,
-security groups that let nodes talk to each other.
-"""
+"""Online rules for training.vpc: subnets of one zone with room, groups that connect the nodes."""
 
 from __future__ import annotations
 
@@ -22,12 +20,13 @@ MISSING = frozenset(
 )  # fmt: skip
 _SUBNETS, _GROUPS = "training.vpc.subnets", "training.vpc.security_group_ids"
 Rows = Sequence[Mapping[str, Any]]
-"""Of an answer of EC2's."""
+"""Rows of an EC2 response."""
 
 
 def judge_subnets(subnets: Rows, peak: int, most: int) -> Findings:
-    """DescribeSubnets' rows against `peak` nodes at once and `most` nodes of one job; each node
-    takes an address.
+    """Check DescribeSubnets' rows against `peak` nodes at once and `most` nodes of one job.
+
+    Each node takes an address.
     """
     problems, notices = [], []
     zones = sorted({str(subnet["AvailabilityZone"]) for subnet in subnets})
@@ -55,12 +54,12 @@ def judge_subnets(subnets: Rows, peak: int, most: int) -> Findings:
 
 
 def judge_groups(groups: Rows, has_efa: bool | None) -> Findings:
-    """DescribeSecurityGroups' rows: every node carries all groups, so one rule of one of them is
-    enough, per direction.
+    """Check DescribeSecurityGroups' rows: nodes can reach one another.
 
-    In: all protocols from one of the groups themselves. Out: the same, or all protocols to
-    anywhere; EFA's own traffic is not IP, so that an address range does not let it pass (AWS EC2
-    user guide, "Get started with EFA").
+    Every node has all groups, so one rule of any group is enough per direction. Inbound: all
+    protocols from one of the groups themselves. Outbound: the same, or all protocols to anywhere;
+    EFA traffic is not IP, so an address range does not allow it (AWS EC2 user guide, "Get started
+    with EFA").
     """
     ids = {str(group["GroupId"]) for group in groups}
     problems, notices = [], []
@@ -91,8 +90,9 @@ def judge_groups(groups: Rows, has_efa: bool | None) -> Findings:
 
 
 def judge_one_network(subnets: Rows, groups: Rows) -> Findings:
-    """An interface takes groups of its subnet's VPC only; several VPCs on one side are named by
-    that side's rule.
+    """Check that groups and subnets share a VPC, as a network interface requires.
+
+    Several VPCs on one side are reported by that side's rule.
     """
     of_subnets = {str(subnet["VpcId"]) for subnet in subnets}
     of_groups = {str(group["VpcId"]) for group in groups}
@@ -106,14 +106,15 @@ def judge_one_network(subnets: Rows, groups: Rows) -> Findings:
 
 
 def ask_subnets(question: Question) -> Rows:
-    """EC2: the subnets that the config names."""
+    """Query EC2 for the config's subnets."""
     with _named(_SUBNETS, "subnets"):
         return _subnets(question)
 
 
 def ask_groups(question: Question) -> tuple[Rows, Rows]:
-    """EC2: (the security groups, the subnets); those are none where that can't be told, which is
-    the other rule's.
+    """Query EC2 for (the security groups, the subnets).
+
+    The subnets are empty if unknown or forbidden, which the subnet rule reports.
     """
     vpc = question.config.training.vpc
     assert vpc is not None
@@ -136,7 +137,7 @@ def _subnets(question: Question) -> Rows:
 
 @contextmanager
 def _named(field: str, what: str) -> Iterator[None]:
-    """Inside, an id that EC2 does not know is NotThere."""
+    """Convert EC2's error about an unknown ID into NotThere."""
     try:
         yield
     except ClientError as error:
@@ -148,7 +149,7 @@ def _named(field: str, what: str) -> Iterator[None]:
 
 
 def _open_rules(groups: Rows, direction: str) -> Iterator[Mapping[str, Any]]:
-    """Rules of all groups that hold for every protocol."""
+    """Yield the rules of all groups that apply to every protocol."""
     for group in groups:
         yield from (rule for rule in group.get(direction, ()) if rule["IpProtocol"] == "-1")
 

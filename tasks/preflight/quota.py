@@ -1,4 +1,4 @@
-"""Online rule: the account's service quotas hold the nodes that the sweep can have at once."""
+"""Online rule for service quotas: they cover the nodes that the sweep can use at once."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ MOST_TOGETHER = "Number of instances across all training jobs"
 
 
 def quota_names(config: BenchmarkConfig) -> tuple[str, ...]:
-    """The quotas a sweep counts against, by the names Service Quotas lists them under (their codes
-    differ per type).
-    """
+    """Return the names of the quotas that a sweep uses; their codes differ per type."""
     training = config.training
     names = [f"{training.instance_type} for {'spot ' if training.spot else ''}training job usage"]
     if training.keep_alive_seconds:
@@ -26,8 +24,9 @@ def quota_names(config: BenchmarkConfig) -> tuple[str, ...]:
 
 
 def validation_quota(config: BenchmarkConfig) -> str | None:
-    """The quota that the Processing job of the dataset's validation counts against; None where
-    there is no such job.
+    """Return the name of the Processing quota for the dataset's validation.
+
+    None without such a job.
     """
     dataset = config.dataset
     if dataset is None or dataset.validation is None or not dataset.may_use_spark:
@@ -36,7 +35,7 @@ def validation_quota(config: BenchmarkConfig) -> str | None:
 
 
 def judge_validation_quota(config: BenchmarkConfig, quotas: Mapping[str, float]) -> Findings:
-    """The quota holds the instances of the one Processing job."""
+    """Check that the quota covers the Processing job's instances."""
     name = validation_quota(config)
     if name is None:
         return Findings()
@@ -66,8 +65,14 @@ def judge_quotas(
     most: int,
     together: int | None = None,
 ) -> Findings:
-    """`quotas`: name -> instances; `peak`: most nodes in use at once, `most`:
-    nodes of the largest job; `together`: most nodes of all instance types at once, None: of one.
+    """Check the quotas against the sweep's nodes.
+
+    Args:
+        config: the sweep's config.
+        quotas: instances by quota name.
+        peak: most nodes in use at once.
+        most: nodes of the largest job.
+        together: most nodes of all instance types at once; None for a single type.
     """
     problems, notices = [], []
     for name in quota_names(config):
@@ -100,7 +105,7 @@ def _remedy(config: BenchmarkConfig, quota: float, most: int) -> str:
 
 
 def ask_quotas(question: Question) -> dict[str, float]:
-    """Service Quotas: pages of the account's quotas, as far as needed."""
+    """Query Service Quotas for the account's quotas, page by page as far as needed."""
     pages = question.client("service-quotas").get_paginator("list_service_quotas")
     wanted = {*quota_names(question.config), MOST_PER_JOB, MOST_TOGETHER}
     if (of_validation := validation_quota(question.config)) is not None:
@@ -111,7 +116,7 @@ def ask_quotas(question: Question) -> dict[str, float]:
 
 
 def read_quotas(pages: Iterable[Mapping[str, Any]], wanted: set[str]) -> dict[str, float]:
-    """Name -> value of the wanted quotas; stops at the page that completes them."""
+    """Return the wanted quotas' values by name; stop at the page that completes them."""
     found: dict[str, float] = {}
     for page in pages:
         found |= {

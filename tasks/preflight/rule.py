@@ -1,6 +1,4 @@
-"""What every rule that asks the account is made of: its call, what it judges,
-and when it stays unanswered.
-"""
+"""The parts of an online rule: its call, its judges, and its handling of failed calls."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ NO_SUCH_SERVICE = frozenset(
 )  # fmt: skip
 
 _NO_SUCH_PAGE = frozenset({400, 404, 405})
-"""How a gateway refuses a service that it does not have."""
+"""HTTP statuses of a gateway that lacks the service."""
 BAD_CREDENTIALS = frozenset(
     {"AuthFailure", "ExpiredToken", "ExpiredTokenException", "InvalidAccessKeyId",
      "InvalidClientTokenId", "InvalidSignatureException", "SignatureDoesNotMatch",
@@ -40,9 +38,9 @@ BAD_CREDENTIALS = frozenset(
 
 @dataclass(frozen=True)
 class Question:
-    """What a rule asks about, and through whom.
+    """The facts a rule asks about, and its clients.
 
-    `client` gives a boto3 client by service and, where it isn't the config's, region.
+    `client` returns a boto3 client by service and, if not the config's, region.
     """
 
     facts: Facts
@@ -50,11 +48,12 @@ class Question:
 
     @property
     def config(self) -> BenchmarkConfig:
+        """The sweep's config."""
         return self.facts.config
 
 
 class NotThere(Exception):
-    """The account has nothing of the name that the config gives; the message is the problem."""
+    """The account has no resource of the configured name; the message is the problem."""
 
 
 Answer = TypeVar("Answer")
@@ -62,7 +61,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class Answered(Generic[Answer]):
-    """What a rule judges: the sweep, and what the account said to the rule's question."""
+    """A rule's input: the sweep, and the response to the rule's query."""
 
     facts: Facts
     answer: Answer
@@ -70,11 +69,11 @@ class Answered(Generic[Answer]):
 
 @dataclass(frozen=True, kw_only=True)
 class AccountRule(Rule[Answered[Answer]]):
-    """A rule with the one call that gets what it judges, and the sweeps that need it.
+    """A rule with the query that gets its input, and the sweeps that need it.
 
-    `ask` makes it and raises NotThere, or boto3's errors; `action` is the IAM action that the call
-    begins with, and `more_actions` are those it may need beside it. `asks` says in
-    docs/preflight.md what is asked for. `per_type`: asked for each instance type of the sweep.
+    `ask` makes the query, and raises NotThere or boto3's errors. `action` is the IAM action of its
+    first call, `more_actions` those it may need in addition. `asks` describes the query in
+    docs/preflight.md. `per_type` repeats it for each instance type of the sweep.
     """
 
     action: str
@@ -86,8 +85,11 @@ class AccountRule(Rule[Answered[Answer]]):
 
 
 def find(rule: AccountRule[Any], question: Question) -> Findings:
-    """What one rule finds. Raises what boto3 does where there are no valid credentials."""
-    # slow to import, and nothing is asked for a plan
+    """Return one rule's findings.
+
+    Raises boto3's errors if there are no valid credentials.
+    """
+    # Slow imports, which an offline plan does not need.
     from botocore.parsers import ResponseParserError
 
     from nodesweep.tasks.answers import where_to_look
@@ -109,15 +111,19 @@ def find(rule: AccountRule[Any], question: Question) -> Findings:
 
 
 def _is_no_platform(error: BaseException, action: str) -> bool:
-    """Whether what listens is no platform: other than services of AWS, S3 is on every one."""
+    """Return True if the responder is not a platform.
+
+    Every platform has S3, but not every other service.
+    """
     if isinstance(error, ForeignAnswer):
         return action.startswith("s3:") or error.kwargs.get("status") not in _NO_SUCH_PAGE
     return action.startswith("s3:") and isinstance(error, CallTimedOut | PlatformSilent)
 
 
 def why_unanswered(error: BaseException, action: str) -> str | None:
-    """Why a call has no answer that could be judged; None where there are no valid credentials,
-    which stop any run.
+    """Return why a call has no usable response.
+
+    None without valid credentials, which end any run.
     """
     from botocore.parsers import ResponseParserError  # slow to import
 

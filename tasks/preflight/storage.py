@@ -1,6 +1,4 @@
-"""Online rules on where things lie: the bucket is there and in the region,
-and so is an image that is not built.
-"""
+"""Online rules for storage: the bucket is in the region, and an image that is not built exists."""
 
 from __future__ import annotations
 
@@ -25,8 +23,9 @@ _NO_PLACE = "there is no ECR repository {!r} (image.repository) for the layer"
 
 @dataclass(frozen=True)
 class EcrImage:
-    """An image's place in ECR; `image_id` as ECR's calls take it (imageTag, imageDigest),
-    {} where it isn't known.
+    """An image's location in ECR.
+
+    `image_id` is in the form of ECR's API (imageTag, imageDigest), {} if unknown.
     """
 
     account: str
@@ -36,7 +35,8 @@ class EcrImage:
 
 
 def parse_ecr_image(uri: str) -> EcrImage | None:
-    """None for an image of another kind of registry.
+    """Return the location of an ECR image; None for other registries.
+
     Without tag and digest it is `latest`, as for Docker.
     """
     found = _ECR_URI.match(uri)
@@ -48,7 +48,7 @@ def parse_ecr_image(uri: str) -> EcrImage | None:
 
 
 def judge_bucket(platform: PlatformConfig, region: str | None) -> Findings:
-    """`region` is where the bucket lies, None where there is none."""
+    """Check the bucket's region, which is None if there is no bucket."""
     if region is None and platform.create_missing:
         return Findings(
             notices=(f"platform.bucket: {platform.bucket} does not exist yet; the run creates it",)
@@ -72,8 +72,10 @@ def judge_bucket(platform: PlatformConfig, region: str | None) -> Findings:
 
 
 def judge_image(config: BenchmarkConfig, failures: Sequence[Mapping[str, Any]]) -> Findings:
-    """BatchGetImage's failures for the one image that was asked for: image.uri, or the container
-    that framework or base_image names and that would be built upon with a context.
+    """Check BatchGetImage's failures for the one image requested.
+
+    That is image.uri, or the container named by framework or base_image, which a context would
+    build upon.
     """
     as_it_is = config.image.context is None
     field = "image.framework or base_image" if as_it_is else "image.uri"
@@ -92,12 +94,12 @@ def judge_image(config: BenchmarkConfig, failures: Sequence[Mapping[str, Any]]) 
 
 
 def judge_repository(config: BenchmarkConfig, is_there: bool) -> Findings:
-    """Whether image.repository is there; an image that is given needs no layer on it."""
+    """Check that image.repository exists; a given image does not need the layer."""
     name = config.image.repository
     if is_there:
         return Findings()
     if config.image.uri is not None:
-        # what makes a report takes a while to import, and `plan` makes none
+        # a slow import, which `plan` does not need otherwise
         from nodesweep.scaling.report.sources import at_start_text
 
         return Findings(notices=(at_start_text(_NO_PLACE.format(name)),))
@@ -105,7 +107,7 @@ def judge_repository(config: BenchmarkConfig, is_there: bool) -> Findings:
 
 
 def no_repository(name: str) -> str:
-    """The problem of a build whose image has no place."""
+    """Return the problem of an image without a repository."""
     return (
         f"image.repository: no ECR repository {name!r};"
         " create it, or set platform.create_missing: true"
@@ -113,8 +115,9 @@ def no_repository(name: str) -> str:
 
 
 def ask_bucket(question: Question) -> str | None:
-    """S3: the bucket's region. GetBucketLocation spells us-east-1 as nothing,
-    and may spell eu-west-1 EU.
+    """Query S3 for the bucket's region; None if there is no bucket.
+
+    GetBucketLocation returns nothing for us-east-1, and may return EU for eu-west-1.
     """
     try:
         location = question.client("s3").get_bucket_location(Bucket=question.config.platform.bucket)
@@ -127,7 +130,7 @@ def ask_bucket(question: Question) -> str | None:
 
 
 def ask_image(question: Question) -> Sequence[Mapping[str, Any]]:
-    """ECR: why the image can't be had, of the registry of whichever account and region holds it."""
+    """Query ECR for the image, in its own account and region; return the failures."""
     image = parse_ecr_image(str(question.config.image.uri))
     assert image is not None
     ecr = question.client("ecr", image.region)
@@ -148,18 +151,18 @@ def ask_image(question: Question) -> Sequence[Mapping[str, Any]]:
 
 
 def has_ecr_image(facts: Facts) -> bool:
-    """Whether the image is given, not built, and lies in ECR."""
+    """Return True if the image is given, not built, and in ECR."""
     uri = facts.config.image.uri
     return uri is not None and parse_ecr_image(uri) is not None
 
 
 def ask_repository(question: Question) -> bool:
-    """ECR: whether image.repository is there."""
+    """Query ECR for image.repository; return True if it exists."""
     return has_repository(question.client("ecr"), question.config.image.repository)
 
 
 def has_repository(ecr: Any, name: str) -> bool:
-    """Whether the account's registry in the region has a repository of that name."""
+    """Return True if the account's registry in the region has a repository of that name."""
     try:
         ecr.describe_repositories(repositoryNames=[name])
     except ClientError as error:
@@ -170,8 +173,9 @@ def has_repository(ecr: Any, name: str) -> bool:
 
 
 def why_no_push(ecr: Any, repository: str) -> str | None:
-    """Why a layer can't be pushed to image.repository,
-    which may be the field's default; None: it can.
+    """Return why a layer cannot be pushed to image.repository, perhaps the default.
+
+    None if it can.
     """
     try:
         return None if has_repository(ecr, repository) else _NO_PLACE.format(repository)

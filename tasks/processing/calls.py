@@ -1,4 +1,4 @@
-"""What is asked of single Processing jobs: describe one, and end all that a sweep may have."""
+"""API calls for single Processing jobs: describe one, and end all that a sweep may have."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from nodesweep.tasks.polling import Clock, intervals
 from nodesweep.tasks.storage import list_folders
 
 STOPPING_SECONDS = 300.0
-"""A job that is stopped has 120 s before it is killed."""
+"""Deadline of a stop; SageMaker kills a stopped job after 120 s."""
 _MISSING = ("ValidationException", "ResourceNotFound")
 
 
 def describe(sagemaker: Any, job_name: str) -> dict[str, Any] | None:
-    """DescribeProcessingJob, or None for an unknown name."""
+    """Return DescribeProcessingJob's response; None for an unknown job."""
     try:
         return dict(sagemaker.describe_processing_job(ProcessingJobName=job_name))
     except sagemaker.exceptions.ClientError as error:
@@ -33,17 +33,17 @@ def describe(sagemaker: Any, job_name: str) -> dict[str, Any] | None:
 
 
 def is_running(sagemaker: Any, job_name: str) -> bool:
-    """Whether SageMaker knows the job, and it has not ended."""
+    """Return True if SageMaker knows the job and it has not ended."""
     description = describe(sagemaker, job_name)
     return description is not None and description["ProcessingJobStatus"] not in TERMINAL
 
 
 def stop(sagemaker: Any, job_name: str) -> bool:
-    """Ask the job to stop; whether it still ran. Raises what else boto3 does."""
+    """Ask the job to stop; return True if it was still running. Client errors pass through."""
     try:
         sagemaker.stop_processing_job(ProcessingJobName=job_name)
     except ClientError as error:
-        # One that has ended, or is not known, answers so: its description tells which.
+        # The job has ended or is unknown; its description tells which.
         if error_code(error) in _MISSING:
             return False
         raise
@@ -51,8 +51,10 @@ def stop(sagemaker: Any, job_name: str) -> bool:
 
 
 def claimed_jobs(s3: Any, platform: PlatformConfig, sweep: str) -> list[str]:
-    """Every Processing job that anybody may have sent for the sweep: what it is asked is written
-    into the bucket before that, and S3 shows it at once.
+    """Return every Processing job that any run may have sent for the sweep.
+
+    A run writes the job's request to the bucket before it sends the job, and S3's lists are
+    strongly consistent.
     """
     prefix = names.validation_claims_prefix(platform.prefix, sweep)
     claimed = (
@@ -65,11 +67,13 @@ def claimed_jobs(s3: Any, platform: PlatformConfig, sweep: str) -> list[str]:
 def end_jobs(
     sagemaker: Any, job_names: Iterable[str], clock: Clock, settle_seconds: float
 ) -> list[str]:
-    """Stop these jobs; returns the names of those that had not ended.
+    """Stop these jobs, and return the names of those that had not ended.
 
-    Waits until each is known to be stopping or to have ended. A name that SageMaker does not know
-    is asked for again until `settle_seconds` have passed, since a job that was just accepted may
-    not be known. Raises JobRefused, once all else is done, for jobs that could not be stopped.
+    Waits until each is stopping or has ended. A name that SageMaker does not know is polled until
+    `settle_seconds` have passed, because a new job may not be visible yet.
+
+    Raises:
+        JobRefused: some jobs could not be stopped; all others were.
     """
     left, asked, failures = set(job_names), set[str](), dict[str, str]()
     settled, late = clock.monotonic() + settle_seconds, clock.monotonic() + STOPPING_SECONDS
@@ -84,7 +88,8 @@ def end_jobs(
                 failures.pop(name, None)
             except (BotoCoreError, ClientError) as error:
                 failures[name] = str(error)
-                # The stack's role stops jobs by their tags, which a new job has late.
+                # The stack's role may stop jobs by their tags only, and a new job's tags appear
+                # late.
                 if is_settled and not is_transient(error):
                     left.discard(name)
                 continue

@@ -1,9 +1,8 @@
-"""The SageMaker Processing job that validates a dataset, as tasks: start it or adopt it, watch it,
-read its verdict.
+"""The SageMaker Processing job that validates a dataset: submit or adopt, watch, read its verdict.
 
-Its name is computed from what it is asked, so describing comes before creating: a retried flow run
-finds the job of the try before, whether it runs or has ended. What it is asked is written into the
-bucket first, so that a stop of the sweep knows it by name.
+Its name is derived from its request, so describing comes before creating: a retried run finds the
+earlier try's job. The request is written to the bucket first, so that a stop of the sweep knows the
+job by name.
 """
 
 from __future__ import annotations
@@ -31,14 +30,18 @@ from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.dataset")
 _STOP_GRACE_SECONDS = 600
-"""Beyond max runtime: the upload of what it found, and the platform's own slack."""
+"""Seconds beyond the max runtime, for the upload of the results and the platform's delays."""
 WAITING, RUNNING = "Waiting for instances", "Running"
 
 
 def submit(
     sagemaker: Any, request: Mapping[str, Any], clock: Clock | None = None
 ) -> dict[str, Any]:
-    """Start the job or adopt the one of that name; returns its description. Raises JobRefused."""
+    """Start the job, or adopt the existing one of that name; return its description.
+
+    Raises:
+        JobRefused: SageMaker refuses the request, or a job of that name was made with another one.
+    """
     name, clock = request["ProcessingJobName"], clock or Clock()
     existing = describe(sagemaker, name)
     if existing is None:
@@ -72,12 +75,13 @@ def watch(
     budget: CallBudget,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
-    """Wait until the job has ended; returns its description.
+    """Wait until the job has ended, and return its description.
 
-    It is stopped, and its end waited for, where it has no instances `queue_seconds` after it was
-    accepted, runs `run_seconds` after it got them, or `is_stopped` says so. Raises
-    ValidationJobFailed for a job that does not end within 300 s of being stopped, or that nobody
-    has known for as long.
+    It is stopped, and waited for, if it has no instances `queue_seconds` after its creation, still
+    runs `run_seconds` after it got them, or if `is_stopped` returns True.
+
+    Raises:
+        ValidationJobFailed: it has not ended 300 s after its stop, or has been unknown for as long.
     """
     progress = Progress(job_name, logger, clock)
     unknown_since: float | None = None
@@ -126,8 +130,9 @@ def _why_stop(
     run_seconds: float,
     is_stopped: Callable[[], bool],
 ) -> str | None:
-    """Counted from the platform's own times, so that a job that is adopted has no more time than
-    any other.
+    """Return why the job must be stopped; None if it may run.
+
+    Based on the platform's own times, so that an adopted job gets no extra time.
     """
     if is_stopped():
         return "belongs to a sweep that was stopped"
@@ -144,9 +149,7 @@ def _why_stop(
 
 
 def _state(description: Mapping[str, Any]) -> str:
-    """SageMaker says InProgress from the acceptance on; its start tells whether it has
-    instances.
-    """
+    """Return the status, with InProgress split into waiting for instances and running."""
     status = description["ProcessingJobStatus"]
     if status != "InProgress":
         return str(status)
@@ -154,7 +157,7 @@ def _state(description: Mapping[str, Any]) -> str:
 
 
 def _about(description: Mapping[str, Any], wait_until: float | None) -> dict[str, Any]:
-    """For a view: the state, and until when a job without instances may wait."""
+    """Return the event for views: the state, and until when a job without instances may wait."""
     state = _state(description)
     return about(
         "job-state",
@@ -168,9 +171,7 @@ def _about(description: Mapping[str, Any], wait_until: float | None) -> dict[str
 def failure_text(
     platform: PlatformConfig, description: Mapping[str, Any], last_lines: Sequence[str] = ()
 ) -> str:
-    """Why a job that did not complete gave no verdict, its program's last lines, and where its log
-    is.
-    """
+    """Return why an incomplete job gave no verdict, with its last lines and where its log is."""
     name, status = description["ProcessingJobName"], description["ProcessingJobStatus"]
     what = "failed" if status == "Failed" else "was stopped"
     if status == "Failed" and description.get("ProcessingStartTime") is None:
@@ -192,7 +193,7 @@ def failure_text(
 
 @patient
 def describe_processing_job(platform: PlatformConfig, job_name: str) -> dict[str, Any] | None:
-    """SageMaker: one Processing job, or None."""
+    """Return SageMaker's description of one Processing job; None if unknown."""
     return describe(aws_client("sagemaker", platform), job_name)
 
 
@@ -200,10 +201,14 @@ def describe_processing_job(platform: PlatformConfig, job_name: str) -> dict[str
 def submit_validation_job(
     platform: PlatformConfig, sweep: str, request: Mapping[str, Any], document: bytes
 ) -> dict[str, Any]:
-    """S3: what the job is asked, which claims its name; SageMaker: start it, or adopt it.
+    """Start the dataset's validation job in SageMaker, or adopt the existing one.
 
-    Raises SweepStopped where the sweep was stopped meanwhile: whoever stops it either sees the
-    claim, or is seen here.
+    Its request is written to S3 first, to claim the name: a concurrent stop of the sweep either
+    sees the claim, or is seen here.
+
+    Raises:
+        SweepStopped: the sweep has been stopped.
+        JobRefused: as submit() does.
     """
     s3, name = aws_client("s3", platform), request["ProcessingJobName"]
     key = names.validation_request_key(platform.prefix, sweep, name)
@@ -222,7 +227,7 @@ def watch_validation_job(
     queue_seconds: float,
     max_runtime_seconds: float,
 ) -> dict[str, Any]:
-    """SageMaker: wait for the job's end; S3: is the sweep stopped?"""
+    """Wait for the validation job's end, and notice a stop of the sweep."""
     s3, clock = aws_client("s3", platform), Clock()
     return watch(
         aws_client("sagemaker", platform),
@@ -238,7 +243,11 @@ def watch_validation_job(
 
 @task(name="read-verdict", **TASK_OPTIONS)
 def read_verdict(platform: PlatformConfig, sweep: str, job_name: str) -> dict[str, Any]:
-    """S3: what a completed job found. Raises ValidationJobFailed where that can't be read."""
+    """Read the validation job's verdict from S3.
+
+    Raises:
+        ValidationJobFailed: the verdict is missing or unreadable.
+    """
     key = names.validation_verdict_key(platform.prefix, sweep, job_name)
     uri = f"s3://{platform.bucket}/{key}"
     body = get_bytes(aws_client("s3", platform), platform.bucket, key)
@@ -257,7 +266,7 @@ def read_verdict(platform: PlatformConfig, sweep: str, job_name: str) -> dict[st
 
 
 def sweep_stopped(sweep: str) -> SweepStopped:
-    """The error of a run whose sweep was stopped before its dataset was validated."""
+    """Return the error of a run whose sweep was stopped before its dataset was validated."""
     return SweepStopped(
         f"sweep {sweep} was stopped (`nodesweep stop`) while its dataset was validated;"
         " start anew: nodesweep run CONFIG"

@@ -1,0 +1,1 @@
+"""Prices, history and publication of the report."""

@@ -1,6 +1,4 @@
-"""What a sweep made and what it is made of, as Prefect assets: the UI draws dataset and image
-beside the report.
-"""
+"""A sweep's inputs and report as Prefect assets: the UI shows them side by side."""
 
 from __future__ import annotations
 
@@ -20,8 +18,9 @@ logger = logging.getLogger("nodesweep.assets")
 
 
 def materialize_assets(platform: PlatformConfig, sweep: str, provenance: Mapping[str, Any]) -> None:
-    """Dataset, image and report of a sweep, the last one derived from the first two;
-    a failure is only a warning.
+    """Record a sweep's dataset, image and report, which derives from the first two.
+
+    A failure is only a warning.
     """
     report_key = names.report_key(platform.prefix, sweep, names.REPORT_HTML)
     try:
@@ -35,7 +34,7 @@ def materialize_assets(platform: PlatformConfig, sweep: str, provenance: Mapping
         _materialize(
             _asset(report, f"scaling report of {sweep}", browser_url(platform, report_key)), sources
         )
-    # a URI that Prefect refuses as a key, a server that does not answer: the report is made
+    # Prefect refuses a URI as a key, or its server does not respond; the report is complete anyway.
     except Exception as error:
         logger.warning("the assets of %s were not recorded: %s", sweep, error)
 
@@ -53,6 +52,6 @@ def _materialize(asset: Asset, sources: Sequence[Asset]) -> None:
         **TASK_OPTIONS,
     )
     def record() -> None:
-        """Prefect: the asset is there."""
+        """Record the asset in Prefect."""
 
     record()

@@ -1,6 +1,4 @@
-"""The history in the bucket: a finished sweep's Parquet file into it,
-a benchmark's files out of it.
-"""
+"""The history in the bucket: write a finished sweep's Parquet file, read a benchmark's files."""
 
 from __future__ import annotations
 
@@ -22,9 +20,9 @@ from nodesweep.tasks.task import task
 def put_history(
     s3: Any, platform: PlatformConfig, reports: Sequence[ScalingReport], benchmark: str
 ) -> str:
-    """Write the sweep's file, or replace it: its key is the sweep's. Returns its s3:// URI.
+    """Write or replace the sweep's file, whose key is the sweep's; return its s3:// URI.
 
-    A sweep of several instance types has a report of each, all in one file.
+    A sweep of several instance types has a report for each, all in one file.
     """
     sweep = reports[0].sweep_id
     key = names.history_key(platform.prefix, benchmark, sweep, HISTORY_SCHEMA_VERSION)
@@ -33,8 +31,9 @@ def put_history(
 
 
 def read_history_files(s3: Any, platform: PlatformConfig, benchmark: str) -> dict[str, bytes]:
-    """Every file of the benchmark by its s3:// URI, in order of the key;
-    empty where there is none. One that can't be read is a warning.
+    """Return every file of the benchmark by its s3:// URI, in order of the key.
+
+    Empty if there is none; an unreadable file is only a warning.
     """
     key = names.history_key(platform.prefix, benchmark, "", HISTORY_SCHEMA_VERSION)
     partition, _, ending = key.rpartition("/")
@@ -50,7 +49,7 @@ def read_history_files(s3: Any, platform: PlatformConfig, benchmark: str) -> dic
 
 
 def list_benchmarks(s3: Any, platform: PlatformConfig) -> list[str]:
-    """Names of the benchmarks that have a history, sorted."""
+    """Return the names of the benchmarks that have a history, sorted."""
     # …/benchmark=
     table = names.history_key(platform.prefix, "", "", HISTORY_SCHEMA_VERSION).rpartition("/")[0]
     return sorted(list_folders(s3, platform.bucket, table))
@@ -58,7 +57,7 @@ def list_benchmarks(s3: Any, platform: PlatformConfig) -> list[str]:
 
 @task(name="read-history", **TASK_OPTIONS)
 def read_history_of(platform: PlatformConfig, benchmark: str) -> dict[str, bytes]:
-    """S3: every file of the benchmark's history by its s3:// URI."""
+    """Read every file of the benchmark's history from S3."""
     return read_history_files(aws_client("s3", platform), platform, benchmark)
 
 
@@ -66,5 +65,5 @@ def read_history_of(platform: PlatformConfig, benchmark: str) -> dict[str, bytes
 def append_history(
     platform: PlatformConfig, reports: Sequence[ScalingReport], benchmark: str
 ) -> str:
-    """S3: the sweep's rows of the history."""
+    """Add the sweep's rows to the history in S3."""
     return put_history(aws_client("s3", platform), platform, reports, benchmark)

@@ -1,5 +1,6 @@
-"""Today's on-demand price of an instance from the AWS Price List, kept for a week: for training,
-else the catalogue's; for Processing, else none.
+"""Current on-demand prices from the AWS Price List, cached for a week.
+
+Without one, training uses the catalogue's price, and Processing has none.
 """
 
 from __future__ import annotations
@@ -30,16 +31,14 @@ from nodesweep.tasks.task import task
 logger = logging.getLogger("nodesweep.pricing")
 SOURCE = "AWS Price List Query API"
 KEPT = timedelta(days=7)
-_REGION = "us-east-1"  # the API answers there for every region of the partition
+_REGION = "us-east-1"  # its endpoint has every region of the partition
 _KEEPING = threading.Lock()
 _USAGE_TYPE = re.compile(r"(?:[A-Z0-9]+-)?(?P<use>\w+):(?P<instance_type>ml\..+)")
 
 
 @dataclass(frozen=True)
 class Component:
-    """What an instance is used for, as the Price List names it; `usage` is the word in its usage
-    type.
-    """
+    """An instance's use as the Price List names it; `usage` is the word in its usage type."""
 
     name: str
     usage: str
@@ -54,7 +53,7 @@ class NoPrice(Exception):
 
 
 def cache_file() -> Path:
-    """prices.json below $XDG_CACHE_HOME, by default ~/.cache."""
+    """Return the path of prices.json below $XDG_CACHE_HOME, by default ~/.cache."""
     return (
         Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         / "nodesweep"
@@ -65,11 +64,18 @@ def cache_file() -> Path:
 def read_price(
     products: Sequence[str], instance_type: str, component: Component = TRAINING
 ) -> float:
-    """USD per node-hour of the component from GetProducts' PriceList, each a product as JSON.
-    Raises NoPrice.
+    """Return USD per node-hour of the component from GetProducts' PriceList.
 
-    Only the plain usage type counts (USE1-Train:ml.m5.large): the list holds other components of
-    the same instance.
+    Only the plain usage type counts (USE1-Train:ml.m5.large), because the list has other components
+    of the same instance.
+
+    Args:
+        products: the PriceList, each product as JSON.
+        instance_type: for example ml.m5.large.
+        component: the instance's use.
+
+    Raises:
+        NoPrice: the list has no price, or several.
     """
     rates = set()
     for product in map(json.loads, products):
@@ -97,7 +103,11 @@ def read_price(
 def ask_price(
     pricing: Any, instance_type: str, region: str, component: Component = TRAINING
 ) -> float:
-    """The Price List's rate. Raises NoPrice, and boto3's errors."""
+    """Return the Price List's rate in USD per node-hour; boto3's errors pass through.
+
+    Raises:
+        NoPrice: the list has no price, or several.
+    """
     wanted = {
         "productFamily": "ML Instance",
         "component": component.name,
@@ -116,7 +126,7 @@ def ask_price(
 def with_price(
     instance: InstanceType, region: str, usd_per_hour: float, read_on: date
 ) -> InstanceType:
-    """The instance type with a price of the Price List in place of the catalogue's."""
+    """Return the instance type with a price of the Price List instead of the catalogue's."""
     return instance.model_copy(
         update={
             "on_demand_usd_per_hour": usd_per_hour,
@@ -129,8 +139,9 @@ def with_price(
 
 
 def recall_price(path: Path, key: str, today: date) -> tuple[float, date] | None:
-    """(USD per hour, day it was read) where it is kept and not older than KEPT.
-    A damaged file holds nothing.
+    """Return (USD per hour, day it was read) from the cache, if not older than KEPT.
+
+    A damaged file counts as empty.
     """
     try:
         row = _rows(path)[key]
@@ -141,7 +152,7 @@ def recall_price(path: Path, key: str, today: date) -> tuple[float, date] | None
 
 
 def keep_price(path: Path, key: str, usd_per_hour: float, read_on: date) -> None:
-    """Write it beside the others; a disk that takes nothing costs the next run a call."""
+    """Add a price to the cache; if it cannot be written, the next run makes another call."""
     with _KEEPING:
         rows = {**_rows(path), key: {"usd_per_hour": usd_per_hour, "date": read_on.isoformat()}}
         try:
@@ -157,8 +168,9 @@ def price_instance(
     today: date,
     component: Component = TRAINING,
 ) -> tuple[InstanceType, tuple[str, ...]]:
-    """The instance type at its current price, or as it was with a notice why.
-    An emulated one has no price to ask.
+    """Return the instance type at its current price, or unchanged with a notice why.
+
+    An emulated one has no price to look up.
     """
     if instance.emulated:
         return instance, ()
@@ -190,15 +202,18 @@ Priced = tuple[InstanceType, tuple[str, ...]]
 
 @task(name="look-up-prices", **TASK_OPTIONS)
 def look_up_prices(platform: PlatformConfig, asked: Sequence[Asked]) -> list[Priced]:
-    """Price List: the instance types at their current prices, with a notice where there is none."""
+    """Look up current prices in the AWS Price List.
+
+    A notice explains each missing price.
+    """
     return current_prices(platform, asked)
 
 
 def current_prices(platform: PlatformConfig, asked: Sequence[Asked]) -> list[Priced]:
     """Return each instance type at today's price for its use, in the order of `asked`.
 
-    All are asked for at once, so that a Price List that does not answer is waited for once. The
-    catalogue has prices of training alone: without an answer, that of a Processing job is unknown.
+    Requests run in parallel, so that an unresponsive Price List costs one wait. The catalogue has
+    training prices only: without a response, the price of a Processing job is unknown.
     """
     path, today = cache_file(), datetime.now(UTC).date()
 
@@ -212,7 +227,7 @@ def current_prices(platform: PlatformConfig, asked: Sequence[Asked]) -> list[Pri
 
 
 def without_price(instance: InstanceType) -> InstanceType:
-    """The instance type without the catalogue's price, which is that of training."""
+    """Return the instance type without the catalogue's price, which is for training."""
     if instance.on_demand_usd_per_hour is None:
         return instance
     return instance.model_copy(

@@ -1,4 +1,4 @@
-"""A report out of the flow: to this machine's folder and to Prefect."""
+"""Publish a report to this machine's folder and to Prefect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nodesweep.tasks.task import task
 
 
 def emit_event(event: str, **members: Any) -> None:
-    """Prefect's function of that name."""
+    """Call Prefect's emit_event, imported late."""
     from prefect import events
 
     events.emit_event(event, **members)
@@ -23,15 +23,15 @@ def emit_event(event: str, **members: Any) -> None:
 
 @task(name="write-report", **TASK_OPTIONS)
 def write_report(directory: Path, sweep: str, files: Mapping[str, bytes]) -> Path:
-    """This machine: the report's files."""
+    """Write the report's files on this machine."""
     return write_files(directory, sweep, files)
 
 
 @patient
 def publish_report(platform: PlatformConfig, sweep: str, markdown: str) -> None:
-    """Prefect: the report as an artifact of the run, above it links to its files.
+    """Publish the report in Prefect as an artifact of the run, with links to its files on top.
 
-    No task: the graph shows it on the bar of the stage then.
+    Not a task, so that the graph shows it on the stage's bar.
     """
     from prefect.artifacts import create_markdown_artifact
 
@@ -48,7 +48,7 @@ def publish_report(platform: PlatformConfig, sweep: str, markdown: str) -> None:
 
 @task(name="publish-trend", **TASK_OPTIONS)
 def publish_trend(sweep: str, markdown: str) -> None:
-    """Prefect: the verdict of the sweep's trend as an artifact of the run."""
+    """Publish the verdict of the sweep's trend in Prefect, as an artifact of the run."""
     from prefect.artifacts import create_markdown_artifact
 
     create_markdown_artifact(
@@ -58,7 +58,7 @@ def publish_trend(sweep: str, markdown: str) -> None:
 
 @task(name="announce-regression", **TASK_OPTIONS)
 def announce_regression(sweep: str, before: str, message: str) -> None:
-    """Prefect: an event that automations can act on."""
+    """Emit a Prefect event about a regression, for automations."""
     resource = {"prefect.resource.id": f"nodesweep.sweep.{sweep}", "prefect.resource.name": sweep}
     emit_event(
         "nodesweep.regression", resource=resource, payload={"before": before, "message": message}
@@ -67,8 +67,9 @@ def announce_regression(sweep: str, before: str, message: str) -> None:
 
 @task(name="announce-budget", **TASK_OPTIONS)
 def announce_budget(benchmark: str, message: str, sweep: str | None = None) -> None:
-    """Prefect: an event that sweep.budget_usd kept a sweep (None: before it had an id) or an
-    attempt from starting.
+    """Emit a Prefect event that sweep.budget_usd kept a sweep or an attempt from starting.
+
+    `sweep` is None before the sweep has an ID.
     """
     resource = {
         "prefect.resource.id": f"nodesweep.benchmark.{benchmark}",

@@ -1,6 +1,4 @@
-"""What a person sees of a running sweep in Prefect's UI: how far it is,
-and a table that fills as points end.
-"""
+"""A running sweep in Prefect's UI: its progress, and a table that fills as points end."""
 
 from __future__ import annotations
 
@@ -27,31 +25,32 @@ from nodesweep.tasks.polling import utc_now
 from nodesweep.tasks.sweeps.drawing import Drawer, Drawing, Table, only_a_warning
 
 logger = logging.getLogger("nodesweep.board")
-# Between two versions of the table, at least, and for each of its rows:
-# Prefect keeps every version three times.
+# Minimum seconds between two versions of the table, fixed and per row: Prefect stores each version
+# three times.
 _TABLE_SECONDS, _ROW_SECONDS = 20.0, 1.0
 _RUNNING_SECONDS = 20.0
-"""Between two words on how the running jobs stand; Prefect keeps the last ones only."""
+"""Minimum seconds between two updates on the running jobs; Prefect keeps the last one only."""
 _RUNNING_NAMED = 4
 _LAST_SECONDS = 20.0
-"""So long the last drawing is waited for."""
+"""How long to wait for the final drawing."""
 
 
 def name_flow_run(name: str) -> None:
-    """Give the flow run this name; a server that does not answer is a warning."""
+    """Rename the flow run; an unreachable server is only a warning."""
     if flow_run.id is None:
         return
     try:
         with get_client(sync_client=True) as client:
             client.update_flow_run(UUID(flow_run.id), name=name)
     except Exception as error:
-        # whatever Prefect's client raises; the sweep goes on under the name it has
+        # The sweep continues under its old name, whatever Prefect's client raises.
         logger.warning("the run can't be named %s in Prefect: %s", name, error)
 
 
 class SweepBoard:
-    """A progress artifact and versions of a table artifact;
-    a server that does not answer costs no job, and no look at one.
+    """A progress artifact and versions of a table artifact.
+
+    An unreachable server costs no job, and delays no poll.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class SweepBoard:
     ) -> None:
         self._sweep, self._plan, self._config = sweep, plan, config
         self._monotonic = monotonic
-        self._is_full = config.design == "full"  # else nobody knows how many jobs are to come
+        self._is_full = config.design == "full"  # other designs decide later how many jobs to run
         self._begun: dict[str, float] = {}
         self._outcomes: Sequence[JobOutcome] = ()
         self._drawer = Drawer(sweep)
@@ -75,8 +74,12 @@ class SweepBoard:
     def show(
         self, outcomes: Sequence[JobOutcome], running: Collection[str] = (), last: bool = False
     ) -> None:
-        """Draw it anew: progress by whole per cents, the table every 20 s or 1 s for each row,
-        and the `last` time. `running` are the jobs that have been accepted and not ended.
+        """Update the progress at every whole percent, and the table every 20 s or 1 s per row.
+
+        Args:
+            outcomes: every attempt that has ended.
+            running: names of the jobs that have been accepted and not ended.
+            last: draw both, and wait for it.
         """
         with only_a_warning(self._sweep):
             now = self._monotonic()
@@ -91,7 +94,7 @@ class SweepBoard:
             self._drawer.wait(_LAST_SECONDS)
 
     def show_running(self, standings: Mapping[str, JobStanding]) -> None:
-        """Say how the running jobs stand, where that has changed, every 20 s."""
+        """Update how the running jobs stand, if it has changed and at most every 20 s."""
         with only_a_warning(self._sweep):
             now = self._monotonic()
             if now - self._told_at < _RUNNING_SECONDS:
@@ -112,8 +115,9 @@ class SweepBoard:
         }
 
     def _share(self) -> float:
-        """Per cent; no more than all where an earlier run made points that the design asks for no
-        more.
+        """Return the percentage of points done.
+
+        At most 100: an earlier run may have made points that the design no longer needs.
         """
         return min(100.0, 100.0 * len(self._done()) / self._config.most_jobs)
 
@@ -129,9 +133,7 @@ class SweepBoard:
         return Table(words, _rows(self._outcomes, smallest, self._config))
 
     def _words(self, now: float, standings: Mapping[str, JobStanding], last: bool) -> str:
-        """How many points are done, what the ended jobs cost, when the last one ends, and how
-        those stand that run.
-        """
+        """Return the description: points done, cost of ended jobs, expected end, running jobs."""
         done, outcomes = self._done(), self._outcomes
         planned = f"{self._config.most_jobs} points"
         if not self._is_full:
@@ -159,7 +161,7 @@ class SweepBoard:
         return "; ".join(words)
 
     def _running(self, standings: Mapping[str, JobStanding]) -> str:
-        """The first of them by name, and how many more."""
+        """Return the first few running jobs in words, and the number of others."""
         types = {letter: name for name, letter in self._plan.letter_by_type.items()}
         told = []
         for name, standing in list(standings.items())[:_RUNNING_NAMED]:
@@ -198,11 +200,11 @@ class SweepBoard:
 def _rows(
     outcomes: Sequence[JobOutcome], smallest: int, config: SweepConfig
 ) -> list[dict[str, Any]]:
-    """Every attempt; the speedup is over the first completed run of the smallest node count whose
-    nodes were not contended, or the least, of several instance types of its own.
+    """Return a row for every attempt.
 
-    Where a time is projected, each row says whether its own is. The check of a probe sweep is a
-    whole run, and has no speedup: what it would be compared with is projected.
+    Its speedup is over the least contended completed run of the smallest node count, of its own
+    instance type. With projected times, each row says if its own is projected; the check of a probe
+    sweep has no speedup, because it is measured and its baseline is projected.
     """
     letters = {each.job_name: names.letter_of_job(each.job_name) for each in outcomes}
     ordered = sorted(
@@ -231,12 +233,12 @@ def _letter(outcome: JobOutcome) -> str:
 
 
 def _kind(outcomes: Sequence[JobOutcome]) -> str:
-    """No emulated number without its platform."""
+    """Return the platform, which every emulated number has to name."""
     return f"platform: {outcomes[0].platform_kind}"
 
 
 def _row(outcome: JobOutcome, baseline: float | None) -> dict[str, Any]:
-    """Names with their units, rounded to what a person reads; a table artifact's cells are JSON."""
+    """Return a row of the table artifact: units in names, rounded values, JSON cells."""
     clocks = outcome.clocks
     seconds = clocks.train_seconds if outcome.completed else None
     return {
@@ -254,5 +256,5 @@ def _row(outcome: JobOutcome, baseline: float | None) -> dict[str, Any]:
 
 
 def _rounded(seconds: float | None) -> float | None:
-    """To a tenth of a second, below 10 s to a hundredth."""
+    """Round to 0.1 s, below 10 s to 0.01 s."""
     return None if seconds is None else round(seconds, 1 if seconds >= 10 else 2)

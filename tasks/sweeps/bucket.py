@@ -1,4 +1,4 @@
-"""The bucket of a platform: there, or made where platform.create_missing allows it."""
+"""A platform's bucket: verify it, or create it if platform.create_missing is set."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from nodesweep.tasks.task import task
 
 
 def make_sure_of_bucket(s3: Any, platform: PlatformConfig) -> None:
-    """The bucket answers, or is created where platform.create_missing allows it. Raises
-    PreflightRefused otherwise.
+    """Verify that the bucket is accessible, or create it if platform.create_missing is set.
 
-    It is asked for what lies below the prefix, since the pipeline role may list nothing else.
+    It lists below the prefix, because the pipeline role may list nothing else.
+
+    Raises:
+        PreflightRefused: the bucket is inaccessible, or missing and not to be created.
     """
     try:
         s3.list_objects_v2(Bucket=platform.bucket, Prefix=f"{platform.prefix}/", MaxKeys=1)
@@ -30,7 +32,7 @@ def make_sure_of_bucket(s3: Any, platform: PlatformConfig) -> None:
             f"platform.bucket: {platform.bucket} does not exist; create it, or set"
             " platform.create_missing: true"
         )
-    # us-east-1 is the one region that refuses to be named here.
+    # us-east-1 is the only region that must not be named as a constraint.
     configuration = (
         {}
         if platform.region == "us-east-1"
@@ -39,10 +41,10 @@ def make_sure_of_bucket(s3: Any, platform: PlatformConfig) -> None:
     try:
         s3.create_bucket(Bucket=platform.bucket, **configuration)
     except s3.exceptions.BucketAlreadyOwnedByYou:
-        return  # another run was a moment faster
+        return  # another run has just created it
 
 
 @task(name="make-sure-of-bucket", **TASK_OPTIONS)
 def ensure_bucket(platform: PlatformConfig) -> None:
-    """S3: the bucket is there."""
+    """Verify that the S3 bucket exists, or create it."""
     make_sure_of_bucket(aws_client("s3", platform), platform)

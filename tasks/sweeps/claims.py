@@ -1,10 +1,8 @@
-"""Which jobs a sweep has and whether it was stopped: objects in the bucket,
-a job's written before the job is sent.
+"""A sweep's jobs and its stop mark, as objects in the bucket; a job's is written before it is sent.
 
-SageMaker's own list is eventually consistent, S3's is not. So whoever stops, resumes or counts a
-sweep knows every job that anybody may have had accepted. And of two runs of one sweep that claim at
-the same time at least one sees the other's claim; the same holds for a claim and the mark of a
-stop.
+SageMaker's job list is eventually consistent, S3 is strongly consistent, so every reader knows all
+jobs that any run may have had accepted. Of two runs that claim at the same time at least one sees
+the other's claim; the same holds for a claim and a stop mark.
 """
 
 from __future__ import annotations
@@ -22,8 +20,9 @@ from nodesweep.tasks.storage import get_bytes, list_folders, list_objects, put_b
 
 @dataclass(frozen=True)
 class Claim:
-    """What was in the bucket once a job was claimed: it, others' jobs where asked for,
-    and the last stop's mark.
+    """The bucket's state right after a job was claimed.
+
+    `jobs` are that job and, if requested, other runs' jobs; `stop_mark` is the last stop's.
     """
 
     jobs: frozenset[str]
@@ -33,8 +32,9 @@ class Claim:
 def read_claims(
     s3: Any, platform: PlatformConfig, sweep: str, claimant: str | None = None
 ) -> frozenset[str]:
-    """The jobs that anybody, or this claimant, claims for the sweep; an object there that names no
-    job of the sweep is somebody else's, and is ignored.
+    """Return the jobs claimed for the sweep, by any run or by one claimant.
+
+    Objects that name no job of the sweep are foreign, and ignored.
     """
     listed = list_objects(
         s3, platform.bucket, names.claims_prefix(platform.prefix, sweep, claimant)
@@ -46,8 +46,9 @@ def read_claims(
 def _read_claims_of_others(
     s3: Any, platform: PlatformConfig, sweep: str, claimant: str
 ) -> frozenset[str]:
-    """The claims of the sweep's other runs. Where there is none the answer is one line, however
-    many claims we have.
+    """Return the claims of the sweep's other runs.
+
+    If there are none, the listing is one line, however many claims this run has.
     """
     found = list_folders(s3, platform.bucket, names.claims_prefix(platform.prefix, sweep))
     claims = (read_claims(s3, platform, sweep, other) for other in found if other != claimant)
@@ -55,8 +56,9 @@ def _read_claims_of_others(
 
 
 def withdraw_claim(platform: PlatformConfig, sweep: str, job_name: str, claimant: str) -> None:
-    """The job was not sent, or was refused;
-    best effort, since a claim of no job costs only a look.
+    """Delete the claim of a job that was not sent, or was refused.
+
+    Best effort: a stale claim only costs a DescribeTrainingJob.
     """
     with best_effort(f"the claim of {job_name} can't be withdrawn"):
         key = names.claim_key(platform.prefix, sweep, job_name, claimant)
@@ -67,7 +69,7 @@ def withdraw_claim(platform: PlatformConfig, sweep: str, job_name: str, claimant
 def claim_job(
     platform: PlatformConfig, sweep: str, job_name: str, claimant: str, with_others: bool = False
 ) -> Claim:
-    """S3: say that this job is about to be sent, then read what others have said."""
+    """Write to S3 that this job is about to be sent, then read what other runs have written."""
     s3 = aws_client("s3", platform)
     body = names.pretty_json({"sweep_id": sweep, "job_name": job_name})
     put_bytes(
@@ -81,8 +83,9 @@ def claim_job(
 
 @persistent
 def mark_sweep_stopped(platform: PlatformConfig, sweep: str) -> None:
-    """S3: whoever runs this sweep, wherever, submits no further job of it. Each mark is another
-    one, by its text.
+    """Mark the sweep as stopped in S3, so that no run of it submits further jobs.
+
+    Each mark has a text of its own.
     """
     body = names.pretty_json({"sweep_id": sweep, "mark": uuid4().hex})
     put_bytes(
@@ -94,11 +97,10 @@ def mark_sweep_stopped(platform: PlatformConfig, sweep: str) -> None:
 
 
 def read_stop_mark(s3: Any, platform: PlatformConfig, sweep: str) -> str | None:
-    """The text of the last mark that stopped the sweep, None where it never was.
+    """Return the text of the sweep's last stop mark; None if it was never stopped.
 
-    A mark is never deleted: a run that goes on with a stopped sweep ignores the one it met as it
-    began, so that a stop that is given while it starts holds, and so does every other run that was
-    told to stop.
+    Marks are never deleted. A run that continues a stopped sweep ignores the one it found when it
+    began; so a stop during its start still holds, and so does the stop of every other run.
     """
     mark = get_bytes(s3, platform.bucket, names.stop_marker_key(platform.prefix, sweep))
     return None if mark is None else mark.decode(errors="replace")
@@ -106,5 +108,5 @@ def read_stop_mark(s3: Any, platform: PlatformConfig, sweep: str) -> str | None:
 
 @patient
 def is_sweep_stopped(platform: PlatformConfig, sweep: str, earlier_mark: str | None = None) -> bool:
-    """S3: whether the sweep has been stopped since `earlier_mark`."""
+    """Return True if the sweep has been stopped since `earlier_mark`."""
     return read_stop_mark(aws_client("s3", platform), platform, sweep) not in (None, earlier_mark)

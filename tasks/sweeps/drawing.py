@@ -1,4 +1,4 @@
-"""A sweep's two artifacts in Prefect, made in a thread of their own."""
+"""A sweep's two Prefect artifacts, drawn in a thread of their own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger("nodesweep.board")
 
 
 class Table(NamedTuple):
-    """What the table is of, and its rows."""
+    """The table's description and its rows."""
 
     words: str
     rows: list[dict[str, Any]]
@@ -28,7 +28,7 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True)
 class Drawing:
-    """What is to be seen: per cents done with their words, and the table where it is due."""
+    """The progress in percent with its description, and the table if it is due."""
 
     share: float
     words: str
@@ -37,8 +37,9 @@ class Drawing:
 
 @contextmanager
 def only_a_warning(sweep: str) -> Iterator[None]:
-    """Inside, whatever fails, Prefect's client too, is a warning: the sweep goes on, and its report
-    shows it all.
+    """Log any failure inside the block, even of Prefect's client, as a warning.
+
+    The sweep continues, and its report has everything.
     """
     try:
         yield
@@ -47,10 +48,10 @@ def only_a_warning(sweep: str) -> Iterator[None]:
 
 
 class Drawer:
-    """Draws a sweep's artifacts beside it, one drawing at a time: Prefect's client waits up to a
-    minute for a server that is busy, and meanwhile nobody would look at the jobs.
+    """Draws a sweep's artifacts in the background, one drawing at a time.
 
-    Of drawings that wait only the newest is made.
+    Prefect's client waits up to a minute for a busy server, and polls of the jobs must not wait for
+    that. Only the newest pending drawing is drawn.
     """
 
     def __init__(self, sweep: str) -> None:
@@ -61,20 +62,20 @@ class Drawer:
         self._progress: Any = None
 
     def ask(self, drawing: Drawing) -> None:
-        """Have it drawn as soon as what is being drawn is done."""
+        """Queue a drawing, to replace a pending one."""
         with self._lock:
             if self._waiting is not None and drawing.table is None:
                 drawing = replace(drawing, table=self._waiting.table)
             self._waiting = drawing
             if self._thread is None:
-                run = contextvars.copy_context().run  # Prefect's client goes by the flow's context
+                run = contextvars.copy_context().run  # Prefect's client reads the flow's context
                 self._thread = threading.Thread(
                     target=run, args=(self._draw_all,), name="sweep-board", daemon=True
                 )
                 self._thread.start()
 
     def wait(self, seconds: float) -> None:
-        """Until all is drawn, or so long."""
+        """Wait until everything is drawn, for at most `seconds`."""
         thread = self._thread
         if thread is not None:
             thread.join(seconds)

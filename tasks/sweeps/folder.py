@@ -1,5 +1,4 @@
-"""A sweep's folder on this machine: what is known about the sweep, and its report.
-Every write is atomic.
+"""A sweep's folder on this machine: its record and its report, written atomically.
 
 Plain functions, so that commands that run no flow need no Prefect.
 """
@@ -19,21 +18,22 @@ from nodesweep.scaling import names
 from nodesweep.tasks.errors import RecordDamaged
 
 SCHEMA_VERSION = 1
-"""Of a sweep's record."""
+"""Schema version of a sweep's record."""
 logger = logging.getLogger("nodesweep.report")
 
 
 PRIVATE, SHARED = 0o600, 0o644
-"""Modes of files: what a job printed and a config holds is its owner's to show; what is written to
-be passed on, or to be worked on, is as any file.
+"""File modes.
+
+A job's output and a config may be private; files to be shared or edited have the usual mode.
 """
 
 
 def write_atomic(path: Path, body: bytes, mode: int = PRIVATE) -> None:
-    """Write to a temporary file in the same folder, then replace:
-    a reader sees the old file or the new one.
+    """Write to a temporary file in the same folder, then replace.
 
-    An OSError names `path`: that of a write which finds the disk full names no file.
+    Readers see the old file or the new one. An OSError names `path`, which that of a full disk does
+    not by itself.
     """
     with written_atomically(path, mode) as stream:
         stream.write(body)
@@ -41,8 +41,9 @@ def write_atomic(path: Path, body: bytes, mode: int = PRIVATE) -> None:
 
 @contextmanager
 def written_atomically(path: Path, mode: int = PRIVATE) -> Iterator[BinaryIO]:
-    """write_atomic() of what is written to the stream inside;
-    left by an exception, it changes nothing.
+    """Write atomically what the block writes to the stream.
+
+    An exception leaves the file unchanged.
     """
     try:
         make_folder(path.parent, mode)
@@ -63,18 +64,20 @@ def written_atomically(path: Path, mode: int = PRIVATE) -> Iterator[BinaryIO]:
 
 
 def make_folder(folder: Path, mode: int = PRIVATE) -> None:
-    """Make the folder, and those above it that are missing, for files of this mode: those of
-    private files open to their owner alone. Folders that are there stay as they are.
+    """Create the folder and its missing parents for files of this mode.
+
+    Those for private files are accessible to their owner only; existing folders stay unchanged.
     """
     missing = [one for one in (folder, *folder.parents) if not one.exists()]
     for one in reversed(missing):
         one.mkdir(0o700 if mode == PRIVATE else 0o777, exist_ok=True)
-    folder.mkdir(exist_ok=True)  # a file of that name is an error
+    folder.mkdir(exist_ok=True)  # raises if it is a file
 
 
 def folder_problem(folder: Path) -> str | None:
-    """Why nothing can be written to that folder, which need not be there yet, and what to do about
-    it; None where nothing speaks against it. Changes nothing.
+    """Return why the folder cannot be written to, with the remedy; None if it probably can.
+
+    The folder need not exist yet. Changes nothing.
     """
     remedy = "or name another folder with report.directory or --output"
     try:
@@ -90,14 +93,15 @@ def folder_problem(folder: Path) -> str | None:
                 if not os.access(place, os.W_OK | os.X_OK):
                     return f"{place} can't be written; let this user write there, {remedy}"
                 return None
-    except OSError as error:  # a name that is too long, a folder that may not be entered
+    except OSError as error:  # a name is too long, or a folder not accessible
         return f"{folder} can't be used: {error.strerror or error}; {remedy.removeprefix('or ')}"
     return None
 
 
 def point_latest(directory: Path, name: str) -> None:
-    """Make <directory>/latest a link to <directory>/<name>, in one step;
-    what is no link is left alone.
+    """Point the link <directory>/latest at <directory>/<name>, atomically.
+
+    A folder or file of that name is left alone.
     """
     latest = directory / names.LATEST
     if latest.exists() and not latest.is_symlink():
@@ -112,9 +116,7 @@ def point_latest(directory: Path, name: str) -> None:
 
 
 def write_files(directory: Path, name: str, files: Mapping[str, bytes]) -> Path:
-    """Write a report's files to <directory>/<name>/ and point `latest` at it;
-    returns that folder.
-    """
+    """Write a report's files to <directory>/<name>/ and point `latest` at it; return the folder."""
     folder = directory / name
     for file_name, body in files.items():
         write_atomic(folder / file_name, body)
@@ -123,7 +125,7 @@ def write_files(directory: Path, name: str, files: Mapping[str, bytes]) -> Path:
 
 
 def remember_sweep(directory: Path, sweep: str, record: Mapping[str, Any]) -> None:
-    """Keep the sweep's record on this machine, so that `report` and `stop` find it by id alone."""
+    """Save the sweep's record on this machine, so that `report` and `stop` need its ID only."""
     write_atomic(
         directory / sweep / names.SWEEP_RECORD,
         json.dumps(record, indent=2, sort_keys=True).encode() + b"\n",
@@ -131,7 +133,7 @@ def remember_sweep(directory: Path, sweep: str, record: Mapping[str, Any]) -> No
 
 
 def remember_if_new(directory: Path, sweep: str, record: Mapping[str, Any]) -> None:
-    """remember_sweep() where this machine has no record of the sweep, or a damaged one."""
+    """Save the sweep's record if this machine has none, or a damaged one."""
     try:
         if recall_sweep(directory, sweep) is not None:
             return
@@ -141,7 +143,11 @@ def remember_if_new(directory: Path, sweep: str, record: Mapping[str, Any]) -> N
 
 
 def recall_sweep(directory: Path, sweep: str) -> dict[str, Any] | None:
-    """The record kept by remember_sweep, or None. Raises RecordDamaged."""
+    """Return the record saved by remember_sweep(); None if there is none.
+
+    Raises:
+        RecordDamaged: the record is unreadable.
+    """
     path = directory / sweep / names.SWEEP_RECORD
     try:
         return parse_record(path.read_bytes(), str(path)) if path.is_file() else None
@@ -150,7 +156,11 @@ def recall_sweep(directory: Path, sweep: str) -> dict[str, Any] | None:
 
 
 def parse_record(body: bytes, origin: str) -> dict[str, Any]:
-    """A sweep's record. Raises RecordDamaged naming `origin` where it is none."""
+    """Return a sweep's record.
+
+    Raises:
+        RecordDamaged: it is not a record; the message names `origin`.
+    """
     try:
         record = json.loads(body)
     except (ValueError, RecursionError):

@@ -1,10 +1,7 @@
-"""Whose a sweep id is: an object in the bucket that the first run to ask for the id writes,
-and no other one can.
+"""Ownership of a sweep ID: an object in the bucket that only the first run to request it can write.
 
-An id is made of the config and of a second. Runs that begin in the same second are told apart by
-taking the seconds one by one: each writes its own name where nothing is yet (S3's If-None-Match),
-and goes on to the next second where another run was first. A run that is tried again meets its own
-name on the same way, and has its id again.
+An ID consists of the config and a second. Concurrent runs try the seconds one by one with S3's
+If-None-Match; a retried run finds its own name on the same path, and gets its ID again.
 """
 
 from __future__ import annotations
@@ -22,14 +19,15 @@ from nodesweep.tasks.polling import Clock, intervals
 from nodesweep.tasks.storage import get_bytes, put_bytes
 
 _MOST_SECONDS = 1000
-"""Runs of one config that may begin in one second."""
+"""Runs of one config that may start in the same second."""
 _TRIES = 10
 _TAKEN_CODES = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict", "409"})
-"""The latter where two wrote at once: then neither may have been kept."""
+"""Codes of a refused write; after the last two, of concurrent writes, neither may have been stored.
+"""
 
 
 def claimed_sweep_id(s3: Any, config: BenchmarkConfig, started: datetime, run: str) -> str | None:
-    """The id that this run has claimed, None where it has none."""
+    """Return the ID that this run has claimed; None if it has none."""
     for sweep in _candidates(config, started):
         claimant = _claimant(s3, config.platform, sweep)
         if claimant is None or claimant == run:
@@ -40,8 +38,10 @@ def claimed_sweep_id(s3: Any, config: BenchmarkConfig, started: datetime, run: s
 def take_sweep_id(
     s3: Any, config: BenchmarkConfig, started: datetime, run: str, clock: Clock | None = None
 ) -> str:
-    """The id of this run's sweep, which no other run has or gets.
-    Raises RunFailed where there is none left.
+    """Claim an ID for this run's sweep, which no other run has or gets.
+
+    Raises:
+        RunFailed: no ID is left.
     """
     for sweep in _candidates(config, started):
         if _take(s3, config.platform, sweep, run, clock or Clock()):
@@ -53,7 +53,7 @@ def take_sweep_id(
 
 @patient
 def claim_sweep_id(config: BenchmarkConfig, started: datetime, run: str) -> str:
-    """S3: the id of a new sweep, or that of an earlier try of this run."""
+    """Claim the ID of a new sweep in S3, or return that of an earlier try of this run."""
     return take_sweep_id(aws_client("s3", config.platform), config, started, run)
 
 
@@ -63,8 +63,9 @@ def _candidates(config: BenchmarkConfig, started: datetime) -> Iterator[str]:
 
 
 def _take(s3: Any, platform: PlatformConfig, sweep: str, run: str, clock: Clock) -> bool:
-    """Whether the id is this run's, from now on or from an earlier try. Raises the last refusal
-    that told nothing.
+    """Return True if the ID is this run's, from now on or from an earlier try.
+
+    Raises the last conflict if the object never appears.
     """
     key = names.run_claim_key(platform.prefix, sweep)
     body = names.pretty_json({"sweep_id": sweep, "run": run})
@@ -86,7 +87,7 @@ def _take(s3: Any, platform: PlatformConfig, sweep: str, run: str, clock: Clock)
 
 
 def _claimant(s3: Any, platform: PlatformConfig, sweep: str) -> str | None:
-    """The run that has claimed the id; of a claim that can't be read, a run of no name."""
+    """Return the run that has claimed the ID, "" if its claim is unreadable; None if it is free."""
     body = get_bytes(s3, platform.bucket, names.run_claim_key(platform.prefix, sweep))
     if body is None:
         return None

@@ -1,4 +1,4 @@
-"""Jobs of ours that run for nobody."""
+"""nodesweep's jobs that run without an owner."""
 
 from __future__ import annotations
 
@@ -23,12 +23,11 @@ logger = logging.getLogger("nodesweep.reaper")
 
 
 def orphans(sagemaker: Any, s3: Any, platform: PlatformConfig, grace_seconds: float) -> list[str]:
-    """Jobs of sweeps in this bucket that cost money for nobody:
-    they run or keep a warm pool; oldest first.
+    """Return training jobs of this bucket's sweeps that run, or keep a warm pool, without an owner.
 
-    A sweep's owner has given no sign for longer than the grace. Ages are differences of the
-    platform's own times. A sweep without any sign counts from its youngest job's creation. One that
-    was left running on purpose is spared while a job of it runs.
+    Oldest first. An owner is gone if its last heartbeat is older than the grace period, by the
+    platform's own times; a sweep without any heartbeat counts from its youngest job's creation.
+    Sweeps left running on purpose are spared while a job of theirs runs.
     """
     found: list[str] = []
     running = _by_sweep(sagemaker, StatusEquals="InProgress")
@@ -54,10 +53,10 @@ def orphans(sagemaker: Any, s3: Any, platform: PlatformConfig, grace_seconds: fl
 def validation_orphans(
     sagemaker: Any, s3: Any, platform: PlatformConfig, grace_seconds: float
 ) -> list[str]:
-    """Processing jobs that validate a dataset for nobody: of sweeps in this bucket whose owner has
-    given no sign for longer than the grace; oldest first.
+    """Return this bucket's validation jobs whose owner's last heartbeat exceeds the grace period.
 
-    Such a sweep has no record yet: that it is this bucket's shows in what the job is asked.
+    Oldest first. Their sweep has no record yet: the job's request in the bucket shows that it is
+    this bucket's.
     """
     found: list[str] = []
     query = {"StatusEquals": "InProgress", "SortBy": "CreationTime", "SortOrder": "Ascending"}
@@ -74,7 +73,8 @@ def validation_orphans(
                 sign = read_owner_sign(s3, platform, sweep)
                 own_age_seconds = (now - job["CreationTime"]).total_seconds()
                 age_seconds = own_age_seconds if sign is None else sign.age_seconds
-                # that it is claimed in the bucket proves that it is this bucket's, too
+                # The claim in the bucket already proves that the job is this bucket's, so its tag
+                # may be missing.
                 if age_seconds > grace_seconds and _tagged_sweep(
                     sagemaker, job["ProcessingJobArn"]
                 ) in (sweep, None):
@@ -83,7 +83,7 @@ def validation_orphans(
 
 
 def _by_sweep(sagemaker: Any, **only: str) -> dict[str, dict[str, tuple[str, float]]]:
-    """Sweep id to those of its jobs that the list shows: name to (ARN, age in seconds)."""
+    """Return listed jobs by sweep ID: name to (ARN, age in seconds)."""
     found: dict[str, dict[str, tuple[str, float]]] = defaultdict(dict)
     query = {**only, "SortBy": "CreationTime", "SortOrder": "Ascending"}
     for page in sagemaker.get_paginator("list_training_jobs").paginate(**query):
@@ -103,9 +103,7 @@ def _ours(
     sweep: str,
     jobs: Mapping[str, tuple[str, float]],
 ) -> list[str]:
-    """Those of the jobs that carry the sweep's tag, or no sweep's tag any more and are claimed in
-    the bucket.
-    """
+    """Return the jobs that carry the sweep's tag, or carry none and are claimed in the bucket."""
     tagged = {name: _tagged_sweep(sagemaker, arn) for name, (arn, _) in jobs.items()}
     claimed = read_claims(s3, platform, sweep) if None in tagged.values() else frozenset[str]()
     return [
@@ -120,8 +118,9 @@ def _tagged_sweep(sagemaker: Any, arn: str) -> str | None:
 
 @task(name="find-validation-orphans", **TASK_OPTIONS)
 def find_validation_orphans(platform: PlatformConfig, grace_seconds: float) -> list[str]:
-    """SageMaker and S3: the Processing jobs that nobody waits for; best effort, since a role may
-    not list them.
+    """Find validation jobs in SageMaker that have lost their owner.
+
+    Best effort: the role may not be allowed to list Processing jobs.
     """
     found: list[str] = []
     with best_effort("Processing jobs that run for nobody can't be looked for"):
@@ -133,7 +132,7 @@ def find_validation_orphans(platform: PlatformConfig, grace_seconds: float) -> l
 
 @task(name="find-orphans", **TASK_OPTIONS)
 def find_orphans(platform: PlatformConfig, grace_seconds: float) -> list[str]:
-    """SageMaker and S3: the jobs that nobody waits for."""
+    """Find training jobs in SageMaker that have lost their owner."""
     return orphans(
         aws_client("sagemaker", platform), aws_client("s3", platform), platform, grace_seconds
     )

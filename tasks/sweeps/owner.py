@@ -1,5 +1,6 @@
-"""Who runs a sweep: an object in the bucket, written anew every minute,
-tells a running sweep from one left behind.
+"""A sweep's owner: a heartbeat object in the bucket, written every minute.
+
+It distinguishes a running sweep from an abandoned one.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _LONGEST_WRITE_SECONDS = 90.0  # 3 tries of 25 s, and boto3's pauses
 
 @dataclass(frozen=True)
 class OwnerSign:
-    """The last sign of a sweep's owner, and the platform's own time when it was read."""
+    """An owner's last heartbeat, and the platform's time when it was read."""
 
     written_at: datetime
     read_at: datetime
@@ -35,17 +36,19 @@ class OwnerSign:
 
     @property
     def age_seconds(self) -> float:
+        """Seconds from the heartbeat to its reading."""
         return (self.read_at - self.written_at).total_seconds()
 
     @property
     def is_alive(self) -> bool:
-        """Whether somebody still runs the sweep, as far as one can tell."""
+        """True if a run seems to own the sweep."""
         return not self.left_running and self.age_seconds <= _LOST_SECONDS
 
 
 class SweepOwner:
-    """Whoever runs a sweep. `left_running` is final: no beat, not even one under way,
-    makes it undone.
+    """The run that owns a sweep.
+
+    `left_running` is final: no heartbeat, not even a concurrent one, reverts it.
     """
 
     def __init__(self, platform: PlatformConfig, sweep: str) -> None:
@@ -54,16 +57,18 @@ class SweepOwner:
         self._writing, self._left = threading.Lock(), False
 
     def beat(self) -> None:
-        """Say that somebody runs the sweep; whatever goes wrong, the next beat comes."""
+        """Write a heartbeat; errors are only logged, as the next heartbeat follows."""
         try:
             with self._writing:
                 if not self._left:
                     _write(self._s3, self._platform, self._sweep, left_running=False)
-        except Exception as error:  # a beat that dies would let the reaper stop a healthy sweep
+        except (
+            Exception
+        ) as error:  # if the heartbeat thread died, the reaper would stop a healthy sweep
             logger.warning("the sign that %s is being run can't be written: %s", self._sweep, error)
 
     def leave(self) -> None:
-        """The sweep's jobs run on without anybody, on purpose: the reaper spares them."""
+        """Leave the sweep's jobs running without an owner, on purpose: the reaper spares them."""
         self._left = True
         waited = self._writing.acquire(timeout=_LONGEST_WRITE_SECONDS)
         try:
@@ -75,9 +80,7 @@ class SweepOwner:
 
 @contextmanager
 def owned(platform: PlatformConfig, sweep: str) -> Iterator[SweepOwner]:
-    """Inside, the bucket says every minute that somebody runs this sweep;
-    a beat that fails is only a warning.
-    """
+    """Write a heartbeat every minute inside the block; a failed one is only a warning."""
     over = threading.Event()
     owner = SweepOwner(platform, sweep)
 
@@ -97,13 +100,14 @@ def owned(platform: PlatformConfig, sweep: str) -> Iterator[SweepOwner]:
 
 
 def leave_running(platform: PlatformConfig, sweep: str) -> None:
-    """The sweep's jobs run on without anybody, on purpose: the reaper spares them."""
+    """Leave the sweep's jobs running without an owner, on purpose: the reaper spares them."""
     _write(aws_client("s3", platform), platform, sweep, left_running=True)
 
 
 def read_owner_sign(s3: Any, platform: PlatformConfig, sweep: str) -> OwnerSign | None:
-    """The last sign, dated by the platform's clock on both ends; None where there is none, or, with
-    a warning, none that can be read.
+    """Return the last heartbeat; None if there is none or, with a warning, it is unreadable.
+
+    Both of its times are the platform's.
     """
     key = names.owner_key(platform.prefix, sweep)
     try:
@@ -124,7 +128,7 @@ def read_owner_sign(s3: Any, platform: PlatformConfig, sweep: str) -> OwnerSign 
 
 
 def _left_running(body: bytes) -> bool | None:
-    """The value that _write() wrote; None where the body has none."""
+    """Return the value that _write() wrote; None if the body has none."""
     try:
         sign = json.loads(body)
     except (ValueError, RecursionError):

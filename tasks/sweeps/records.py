@@ -1,6 +1,4 @@
-"""Which sweeps the bucket has, and what was written down of each as it began and
-as it was reported.
-"""
+"""The sweeps in the bucket, and their records and reports."""
 
 from __future__ import annotations
 
@@ -22,11 +20,11 @@ logger = logging.getLogger("nodesweep.sweep")
 
 
 def latest_sweep(s3: Any, config: BenchmarkConfig) -> str:
-    """The youngest sweep of exactly this config,
-    which --resume goes on with where no other is named.
+    """Return the latest sweep of exactly this config, which --resume without an ID continues.
 
-    Raises SweepNotFound where there is none, SweepNotNamed where it has nothing left to do, or was
-    never recorded: then the run that is meant may be another one.
+    Raises:
+        SweepNotFound: the config has no sweep.
+        SweepNotNamed: it is finished or was never recorded, so another one may be meant.
     """
     platform = config.platform
     prefix = names.sweeps_prefix(platform.prefix)
@@ -58,8 +56,9 @@ def latest_sweep(s3: Any, config: BenchmarkConfig) -> str:
 
 
 def unfinished_sweep(s3: Any, config: BenchmarkConfig, but: str) -> str | None:
-    """The youngest sweep of exactly this config, other than `but`, where --resume could go on with
-    it.
+    """Return the latest sweep of exactly this config if --resume could continue it.
+
+    Ignore `but`.
     """
     latest = next((one for one in reversed(sweeps_of(s3, config)) if one != but), None)
     if latest is None or not _has_begun(s3, config.platform, latest):
@@ -77,10 +76,11 @@ def _is_done(s3: Any, config: BenchmarkConfig, sweep: str) -> bool:
 
 
 def is_complete(report: bytes | None, config: BenchmarkConfig) -> bool:
-    """Whether a sweep's report.json has a completed run of every point that its design asks for;
-    False where there is none to be read.
+    """Return True if a sweep's report.json has a completed run of every point of its design.
+
+    False if there is no readable report.
     """
-    # slow to import, and seldom asked
+    # slow to import, and rarely needed
     from nodesweep.scaling.design.of_sweep import is_complete as has_all_points
     from nodesweep.scaling.trend.report_file import ReportUnreadable, parse_report
 
@@ -93,48 +93,52 @@ def is_complete(report: bytes | None, config: BenchmarkConfig) -> bool:
 
 
 def sweeps_of(s3: Any, config: BenchmarkConfig) -> list[str]:
-    """Every sweep of exactly this config, oldest first."""
+    """Return every sweep of exactly this config, oldest first."""
     found = list_folders(s3, config.platform.bucket, names.sweeps_prefix(config.platform.prefix))
     return sorted(sweep for sweep in found if names.sweep_matches(sweep, config))
 
 
 def has_record(s3: Any, platform: PlatformConfig, sweep: str) -> bool:
-    """Whether a sweep of that id has begun: it was written down what it is made of."""
+    """Return True if a sweep of that ID has begun: it has a record."""
     return (
         get_bytes(s3, platform.bucket, names.sweep_config_key(platform.prefix, sweep)) is not None
     )
 
 
 def is_being_validated(s3: Any, platform: PlatformConfig, sweep: str) -> bool:
-    """Whether a sweep, which has no record, has sent a Processing job that nobody has stopped: a
-    run that goes on with it adopts that job.
+    """Return True if a sweep without a record has a Processing job, and no stop mark.
+
+    A run that continues the sweep adopts that job.
     """
     return bool(claimed_jobs(s3, platform, sweep)) and read_stop_mark(s3, platform, sweep) is None
 
 
 @patient
 def begins_with_validation(platform: PlatformConfig, sweep: str) -> bool:
-    """S3: whether the sweep ended, or is, amid its dataset's validation by a Processing job."""
+    """Return True if the sweep ended, or is, in its dataset's validation by a Processing job."""
     s3 = aws_client("s3", platform)
     return not has_record(s3, platform, sweep) and is_being_validated(s3, platform, sweep)
 
 
 @patient
 def find_latest_sweep(config: BenchmarkConfig) -> str:
-    """S3: the sweep that --resume without an id continues."""
+    """Return the sweep that --resume without an ID continues; raise as latest_sweep() does."""
     return latest_sweep(aws_client("s3", config.platform), config)
 
 
 @patient
 def sweep_exists(platform: PlatformConfig, sweep: str) -> bool:
-    """S3: whether a sweep of that id has begun."""
+    """Return True if a sweep of that ID has begun."""
     return has_record(aws_client("s3", platform), platform, sweep)
 
 
 @task(name="read-sweep-record", **TASK_OPTIONS)
 def read_sweep_record(platform: PlatformConfig, sweep: str) -> dict[str, Any]:
-    """S3: what was written when the sweep started (config, image, dataset).
-    Raises SweepNotFound.
+    """Read a sweep's record (config, image, dataset) from S3.
+
+    Raises:
+        SweepNotFound: there is no record.
+        RecordDamaged: the record is unreadable.
     """
     key = names.sweep_config_key(platform.prefix, sweep)
     body = get_bytes(aws_client("s3", platform), platform.bucket, key)
@@ -150,14 +154,15 @@ def read_sweep_record(platform: PlatformConfig, sweep: str) -> dict[str, Any]:
 
 @patient
 def write_sweep_record(platform: PlatformConfig, sweep: str, record: Mapping[str, Any]) -> None:
-    """S3: what the sweep is made of; from then on it has begun."""
+    """Write the sweep's record to S3; from then on it has begun."""
     key = names.sweep_config_key(platform.prefix, sweep)
     put_bytes(aws_client("s3", platform), platform.bucket, key, names.pretty_json(record))
 
 
 def add_to_provenance(platform: PlatformConfig, sweep: str, found: Mapping[str, str]) -> None:
-    """S3: what was found out since the sweep began, for every later report of it. That there is no
-    record to add it to is a warning.
+    """Add later findings to the sweep's record in S3, for its later reports.
+
+    A missing or damaged record is only a warning.
     """
     try:
         record = read_sweep_record(platform, sweep)
@@ -169,7 +174,7 @@ def add_to_provenance(platform: PlatformConfig, sweep: str, found: Mapping[str, 
 
 @task(name="read-report-file", **TASK_OPTIONS)
 def read_report_file(platform: PlatformConfig, sweep: str, file_name: str) -> bytes | None:
-    """S3: a file of the sweep's report, or None."""
+    """Read a file of the sweep's report from S3."""
     return get_bytes(
         aws_client("s3", platform),
         platform.bucket,

@@ -1,6 +1,6 @@
-"""Stop a sweep, wherever it runs: no further job of it is submitted, and those that run are ended.
+"""Stop a sweep, wherever it runs: submit no further jobs, and end those that run.
 
-Nothing here needs Prefect, so that `nodesweep stop` works where Prefect does not.
+Needs no Prefect, so that `nodesweep stop` works without it.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ logger = logging.getLogger("nodesweep.stop")
 
 
 def stop_whole_sweep(platform: PlatformConfig, sweep: str) -> list[str]:
-    """Mark the sweep as stopped, then end its jobs; returns the names of those that ran.
+    """Mark the sweep as stopped, then end its jobs; return the names of those that were running.
 
-    Raises what stop_sweep_jobs_now() does.
+    Raises as stop_sweep_jobs_now() does.
     """
     running: list[str] = []
     with best_effort(f"the running jobs of {sweep} can't be listed"):
-        # for the answer alone: others may stop them
+        # Only for the return value: others may stop them meanwhile.
         running = running_jobs(platform, sweep)
-    # The mark first: whoever runs the sweep either sees it before it sends a job,
-    # or has claimed that job by now.
+    # The mark comes first: a run of the sweep either sees it before it sends a job, or has claimed
+    # that job by now.
     with best_effort(
         f"sweep {sweep} can't be marked as stopped,"
         " so where it still runs it may submit further jobs"
@@ -52,22 +52,25 @@ def stop_whole_sweep(platform: PlatformConfig, sweep: str) -> list[str]:
 def still_running(
     platform: PlatformConfig, sweep: str, job_names: Sequence[str]
 ) -> set[str] | None:
-    """Those of the jobs that the platform lists as not ended; None where it does not say of all of
-    them, within a quick client's limits.
+    """Return those of the jobs that the platform lists as not ended.
+
+    None if the list lacks one of them, or fails within a quick client's limits.
     """
     try:
         listed = list_of(aws_client("sagemaker", platform, quick=True), sweep)()
     except (BotoCoreError, ClientError):
         return None
     status = {job["TrainingJobName"]: job["TrainingJobStatus"] for job in listed}
-    if not status.keys() >= set(job_names):  # the list is behind
+    if not status.keys() >= set(job_names):  # the list lags
         return None
     return {name for name in job_names if status[name] not in TERMINAL}
 
 
 def running_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
-    """The sweep's jobs that the list shows and that have not ended; before its first one, the
-    Processing job that validates its dataset. Gives up after seconds rather than minutes.
+    """Return the sweep's listed jobs that have not ended.
+
+    Before its first training job, that is the Processing job that validates its dataset. Gives up
+    after seconds rather than minutes.
     """
     sagemaker = aws_client("sagemaker", platform, quick=True)
     listed = list_of(sagemaker, sweep)()

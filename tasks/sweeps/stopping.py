@@ -1,10 +1,8 @@
-"""The one way in which the jobs of a sweep are ended, whoever ends them: stop them, see that they
-stop, keep no pool.
+"""End a sweep's jobs: stop them, verify that they stop, keep no warm pool.
 
-SageMaker is eventually consistent: a list, a description and StopTrainingJob may know a job only
-seconds after it was accepted. So the jobs to end are those that somebody knows by name (from
-memory, or claimed in the bucket), and the list only adds to them; a name that SageMaker does not
-know is asked for again until SETTLE_SECONDS have passed.
+SageMaker is eventually consistent: lists, descriptions and StopTrainingJob may lag an accepted job
+by seconds. So the jobs to end are those known by name (in memory, or claimed in the bucket), the
+list only adds to them, and an unknown name is polled for SETTLE_SECONDS.
 """
 
 from __future__ import annotations
@@ -31,13 +29,14 @@ from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.jobs")
 SETTLE_SECONDS = 30.0
-"""How long a name that SageMaker does not know may still be a job that was just accepted."""
+"""Seconds for which a name that SageMaker does not know may be a job that was just accepted."""
 STOPPING_SECONDS = 300.0
-"""A stopped job has 120 s before it is killed,
-and uploads its output then (StopTrainingJob in the API reference).
+"""Deadline of a stop.
+
+A stopped job is killed after 120 s and then uploads its output (API reference, StopTrainingJob).
 """
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 5.0
-_DESCRIBE_SECONDS = 15.0  # a job that stops: the list may be behind
+_DESCRIBE_SECONDS = 15.0  # of a job that is stopping, because the list may lag
 _POOL_OVER = ("Reused", "Terminated")
 _PAGE_SIZE = 100
 
@@ -48,13 +47,13 @@ def _sleep(seconds: float) -> bool:
 
 
 ENDING_CLOCK = Clock(wait=_sleep)
-"""Of an ending, which goes on although the run is being cancelled."""
+"""The clock of an ending, which continues although the run is being cancelled."""
 
 Summaries = Callable[[], Iterable[Mapping[str, Any]]]
 
 
 def list_of(sagemaker: Any, sweep: str) -> Summaries:
-    """A call that lists the sweep's jobs as the platform shows them now, oldest first."""
+    """Return a call that lists the sweep's jobs as the platform shows them now, oldest first."""
     query = {
         "NameContains": names.job_prefix(sweep),
         "SortBy": "CreationTime",
@@ -77,13 +76,17 @@ def end_jobs(
     listed: Summaries = list,
     claimed: Callable[[], Iterable[str]] = list,
 ) -> list[str]:
-    """Stop these jobs and those that `claimed` and `listed` add;
-    returns the names of those that had not ended.
+    """Stop these jobs and those that `claimed` and `listed` add.
 
-    Waits until each is known to be stopping, and where it keeps a warm pool until it has stopped
-    and the pool is released; at most STOPPING_SECONDS and what the release takes. Raises, once all
-    else is done, JobRefused for jobs that could not be asked, and what boto3 did where neither
-    `claimed` nor `listed` ever told which jobs there are.
+    Waits until each is stopping or, with a warm pool, until it has stopped and the pool is
+    released: at most STOPPING_SECONDS and the time of the release.
+
+    Returns:
+        The names of the jobs that had not ended.
+
+    Raises:
+        JobRefused: some jobs could not be stopped; all others were.
+        BotoCoreError, ClientError: neither `claimed` nor `listed` could be read.
     """
     ending = _Ending(sagemaker, job_names, clock)
     for pause in intervals(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS):
@@ -112,7 +115,7 @@ def end_jobs(
 
 
 class _Ending:
-    """What is known of each job: not `over` until a list or a description says so."""
+    """The known state of each job; it is not over until a list or a description says so."""
 
     def __init__(self, sagemaker: Any, job_names: Iterable[str], clock: Clock) -> None:
         self._sagemaker, self._clock = sagemaker, clock
@@ -128,39 +131,39 @@ class _Ending:
         self._refused: set[str] = set()
         self._described_at: dict[str, float] = {}
         self.lost: Exception | None = ValueError("nobody was asked which jobs there are")
-        """Why it is not known which jobs there are; None once it was told."""
+        """Why the set of jobs is unknown; None once a call has reported it."""
         self.failures: dict[str, str] = {}
         """Jobs that the last try could not stop, and why."""
 
     @property
     def is_late(self) -> bool:
-        """Looked at before every call: a platform that does not answer takes minutes to say
-        so of each job.
+        """True past the deadline.
+
+        Checked before every call: a platform that does not respond takes minutes for each job.
         """
         return self._clock.monotonic() >= self._deadline
 
     @property
     def is_settled(self) -> bool:
-        """Whether lists, descriptions and tags have had the time to know every job
-        that was ever accepted.
-        """
+        """True once lists, descriptions and tags have had time to show every accepted job."""
         return self._clock.monotonic() >= self._settled
 
     @property
     def is_guessing(self) -> bool:
-        """Whether there may be further jobs: one that is not known yet,
-        or nobody has told which there are.
+        """True if there may be further jobs.
+
+        One is not visible yet, or no call has reported them.
         """
         return bool(self.unknown) or self.lost is not None
 
     @property
     def moving(self) -> set[str]:
-        """Those that have something left to be waited for."""
+        """The jobs that still have to be waited for."""
         done = self._over | self.unknown | self._refused | (self._stopping - self.with_pool)
         return self._names - done
 
     def add(self, listed: Summaries, claimed: Callable[[], Iterable[str]]) -> None:
-        """Take in further jobs, and those that have ended."""
+        """Add further jobs, and note those that have ended."""
         if self.is_late:
             return
         with self._telling(
@@ -184,7 +187,7 @@ class _Ending:
 
     @contextmanager
     def _telling(self, what: str) -> Iterator[None]:
-        """best_effort() for a call that tells which jobs there are: either of the two is enough."""
+        """Apply best_effort() to a call that reports the jobs; one of the two is enough."""
         with best_effort(what):
             try:
                 yield
@@ -194,10 +197,10 @@ class _Ending:
             self.lost = None
 
     def stop(self) -> None:
-        """Ask each that has not ended and was not asked yet; one failure does not spare the rest.
+        """Request each running job's stop once, whatever fails for the others.
 
-        A denial is asked again, too: the stack's role may stop jobs by their tags, which a new job
-        has late.
+        Denials are retried: the stack's role may stop jobs by their tags only, and a new job's tags
+        appear late.
         """
         for name in sorted(self._names - self._over - self.asked - self._refused - self._stopping):
             if self.is_late:
@@ -208,8 +211,7 @@ class _Ending:
             try:
                 self._sagemaker.stop_training_job(TrainingJobName=name)
             except (BotoCoreError, ClientError) as error:
-                # A job that has ended, or is not known, answers ValidationException; its
-                # description tells which.
+                # ValidationException: the job has ended or is unknown; its description tells which.
                 if error_code(error) not in ("ValidationException", "ResourceNotFound"):
                     self.failures[name] = str(error)
                     if not is_transient(error):
@@ -220,8 +222,9 @@ class _Ending:
             self.failures.pop(name, None)
 
     def look(self) -> None:
-        """Describe each whose state decides whether there is more to wait for;
-        the end of one that stops is listed.
+        """Describe each job whose state decides if there is more to wait for.
+
+        The end of a stopping job shows in the list.
         """
         for name in sorted(
             self._names - self._over - self._refused - (self._stopping - self.with_pool)
@@ -254,11 +257,10 @@ class _Ending:
 def stop_sweep_jobs_now(
     platform: PlatformConfig, sweep: str, job_names: Iterable[str] = ()
 ) -> list[str]:
-    """End these jobs first, then all others of the sweep;
-    returns the names of those that had not ended.
+    """End these jobs first, then all others of the sweep; return those that had not ended.
 
-    Outside of any task: for a run that is being cancelled, when Prefect starts no further tasks.
-    Raises what end_jobs() does.
+    Not a task: in a run that is being cancelled Prefect starts no further tasks. Raises as
+    end_jobs() does.
     """
     sagemaker, s3 = aws_client("sagemaker", platform), aws_client("s3", platform)
     claimed = partial(read_claims, s3, platform, sweep)
@@ -278,8 +280,11 @@ def stop_sweep_jobs_now(
 def _end_validation(
     sagemaker: Any, s3: Any, platform: PlatformConfig, sweep: str
 ) -> tuple[list[str], JobRefused | None]:
-    """End the Processing jobs that may validate the sweep's dataset; returns those that had not
-    ended, and why one could not be stopped, since that must not spare the training jobs.
+    """End the Processing jobs that may validate the sweep's dataset.
+
+    Returns:
+        Those that had not ended, and the error if one could not be stopped, which must not keep the
+        training jobs from being stopped.
     """
     claimed: list[str] = []
     with best_effort(f"whether {sweep} has a Processing job is not known"):
@@ -292,16 +297,15 @@ def _end_validation(
 
 @task(name="stop-processing-jobs", **TASK_OPTIONS)
 def stop_processing_jobs(platform: PlatformConfig, job_names: Sequence[str]) -> list[str]:
-    """SageMaker: end these Processing jobs and no others."""
+    """Stop these Processing jobs in SageMaker."""
     sagemaker = aws_client("sagemaker", platform)
     return processing.end_jobs(sagemaker, job_names, ENDING_CLOCK, SETTLE_SECONDS)
 
 
 def release_pools_now(platform: PlatformConfig, sweep: str, job_names: Iterable[str]) -> list[str]:
-    """End the warm pools of the sweep's jobs, these and those that are listed, which have ended;
-    outside of any task.
+    """Release the warm pools of the sweep's ended jobs, both given and listed; not a task.
 
-    A pool that the list says is over is; what else it says may be behind.
+    A pool that is listed as over is over; anything else in the list may be outdated.
     """
     sagemaker, wanted = aws_client("sagemaker", platform), set(job_names)
     with best_effort(f"the warm pools of {sweep} can't be listed"):
@@ -313,30 +317,32 @@ def release_pools_now(platform: PlatformConfig, sweep: str, job_names: Iterable[
 
 @task(name="stop-sweep-jobs", **TASK_OPTIONS)
 def stop_sweep_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
-    """SageMaker and S3: end every job of the sweep."""
+    """Stop every job of the sweep."""
     return stop_sweep_jobs_now(platform, sweep)
 
 
 @task(name="stop-training-jobs", **TASK_OPTIONS)
 def stop_training_jobs(platform: PlatformConfig, job_names: Sequence[str]) -> list[str]:
-    """SageMaker: end these jobs and no others."""
+    """Stop these training jobs in SageMaker."""
     return end_jobs(aws_client("sagemaker", platform), job_names, ENDING_CLOCK)
 
 
 @task(name="release-warm-pools", **TASK_OPTIONS)
 def release_warm_pools(platform: PlatformConfig, sweep: str, job_names: Sequence[str]) -> list[str]:
-    """SageMaker: end the sweep's warm pools, those of running jobs excepted."""
+    """Release the sweep's warm pools, except those of running jobs."""
     return release_pools_now(platform, sweep, job_names)
 
 
 def release_pools(
     sagemaker: Any, job_names: Iterable[str], clock: Clock, settle_seconds: float = SETTLE_SECONDS
 ) -> list[str]:
-    """End the warm pools of those of the jobs that have ended;
-    best effort, returns the names of these.
+    """Release the warm pools of the ended jobs among these; best effort.
 
-    A description may be behind: where it says neither that the pool is there nor that it is over,
-    it is asked again until `settle_seconds` have passed.
+    A description may lag: while it shows the pool neither as available nor as over, it is polled
+    until `settle_seconds` have passed.
+
+    Returns:
+        The names of the jobs whose pools were released.
     """
     left, released = list(dict.fromkeys(job_names)), list[str]()
     deadline = clock.monotonic() + settle_seconds
@@ -348,7 +354,7 @@ def release_pools(
                 done = _release(sagemaker, name, released)
             except (BotoCoreError, ClientError) as error:
                 done = not is_transient(error)
-                # a platform that does not answer takes minutes to say so
+                # A platform that does not respond takes minutes per call.
                 late = clock.monotonic() >= deadline
                 if done or late:
                     logger.warning("the warm pool of %s can't be released: %s", name, error)
@@ -367,12 +373,12 @@ def release_pools(
 
 
 def _release(sagemaker: Any, name: str, released: list[str]) -> bool:
-    """Whether nothing is left to do for this job's pool."""
+    """Return True if nothing is left to do for this job's pool."""
     description = describe(sagemaker, name)
     if description is None:
         return False
     if description["TrainingJobStatus"] not in TERMINAL:
-        return True  # it runs on, and its pool with it
+        return True  # it keeps running, and its pool with it
     pool = (description.get("WarmPoolStatus") or {}).get("Status")
     if pool == "Available":
         sagemaker.update_training_job(

@@ -1,0 +1,1 @@
+"""Great Expectations validation of a dataset, file by file."""

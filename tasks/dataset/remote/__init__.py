@@ -1,0 +1,1 @@
+"""Datasets that are already in S3."""

@@ -1,0 +1,1 @@
+"""Dataset validation in a Spark Processing job."""
