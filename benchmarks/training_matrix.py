@@ -89,7 +89,7 @@ CONTAINERS = (
 
 @dataclass(frozen=True)
 class Check:
-    """Result of one check: `ok`, `refused` (one sentence, `reason`) or `failed`, with its output."""
+    """Result of one check: `ok`, `refused` with a one-sentence `reason`, or `failed`."""
 
     name: str
     outcome: str
