@@ -497,7 +497,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         type=int,
         nargs="+",
         default=[0, 1, 2],
-        help="busy processes beside the nodes",
+        help="busy processes next to the nodes",
     )
     parser.add_argument(
         "--ways",
@@ -511,7 +511,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         type=int,
         nargs="*",
         default=[],
-        help="busy processes beside the one node whose told share is compared with the true one",
+        help="busy processes next to the node whose reported CPU share is checked",
     )
     parser.add_argument(
         "--threads", type=int, nargs="+", default=[1, 2, 3], help="ready threads of that node"
@@ -542,7 +542,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         type=Path,
         help="report.json of a sweep of the product's program on this machine",
     )
-    parser.add_argument("--output", type=Path, help="where the result goes, as JSON")
+    parser.add_argument("--output", type=Path, help="write the result as JSON")
     options = parser.parse_args(argv)
     most = capacity.machine_cores() / capacity.VCPUS_BY_INSTANCE_TYPE[options.instance_type]
     if max(options.counts) > most + 1e-9:

@@ -67,7 +67,7 @@ class FirstRun:
 
 @dataclass(frozen=True)
 class Place:
-    """Where runs take place, and the users that may start them."""
+    """Working folders of the runs, and the user of ordinary_user."""
 
     folder: Path
     state_directory: Path
@@ -236,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=8, help="of each condition")
     parser.add_argument("--conditions", nargs="+", choices=CONDITIONS, default=[*CONDITIONS])
     parser.add_argument("--state-directory", type=Path)
-    parser.add_argument("--user", help="whom ordinary_user runs as")
+    parser.add_argument("--user", help="user that ordinary_user runs as")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args(arguments)
     if "ordinary_user" in options.conditions and options.user is None:

@@ -81,7 +81,7 @@ class Bench:
         self._known_layers: set[str] = set()
         self._changes = 0
         self.built: list[str] = []
-        """By tag, as the builder keeps them on this machine."""
+        """Tags of images that the builder keeps on this machine."""
 
     def cases(self, repeats: int) -> Iterator[tuple[str, Measurement]]:
         """Yield every try in turn, with the name of its case."""

@@ -88,7 +88,7 @@ class Saboteur:
         self, disturbance: Disturbance, proxy: Proxy, command: Callable[[Kind], None]
     ) -> None:
         self.struck = False
-        """Whether it was carried out; one that comes after the end of its try is not."""
+        """True if the strike was carried out; one after the end of its try is not."""
         self.process: Process | None = None
         self._disturbance, self._proxy, self._command = disturbance, proxy, command
         self._lock = threading.Lock()

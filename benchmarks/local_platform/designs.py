@@ -237,7 +237,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         type=Path,
         help="of a platform whose image is built; default: a new one",
     )
-    parser.add_argument("--full-report", type=Path, help="in place of a full sweep")
+    parser.add_argument(
+        "--full-report", type=Path, help="use this report instead of running a full sweep"
+    )
     parser.add_argument("--output", type=Path, help="write the result as JSON, too")
     options = parser.parse_args(argv)
     designs = ["full", *(name for name in options.designs if name != "full")]

@@ -66,7 +66,7 @@ class CountingProxy:
 
     def __init__(self) -> None:
         self.received: Counter[str] = Counter()
-        """Bytes by host; so is `sent`."""
+        """Bytes by host, as in `sent`."""
         self.sent: Counter[str] = Counter()
         self.connections = 0
         self._lock = threading.Lock()

@@ -31,7 +31,7 @@ class RunLog:
         self._file: TextIO | None = None
         self._is_given_up = False
         self.path: Path | None = None
-        """None until the sweep has its name, and where it can't be written."""
+        """None until the sweep has its name, or if the file cannot be written."""
 
     def show(self, event: Event) -> None:
         """Write the event, or buffer it until the file is open."""
