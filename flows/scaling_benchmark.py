@@ -137,16 +137,18 @@ def scaling_benchmark(
 
     Args:
         preset: The benchmark to start from: a file in configs/ without its extension.
-        instance_type: SageMaker training instance type. Blank: {presets:instance_type}.
-        node_counts: Node counts to measure, e.g. [1, 2, 4, 8]; the smallest is the baseline. Blank:
-            {presets:node_counts}.
-        repeats: Jobs per node count; use 3 or more to get confidence intervals. Blank:
-            {presets:repeats}.
-        distribution: How a job is distributed. Options of a kind go into `settings`. Blank:
-            {presets:distribution}.
-        dataset: Directory (relative to configs/) or s3://bucket/prefix of the training data. Blank:
-            {presets:dataset}.
-        budget_usd: Refuse the run if its jobs could cost more, USD. Blank: {presets:budget_usd}.
+        instance_type: SageMaker training instance type.
+            Blank: {presets:instance_type}.
+        node_counts: Node counts to measure, e.g. [1, 2, 4, 8]; the smallest is the baseline.
+            Blank: {presets:node_counts}.
+        repeats: Jobs per node count; use 3 or more to get confidence intervals.
+            Blank: {presets:repeats}.
+        distribution: Launcher of a job. Its options go into `settings`.
+            Blank: {presets:distribution}.
+        dataset: Directory (relative to configs/) or s3://bucket/prefix of the training data.
+            Blank: {presets:dataset}.
+        budget_usd: Refuse the run if its jobs could cost more, USD.
+            Blank: {presets:budget_usd}.
         settings: Any other field of the config by its dotted name, e.g.
             {"training.max_runtime_seconds": 7200}.
         sweep_id: A sweep of this config to continue instead of starting one.
@@ -161,8 +163,8 @@ def scaling_benchmark(
         resume: Continue the latest sweep of this config, if unfinished, instead of starting one.
         config_variable: A Prefect variable that holds a whole config as JSON or YAML, instead of
             the preset; blank fields above then keep its values.
-        timeout_hours: Fail the run after this many hours, and end its jobs as a cancel does. Blank:
-            no limit.
+        timeout_hours: Fail the run after this many hours, and end its jobs as a cancel does.
+            Blank: no limit.
 
     Raises:
         RunTimedOut: timeout_hours have passed.
