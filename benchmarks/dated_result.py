@@ -1,6 +1,4 @@
-"""How a simulation keeps its result: JSON with the day, its settings, the versions that made it and
-its cells.
-"""
+"""Store a benchmark's result as JSON with date, settings, versions and cells."""
 
 from __future__ import annotations
 
@@ -23,10 +21,16 @@ if TYPE_CHECKING:
 def store_result(
     output: Path | None, started: float, cells: Iterable[DataclassInstance], **settings: Any
 ) -> None:
-    """Write the result to `output`, whole or not at all; nothing where it is None.
+    """Write the result to `output` atomically; do nothing if it is None.
 
-    started: time.perf_counter() at the start, for the seconds it took. The day is that of UTC.
-    Raises OSError where the file can't be written.
+    Args:
+        output: File to write.
+        started: time.perf_counter() at the start, for the duration.
+        cells: The results.
+        settings: Options of the benchmark.
+
+    Raises:
+        OSError: The file cannot be written.
     """
     if output is None:
         return

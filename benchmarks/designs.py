@@ -1,22 +1,22 @@
-"""What a sequential sweep and a probe sweep cost and how often they are right: the very functions
-that a sweep asks (nodesweep/scaling/design/), on simulated times.
+"""Measure cost and accuracy of sequential and probe sweeps on simulated times.
 
     nice -n 19 .venv/bin/python -m benchmarks.designs [--design sequential] [--sweeps 2000]
         [--noise 0.02 0.05] [--curves reference knee] [--output FILE.json]
     nice -n 19 .venv/bin/python -m benchmarks.designs --design probe [--repeats 1]
         [--probe-share 0.05] [--precision 0.01]
 
-A cell is a curve of true medians on 1, 2, 4 and 8 nodes and a log-normal noise (sigma of the log of
-a time). Cost share: node-seconds of the runs that the design asked for, over those of the full
-design with 5 runs of each count. Wrong: a count is said to pass or fail that does not, or to be on
-the limit with a true value more than 2 % from it. Undecided: not wrong, and some count that was
-looked at has no answer. The exit code is 1 where a cell has more than 5 % wrong.
+It calls the functions that a sweep uses (nodesweep/scaling/design/). A cell is a curve of true
+medians on 1, 2, 4 and 8 nodes and a log-normal noise (sigma of the log of a time). Cost share:
+node-seconds of the design's runs over those of the full design with 5 runs per count. Wrong: a
+count is reported to pass or fail and does not, or to be on the limit with a true value more than 2%
+from it. Undecided: not wrong, and some tested count has no result. Exit code 1 if a cell has more
+than 5% wrong.
 
-A probe sweep makes --probe-share of the steps of --repeats runs of each count, then one whole run
-where they point. A probe is off by what runs differ and by its precision (95 %). Right: the
-recommended count is the largest that truly passes; of counts within 2 % of a limit either answer is
-right. Undecided: as right as what is known to pass, with larger counts not ruled out. It promises
-nothing of how often it is wrong, so its exit code is 0.
+A probe sweep makes --probe-share of the steps of --repeats runs per count, then one whole run at
+the recommended count. A probe's error is the spread between runs plus its precision (95%). Right:
+the recommended count is the largest that truly passes; for counts within 2% of a limit either
+result is right. Undecided: right among the counts known to pass, with larger counts not ruled out.
+There is no promised error rate, so the exit code is 0.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _amdahl(serial: float) -> Curve:
 
 
 def _efficient(*efficiencies: float) -> Curve:
-    """By E(1), E(2), E(4) and E(8)."""
+    """Return a curve from E(1), E(2), E(4) and E(8)."""
     return {
         nodes: 99 / (nodes * efficiency)
         for nodes, efficiency in zip(NODE_COUNTS, efficiencies, strict=True)
@@ -73,12 +73,12 @@ CURVES: Mapping[str, Curve] = {
     "5 % above": _efficient(1, 0.95, 0.9, 0.7875),
     "5 % below": _efficient(1, 0.95, 0.9, 0.7125),
 }
-"""True median minutes by nodes."""
+"""True median minutes by node count."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Shares of the sweeps; `cost_share` is the mean, with the least and the most."""
+    """Fractions of the sweeps; `cost_share` is the mean, with minimum and maximum."""
 
     curve: str
     noise: float
@@ -92,11 +92,12 @@ class Cell:
 
     @property
     def keeps_promise(self) -> bool:
+        """Return True if the error rate is within the promise."""
         return self.wrong <= ERROR
 
 
 def margin(curve: Curve, nodes: int) -> float:
-    """The logarithm of how far above its nearest limit a count truly is; 0: on it."""
+    """Return the log distance of a count's true value above its nearest limit; 0 is on it."""
     seconds = curve[nodes]
     held = [curve[1] / seconds / nodes / LIMITS.min_efficiency]
     held += [curve[nodes // 2] / seconds / LIMITS.min_doubling_ratio]
@@ -107,7 +108,7 @@ def margin(curve: Curve, nodes: int) -> float:
 def sweep(
     curve: Curve, draw: Callable[[], float], max_repeats: int
 ) -> tuple[Progress, dict[tuple[int, int], float]]:
-    """One sweep to its end: the last word of the design and the times of its runs."""
+    """Simulate one sweep; return the design's final state and the times of its runs."""
     times: dict[tuple[int, int], float] = {}
     while True:
         progress = follow(times, NODE_COUNTS, LIMITS, max_repeats)
@@ -118,7 +119,7 @@ def sweep(
 
 
 def verdict(progress: Progress, curve: Curve) -> str:
-    """right, wrong or undecided."""
+    """Return right, wrong or undecided."""
     for answer in progress.answers:
         above = margin(curve, answer.nodes)
         if (
@@ -134,7 +135,7 @@ def verdict(progress: Progress, curve: Curve) -> str:
 def simulate(
     name: str, noise: float, sweeps: int, seed: int = 1, max_repeats: int = FULL_REPEATS
 ) -> Cell:
-    """That many sweeps over a curve; the same seed gives the same cell."""
+    """Simulate sweeps over a curve; deterministic for a seed."""
     curve = CURVES[name]
     generator = np.random.default_rng([seed, sorted(CURVES).index(name), round(noise * 1e4)])
     draws = iter(lambda: float(generator.normal(0, noise)), None)
@@ -158,7 +159,7 @@ def simulate_probes(
     precision: float = 0.01,
     seed: int = 1,
 ) -> Cell:
-    """That many probe sweeps over a curve; the same arguments give the same cell."""
+    """Simulate probe sweeps over a curve; deterministic for its arguments."""
     curve = CURVES[name]
     generator = np.random.default_rng([seed, sorted(CURVES).index(name), round(noise * 1e4), 2])
     whole = {nodes: nodes * seconds for nodes, seconds in curve.items()}
@@ -196,7 +197,7 @@ def _probed(nodes: int, repeat: int, seconds: float) -> JobOutcome:
 
 
 def _probe_verdict(curve: Curve, chosen: int, not_ruled_out: Sequence[int]) -> str:
-    """right, wrong or undecided; of counts near a limit either answer is right."""
+    """Return right, wrong or undecided; for counts near a limit either result is right."""
     near = math.log1p(ZONE)
     if chosen != min(curve) and margin(curve, chosen) < -near:
         return "wrong"
@@ -207,6 +208,7 @@ def _probe_verdict(curve: Curve, chosen: int, not_ruled_out: Sequence[int]) -> s
 
 
 def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
+    """Simulate and print each cell."""
     for name in arguments.curves:
         for noise in arguments.noise:
             if arguments.design == "probe":
@@ -230,6 +232,7 @@ def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Simulate, then print and store the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--sweeps", type=int, default=2000, help="per cell; default 2000")
     parser.add_argument("--noise", type=float, nargs="+", default=NOISES)

@@ -1,32 +1,31 @@
-"""Whether a second of an emulated node is worth the same at every node count,
-quiet and beside busy neighbours.
+"""Check that emulated nodes get the same compute at every node count, quiet and contended.
 
     .venv/bin/python benchmarks/emulation.py [--counts 1 2 4 8] [--neighbours 0 1 2] [--seconds 20]
         [--repeats 3] [--ways filled first plain nodes apart] [--torch-python PYTHON]
         [--ddp-repeats 5] [--held-by quota duty_cycle] [--report REPORT.json] [--output FILE.json]
         [--told-neighbours 0 1 2 4 8] [--threads 1 2 3]
 
-The nodes are the process engine's own: its quota, its CPUs, its boot barrier, and what it says they
-attained. Each repeats a unit of work that fits a CPU's cache (a product of matrices) from `go` to
-`done`; the result is units per CPU second and per wall second of a node, over those of one node on
-a quiet machine. At an honest N both ratios are 1.
+The nodes are the process engine's: its quota, CPUs, boot barrier and reported attainment. Each
+repeats a unit of work that fits a CPU's cache (a product of matrices) from `go` to `done`; the
+result is units per CPU second and per wall second of a node, relative to one node on a quiet
+machine. Ideally both ratios are 1 at every N.
 
-Ways to keep the machine the same: `filled`, the engine's own, CPUs never idle, since a process of
-the kernel's idle class takes what nobody wants, and nodes come before other work; `first`, without
-those processes; `plain`, without that weight either: nodes have that of one other process. Of
-those that were tried beside them, `nodes`: as `first`, and beside N nodes so many more run the
-same work under the same quota that there are always as many as the largest count has; `apart`: as
-`first`, and of two or more CPUs the first is left to the rest of the machine.
+Ways to keep the machine the same: `filled`, the engine's own: CPUs are never idle, because
+processes of the kernel's idle class use spare time, and nodes take priority over other work;
+`first`, without those processes; `plain`, also without priority: a node has the weight of one other
+process. Alternatives that were tested: `nodes`, as `first`, with extra nodes running the same work
+under the same quota so that the total always equals the largest count; `apart`, as `first`, with
+the first of two or more CPUs left to the rest of the machine.
 
-With --torch-python (a Python that has torch) a bare DDP loop of configs/local.yaml's model is
-trained on the same nodes at every count: no framework, no data on disk, no metrics. `--held-by
-quota duty_cycle` runs it twice in turn: held to its vCPUs by the control group's quota, and by
-the duty cycle that stands for it where no group can be written. --report compares its speedups
-with those of a sweep of the product's program on this machine.
+With --torch-python (a Python with torch) a bare DDP loop of configs/local.yaml's model is trained
+on the same nodes at every count: no framework, no data on disk, no metrics. `--held-by quota
+duty_cycle` runs it twice in turn: limited by the control group's quota, and by the duty cycle that
+replaces it without writable groups. --report compares its speedups with those of a sweep of the
+shipped program on this machine.
 
-With --told-neighbours 0 1 2 4 8 the share that a node is told to have attained is compared with the
-true one, its work per second over that of the quiet machine: by threads, for a node that always
-works and one that rests most of the time, held as --held-by says.
+With --told-neighbours 0 1 2 4 8, a node's reported attainment is compared with the true one, its
+work per second relative to the quiet machine: by number of threads, for a node that always works
+and one that is mostly idle, limited as --held-by says.
 """
 
 from __future__ import annotations
@@ -125,7 +124,7 @@ done(units=steps, wall_seconds=time.monotonic() - wall, cpu_seconds=time.process
 
 @dataclass(frozen=True)
 class Measured:
-    """One run: of its nodes the medians, and the least that one attained."""
+    """One run: medians over its nodes, and the lowest attainment of a node."""
 
     way: str
     nodes: int
@@ -146,7 +145,7 @@ class OneImage:
     folder: Path
 
     def resolve(self, image_uri: str) -> Path:
-        """The same image, whatever is asked for."""
+        """Return the image, whichever is requested."""
         return self.folder
 
 
@@ -169,7 +168,7 @@ class Bench:
     def run(
         self, nodes: int, counted: int, environment: dict[str, str]
     ) -> tuple[list[dict[str, float]], Any]:
-        """What the first `counted` of the nodes said, and what these attained."""
+        """Return the output of the first `counted` nodes, and their attainment."""
         self._runs += 1
         job = JobSpec(
             job_name=f"emulation-{self._runs}",
@@ -201,7 +200,7 @@ class Bench:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure, print and store the result."""
+    """Measure, then print and store the result."""
     options = _parse(argv)
     result: dict[str, Any] = {
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -248,8 +247,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def measure_work(options: argparse.Namespace) -> list[Measured]:
-    """Every way, count and number of neighbours in each repeat, in an order of its own:
-    other load hits all alike.
+    """Measure every way, count and number of neighbors, in a random order per repeat.
+
+    Other load thus affects all of them alike.
     """
     cells = [
         (way, nodes, busy)
@@ -275,7 +275,7 @@ def measure_work(options: argparse.Namespace) -> list[Measured]:
 def by_way_of_holding(
     python: str, program: str, options: argparse.Namespace
 ) -> Iterator[dict[str, Bench]]:
-    """A bench for each way of holding nodes to their vCPUs."""
+    """Yield a bench per way of limiting nodes to their vCPUs."""
     with tempfile.TemporaryDirectory() as folder:
         benches = {
             held_by: Bench(Path(folder) / held_by, python, program, options.instance_type)
@@ -289,9 +289,10 @@ def by_way_of_holding(
 
 
 def measure_attainment(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Told and true share of one node that always works, and of one that rests for 50 ms after each
-    20 ms of CPU time, by ready threads and busy neighbours: true is its work per wall second over
-    what it does without neighbours.
+    """Return reported and true CPU shares, by number of threads and busy neighbors.
+
+    One node always works; another rests for 50 ms after each 20 ms of CPU time. The true share is
+    its work per wall second relative to no neighbors.
     """
     cells = list(
         itertools.product(options.held_by, options.threads, (0.0, 0.05), options.told_neighbours)
@@ -339,7 +340,7 @@ def _work(seconds: float, threads: int = 1, rest_seconds: float = 0.0) -> dict[s
 
 
 def measure_ddp(options: argparse.Namespace) -> list[Measured]:
-    """On a quiet machine: each count by each way of holding nodes to their vCPUs, in turn."""
+    """Measure each count on a quiet machine, alternating the ways of limiting nodes to vCPUs."""
     runs = []
     with by_way_of_holding(options.torch_python, DDP, options) as benches:
         for repeat in range(1, options.ddp_repeats + 1):
@@ -357,9 +358,7 @@ def measure_ddp(options: argparse.Namespace) -> list[Measured]:
 
 
 def work_ratios(runs: Sequence[Measured]) -> list[dict[str, Any]]:
-    """Medians over the repeats of a cell, over those of one node without neighbours
-    in the same way.
-    """
+    """Return medians per cell relative to one node without neighbors, in the same way."""
     cells: dict[tuple[str, int, int], list[Measured]] = {}
     for run in runs:
         cells.setdefault((run.way, run.nodes, run.neighbours), []).append(run)
@@ -378,7 +377,7 @@ def work_ratios(runs: Sequence[Measured]) -> list[dict[str, Any]]:
 
 
 def speedups(runs: Sequence[Measured]) -> dict[int, float]:
-    """S(N) by the medians of the wall times."""
+    """Return S(N) from the medians of the wall times."""
     times = {
         n: median(run.wall_seconds for run in runs if run.nodes == n)
         for n in sorted({r.nodes for r in runs})
@@ -388,7 +387,7 @@ def speedups(runs: Sequence[Measured]) -> dict[int, float]:
 
 @contextmanager
 def kept_same(way: str) -> Iterator[None]:
-    """The engine changed as that way asks."""
+    """Modify the engine as the way requires."""
     fill, weigh, deal = Ballast.start, CpuQuotas._weigh, capacity.cpu_of_each_node
     allowed = sorted(os.sched_getaffinity(0))
 
@@ -411,7 +410,7 @@ def kept_same(way: str) -> Iterator[None]:
 
 @contextmanager
 def neighbours(count: int) -> Iterator[None]:
-    """So many processes that want a whole CPU each, wherever the kernel puts them."""
+    """Run busy processes that each want a whole CPU, placed by the kernel."""
     running = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
@@ -422,7 +421,7 @@ def neighbours(count: int) -> Iterator[None]:
 
 
 def machine() -> dict[str, Any]:
-    """The machine that it ran on."""
+    """Return a description of this machine."""
     model = next(
         (line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
         ":",
@@ -437,7 +436,7 @@ def machine() -> dict[str, Any]:
 
 
 def print_ratios(rows: Sequence[dict[str, Any]]) -> None:
-    """A table; 1.00 is what one node does on a quiet machine."""
+    """Print a table; 1.00 is one node on a quiet machine."""
     print(
         f"{'way':8} {'N':>2} {'neighbours':>10} {'per CPU s':>9} {'per wall s':>10} {'attained':>8}"
     )
@@ -498,7 +497,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         type=int,
         nargs="+",
         default=[0, 1, 2],
-        help="busy processes beside the nodes",
+        help="busy processes next to the nodes",
     )
     parser.add_argument(
         "--ways",
@@ -512,7 +511,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         type=int,
         nargs="*",
         default=[],
-        help="busy processes beside the one node whose told share is compared with the true one",
+        help="busy processes next to the node whose reported CPU share is checked",
     )
     parser.add_argument(
         "--threads", type=int, nargs="+", default=[1, 2, 3], help="ready threads of that node"
@@ -543,7 +542,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         type=Path,
         help="report.json of a sweep of the product's program on this machine",
     )
-    parser.add_argument("--output", type=Path, help="where the result goes, as JSON")
+    parser.add_argument("--output", type=Path, help="write the result as JSON")
     options = parser.parse_args(argv)
     most = capacity.machine_cores() / capacity.VCPUS_BY_INSTANCE_TYPE[options.instance_type]
     if max(options.counts) > most + 1e-9:

@@ -1,13 +1,14 @@
-"""What each expectation costs Great Expectations on one million rows, and what our own replace.
+"""Measure the CPU time of each expectation on one million rows, in Great Expectations and here.
 
     .venv/bin/python -m benchmarks.expectations [--rows 1000000] [--output FILE.json]
 
-Every expectation of its pandas engine about values, each alone on a frame of the columns that it
-asks for. `theirs` is CPU seconds of Great Expectations as it is; `ours` the same with our
-comparison with bounds (tasks/dataset/judging/between.py), else the same number. `proven` says that
-the pass over a Parquet file (tasks/dataset/judging/proof.py) answers it where it holds, so that a
-run pays neither.
-NOT EVALUATED is what Great Expectations raises an error for instead of a result.
+Every value expectation of its pandas engine runs alone on a frame of the columns it needs. `theirs`
+is CPU seconds of unmodified Great Expectations; `ours` the same with nodesweep's comparison with
+bounds (tasks/dataset/judging/between.py), otherwise the same number. `proven` marks expectations
+that the pass over a Parquet file (tasks/dataset/judging/proof.py) can confirm, so that a run pays
+neither.
+
+NOT EVALUATED marks expectations for which Great Expectations raises an error.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _PAIR = {"column_A": "wide", "column_B": "narrow"}
 
 
 def make_table(rows: int, seed: int = 0) -> Any:
-    """A pyarrow table with a column of each kind that the expectations ask about."""
+    """Return a pyarrow table with a column of each kind that the expectations check."""
     import numpy as np
     import pyarrow as pa
 
@@ -60,7 +61,7 @@ def make_table(rows: int, seed: int = 0) -> Any:
 
 
 def cases() -> list[tuple[str, dict[str, Any]]]:
-    """The expectations with arguments that hold."""
+    """Return the expectations, with arguments that hold."""
     moments = {"min_value": "2026-01-01T00:00:00"}
     found: list[tuple[str, dict[str, Any]]] = [
         (f"{_VALUES}be_between", {"column": name, **_ANY_NUMBER})
@@ -117,21 +118,21 @@ def cases() -> list[tuple[str, dict[str, Any]]]:
 
 
 def _seconds(frame: pd.DataFrame, spec: ExpectationConfig) -> tuple[float, bool]:
-    """CPU seconds of one expectation alone, and whether it could be evaluated."""
+    """Return the CPU seconds of one expectation, and True if it could be evaluated."""
     from nodesweep.tasks.dataset.findings import _raised_message
     from nodesweep.tasks.dataset.validation import _run_expectations
 
     began = time.process_time()
     try:
         result = _run_expectations(frame, [spec])[0]
-    except TypeError as error:  # it can't store some results as JSON
+    except TypeError as error:  # it cannot store some results as JSON
         print(f"{spec.type}: {error}", file=sys.stderr)
         return time.process_time() - began, False
     return time.process_time() - began, _raised_message(result.exception_info) is None
 
 
 def measure(rows: int) -> list[dict[str, Any]]:
-    """Of each expectation the seconds that it takes, the slowest of Great Expectations' first."""
+    """Return the seconds of each expectation, slowest of Great Expectations first."""
     import pyarrow.parquet as pq
     from great_expectations.expectations.metrics.column_map_metrics.column_values_between import (
         ColumnValuesBetween,
@@ -175,7 +176,7 @@ def measure(rows: int) -> list[dict[str, Any]]:
 
 
 def table(found: Sequence[dict[str, Any]]) -> str:
-    """The measurement as text, a line for each expectation."""
+    """Return the result as text, one line per expectation."""
     lines = [f"{'theirs':>8} {'ours':>8}  proven  expectation"]
     for row in found:
         columns = ", ".join(row["columns"])
@@ -188,6 +189,7 @@ def table(found: Sequence[dict[str, Any]]) -> str:
 
 
 def main() -> int:
+    """Measure, then print and store the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--output", type=Path)

@@ -1,18 +1,17 @@
-"""How often a prediction beyond the measured node counts is right:
-nodesweep/scaling/fits/extrapolation.py on simulated sweeps.
+"""Measure how often predictions beyond the measured node counts are right, on simulated sweeps.
 
     nice -n 19 .venv/bin/python -m benchmarks.extrapolation [--sweeps 1000] [--noise 0.01 0.02]
         [--runs 3 5] [--curves amdahl ring] [--output FILE.json]
 
-A cell is a curve of true medians on 1, 2, 4 and 8 nodes, a log-normal noise (sigma of the log of a
-time), a number of runs, and how many times slower the link is at 16 nodes, where the prediction is
-made: the part of T(16) that is not compute over 16 is multiplied by it, and nothing measured shows
-it. The interval is looked at twice: in all sweeps, and in those whose prediction is supported,
-which is what a report shows. The rule that stood before this one is asked the same. The exit code
-is 1 where the link stays as it is, a law of the family
-made the times, and fewer than 90 % of the intervals hold the truth (of the supported ones, too,
-where there are 100 or more) or more than 5 % of the supported predictions are off by more than
-10 %.
+It tests nodesweep/scaling/fits/extrapolation.py. A cell is a curve of true medians on 1, 2, 4 and 8
+nodes, a log-normal noise (sigma of the log of a time), a number of runs, and a slowdown of the link
+at 16 nodes, where the prediction is made: it multiplies the part of T(16) that is not compute over
+16, and no measurement shows it. Intervals are evaluated over all sweeps, and over those with a
+supported prediction, which a report shows. The former rule is evaluated on the same sweeps.
+
+Exit code 1 if, with an unchanged link and times from a law of the family, fewer than 90% of the
+intervals hold the truth (also of the supported ones, if there are 100 or more) or more than 5% of
+the supported predictions are off by more than 10%.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ RUNS = (3, 5)
 LINK_FACTORS = (1, 1.25, 2, 4)
 ONE_NODE_SECONDS = 600.0
 OFF = 0.10
-"""Relative error from which a prediction is wrong."""
+"""Relative error from which a prediction counts as wrong."""
 LEAST_COVERED, MOST_OFF, FROM_SUPPORTED = 0.90, 0.05, 100
 
 Floats = npt.NDArray[np.float64]
@@ -57,8 +56,11 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Curve:
-    """What is added to compute over N, as a share of the time on one node, and whether one of the
-    fitted laws is this curve. `per_replica`: the batch grows with the nodes, the steps do not.
+    """Overhead beyond compute over N, as a fraction of the time on one node.
+
+    Attributes:
+        in_family: One of the fitted laws is this curve.
+        per_replica: The batch grows with the nodes, and the steps shrink.
     """
 
     overhead: Callable[[int], float]
@@ -66,10 +68,12 @@ class Curve:
     per_replica: bool = False
 
     def seconds(self, nodes: int, link_factor: float = 1) -> float:
+        """Return the true median time."""
         return ONE_NODE_SECONDS * (1 / nodes + link_factor * self.overhead(nodes))
 
     @property
     def steps_ratio(self) -> Mapping[int, float]:
+        """Return the number of steps by node count, relative to one node."""
         return {n: 1 / n if self.per_replica else 1.0 for n in (*NODE_COUNTS, AT)}
 
 
@@ -80,13 +84,14 @@ CURVES: Mapping[str, Curve] = {
     "ring": Curve(lambda n: 0.20 * (n - 1) / n**2, per_replica=True),
     "tree": Curve(lambda n: 0.02 * math.log2(n), in_family=False),
 }
-"""tree: a reduction of log2 N stages, which no fitted law is."""
+"""tree: a reduction of log2 N stages, which no fitted law describes."""
 
 
 @dataclass(frozen=True)
 class Supported:
-    """The supported predictions of a cell's sweeps: the share whose interval holds the truth, the
-    share off by more than 10 %, and the median of their relative errors; None: there is none.
+    """Supported predictions of a cell's sweeps: coverage, share off by more than 10%, median error.
+
+    Values are None if there is no such prediction.
     """
 
     count: int
@@ -97,9 +102,13 @@ class Supported:
 
 @dataclass(frozen=True)
 class Cell:
-    """`covered` is the share of the sweeps whose interval holds the truth, of those that have one,
-    where not every law is rejected; `median_ratio` is the median of its upper over its lower end.
-    `supported_before`: by the former rule.
+    """Results of one cell.
+
+    Attributes:
+        covered: Fraction of the sweeps with an interval whose interval holds the truth, if not
+            every law is rejected.
+        median_ratio: Median ratio of an interval's upper to its lower end.
+        supported_before: Supported predictions of the former rule.
     """
 
     curve: str
@@ -114,6 +123,7 @@ class Cell:
 
     @property
     def is_right(self) -> bool:
+        """Return True if the requirements of this cell are met, or none apply."""
         asked = self.link_factor == 1 and CURVES[self.curve].in_family
         if not asked:
             return True
@@ -134,8 +144,9 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Answer:
-    """What one sweep says of the count beyond: the interval, shown or not, the prediction and that
-    of the former rule; None: there is none.
+    """Result of one sweep at the larger count: interval, prediction, prediction of the former rule.
+
+    Values are None if there is none.
     """
 
     interval: Interval | None
@@ -144,7 +155,7 @@ class Answer:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Simulate, print and store the result."""
+    """Simulate, then print and store the result."""
     options = _parse(argv)
     started = time.perf_counter()
     print(
@@ -175,7 +186,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def simulate(name: str, noise: float, runs: int, sweeps: int, seed: int) -> Iterator[Cell]:
-    """The same sweeps against each truth; `runs` at least 3."""
+    """Simulate the same sweeps against each truth; `runs` is at least 3."""
     curve = CURVES[name]
     generator = np.random.default_rng([seed, list(CURVES).index(name), runs, round(noise * 10_000)])
     true_seconds = np.array([curve.seconds(nodes) for nodes in NODE_COUNTS])
@@ -188,7 +199,12 @@ def simulate(name: str, noise: float, runs: int, sweeps: int, seed: int) -> Iter
 
 
 def ask(times: Floats, steps_ratio: Mapping[int, float]) -> Answer:
-    """(node counts, runs) of times -> what is said at twice the largest count."""
+    """Return the predictions at twice the largest count.
+
+    Args:
+        times: Array of shape (node counts, runs), in seconds.
+        steps_ratio: Steps by node count, relative to one node.
+    """
     medians = np.median(times, axis=1)
     points = list(zip(NODE_COUNTS, medians.tolist(), strict=True))
     by_nodes = dict(zip(NODE_COUNTS, times.tolist(), strict=True))
@@ -208,8 +224,10 @@ def ask(times: Floats, steps_ratio: Mapping[int, float]) -> Answer:
 def by_agreement(
     ranked: Sequence[LawFit], sample: Sample, steps_ratio: Mapping[int, float]
 ) -> Prediction | None:
-    """The rule until November 2026, which knew no noise: supported where the laws, and the best
-    identifiable one with any point left out, agree within 10 %. Its interval is their range.
+    """Apply the rule used until November 2026, which ignored noise.
+
+    A prediction was supported if the laws, and the best identifiable one with any point left out,
+    agreed within 10%; its interval was their range.
     """
     best = next((fit for fit in ranked if fit.identifiable.value), None)
     if best is None or len(ranked) == 1:
@@ -253,7 +271,7 @@ def _supported(predictions: Sequence[Prediction | None], truth: float) -> Suppor
 
 
 def _together(cells: Sequence[Supported], sweeps: int) -> str:
-    """The supported predictions of several cells as one heap."""
+    """Summarize the supported predictions of several cells together."""
     total = sum(cell.count for cell in cells)
     if not total:
         return "none supported"

@@ -1,24 +1,23 @@
-"""Run `nodesweep run configs/local.yaml`, a newcomer's first command, many times: does it give an
-answer on this machine, and the same one each time?
+"""Run `nodesweep run configs/local.yaml` many times and check that the recommendations agree.
 
     .venv/bin/python -m benchmarks.first_run [--runs 8] [--state-directory FOLDER] [--user NAME]
         [--conditions quiet one_neighbour two_neighbours half_speed ordinary_user]
         [--output FILE.json]
 
-The conditions take turns, so that a change of the machine meets all of them. Every run has a
-folder and a Prefect home of its own, as after a fresh clone; the platform's state, with the built
-image, is kept from run to run. Nothing else should run meanwhile.
+This is a new user's first command. Conditions alternate, so that changes of the machine affect all
+of them. Every run has its own folder and Prefect home, as after a fresh clone; the platform's state
+with the built image is shared. Nothing else should run meanwhile.
 
-- quiet: nothing beside it;
-- one_neighbour, two_neighbours: so many processes that always compute;
+- quiet: no other load;
+- one_neighbour, two_neighbours: one or two busy processes;
 - half_speed: the whole run in a control group with half of the machine's CPU time (cgroup v1,
   root);
-- ordinary_user: as --user, who can write no control group, so nodes are held by their duty cycle
+- ordinary_user: as --user, who can write no control group, so nodes are limited by their duty cycle
   (as root; the user must be able to read the checkout and its .venv).
 
-An answer is a recommended count, or two counts that are named as undecided. The exit code is 1
-where fewer than 95 % of all runs have one, where fewer than 90 % have that of most quiet runs, or
-where one is further from it than the neighbouring count.
+A result is a recommended count, or two counts named as undecided. Exit code 1 if fewer than 95% of
+all runs have one, fewer than 90% agree with most quiet runs, or one is further away than the
+neighboring count.
 """
 
 from __future__ import annotations
@@ -61,14 +60,14 @@ class FirstRun:
     train_seconds: dict[int, float]
     efficiency: dict[int, float]
     least_attained: dict[int, float]
-    """Share of the CPU that its least served node asked for, by count; the run that counts."""
+    """CPU attainment of the most affected node, by count, for the run that counts."""
     jobs: int
     headline: str
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where runs take place, and who may make them."""
+    """Working folders of the runs, and the user of ordinary_user."""
 
     folder: Path
     state_directory: Path
@@ -76,7 +75,7 @@ class Place:
 
 
 def answer_of(report: Mapping[str, Any]) -> tuple[int, ...]:
-    """The recommended count; two that the report names as undecided; () where it gives neither."""
+    """Return the recommended count, two undecided ones, or () if the report names neither."""
     advice = report["recommendation"]
     if advice is None:
         return ()
@@ -87,7 +86,7 @@ def answer_of(report: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def described(condition: str, report: Mapping[str, Any], wall_seconds: float) -> FirstRun:
-    """A run by its report."""
+    """Return a run from its report."""
     rows = [row for row in report["summary"] if row["clocks"]["train"]["seconds"] is not None]
     attained: dict[int, float] = {}
     for point in report["points"]:
@@ -111,7 +110,7 @@ def described(condition: str, report: Mapping[str, Any], wall_seconds: float) ->
 
 
 def broken_promises(runs: Sequence[FirstRun]) -> list[str]:
-    """Return the broken promises; an answer of two counts agrees where it holds the quiet one."""
+    """Return the broken promises; a result of two counts agrees if it contains the quiet one."""
     quiet = Counter(run.answer for run in runs if run.condition == "quiet" and run.answer)
     answered = sum(bool(run.answer) for run in runs)
     broken = []
@@ -136,7 +135,7 @@ def broken_promises(runs: Sequence[FirstRun]) -> list[str]:
 
 @contextmanager
 def neighbours(count: int) -> Iterator[None]:
-    """So many processes that always compute."""
+    """Run this many busy processes."""
     busy = [subprocess.Popen([sys.executable, "-c", _BUSY]) for _ in range(count)]
     try:
         yield
@@ -148,9 +147,10 @@ def neighbours(count: int) -> Iterator[None]:
 
 @contextmanager
 def half_speed() -> Iterator[None]:
-    """This process, and what it starts, with half of the machine's CPU time.
+    """Limit this process and its children to half of the machine's CPU time.
 
-    Raises OSError where no control group can be made.
+    Raises:
+        OSError: No control group can be created.
     """
     group = _GROUPS / f"first-run-{os.getpid()}"
     group.mkdir()
@@ -175,9 +175,11 @@ CONDITIONS: Mapping[str, Callable[[], AbstractContextManager[None]]] = {
 
 
 def first_run(condition: str, place: Place) -> FirstRun:
-    """Run the command once, and read its report.
+    """Run the command once and read its report.
 
-    Raises RuntimeError where it fails, subprocess.TimeoutExpired after half an hour.
+    Raises:
+        RuntimeError: The command fails.
+        subprocess.TimeoutExpired: It takes longer than half an hour.
     """
     folder = Path(tempfile.mkdtemp(prefix=f"{condition}-", dir=place.folder))
     state = place.state_directory / (condition if condition == "ordinary_user" else "root")
@@ -216,7 +218,7 @@ def _text(counts: Sequence[int]) -> str:
 
 
 def line(run: FirstRun) -> str:
-    """One row of the table that is printed."""
+    """Return one row of the printed table."""
 
     def by_count(values: Mapping[int, float], factor: float = 1) -> str:
         return " ".join(f"{value * factor:6.1f}" for value in values.values())
@@ -229,12 +231,12 @@ def line(run: FirstRun) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the conditions in turn and print a line for each run; returns the exit code."""
+    """Run the conditions in turn, print a line per run, and return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--runs", type=int, default=8, help="of each condition")
     parser.add_argument("--conditions", nargs="+", choices=CONDITIONS, default=[*CONDITIONS])
     parser.add_argument("--state-directory", type=Path)
-    parser.add_argument("--user", help="whom ordinary_user runs as")
+    parser.add_argument("--user", help="user that ordinary_user runs as")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args(arguments)
     if "ordinary_user" in options.conditions and options.user is None:

@@ -1,23 +1,21 @@
-"""How long the training image takes and what is sent, through the builder that a run uses:
-CodeBuild's local twin.
+"""Measure build time and transfer size of the training image with CodeBuild's local twin.
 
     .venv/bin/python benchmarks/image_build.py [--repeats 3] [--base-image NAME]
         [--output FILE.json]
 
-Needs what the container engine needs (infra/local/README.md), as root, and a base image
+Needs the requirements of the container engine (infra/local/README.md), as root, and a base image
 (infra/local/base_image.sh). On a platform of its own, with an empty registry, each case does what a
-run does: read the context, look in ECR, and where the image isn't there, send the context and build
-it.
+run does: read the context, look in ECR and, if the image is missing, send the context and build it.
 
-    cold         no layer but the base's is there; "first" also pushes the base into the empty
+    cold         only the base's layers exist; "first" also pushes the base into the empty
                  registry
     code change  one line in train.py
     no change    the same context again
     touched      every file's time and mode changed, no content
 
-"sent" is the context that goes to S3, "pushed" the layers that the registry did not have,
-compressed. The exit code is 1 where an unchanged context is built, or a changed line costs more
-than --limit of the cold build.
+"sent" is the context sent to S3, "pushed" the layers that the registry lacked, compressed. Exit
+code 1 if an unchanged context is built, or a changed line costs more than --limit of the cold
+build.
 """
 
 from __future__ import annotations
@@ -64,9 +62,7 @@ LayerSizes = Callable[[str], Mapping[str, int]]
 
 @dataclass(frozen=True)
 class Measurement:
-    """One try: `seconds` from reading the context to the image's digest, of which the build's
-    phases are parts.
-    """
+    """One try: `seconds` from reading the context to the image's digest, including build phases."""
 
     seconds: float
     built: bool
@@ -77,7 +73,7 @@ class Measurement:
 
 
 class Bench:
-    """A copy of the image's context, and the platform that it is built on."""
+    """A copy of the image's context, and the platform that builds it."""
 
     def __init__(self, at: PlatformConfig, image: ImageConfig, layer_sizes: LayerSizes) -> None:
         self._at, self._image, self._layer_sizes = at, image, layer_sizes
@@ -85,10 +81,10 @@ class Bench:
         self._known_layers: set[str] = set()
         self._changes = 0
         self.built: list[str] = []
-        """By tag, as the builder keeps them on this machine."""
+        """Tags of images that the builder keeps on this machine."""
 
     def cases(self, repeats: int) -> Iterator[tuple[str, Measurement]]:
-        """Every try in turn, with the name of its case."""
+        """Yield every try in turn, with the name of its case."""
         yield "cold, first", self.measure()
         for _ in range(min(repeats, _COLD_TRIES)):
             self.change(_REQUIREMENTS)
@@ -103,20 +99,20 @@ class Bench:
             yield "touched", self.measure()
 
     def change(self, name: str) -> None:
-        """A line more in a file of the context: a comment, of what was not there before."""
+        """Append a new comment line to a file of the context."""
         self._changes += 1
         with (self._context / name).open("a") as file:
             file.write(f"# change {self._changes}\n")
 
     def touch(self) -> None:
-        """Another time and mode for every file."""
+        """Change the time and mode of every file."""
         for path in self._context.rglob("*"):
             if path.is_file():
                 path.chmod(path.stat().st_mode ^ 0o111)
                 os.utime(path, (path.stat().st_atime + 60, path.stat().st_mtime + 60))
 
     def measure(self) -> Measurement:
-        """What a run does to have its image."""
+        """Obtain the image as a run does."""
         started = time.perf_counter()
         context = read_context(self._image)
         found = find_image.fn(self._at, self._image, context)
@@ -147,7 +143,7 @@ def _phase_seconds(phase: Mapping[str, Any]) -> float:
 
 
 def summarise(tries: Sequence[tuple[str, Measurement]]) -> dict[str, Any]:
-    """Case -> medians, the ratio to the cold build, and every try."""
+    """Return case -> medians, the ratio to the cold build, and every try."""
     by_case: dict[str, list[Measurement]] = {}
     for case, measurement in tries:
         by_case.setdefault(case, []).append(measurement)
@@ -166,7 +162,7 @@ def summarise(tries: Sequence[tuple[str, Measurement]]) -> dict[str, Any]:
 
 
 def problems(cases: Mapping[str, Any], limit: float) -> list[str]:
-    """What the exit code is 1 for."""
+    """Return the reasons for exit code 1."""
     found = [f"{case}: was built" for case in ("no change", "touched") if any(cases[case]["built"])]
     if (ratio := cases["code change"]["ratio_to_cold"]) > limit:
         found.append(f"code change: {ratio:.2f} of the cold build, allowed is {limit:g}")
@@ -174,7 +170,7 @@ def problems(cases: Mapping[str, Any], limit: float) -> list[str]:
 
 
 def table(cases: Mapping[str, Any]) -> str:
-    """The summary for the terminal."""
+    """Return the summary for the terminal."""
     lines = [f"{'case':<12}  {'n':>2}  {'median':>8}  {'of cold':>8}  {'sent':>10}  {'pushed':>13}"]
     for case, each in cases.items():
         lines.append(
@@ -187,7 +183,7 @@ def table(cases: Mapping[str, Any]) -> str:
 
 @contextmanager
 def own_platform(state_dir: Path) -> Iterator[PlatformConfig]:
-    """A platform with containers and an empty registry, for as long as the block lasts."""
+    """Run a platform with containers and an empty registry."""
     config = ServerConfig(0, state_dir, engine="container")
     with running(config) as endpoint:
         at = PlatformConfig(
@@ -204,7 +200,7 @@ def own_platform(state_dir: Path) -> Iterator[PlatformConfig]:
 
 
 def registry_layers(uri: str) -> dict[str, int]:
-    """The layers of REGISTRY/NAME@DIGEST, as its manifest in the registry has them."""
+    """Return the layers of REGISTRY/NAME@DIGEST from its manifest in the registry."""
     registry, _, rest = uri.partition("/")
     name, _, digest = rest.partition("@")
     request = urllib.request.Request(
@@ -216,13 +212,13 @@ def registry_layers(uri: str) -> dict[str, int]:
 
 
 def image_sizes(cli: ContainerCli, base_image: str, layers: Mapping[str, int]) -> dict[str, Any]:
-    """Of the base on this machine's disk, and of the image's layers in the registry."""
+    """Return the size of the base on this machine's disk and of the image's registry layers."""
     base_bytes = int(cli.call("image", "inspect", "--format", "{{.Size}}", base_image))
     return {"base_on_disk_bytes": base_bytes, "layers_compressed_bytes": list(layers.values())}
 
 
 def describe_machine(cli: ContainerCli) -> dict[str, Any]:
-    """What the numbers belong to."""
+    """Return the machine and versions that the numbers apply to."""
     return {
         "platform": (
             "local platform, container engine on one machine: the registry is on its loopback"
@@ -235,7 +231,7 @@ def describe_machine(cli: ContainerCli) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure, print and store the result."""
+    """Measure, then print and store the result."""
     options = _parse(argv)
     with tempfile.TemporaryDirectory(prefix="image-build-") as scratch:
         folder = Path(scratch)
@@ -258,8 +254,8 @@ def main(argv: Sequence[str]) -> int:
 
         with own_platform(folder / "platform") as at:
             bench = Bench(at, image, layer_sizes)
-            # Of an earlier benchmark this machine may still have the layers:
-            # a line of this minute has none.
+            # This machine may still have layers of an earlier benchmark; a line with the present
+            # time has none.
             with (context / _REQUIREMENTS).open("a") as file:
                 file.write(f"# {time.time_ns()}\n")
             try:

@@ -1,15 +1,14 @@
-"""How often the intervals of T(N) and S(N) cover the truth: nodesweep/scaling/analysis/intervals.py
-on simulated sweeps.
+"""Measure how often the intervals of T(N) and S(N) cover the truth, on simulated sweeps.
 
     .venv/bin/python -m benchmarks.interval_coverage [--sweeps 8000] [--noise 0.05] [--repeats 5 7]
         [--kinds autocorrelated session_shift] [--orders in_a_row] [--output FILE.json]
 
-A cell is a log-normal noise (sigma of the log of a time, which is about its relative standard
-deviation), its kind, the order of the runs and a number of repeats. Its sweeps run 1, 2, 4 and 8
-nodes; the true T(N) is the median of the distribution the times are drawn from, the true S(N) the
-ratio of two of them. S(1) = 1 is no estimate and has no interval. The standard error is over
-sweeps, since the S of one sweep share T(1). The exit code is 1 where a cell of at least 5 repeats
-of independent noise covers T or S outside 93 to 97 %.
+It tests nodesweep/scaling/analysis/intervals.py. A cell is a log-normal noise (sigma of the log of
+a time, about its relative standard deviation), its kind, the order of the runs and a number of
+repeats. Sweeps run 1, 2, 4 and 8 nodes; the true T(N) is the median of the distribution that times
+are drawn from, the true S(N) the ratio of two of them. S(1) = 1 is not an estimate and has no
+interval. The standard error is over sweeps, since the S of one sweep share T(1). Exit code 1 if a
+cell of at least 5 repeats of independent noise covers T or S outside 93% to 97%.
 """
 
 from __future__ import annotations
@@ -38,18 +37,18 @@ from nodesweep.scaling.analysis.intervals import (
 )
 
 NODE_COUNTS = (1, 2, 4, 8)
-# Amdahl's law with a serial fraction of 5 %. The intervals scale with the times, so that another
-# law changes nothing.
+# Amdahl's law with a serial fraction of 5%. The intervals scale with the times, so another law
+# changes nothing.
 TRUE_SECONDS = tuple(3600 * (0.05 + 0.95 / nodes) for nodes in NODE_COUNTS)
 REQUIRED_COVERAGE = (0.93, 0.97)
 REQUIRED_FROM_REPEATS = 5
-# Of the noises that are not independent. A slow host takes every tenth run and adds three sigma; a
-# session shift moves all runs after a random moment by a draw of twice the noise.
+# Parameters of dependent noise: a slow host runs every tenth run and adds three sigma; a session
+# shift moves all runs after a random moment by a draw of twice the noise.
 AUTOCORRELATION = 0.8
 SLOW_HOST_SHARE, SLOW_HOST_SIGMAS = 0.1, 3.0
 SHIFT_SIGMAS = 2.0
 KINDS = ("independent", "autocorrelated", "slow_host", "session_shift")
-# shuffled: a pass over all counts per repeat, in a new order; in_a_row: all repeats of one count
+# shuffled: one pass over all counts per repeat, in a new order; in_a_row: all repeats of one count
 # before the next.
 ORDERS = ("shuffled", "in_a_row")
 
@@ -58,9 +57,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Coverage:
-    """Share of intervals that contain the truth, its Monte-Carlo standard error, mean width
-    relative to the truth.
-    """
+    """Fraction of intervals that contain the truth, its Monte Carlo error, mean relative width."""
 
     share: float
     standard_error: float
@@ -69,9 +66,7 @@ class Coverage:
 
 @dataclass(frozen=True)
 class Cell:
-    """One noise and number of repeats: what the intervals of T(N) and S(N) covered, the latter by
-    the bootstrap and paired by repeat.
-    """
+    """Coverage of T(N) and S(N) for one noise and number of repeats; S by bootstrap and paired."""
 
     noise: float
     repeats: int
@@ -84,6 +79,7 @@ class Cell:
 
     @property
     def meets_requirement(self) -> bool:
+        """Return True if the required coverage is met, or does not apply."""
         low, high = REQUIRED_COVERAGE
         covered = (self.train_seconds.share, self.speedup.share)
         is_asked = self.kind == "independent" and self.repeats >= REQUIRED_FROM_REPEATS
@@ -91,7 +87,7 @@ class Cell:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Simulate, print and store the result."""
+    """Simulate, then print and store the result."""
     options = _parse(argv)
     started = time.perf_counter()
     print("noise    n    T covered, width           S covered, width           S paired, width")
@@ -120,7 +116,7 @@ def simulate(
     kind: str = "independent",
     order: str = "shuffled",
 ) -> Cell:
-    """Intervals of `sweeps` simulated sweeps against the truth; `repeats` at least 3."""
+    """Compare intervals of `sweeps` simulated sweeps with the truth; `repeats` is at least 3."""
     generator = np.random.default_rng([seed, repeats, round(noise * 1_000_000)])
     true_seconds = np.asarray(TRUE_SECONDS) * np.exp(_median_shift(kind, noise))
     true_speedups = [TRUE_SECONDS[0] / true for true in TRUE_SECONDS[1:]]
@@ -151,7 +147,7 @@ def simulate(
 def _errors(
     generator: np.random.Generator, kind: str, order: str, noise: float, repeats: int
 ) -> Floats:
-    """(node counts, repeats): what is added to the logarithm of each run's time."""
+    """Return log-time errors of the runs, of shape (node counts, repeats)."""
     counts = len(NODE_COUNTS)
     if kind == "independent":
         return generator.normal(0, noise, (counts, repeats))
@@ -164,7 +160,7 @@ def _errors(
 
 
 def _in_time(generator: np.random.Generator, kind: str, noise: float, runs: int) -> Floats:
-    """The errors of that many runs as they follow one another."""
+    """Return the log-time errors of consecutive runs."""
     drawn = generator.normal(0, noise, runs)
     if kind == "slow_host":
         return drawn + SLOW_HOST_SIGMAS * noise * (generator.random(runs) < SLOW_HOST_SHARE)
@@ -177,9 +173,7 @@ def _in_time(generator: np.random.Generator, kind: str, noise: float, runs: int)
 
 
 def _median_shift(kind: str, noise: float) -> float:
-    """By how much the kind moves the median of a time's logarithm: a slow host slows the median
-    run a little, the other kinds are symmetric.
-    """
+    """Return the shift of a time's log median: positive for slow hosts, 0 for symmetric noise."""
     if kind != "slow_host" or noise == 0:
         return 0.0
     share, far = SLOW_HOST_SHARE, SLOW_HOST_SIGMAS
@@ -191,14 +185,14 @@ def _median_shift(kind: str, noise: float) -> float:
 
 
 def _checked(pairs: Iterator[tuple[float, Interval | None]]) -> Iterator[tuple[bool, float]]:
-    """(whether the interval contains the truth, its width relative to it) of each pair."""
+    """Yield (interval contains the truth, relative width) of each pair."""
     for truth, interval in pairs:
         assert interval is not None
         yield interval.contains(truth), (interval.high - interval.low) / truth
 
 
 def _coverage(sweeps: Sequence[Sequence[tuple[bool, float]]]) -> Coverage:
-    """`sweeps` x intervals x (contains the truth, relative width) -> their means."""
+    """Average (contains the truth, relative width) over sweeps and intervals."""
     checked = np.asarray(sweeps, dtype=np.float64)
     per_sweep = checked[:, :, 0].mean(axis=1)
     error = per_sweep.std(ddof=1) / len(per_sweep) ** 0.5

@@ -1,14 +1,14 @@
-"""What Lightning costs: the training program against a bare PyTorch loop that does the same work.
+"""Measure Lightning's overhead: the training program against an equivalent bare PyTorch loop.
 
     PYTHON_OF_THE_IMAGE benchmarks/lightning_overhead.py --data DIR [--repeats 20]
         [--output FILE.json]
 
 Needs the image's environment (infra/image/requirements.txt). Both train the same model from the
-same seed on the same batches with the same optimiser and read the loss as rarely; short runs take
-turns, so that other load on the machine hits both alike. The steady steps of all runs of a kind are
-pooled: the result is the ratio of the two medians, with a 95 % interval from resampling pairs of
-runs, and beside it the ratio of the 10th percentiles, the least disturbed steps. The exit code is 1
-where the ratio is not below --limit.
+same seed on the same batches with the same optimizer and read the loss equally often; short runs
+alternate, so that other load affects both alike. The steady steps of all runs of a kind are pooled:
+the result is the ratio of the two medians, with a 95% interval from resampling pairs of runs, and
+the ratio of the 10th percentiles, the least disturbed steps. Exit code 1 if the ratio is not below
+--limit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from statistics import quantiles
 from typing import Any
 
 IMAGE = Path(__file__).resolve().parents[1] / "infra" / "image"
-# The default benchmark of configs/local.yaml on one node, without what is no part of a step.
+# The benchmark of configs/local.yaml on one node, reduced to what affects a step.
 WORKLOAD = {
     "model": "ranking_mlp",
     "hidden-size": 128,
@@ -46,7 +46,7 @@ WARMUP_STEPS = 4  # of 14
 
 @dataclass(frozen=True)
 class Sample:
-    """One run: the wall-clock seconds of its steady steps, and the accuracy it reached."""
+    """One run: the wall-clock seconds of its steady steps, and its accuracy."""
 
     step_seconds: list[float]
     accuracy: float
@@ -56,7 +56,7 @@ Pair = tuple[Sample, Sample]  # Lightning, bare
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure, print and store the result."""
+    """Measure, then print and store the result."""
     options = _parse(argv)
     sys.path.insert(0, str(IMAGE))
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -68,7 +68,7 @@ def main(argv: Sequence[str]) -> int:
         for repeat in range(options.repeats + 1):
             order = (run_lightning, run_bare) if repeat % 2 else (run_bare, run_lightning)
             samples = {run: run(options.data, Path(folder)) for run in order}
-            if repeat:  # the first pair warms caches and allocators
+            if repeat:  # the first pair warms up caches and allocators
                 pairs.append((samples[run_lightning], samples[run_bare]))
     result = summarise(pairs)
     print(json.dumps(result["ratio"], indent=1))
@@ -82,7 +82,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def run_lightning(data: Path, folder: Path) -> Sample:
-    """The training program itself, with its measuring callback."""
+    """Run the training program with its measuring callback."""
     from training.run import run
 
     run(_arguments(data, folder))
@@ -91,7 +91,7 @@ def run_lightning(data: Path, folder: Path) -> Sample:
 
 
 def run_bare(data: Path, folder: Path) -> Sample:
-    """The same batches, model, optimiser and evaluation in a plain loop."""
+    """Run the same batches, model, optimizer and evaluation in a plain loop."""
     import torch
     from torch.nn import functional
     from training.cluster import cluster_from_environment
@@ -132,7 +132,7 @@ def run_bare(data: Path, folder: Path) -> Sample:
 
 
 def summarise(pairs: Sequence[Pair]) -> dict[str, Any]:
-    """The two ratios with their intervals, beside the raw samples."""
+    """Return the two ratios with their intervals, and the raw samples."""
     return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "workload": WORKLOAD,
@@ -168,7 +168,7 @@ def _ratio(pairs: Sequence[Pair], percentile: int) -> float:
 
 
 def describe_machine() -> dict[str, Any]:
-    """Hardware and versions the numbers belong to."""
+    """Return the hardware and versions that the numbers apply to."""
     from importlib.metadata import version
 
     from training.hardware import device_name

@@ -1,24 +1,20 @@
-"""What `nodesweep run` of many jobs costs: wall time, memory, calls,
-and the growth of Prefect's database.
+"""Measure wall time, memory, calls and database growth of `nodesweep run` with many jobs.
 
     .venv/bin/python -m benchmarks.many_jobs [--jobs 50 200 1000] [--output FILE.json]
 
-Each sweep is a process of its own, with the ephemeral Prefect server that the command starts, on
-the simulated engine, whose jobs end as soon as they have begun: what is left is nodesweep's own
-work and the platform's answers. A sweep of N jobs has up to 20 node counts, N / 20 repeats of each,
-and 20 jobs in flight. One sweep of one job goes before: it makes Prefect's database, uploads the
-dataset and builds the image.
+Each sweep is a process of its own with a temporary Prefect server, on the simulated engine, whose
+jobs end as soon as they begin; the remaining cost is nodesweep's own work and the platform's
+responses. A sweep of N jobs has up to 20 node counts, N / 20 repeats each, and 20 jobs in flight. A
+sweep of one job runs first: it creates Prefect's database, uploads the dataset and builds the
+image.
 
-- wall time: from the start of the process to its end, the start of Prefect's server and the report
-  included.
-- peak RSS: of the process that runs the sweep, not of Prefect's server beside it (VmHWM of
+- wall time: from start to end of the process, including Prefect's server and the report.
+- peak RSS: of the process that runs the sweep, without Prefect's server (VmHWM of
   /proc/PID/status).
-- database: by how much prefect.db has grown once the server has ended and the write-ahead log is
-  merged into it.
-- calls: what reached the platform, by service and operation.
+- database: growth of prefect.db after the server has ended and the write-ahead log is merged.
+- calls: calls that reached the platform, by service and operation.
 
-The exit code is 1 where the largest sweep takes more than 3 minutes, 600 MB, or 0.03 MB of database
-a job.
+Exit code 1 if the largest sweep takes more than 3 minutes, 600 MB, or 0.03 MB of database per job.
 """
 
 from __future__ import annotations
@@ -54,10 +50,10 @@ from nodesweep.scaling.names import pretty_json
 
 JOBS = (50, 200, 1000)
 WALL_SECONDS_LIMIT, RSS_MB_LIMIT, DATABASE_MB_LIMIT = 180.0, 600.0, 0.03
-"""Of the largest sweep, of its process, of one job."""
+"""Limits for the largest sweep, for its process, and per job."""
 GLOBAL_BATCH_SIZE = 55_440
 NODE_COUNTS = [count for count in range(1, 25) if GLOBAL_BATCH_SIZE % count == 0]
-"""Twenty of them, each of which divides the batch."""
+"""Twenty counts that divide the batch."""
 PARALLEL_JOBS = 20
 _RUN_SECONDS = 3600.0
 _SAMPLE_SECONDS = 0.1
@@ -65,7 +61,7 @@ _MODEL = {"t_compute_seconds": 600.0, "noise_sigma": 0.02}
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure, print and store the result."""
+    """Measure, then print and store the result."""
     options = _parse(argv)
     with tempfile.TemporaryDirectory(prefix="nodesweep-many-") as folder:
         result = summarise(measure(Path(folder), options.jobs))
@@ -76,7 +72,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def measure(folder: Path, sizes: Sequence[int]) -> list[dict[str, Any]]:
-    """One sweep of each size, after one of one job that is left out."""
+    """Run one sweep of each size, after a sweep of one job that is not counted."""
     write_benchmark(folder)
     quota = NODE_COUNTS[-1] * PARALLEL_JOBS
     with served_platform(folder / "platform", UNDISTURBED, quota, _MODEL, 0.0) as served:
@@ -85,9 +81,13 @@ def measure(folder: Path, sizes: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def shape(jobs: int) -> tuple[list[int], int]:
-    """(node counts, repeats) of a sweep of so many jobs. Raises ValueError where there is none."""
+    """Return (node counts, repeats) of a sweep with this many jobs.
+
+    Raises:
+        ValueError: There is none.
+    """
     for counts in range(min(jobs, len(NODE_COUNTS)), 0, -1):
-        if jobs % counts == 0 and jobs // counts <= 50:  # the most that sweep.repeats takes
+        if jobs % counts == 0 and jobs // counts <= 50:  # the maximum of sweep.repeats
             return NODE_COUNTS[:counts], jobs // counts
     raise ValueError(
         f"{jobs} jobs are not up to {len(NODE_COUNTS)} node counts times up to 50 repeats"
@@ -95,7 +95,7 @@ def shape(jobs: int) -> tuple[list[int], int]:
 
 
 def run_sweep(folder: Path, served: Platform, jobs: int) -> dict[str, Any]:
-    """One sweep, as a command: what it took."""
+    """Run one sweep as a command and return its measurements."""
     node_counts, repeats = shape(jobs)
     changes = {
         "training.batch.size": GLOBAL_BATCH_SIZE,
@@ -141,7 +141,7 @@ def run_sweep(folder: Path, served: Platform, jobs: int) -> dict[str, Any]:
 
 @contextmanager
 def counted_calls() -> Iterator[Counter[str]]:
-    """Inside, the platform of this process counts what it answers: service and operation."""
+    """Count calls that this process's platform handles, by service and operation."""
     calls: Counter[str] = Counter()
     before = QuietRequestHandler.log_request
 
@@ -159,7 +159,7 @@ def counted_calls() -> Iterator[Counter[str]]:
 
 
 def _watch(process: subprocess.Popen[bytes]) -> float:
-    """Wait for the process's end; the most memory that it had resident, in MB."""
+    """Wait for the process's end and return its peak resident memory in MB."""
     peak_kb, over = 0, threading.Timer(_RUN_SECONDS, process.kill)
     over.start()
     try:
@@ -174,7 +174,7 @@ def _watch(process: subprocess.Popen[bytes]) -> float:
 
 
 def database_mb(prefect_home: Path) -> float:
-    """What Prefect's SQLite database has in use, in MB; 0 before there is one."""
+    """Return the used size of Prefect's SQLite database in MB; 0 before it exists."""
     path = prefect_home / "prefect.db"
     if not path.exists():
         return 0.0
@@ -188,8 +188,9 @@ def database_mb(prefect_home: Path) -> float:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Nothing of the user's own Prefect and AWS set-up,
-    and a Prefect home that lasts over the sweeps.
+    """Return an environment without the user's Prefect and AWS configuration.
+
+    Its Prefect home is shared by all sweeps.
     """
     inherited = {
         name: value
@@ -200,7 +201,7 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def summarise(sweeps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The sweeps, and whether the largest keeps to the limits."""
+    """Return the sweeps, and if the largest is within the limits."""
     largest = max(sweeps, key=lambda sweep: sweep["jobs"])
     return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
@@ -225,7 +226,7 @@ def summarise(sweeps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """The result for a terminal."""
+    """Return the result for a terminal."""
     head = (
         f"{'jobs':>5} {'wall':>9} {'RSS':>8} {'database':>10} {'per job':>11}"
         f" {'calls per job':>14} {'load':>5}"

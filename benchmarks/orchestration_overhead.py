@@ -1,21 +1,20 @@
-"""What orchestration costs: the wall time of `nodesweep run` against the time that its jobs take
-on the platform.
+"""Measure orchestration overhead: the wall time of `nodesweep run` against its jobs' time.
 
     .venv/bin/python -m benchmarks.orchestration_overhead [--runs 3] [--stretch 1]
         [--output FILE.json]
 
 A run is a sweep of 4 x 3 jobs (1, 2, 4 and 8 nodes, 3 repeats, one at a time) on the simulated
-engine at real speed, through a proxy that counts calls. One smaller sweep goes before, as the first
-one on a machine does: it makes Prefect's database, uploads the dataset and builds the image. Each
-measured run is a process of its own with the ephemeral Prefect server that the command starts where
-there is no other.
+engine at real speed, through a proxy that counts calls. A smaller sweep runs first, as on a new
+machine: it creates Prefect's database, uploads the dataset and builds the image. Each measured run
+is a process of its own with a temporary Prefect server.
 
-- critical path: the sum over jobs of (LastModifiedTime - CreationTime) as DescribeTrainingJob has
-  them. No sweep with one job at a time can take less.
-- wall time: from the start of the process to its end.
-- overhead: their difference, in five parts that add up to it. It hardly depends on how long the
-  jobs take (--stretch makes them longer), so the result also says from which critical path on it is
-  below 5 %.
+- critical path: the sum over jobs of (LastModifiedTime - CreationTime) from DescribeTrainingJob,
+  the minimum for a sweep with one job at a time.
+- wall time: from start to end of the process.
+- overhead: their difference, in five parts that add up to it. It hardly depends on the jobs'
+  duration (--stretch makes them longer), so the result also says from which critical path on it is
+  below 5%.
+
     start-up      process, imports, Prefect's server: until the first call reaches the platform
     preparation   preflight, dataset, image: until the first job is created
     poll lag      from each job's end until the sweep knows it: its next call fetches the job's
@@ -23,7 +22,7 @@ there is no other.
     between jobs  from there to the next job's creation
     report        from the last job's end being known until the process has ended
 
-The exit code is 1 where the median overhead is above 5 % of the critical path and above 10 s.
+Exit code 1 if the median overhead is above 5% of the critical path and above 10 s.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ from nodesweep.scaling.names import pretty_json
 
 SHARE_LIMIT, SECONDS_LIMIT = 0.05, 10.0
 NODE_COUNTS, REPEATS = (1, 2, 4, 8), 3
-POLL_SECONDS = 0.5  # that of configs/local.yaml, whose jobs take as long
+POLL_SECONDS = 0.5  # as in configs/local.yaml, whose jobs take as long
 _MODEL: Mapping[str, float] = {
     "t_compute_seconds": 20.0,
     "startup_seconds": 2.0,
@@ -70,12 +69,12 @@ _MODEL: Mapping[str, float] = {
 """Jobs of 25, 15, 10 and 8 s, 174 s in all; on AWS a job takes minutes before it trains."""
 _RUN_SECONDS = 3600.0
 _OUTPUT = "GET output"
-"""The label of the call that fetches a job's output, the first one after its end is known."""
+"""Label of the call that fetches a job's output, the first one after its end is known."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Seconds of a run that no job took; see the module's text."""
+    """Seconds of a run outside its jobs; see the module's docstring."""
 
     start_up: float
     preparation: float
@@ -85,11 +84,12 @@ class Parts:
 
     @property
     def sum(self) -> float:
+        """Return the total overhead."""
         return self.start_up + self.preparation + self.poll_lag + self.between_jobs + self.report
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure, print and store the result."""
+    """Measure, then print and store the result."""
     options = _parse(argv)
     with tempfile.TemporaryDirectory(prefix="nodesweep-overhead-") as folder:
         model = {
@@ -109,7 +109,7 @@ def main(argv: Sequence[str]) -> int:
 def measure(
     folder: Path, runs: int, node_counts: Sequence[int], repeats: int, model: Mapping[str, float]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """(the first sweep on a machine, of one job; the measured ones)."""
+    """Return the first sweep on a new machine, of one job, and the measured sweeps."""
     write_benchmark(folder)
     with served_platform(folder / "platform", UNDISTURBED, max(node_counts), model, 1.0) as served:
         first = run_sweep(folder, served, [1], 1)
@@ -119,7 +119,7 @@ def measure(
 def run_sweep(
     folder: Path, served: Platform, node_counts: Sequence[int], repeats: int
 ) -> dict[str, Any]:
-    """One sweep, as a command: seconds of its parts, and its calls."""
+    """Run one sweep as a command and return the seconds of its parts, and its calls."""
     known = {job["TrainingJobName"] for job in served.jobs()}
     changes = {
         "sweep.node_counts": list(node_counts),
@@ -168,8 +168,13 @@ def run_sweep(
 def split(
     began_at: float, ended_at: float, jobs: Sequence[tuple[float, float]], calls: Sequence[Call]
 ) -> Parts:
-    """Where the time went that no job took; jobs (created, ended) one after the other, calls by
-    time, unix seconds.
+    """Split the time outside jobs into its parts.
+
+    Args:
+        began_at: Start of the process, as all times in unix seconds.
+        ended_at: End of the process.
+        jobs: (created, ended) of consecutive jobs.
+        calls: Calls by time.
     """
     first_call_at = calls[0].began_at
     known_at = [_first_after(end, calls) for _, end in jobs]
@@ -188,8 +193,9 @@ def _first_after(end: float, calls: Sequence[Call]) -> float:
 
 
 def count_calls(jobs: Sequence[tuple[float, float]], calls: Sequence[Call]) -> dict[str, Any]:
-    """Calls by service and operation: of the whole run,
-    and per job those from the first creation to the last end.
+    """Count calls by service and operation, over the whole run and per job.
+
+    Calls per job are those from the first creation to the last end.
     """
     known_at = _first_after(jobs[-1][1], calls)
     while_jobs = [call for call in calls if jobs[0][0] <= call.began_at <= known_at]
@@ -205,7 +211,7 @@ def count_calls(jobs: Sequence[tuple[float, float]], calls: Sequence[Call]) -> d
 
 
 def _times(description: Mapping[str, Any]) -> tuple[float, float]:
-    """(created, ended), unix seconds. Raises where the job did not complete."""
+    """Return (created, ended) in unix seconds; raise if the job did not complete."""
     if description["TrainingJobStatus"] != "Completed":
         raise RuntimeError(
             f"{description['TrainingJobName']} is {description['TrainingJobStatus']}"
@@ -214,8 +220,9 @@ def _times(description: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Nothing of the user's own Prefect and AWS set-up,
-    and a Prefect home that lasts over the runs.
+    """Return an environment without the user's Prefect and AWS configuration.
+
+    Its Prefect home is shared by all runs.
     """
     inherited = {
         name: value
@@ -228,7 +235,7 @@ def _environment(folder: Path) -> dict[str, str]:
 def summarise(
     first: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], model: Mapping[str, float] = _MODEL
 ) -> dict[str, Any]:
-    """Medians over the runs, beside every run."""
+    """Return medians over the runs, and every run."""
     overhead = median(run["overhead_seconds"] for run in runs)
     critical = median(run["critical_path_seconds"] for run in runs)
     limit = max(SHARE_LIMIT * critical, SECONDS_LIMIT)
@@ -264,7 +271,7 @@ def summarise(
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """The result for a terminal."""
+    """Return the result for a terminal."""
     overhead, calls = result["overhead"], result["calls"]
     lines = [
         f"critical path {overhead['critical_path_seconds']:7.1f} s",

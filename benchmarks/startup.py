@@ -1,25 +1,20 @@
-"""What a person waits for before anything runs: `nodesweep --help`, `plan`, a run until its
-preflight, and a run that finds everything done.
+"""Measure start-up: `nodesweep --help`, `plan`, a run until its preflight, and a cached re-run.
 
     .venv/bin/python -m benchmarks.startup [--runs 5] [--output FILE.json]
 
-Every command is a process of its own, timed from its start. Its limit is a multiple of what
-`python -c pass` takes, which is run before each of them: a machine half as fast, or one that is
-busy, has the same multiples. A run is that of configs/local.yaml in
-a folder of its own, with a platform that the command starts and stops, and the Prefect server that
-it starts where no API is configured.
+Every command is a process of its own, timed from its start. Its limit is a multiple of the time of
+`python -c pass`, which runs before each, so that slow or busy machines have the same limits. A run
+is that of configs/local.yaml in its own folder, with a platform and a Prefect server that the
+command starts.
 
 - first run to preflight: from the start of `nodesweep run` until its event that the preflight
-  begins, in a folder that has neither a platform nor Prefect's database yet. Each time in a new
-  folder, and ended by Ctrl-C then.
+  begins, in a new folder without platform and Prefect database; then ended by Ctrl-C.
 - run to preflight: the same in a folder that has both.
 - cached re-run: `nodesweep run --resume SWEEP_ID --as-started` of a finished sweep, to the end of
-  the process. It shows the report that lies there, and starts neither platform nor Prefect.
+  the process. It shows the local report and starts neither platform nor Prefect.
 
-The sweep that is resumed was made on the simulated engine, so the benchmark takes two minutes and
-needs no training image.
-
-The exit code is 1 where a multiple is above its limit.
+The resumed sweep is made on the simulated engine, so the benchmark takes two minutes and needs no
+training image. Exit code 1 if a multiple is above its limit.
 """
 
 from __future__ import annotations
@@ -50,18 +45,16 @@ LIMITS = {
     "run to preflight": 250.0,
     "cached re-run": 60.0,
 }
-"""Times `python -c pass`. The first run makes Prefect's database by its migrations."""
+"""Multiples of `python -c pass`. The first run creates Prefect's database by its migrations."""
 _Result = TypeVar("_Result")
 _COMMAND_SECONDS = 300.0
 _INTERRUPTED = 1
-"""Exit code of a command that Ctrl-C has ended."""
+"""Exit code of a command ended by Ctrl-C."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Seconds of a command, how many times `python -c pass` its median is, and how many it may
-    be.
-    """
+    """Seconds of a command, and its median's multiple of `python -c pass` with its limit."""
 
     what: str
     limit_ratio: float
@@ -71,11 +64,12 @@ class Cell:
 
     @property
     def is_kept(self) -> bool:
+        """Return True if the multiple is within its limit."""
         return self.ratio <= self.limit_ratio
 
 
 class Folder:
-    """A user's folder with a platform, reports and a Prefect home of its own."""
+    """A user's folder with its own platform, reports and Prefect home."""
 
     def __init__(self, root: Path) -> None:
         self._root, self._state = root, root / "state"
@@ -94,7 +88,7 @@ class Folder:
             "platform.endpoint_url": f"http://127.0.0.1:{_free_port()}",
             "platform.state_directory": str(self._state),
             "report.directory": str(root / "reports"),
-            "training.max_runtime_seconds": "3600",  # a simulated job may take the preset's 600
+            "training.max_runtime_seconds": "3600",  # more than the preset's 600
         }
         settings = [
             word for name, value in changes.items() for word in ("--set", f"{name}={value}")
@@ -102,7 +96,7 @@ class Folder:
         self._words = ["run", "local", *settings, "--log-format", "json", "--verbose"]
 
     def seconds(self, *arguments: str) -> float:
-        """How long the command takes."""
+        """Return the duration of the command."""
         began = time.perf_counter()
         done = subprocess.run(
             self._nodesweep(arguments),
@@ -117,7 +111,7 @@ class Folder:
         return ended - began
 
     def run_to_preflight(self) -> float:
-        """Seconds to the preflight of a run, which is then ended."""
+        """Return the seconds until the preflight of a run, which is then ended."""
         preflight = self._run(is_ended_early=True)[0]
         assert preflight is not None
         return preflight
@@ -131,16 +125,16 @@ class Folder:
             self._run()
         finally:
             self._platform("stop", *place)
-            (self._state / ENGINE_FILE).unlink()  # the next start may use another engine
+            (self._state / ENGINE_FILE).unlink()  # lets the next start use another engine
 
     def resume(self) -> float:
-        """Seconds to the end of a run that finds everything done."""
+        """Return the seconds of a run that finds everything done."""
         reports = (self._root / "reports").glob("local-*/report.json")
         [sweep] = [path.parent.name for path in reports]
         return self._run("--resume", sweep, "--as-started")[1]
 
     def _run(self, *arguments: str, is_ended_early: bool = False) -> tuple[float | None, float]:
-        """(seconds to the preflight, None where there was none; seconds to the end)."""
+        """Return the seconds until the preflight (None if there was none) and until the end."""
         began, preflight = time.perf_counter(), None
         lines = []
         with subprocess.Popen(
@@ -180,7 +174,7 @@ class Folder:
 
 
 def measure(runs: int) -> tuple[float, list[Cell]]:
-    """Seconds of `python -c pass`, and every number beside it, each command as often as `runs`."""
+    """Return the seconds of `python -c pass`, and the results of each command, run `runs` times."""
     empty: list[float] = []
     with tempfile.TemporaryDirectory(prefix="nodesweep-startup-") as root:
         folder = Folder(Path(root) / "used")
@@ -207,7 +201,7 @@ def measure(runs: int) -> tuple[float, list[Cell]]:
 
 
 def table(empty_seconds: float, cells: Sequence[Cell]) -> str:
-    """The medians as multiples of `python -c pass` beside their limits, and in seconds."""
+    """Return the medians as multiples of `python -c pass` next to their limits, and in seconds."""
     lines = [f"python -c pass: {empty_seconds:.3f} s"]
     lines += [f"{'':<24} {'ratio':>7} {'limit':>7} {'median':>8}   each run (s)"]
     lines += [
@@ -220,9 +214,7 @@ def table(empty_seconds: float, cells: Sequence[Cell]) -> str:
 
 
 def _times(runs: int, call: Callable[[], _Result], empty: list[float]) -> list[_Result]:
-    """After one that fills the system's caches; `empty` gets what an empty program took before
-    each.
-    """
+    """Repeat a call after one that warms the caches; `empty` collects times of an empty program."""
     call()
     found = []
     for _ in range(runs):
@@ -245,6 +237,7 @@ def _check(exit_code: int, said: str) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, then print and store the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--runs", type=int, default=5, help="of each command; default 5")
     parser.add_argument("--output", type=Path, help="write the result as JSON, too")

@@ -1,18 +1,18 @@
-"""Does the training program (infra/image) run on every PyTorch release whose container it can meet?
+"""Test the training program (infra/image) on every PyTorch release whose container it may run in.
 
     make matrix                            # all releases: about 5 GB of downloads each
     .venv/bin/python -m benchmarks.training_matrix --versions 2.3.0 2.13.0 [--keep]
         [--output FILE.json]
 
-One environment after another, each with what such a container holds (its Python, torch, its NumPy)
-and what the Dockerfile adds, in the same two steps: requirements-on-dlc.lock, and what torch and
-Lightning still lack. In it the program is imported, trains as one rank, trains as two over gloo
-under every strategy that this release has, is killed and goes on from its checkpoint, and refuses
-the rest in one sentence. An environment is deleted once it is tested, unless --keep.
+It makes one environment after another with the contents of such a container (its Python, torch and
+NumPy) plus what the Dockerfile adds, in the same two steps: requirements-on-dlc.lock, and packages
+that torch and Lightning still lack. In it the program is imported, trains on one rank and on two
+over gloo under every strategy of that release, is killed and resumes from its checkpoint, and
+refuses other strategies in one sentence. An environment is deleted after its test, unless --keep.
 
-The result is stored after every release, beside those of earlier calls on the same day; a release
-that never ran is named "not run". The exit code is 1 where a check did not end as it should. There
-is no GPU here: smddp, xla and smp are seen to be refused, nothing more, and nccl is not touched.
+Results are stored after every release, together with those of earlier calls on the same day; a
+release that never ran is "not run". Exit code 1 if a check did not end as expected. There is no
+GPU: smddp, xla and smp are only seen to be refused, and nccl is not tested.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from training.torch_versions import FIRST_RELEASE, FSDP2_ON_CPUS  # noqa: E402  
 
 RESULTS = Path(__file__).parent / "results"
 ENVIRONMENTS = REPOSITORY / ".nodesweep" / "matrix"
-DEADLINE_SECONDS = 600.0  # of one training; seconds of work on an idle machine
+DEADLINE_SECONDS = 600.0  # for one training, which takes seconds on an idle machine
 INSTALL_DEADLINE_SECONDS = 3600.0
 STEPS = 40
 SGD = ("--optimizer", "sgd")
@@ -58,9 +58,10 @@ QUICK = ("--max-steps", str(STEPS), "--epochs", "9")
 
 @dataclass(frozen=True)
 class Container:
-    """What an AWS container for a PyTorch release brings. Python as its tag says it
-    (sagemaker-core's table of images, 2026-11), where the tag does: from 2.11 on it does not, and
-    3.12 is our choice. NumPy 1.26 up to 2.5.
+    """Contents of an AWS container for a PyTorch release.
+
+    Python is from its tag (sagemaker-core's table of images, 2026-11); tags from 2.11 on do not
+    name it, and 3.12 is nodesweep's choice. NumPy is 1.26 up to 2.5.
     """
 
     torch: str
@@ -81,16 +82,14 @@ CONTAINERS = (
     Container("2.10.0", "3.13"),
     Container("2.11.0", "3.12"),
     Container("2.12.1", "3.12"),
-    Container("2.13.0", "3.11"),  # the Python of requirements.txt, the image's own environment
+    Container("2.13.0", "3.11"),  # the Python of requirements.txt, the image's environment
     Container("2.14.1", "3.12"),
 )
 
 
 @dataclass(frozen=True)
 class Check:
-    """How one check ended: `ok`, `refused` (in one sentence, `reason`),
-    or `failed` with the end of what was said.
-    """
+    """Result of one check: `ok`, `refused` with a one-sentence `reason`, or `failed`."""
 
     name: str
     outcome: str
@@ -100,20 +99,20 @@ class Check:
 
 
 def release(version: str) -> tuple[int, int]:
-    """(2, 3) of 2.3.0."""
+    """Return e.g. (2, 3) for 2.3.0."""
     major, minor = version.split(".")[:2]
     return int(major), int(minor)
 
 
 class Trainer:
-    """Runs the program in one environment; every training has a folder of its own."""
+    """Runs the program in one environment; every training has its own folder."""
 
     def __init__(self, python: Path, scratch: Path) -> None:
         self._python, self._scratch = python, scratch
         self._runs = 0
 
     def train(self, *arguments: str, ranks: int = 1) -> dict[str, Any]:
-        """metrics.json of a training that went well; torchrun starts several ranks."""
+        """Return metrics.json of a successful training; torchrun starts multiple ranks."""
         self._runs += 1
         launcher = (
             ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks))
@@ -127,7 +126,7 @@ class Trainer:
         return metrics
 
     def refusal(self, *arguments: str, ranks: int = 1) -> str:
-        """The one sentence with which every rank of a training ends that can't be done here."""
+        """Return the sentence with which every rank of an unsupported training ends."""
         codes = [_wait(process) for process in self._start_ranks(ranks, arguments)]
         refusals = {
             re.sub(r"(?s).*^ValueError: ", "", self._stderr(rank), flags=re.M).strip()
@@ -143,7 +142,7 @@ class Trainer:
         return said
 
     def interrupt(self, checkpoint: Path, *arguments: str, ranks: int) -> None:
-        """Kill a training as soon as it has left a checkpoint."""
+        """Kill a training as soon as it has written a checkpoint."""
         processes, started = self._start_ranks(ranks, arguments), time.monotonic()
         try:
             while not checkpoint.exists():
@@ -158,9 +157,7 @@ class Trainer:
                 process.wait()
 
     def _start_ranks(self, ranks: int, arguments: Sequence[str]) -> list[subprocess.Popen[str]]:
-        """Without a launcher, which would put lines of its own about a rank's end,
-        and outlive being killed.
-        """
+        """Start ranks without a launcher, which would add its own output and survive the kill."""
         self._runs += 1
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
@@ -203,6 +200,7 @@ class Trainer:
             )
 
     def scratch(self, name: str) -> Path:
+        """Return a path for the next training."""
         return self._scratch / f"{name}-{self._runs}"
 
     def _folder(self) -> Path:
@@ -215,7 +213,7 @@ class Trainer:
         return " | ".join(self._stderr().strip().splitlines()[-4:])[-600:]
 
     def _table(self) -> Path:
-        """1,500 rows of 64 pixels in three classes, the same every time."""
+        """Return a table of 1,500 rows of 64 pixels in three classes; deterministic."""
         folder = self._scratch / "table"
         if not folder.exists():
             random = np.random.default_rng(0)
@@ -228,14 +226,14 @@ class Trainer:
 
 
 class CheckError(Exception):
-    """A check ended as it should not; the message says how."""
+    """A check did not end as expected; the message says how."""
 
 
 def _wait(process: subprocess.Popen[str]) -> int:
     try:
         return process.wait(DEADLINE_SECONDS)
     except subprocess.TimeoutExpired:
-        process.terminate()  # torchrun hands it on to its ranks
+        process.terminate()  # torchrun forwards it to its ranks
         process.wait(60)
         raise CheckError(f"still running after {DEADLINE_SECONDS:g} s") from None
 
@@ -243,7 +241,7 @@ def _wait(process: subprocess.Popen[str]) -> int:
 def plan_checks(
     trainer: Trainer, container: Container
 ) -> list[tuple[str, str, Callable[[], str | None]]]:
-    """(name, how it should end, work) of every check of one environment."""
+    """Return (name, expected result, call) of every check of one environment."""
     trains, resumes = partial(_trains, trainer, container), partial(_resumes, trainer, container)
     checks: list[tuple[str, str, Callable[[], str | None]]] = [
         (
@@ -266,7 +264,7 @@ def plan_checks(
             )
         )
     for option in (("--strategy", "smp"), ("--backend", "smddp"), ("--backend", "xla")):
-        # The library of a backend is asked for where there are peers.
+        # A backend's library is only loaded with more than one rank.
         ranks = 2 if option[1] == "xla" else 1
         name = f"{ranks} rank{'s' if ranks > 1 else ''}, {option[1]}"
         checks.append((name, "refused", partial(trainer.refusal, *option, ranks=ranks)))
@@ -304,9 +302,7 @@ def _judge(metrics: Mapping[str, Any], container: Container, ranks: int) -> None
 
 
 def _resumes(trainer: Trainer, container: Container, ranks: int, *arguments: str) -> None:
-    """Killed at a checkpoint and started again, by torchrun,
-    it does the steps that were left, and no other.
-    """
+    """Check that a training killed at a checkpoint and restarted runs the remaining steps only."""
     folder = trainer.scratch("checkpoints")
     asked = (*arguments, "--checkpoint-dir", str(folder), "--checkpoint-every-steps", "5")
     trainer.interrupt(folder / "last.ckpt", *asked, ranks=ranks)
@@ -319,14 +315,14 @@ def _resumes(trainer: Trainer, container: Container, ranks: int, *arguments: str
 
 
 def install(container: Container, uv: str) -> Path:
-    """The environment's Python; what is there already stays."""
+    """Create the environment and return its Python; an existing one is reused."""
     folder = ENVIRONMENTS / f"torch-{container.torch}"
     python = folder / "bin" / "python"
     if not python.exists():
         _call(uv, "venv", "--quiet", "--python", find_python(container.python), str(folder))
     pip = (uv, "pip", "install", "--quiet", "--no-cache", "--python", str(python))
     torch = f"torch=={container.torch}"
-    # protobuf: of the SageMaker toolkit, tensorboardX reads it
+    # protobuf comes with the SageMaker toolkit; tensorboardX reads it
     _call(*pip, torch, container.numpy, "protobuf")
     _call(*pip, "--no-deps", "--require-hashes", "--requirement", str(LOCK))
     _call(*pip, torch, "pytorch-lightning")
@@ -340,10 +336,9 @@ def _call(*command: str) -> None:
 
 
 def find_python(minor: str) -> str:
-    """pyenv's, where it has one: its commands on PATH run only the versions that
-    are switched on.
+    """Return pyenv's interpreter if it has one; its shims only run enabled versions.
 
-    One that may not be read counts as none, as for glob(); Path.glob() would raise.
+    An unreadable one counts as missing, as for glob(); Path.glob() would raise.
     """
     root = os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")
     return min(glob.glob(f"{root}/versions/{minor}.*/bin/python"), default=minor)
@@ -363,7 +358,7 @@ print(json.dumps({"python": platform.python_version(), **versions}))
 
 
 def try_release(container: Container, uv: str, keep: bool) -> dict[str, Any]:
-    """What came of one release, its environment made and, unless `keep`, deleted."""
+    """Return the results of one release; its environment is deleted unless `keep`."""
     print(f"PyTorch {container.torch}, Python {container.python}", flush=True)
     started = time.monotonic()
     scratch = ENVIRONMENTS / f"runs-{container.torch}"
@@ -401,7 +396,7 @@ def try_release(container: Container, uv: str, keep: bool) -> dict[str, Any]:
 
 
 def program_digest() -> str:
-    """Of what ran: the program and the lock that its packages come from."""
+    """Return a digest of the program and of the lock file for its packages."""
     digest = sha256()
     for path in (IMAGE / "train.py", LOCK, *sorted((IMAGE / "training").rglob("*.py"))):
         digest.update(path.name.encode() + path.read_bytes())
@@ -409,7 +404,7 @@ def program_digest() -> str:
 
 
 def store(output: Path, results: dict[str, Any]) -> dict[str, Any]:
-    """Write `results` beside those that `output` holds; a release that has none is named."""
+    """Merge `results` into those of `output`; releases without a result are named."""
     earlier = json.loads(output.read_text())["releases"] if output.exists() else {}
     known = {
         version: entry
@@ -434,7 +429,7 @@ def store(output: Path, results: dict[str, Any]) -> dict[str, Any]:
 
 
 def table(releases: Mapping[str, Any]) -> str:
-    """What the image's README says of a result."""
+    """Return the result as in the image's README."""
     lines = ["| PyTorch | Python | NumPy | ddp | fsdp |", "|---|---|---|---|---|"]
     for version in (container.torch for container in CONTAINERS):
         entry = releases[version]
@@ -449,7 +444,7 @@ def table(releases: Mapping[str, Any]) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Test, print and store the result."""
+    """Test, then print and store the result."""
     options = _parse(argv)
     uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
     if uv is None:

@@ -1,14 +1,13 @@
-"""How often the trend's chart alarms, and how soon: nodesweep/scaling/trend/chart.py on simulated
-histories.
+"""Measure how often, and how soon, the trend's control chart alarms on simulated histories.
 
     .venv/bin/python -m benchmarks.trend [--histories 1000] [--tolerance 0.05] [--output FILE.json]
 
-A cell is a run noise (sigma of the log of a time), a number of runs, a shift that each sweep has
-as a whole (standard deviation, as a share) and what happens: nothing, a step of 10 %, or a creep
-of 1 % a sweep, after the learning period or from the first sweep on. A history is 30 sweeps of 1,
-2, 4 and 8 nodes; it alarms where one of its counts does. A step counts as found within 3 sweeps, a
-creep within 12, each from its own first sweep, and not where an alarm came before it. The exit code
-is 1 where a goal is missed at 2 % run noise.
+It tests nodesweep/scaling/trend/chart.py. A cell is a run noise (sigma of the log of a time), a
+number of runs, a shift of each sweep as a whole (standard deviation, as a fraction) and an event:
+nothing, a step of 10%, or a creep of 1% per sweep, after the learning period or from the first
+sweep on. A history is 30 sweeps of 1, 2, 4 and 8 nodes; it alarms if one of its counts does. A step
+must be found within 3 sweeps, a creep within 12, each from its first sweep, and not after an
+earlier alarm. Exit code 1 if a goal is missed at 2% run noise.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ NOTHING, STEP_AFTER, CREEP_AFTER, CREEP_FROM_FIRST = (
     "creep after learning",
     "creep from the first",
 )
-# What happens -> sweeps within which it is to be found.
+# Event -> sweeps within which it must be found.
 EVENTS = {NOTHING: HISTORY_SWEEPS, STEP_AFTER: 3, CREEP_AFTER: 12, CREEP_FROM_FIRST: 12}
 GOAL_NOISE, MOST_FALSE, LEAST_FOUND = 0.02, 0.05, 0.90
 # (run noise, runs per count)
@@ -53,8 +52,11 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Cell:
-    """`share` is of the histories: those that alarm where nothing happens, else those in which it
-    is found in time.
+    """Results of one cell.
+
+    Attributes:
+        share: Fraction of the histories that alarm if nothing happens, otherwise those in which the
+            event is found in time.
     """
 
     noise: float
@@ -67,6 +69,7 @@ class Cell:
 
     @property
     def meets_goal(self) -> bool:
+        """Return True if the goal is met, or none applies."""
         if self.noise > GOAL_NOISE:
             return True
         if self.event == NOTHING:
@@ -75,7 +78,7 @@ class Cell:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Simulate, print and store the result."""
+    """Simulate, then print and store the result."""
     options = _parse(argv)
     started = time.perf_counter()
     print("noise  runs  shift  share of histories")
@@ -109,7 +112,7 @@ def simulate(
     seed: int,
     tolerance: float = 0.05,
 ) -> Cell:
-    """`runs` per node count and sweep, at least 3."""
+    """Simulate histories with `runs` per node count and sweep, at least 3."""
     generator = np.random.default_rng([seed, runs, round(noise * 10_000), round(shift * 10_000)])
     begins = 0 if event == CREEP_FROM_FIRST else LEARNING_SWEEPS
     drift = _drift(event, begins)
@@ -125,7 +128,12 @@ def simulate(
 
 
 def first_alarm(times: Floats, tolerance: float) -> int | None:
-    """(sweeps, node counts, runs) of times -> which sweep is the first that alarms, from 0."""
+    """Return the index of the first sweep that alarms.
+
+    Args:
+        times: Array of shape (sweeps, node counts, runs), in seconds.
+        tolerance: Fraction by which a sweep may be slower.
+    """
     sweeps, counts, _ = times.shape
     found: list[int] = []
     for count in range(counts):
@@ -136,7 +144,7 @@ def first_alarm(times: Floats, tolerance: float) -> int | None:
 
 
 def _drift(event: str, begins: int) -> Floats:
-    """What the event adds to the logarithm of each sweep's times."""
+    """Return the event's effect on the log time of each sweep."""
     since = np.arange(HISTORY_SWEEPS) - begins + 1
     if event == STEP_AFTER:
         return np.asarray(np.log1p(STEP) * (since > 0), dtype=np.float64)

@@ -1,16 +1,15 @@
-"""How long a dataset's validation takes beside the least that it could take: 36 expectations on
-generated Parquet.
+"""Compare a dataset's validation time with the minimum: 36 expectations on generated Parquet.
 
     .venv/bin/python -m benchmarks.validation [--rows 5000000] [--files 10] [--repeats 3]
         [--output FILE.json]
 
-Three ways, one after the other in every repeat, each in a process of its own after its imports:
-`scan` reads all columns with pyarrow and finds their nulls and extremes; `ours` is what a run does
+Three ways run in turn in every repeat, each in its own process after its imports: `scan` reads all
+columns with pyarrow and finds their nulls and extremes; `ours` is what a run does
 (tasks/dataset/validation.py); `great_expectations` reads all files into one frame and has Great
-Expectations alone judge it, once. Compared are the medians of wall seconds and of CPU seconds: a
-machine that others use, too, lengthens the former. The peak is the process's highest resident
-memory less what it had after its imports. The exit code is 1 where `ours` needs more than 3 times
-the scan's CPU seconds or finds a failure in this good data.
+Expectations alone judge it, once. Medians of wall and CPU seconds are compared, since other load
+lengthens the former. The peak is the process's highest resident memory minus that after its
+imports. Exit code 1 if `ours` needs more than 3 times the scan's CPU seconds or finds a failure in
+this valid data.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _NARROW, _SINGLE, _WIDE, _DOUBLE = range(6), range(6), range(3), range(2)
 
 
 def write_data(folder: Path, rows: int, files: int, seed: int = 0) -> None:
-    """`files` Parquet files of 20 columns, `rows` rows in all."""
+    """Write `files` Parquet files of 20 columns, `rows` rows in all."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -63,7 +62,7 @@ def write_data(folder: Path, rows: int, files: int, seed: int = 0) -> None:
 
 
 def checks() -> tuple[ExpectationConfig, ...]:
-    """36 expectations of the kinds that are in common use, which the data meets."""
+    """Return 36 common expectations that the data meets."""
     groups = [("narrow", _NARROW, 999), ("single", _SINGLE, 1), ("double", _DOUBLE, 1)]
     limits = {f"{name}_{index}": high for name, count, high in groups for index in count}
     limits |= {f"wide_{index}": 10**6 for index in _WIDE}
@@ -87,10 +86,11 @@ def checks() -> tuple[ExpectationConfig, ...]:
 
 
 def prepare_scan(files: list[Path]) -> Callable[[], bool]:
+    """Return a call that scans the files."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    pq.read_table(files[0], columns=["id"])  # pyarrow imports the rest of itself
+    pq.read_table(files[0], columns=["id"])  # pyarrow imports further modules on first use
 
     def scan() -> bool:
         nulls = 0
@@ -104,6 +104,7 @@ def prepare_scan(files: list[Path]) -> Callable[[], bool]:
 
 
 def prepare_ours(files: list[Path]) -> Callable[[], bool]:
+    """Return a call that validates as a run does."""
     import great_expectations  # noqa: F401  (seconds of import, which every way leaves out)
 
     from nodesweep.tasks.dataset.judging import proof  # noqa: F401
@@ -114,6 +115,7 @@ def prepare_ours(files: list[Path]) -> Callable[[], bool]:
 
 
 def prepare_great_expectations(files: list[Path]) -> Callable[[], bool]:
+    """Return a call that validates with Great Expectations only."""
     import pandas as pd
     from great_expectations.expectations.metrics.column_map_metrics.column_values_between import (
         ColumnValuesBetween,
@@ -123,7 +125,7 @@ def prepare_great_expectations(files: list[Path]) -> Callable[[], bool]:
     from nodesweep.tasks.dataset.validation import _run_expectations
 
     use_vectorised_between()
-    register_condition(ColumnValuesBetween._pandas)  # theirs, for good in this process
+    register_condition(ColumnValuesBetween._pandas)  # theirs, permanently in this process
 
     def judge() -> bool:
         frame = pd.concat([pd.read_parquet(path) for path in files], ignore_index=True)
@@ -134,7 +136,7 @@ def prepare_great_expectations(files: list[Path]) -> Callable[[], bool]:
 
 
 def measure(way: str, folder: Path) -> dict[str, Any]:
-    """In this process: what one validation takes."""
+    """Measure one validation in this process."""
     prepare = {
         "scan": prepare_scan,
         "ours": prepare_ours,
@@ -155,7 +157,7 @@ def measure(way: str, folder: Path) -> dict[str, Any]:
 
 
 def _peak_bytes() -> int:
-    """This process's highest resident memory since it began (Linux)."""
+    """Return this process's peak resident memory (Linux)."""
     status = Path("/proc/self/status").read_text()
     (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
     return int(line.split()[1]) * _KIBIBYTE
@@ -170,7 +172,7 @@ def _in_a_process(way: str, folder: Path) -> dict[str, Any]:
 
 
 def compare(rows: int, files: int, repeats: int) -> dict[str, Any]:
-    """All of it, on data that is made for it and deleted again."""
+    """Run all ways on generated data, which is deleted afterwards."""
     with tempfile.TemporaryDirectory(prefix="nodesweep-validation-") as scratch:
         folder = Path(scratch)
         write_data(folder, rows, files)
@@ -202,6 +204,7 @@ def compare(rows: int, files: int, repeats: int) -> dict[str, Any]:
 
 
 def main() -> int:
+    """Measure, then print and store the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--files", type=int, default=10)

@@ -1,11 +1,10 @@
-"""How many calls the watcher of a sweep makes, and how late it knows of an end, on a simulated
-clock and platform.
+"""Count the calls of a sweep's watcher, and its delay in noticing ends, on a simulated platform.
 
     .venv/bin/python benchmarks/watch_calls.py [--seed 1] [--output FILE.json]
 
 Each case runs a sweep's jobs as flows/stages/sweep.py does: up to `parallel` at once, a new watch
-after each end. Counted are the calls of the watch alone, each of which takes 0.1 s. The exit code
-is 1 where a case makes more calls in any 60 s than the burst and one a second.
+after each end, on a simulated clock. Only calls of the watch are counted, each of which takes 0.1
+s. Exit code 1 if a case makes more calls in any 60 s than the burst plus one a second.
 """
 
 from __future__ import annotations
@@ -41,13 +40,14 @@ CALLS_PER_SECOND: float = PlatformConfig.model_fields["calls_per_second"].defaul
 
 
 class SimulatedTime:
-    """A clock that only calls and sleeps move."""
+    """A clock advanced only by calls and sleeps."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.clock = Clock(monotonic=lambda: self.seconds, wait=self._wait, now=self.now)
 
     def now(self) -> datetime:
+        """Return the simulated time."""
         return START + timedelta(seconds=self.seconds)
 
     def _wait(self, seconds: float) -> bool:
@@ -57,15 +57,17 @@ class SimulatedTime:
 
 @dataclass
 class SimulatedJob:
-    """A job that enters each (seconds after the start of time, secondary status) in turn."""
+    """A job with a sequence of (seconds since the start of time, secondary status)."""
 
     name: str
     steps: list[tuple[float, str]]
 
     def step_at(self, seconds: float) -> tuple[float, str]:
+        """Return the status at a time, and when it was entered."""
         return self.steps[bisect_right(self.steps, seconds, key=lambda step: step[0]) - 1]
 
     def describe(self, seconds: float) -> dict[str, Any]:
+        """Return the job's description at a time."""
         changed_at, state = self.step_at(seconds)
         steps = [(at, state) for at, state in self.steps if at <= seconds]
         transitions = [
@@ -87,11 +89,11 @@ class SimulatedJob:
 
 
 class SimulatedPlatform:
-    """The calls of SageMaker and CloudWatch Logs that a watch makes; `calls` has (seconds,
-    operation) of each.
-    """
+    """The platform calls of a watch; `calls` holds (seconds, operation) of each."""
 
     class exceptions:
+        """Exceptions of the client."""
+
         ClientError = ClientError
 
     def __init__(
@@ -104,7 +106,7 @@ class SimulatedPlatform:
         self.stopped: list[str] = []
 
     def add(self, name: str, *steps: tuple[float, str]) -> None:
-        """A job that is created now; its steps are counted from now on."""
+        """Create a job now; its steps are relative to now."""
         now = self.time.seconds
         self.jobs[name] = SimulatedJob(name, [(now + at, state) for at, state in steps])
 
@@ -114,6 +116,7 @@ class SimulatedPlatform:
         return self.time.seconds
 
     def describe_training_job(self, TrainingJobName: str) -> dict[str, Any]:
+        """Return a job's description, or raise ValidationException."""
         now = self._count("DescribeTrainingJob")
         self.described.append(TrainingJobName)
         if TrainingJobName not in self.jobs:
@@ -124,6 +127,7 @@ class SimulatedPlatform:
         return self.jobs[TrainingJobName].describe(now)
 
     def stop_training_job(self, TrainingJobName: str) -> None:
+        """Stop a job."""
         now = self._count("StopTrainingJob")
         self.stopped.append(TrainingJobName)
         job = self.jobs[TrainingJobName]
@@ -131,6 +135,7 @@ class SimulatedPlatform:
         job.steps += [(now, "Stopping"), (now + self._stop_seconds, "Stopped")]
 
     def filter_log_events(self, **query: Any) -> dict[str, Any]:
+        """Return no events."""
         self._count("FilterLogEvents")
         return {"events": []}
 
@@ -138,7 +143,7 @@ class SimulatedPlatform:
 def busiest_window(
     calls: Sequence[tuple[float, str]], window_seconds: float = _WINDOW_SECONDS
 ) -> int:
-    """The most calls that begin in any window of that length."""
+    """Return the maximum number of calls that begin in any window of that length."""
     times = [at for at, _ in calls]
     return max(
         (bisect_right(times, at + window_seconds) - place for place, at in enumerate(times)),
@@ -148,9 +153,7 @@ def busiest_window(
 
 @dataclass(frozen=True)
 class Case:
-    """A sweep to watch: so many points of `nodes` in turn, with this pace,
-    and jobs that train for so long.
-    """
+    """A sweep to watch: points of `nodes` in turn, with its pace and training time."""
 
     title: str
     jobs: int
@@ -171,10 +174,8 @@ CASES = (
 
 
 def run_case(case: Case, seed: int) -> dict[str, Any]:
-    """Calls by operation and per job, the busiest minute,
-    and the delays from an end to its being known.
-    """
-    random.seed(seed)  # of the pauses' jitter
+    """Return calls by operation and per job, the busiest minute, and delays in noticing ends."""
+    random.seed(seed)  # for the jitter of pauses
     draw, sweep_time = random.Random(seed), SimulatedTime()
     platform = SimulatedPlatform(sweep_time)
     budget = CallBudget(CALLS_PER_SECOND, BURST_CALLS, sweep_time.clock)
@@ -221,7 +222,7 @@ def _job_name(case: Case, place: int) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Simulate, print and store the result."""
+    """Simulate, then print and store the result."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,6 +1,7 @@
-"""The typed config of a benchmark, and the benchmarks that are shipped.
-This file imports nothing, for `--help`.
+"""The typed config of a benchmark, and the shipped benchmarks.
+
+This file imports nothing, to keep `--help` fast.
 """
 
 INIT_CONFIG = "nodesweep.yaml"
-"""The config that `nodesweep init` writes by default, perhaps beside the script."""
+"""The config file that `nodesweep init` writes by default, possibly next to the script."""

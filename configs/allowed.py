@@ -1,14 +1,14 @@
-"""What a deployment's run may name of its worker's machine: folders, endpoints and variables.
+"""Allowlists of a deployment's worker: folders, endpoints and variables that runs may name.
 
-Whoever may start a run chooses its config, and a config may name any folder to send, any endpoint
-to call, and any variable of the worker to give to a job. Where the worker's environment has one of
-these variables, such a run may name only what is listed in it, and what nodesweep brings:
+Whoever may start a run chooses its config, and a config can name any folder to upload, any endpoint
+to call, and any variable of the worker to pass to a job. If one of these variables is set in the
+worker's environment, such a run may name only what it lists, and nodesweep's own:
 
-    NODESWEEP_ALLOWED_PATHS         folders, separated by colons, with all that lies below them
+    NODESWEEP_ALLOWED_PATHS         folders, separated by colons, including everything below them
     NODESWEEP_ALLOWED_ENDPOINTS     http(s)://HOST[:PORT], separated by commas
     NODESWEEP_ALLOWED_ENVIRONMENT   names of variables, separated by commas
 
-An empty one allows nothing more than nodesweep brings; without it everything is allowed.
+An empty value allows only nodesweep's own; an unset variable allows everything.
 """
 
 from __future__ import annotations
@@ -32,17 +32,20 @@ LOCAL_PLATFORM = {
     "platform.endpoint_url": "NODESWEEP_LOCAL_ENDPOINT_URL",
     "platform.state_directory": "NODESWEEP_LOCAL_STATE_DIRECTORY",
 }
-"""Field of a config -> the variable of the worker that stands in for it (`make up` sets both)."""
+"""Field of a config -> worker variable that overrides it (`make up` sets both)."""
 _HERE = Path(__file__).resolve().parent
 _BROUGHT = (str(_HERE), str(_HERE.parent / "infra" / "image"))
-"""Where the presets are, and what they name."""
+"""Folders of the presets and of the build context that they name."""
 _PORTS = {"http": 80, "https": 443}
 
 
 def refuse_what_is_not_allowed(config: BenchmarkConfig, worker: Mapping[str, str]) -> None:
-    """Raise ConfigError where the config names what the worker's environment does not allow.
+    """Reject a config that names resources which the worker's environment does not allow.
 
-    Nothing is read or called before. Links are followed before paths are compared.
+    Nothing is read or called before. Links are resolved before paths are compared.
+
+    Raises:
+        ConfigError: The config names such a resource; the message lists all of them.
     """
     problems = [
         *_path_problems(config, worker),
@@ -77,7 +80,7 @@ def _path_problems(config: BenchmarkConfig, worker: Mapping[str, str]) -> Iterat
 
 
 def _brought(field: str, worker: Mapping[str, str]) -> tuple[str, ...]:
-    """Folders that nodesweep brings for the field, whatever is listed."""
+    """Return the folders that are always allowed for the field."""
     if field == "report.directory":
         return (str(ReportConfig().directory),)
     if field == "platform.state_directory":
@@ -91,7 +94,7 @@ def _lies_below(path: str, folders: list[str]) -> bool:
 
 
 def _endpoint_problems(config: BenchmarkConfig, worker: Mapping[str, str]) -> Iterator[str]:
-    """AWS itself, an endpoint of null, is allowed."""
+    """Yield endpoint problems; AWS itself (a null endpoint) is always allowed."""
     listed, url = worker.get(ENDPOINTS), config.platform.endpoint_url
     if listed is None or url is None:
         return
@@ -103,7 +106,7 @@ def _endpoint_problems(config: BenchmarkConfig, worker: Mapping[str, str]) -> It
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None] | None:
-    """Scheme, host and port that a URL leads to; None where it is none."""
+    """Return scheme, host and port of a URL; None if it cannot be parsed."""
     try:
         parts = urlsplit(url)
         return parts.scheme, parts.hostname, parts.port or _PORTS.get(parts.scheme)

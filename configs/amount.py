@@ -1,4 +1,4 @@
-"""How much work a run does, where a config and what is set for one run say different things."""
+"""Conflicts between a config and its overrides over how much work a run does."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import PurePath
 from typing import Any
 
 STEP_LIMITS = frozenset({"max_steps", "max_train_steps", "max_iterations", "max_iters"})
-"""Hyperparameters that end a training after so many steps."""
+"""Hyperparameters that end training after a number of steps."""
 SHIPPED_AMOUNTS = frozenset({"epochs", "max_steps"})
-"""Those of the shipped program that a number of steps told by the sweep stands in place of."""
+"""Hyperparameters of the shipped program that a step count set by the sweep replaces."""
 _AMOUNTS = (
     STEP_LIMITS
     | SHIPPED_AMOUNTS
@@ -18,21 +18,21 @@ _AMOUNTS = (
 
 
 def spelled(hyperparameter: str) -> str:
-    """Return the name as it is compared: `--max-steps` and `max_steps` are one argument."""
+    """Return the name as it is compared: `--max-steps` and `max_steps` are the same argument."""
     return hyperparameter.replace("-", "_").lower()
 
 
 def let_amounts_give_way(raw: dict[str, Any], given: Mapping[str, Any]) -> None:
-    """Leave out of `raw`, in place, an amount of work that a later word has replaced.
+    """Remove from `raw`, in place, an amount of work that an override has replaced.
 
-    A config's own `training.baseline_seconds` gives way to an amount that is set for one run, and
-    to what a counted run doesn't go with; `epochs` and `max-steps` of the shipped program give way
-    to seconds that are set. What contradicts itself within the config, or within what is set, is
-    left to be refused.
+    A config's `training.baseline_seconds` is removed if an override sets another amount, or a
+    feature that counted runs do not support. `epochs` and `max-steps` of the shipped program are
+    removed if seconds are set. Contradictions within the config, or within the overrides, stay and
+    are rejected later.
 
     Args:
-        raw: The config as written, with what is set for the run already in it.
-        given: What is set for the run alone, in the same sections.
+        raw: The config as written, with the overrides already applied.
+        given: Only the overrides, in the same sections.
     """
     training, set_training = _section(raw, "training"), _section(given, "training")
     hyperparameters = _section(training, "hyperparameters")
@@ -52,7 +52,7 @@ def let_amounts_give_way(raw: dict[str, Any], given: Mapping[str, Any]) -> None:
 
 
 def _ships_program(raw: Mapping[str, Any]) -> bool:
-    """Return True if the config, not checked yet, is about the program of infra/image."""
+    """Return True if the config, not validated yet, uses the program of infra/image."""
     image, training = _section(raw, "image"), _section(raw, "training")
     context = image.get("context") or "../infra/image"
     return (
@@ -64,7 +64,7 @@ def _ships_program(raw: Mapping[str, Any]) -> bool:
 
 
 def _section(raw: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return a section as it stands in `raw`; an empty one where there is none."""
+    """Return a section of `raw`, or an empty one if it is missing or not a mapping."""
     section = raw.get(name)
     return section if isinstance(section, dict) else {}
 

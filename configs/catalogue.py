@@ -1,12 +1,11 @@
-"""The instance catalogue: what each training instance type is made of and what it costs,
-with source and date.
+"""The instance catalogue: hardware and price per training instance type, with source and date.
 
     load_catalogue().get("ml.p3.16xlarge").accelerators     # 8
 
-The hardware of every type that the API knows is in configs/instance_types.json, which
-configs/make_instance_types.py makes out of installed packages. Prices, emulated types and facts
-that no package holds are kept by hand in configs/instances.yaml, whose facts win. A number nobody
-could date is None, which means unknown; nothing is guessed.
+configs/make_instance_types.py generates the hardware of every type in the API,
+configs/instance_types.json, from installed packages. Prices, emulated types and facts that no
+package contains are maintained by hand in configs/instances.yaml, whose facts take precedence.
+Numbers without a dated source are None (unknown); nothing is guessed.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ SPECS = (
     "memory_gib", "network_gbit_per_second", "network_latency_milliseconds", "network_burst", "efa",
     "architecture", "instance_store",
 )  # fmt: skip
-"""The facts about hardware: fields of an InstanceType, each with a source."""
+"""Facts about hardware: fields of an InstanceType that each have a source."""
 NO_PRICE_NOTE = "no dated reading of the us-east-1 list found"
 NEAREST_TYPES_SHOWN = 6
 
@@ -44,13 +43,13 @@ class _Row(BaseModel):
 
 
 class Source(_Row):
-    """Where numbers were read, and when."""
+    """Source of numbers: a page or file, and its date."""
 
     url: str = Field(
         min_length=1, description="Public page or file. Change it together with `date`."
     )
-    date: datetime.date = Field(description="Day the numbers were true or read (ISO).")
-    note: str = Field(min_length=1, description="What was read and what to beware of.")
+    date: datetime.date = Field(description="Day on which the numbers were valid or read (ISO).")
+    note: str = Field(min_length=1, description="Description of what was read, and its pitfalls.")
 
 
 class InstanceType(_Row):
@@ -65,103 +64,109 @@ class InstanceType(_Row):
     )
     accelerator: str | None = Field(
         description=(
-            "Model of the accelerators, e.g. A100; null: unknown, or none on a CPU instance."
+            "Model of the accelerators, e.g. A100. Null: unknown, or none on a CPU instance."
         )
     )
     accelerators: int | None = Field(
-        ge=0, le=64, description="Accelerators per node, 0 on a CPU instance; null: unknown."
+        ge=0, le=64, description="Accelerators per node, 0–64; 0 on a CPU instance. Null: unknown."
     )
     accelerator_memory_gib: float | None = Field(
         gt=0,
-        description="Memory of one accelerator, GiB; null: unknown, or none on a CPU instance.",
+        description="Memory of one accelerator, GiB. Null: unknown, or none on a CPU instance.",
     )
     devices_per_accelerator: int | None = Field(
         ge=1,
         le=8,
         description=(
-            "Devices the framework sees per accelerator: 1 for a GPU, 2 NeuronCores per Trainium"
-            " chip; null: unknown (Trainium2's are paired as the job says),"
-            " or none on a CPU instance."
+            "Devices that the framework sees per accelerator: 1 for a GPU, 2 NeuronCores per"
+            " Trainium chip. Null: unknown (on Trainium2 the job sets it), or none on a CPU"
+            " instance."
         ),
     )
     vcpus: float | None = Field(
         gt=0,
         description=(
-            "vCPUs per node; on an emulated node its CPU quota,"
-            " which may be a fraction. Null: unknown."
+            "vCPUs per node; for an emulated node its CPU quota, possibly fractional. Null:"
+            " unknown."
         ),
     )
     memory_gib: float | None = Field(
         gt=0,
-        description="Main memory per node, GiB; null: unknown, or not limited (emulated nodes).",
+        description="Main memory per node, GiB. Null: unknown, or unlimited (emulated nodes).",
     )
     network_gbit_per_second: float | None = Field(
         gt=0,
         description=(
-            "Line rate of all network cards together, Gbit/s; null: unknown. On an emulated node"
-            " the rate that it is held to, where it has a network of its own."
+            "Line rate of all network cards together, Gbit/s; for an emulated node its rate"
+            " limit, if it has a network of its own. Null: unknown."
         ),
     )
     network_latency_milliseconds: float | None = Field(
         default=None,
         gt=0,
         description=(
-            "How long a packet takes from one node to another, ms; null: unknown. On an emulated"
-            " node the delay that is added, where it has a network of its own."
+            "One-way latency between nodes, ms; for an emulated node the added delay, if it"
+            " has a network of its own. Null: unknown."
         ),
     )
     network_burst: bool | None = Field(
         description=(
-            'True where AWS says "up to": the rate is a burst, the baseline is lower. Null:'
+            'True if AWS says "up to": the rate is a burst and the baseline is lower. Null:'
             " unknown."
         )
     )
     efa: bool | None = Field(
-        description="Whether the type has an Elastic Fabric Adapter; null: unknown."
+        description="True if the type has an Elastic Fabric Adapter. Null: unknown."
     )
     architecture: Literal["x86_64", "arm64"] | None = Field(
         description=(
-            "Instruction set of the CPUs; null: unknown, or this machine's (emulated nodes)."
+            "Instruction set of the CPUs. Null: unknown, or this machine's (emulated nodes)."
         )
     )
     instance_store: bool | None = Field(
-        description="Whether the type has disks of its own; null: unknown."
+        description="True if the type has local disks (instance store). Null: unknown."
     )
-    specs_source: str = Field(description="URL the facts about the hardware were read from.")
-    specs_date: datetime.date = Field(description="Day of that reading.")
+    specs_source: str = Field(description="URL that the hardware facts were read from.")
+    specs_date: datetime.date = Field(description="Day on which the hardware facts were read.")
     other_sources: dict[str, Source] = Field(
-        default_factory=dict, description="Facts that were read elsewhere: field -> URL and day."
+        default_factory=dict, description="Facts with another source: field -> URL and date."
     )
     on_demand_usd_per_hour: float | None = Field(
         gt=0,
         le=1000,
         description=(
-            "USD per node-hour of training, on demand, in price_region;"
-            " null: unknown, see price_note."
+            "On-demand training price in price_region, USD per node-hour. Null: unknown, see"
+            " price_note."
         ),
     )
     price_region: str | None = Field(
-        default=None, description="AWS region of the price; null without a price."
+        default=None, description="AWS region of the price. Null without a price."
     )
     price_source: str | None = Field(
-        default=None, description="URL the price was read from; null without a price."
+        default=None, description="URL that the price was read from. Null without a price."
     )
     price_date: datetime.date | None = Field(
-        default=None, description="Day of the price. Refresh both when older than a few months."
+        default=None,
+        description=(
+            "Day of the price; refresh both once it is more than a few months old. Null"
+            " without a price."
+        ),
     )
     price_note: str | None = Field(
-        default=None, description="Why there is no price, or what the price's source says of it."
+        default=None,
+        description="Reason that there is no price, or a remark on the price's source.",
     )
 
     @property
     def family(self) -> str:
-        """The family of the type: `p3` of `ml.p3.16xlarge`."""
+        """The family of the type, e.g. `p3` for `ml.p3.16xlarge`."""
         return self.instance_type.split(".")[1]
 
     @property
     def devices(self) -> int | None:
-        """Devices the framework sees per node: GPUs or NeuronCores, 0 on a CPU instance;
-        None: unknown.
+        """Devices that the framework sees per node: GPUs or NeuronCores, 0 on a CPU instance.
+
+        None if unknown.
         """
         if self.accelerators == 0:
             return 0
@@ -200,23 +205,27 @@ class InstanceType(_Row):
 
 
 class Catalogue(_Row):
-    """All known instance types."""
+    """All instance types with known facts."""
 
     instances: tuple[InstanceType, ...] = Field(
-        min_length=1, description="One row per type, in families."
+        min_length=1, description="One row per type, ordered by family."
     )
 
     @property
     def local(self) -> tuple[InstanceType, ...]:
-        """The instance types of the emulated nodes of infra/local."""
+        """The instance types of emulated nodes (infra/local)."""
         return tuple(row for row in self.instances if row.emulated)
 
     def names(self) -> list[str]:
-        """Every instance type, in the file's order."""
+        """Return all instance types, in the file's order."""
         return [row.instance_type for row in self.instances]
 
     def get(self, instance_type: str) -> InstanceType:
-        """The row of `instance_type`; raises UnknownInstanceType naming the nearest ones."""
+        """Return the row of an instance type.
+
+        Raises:
+            UnknownInstanceType: There is no such row; the message names the nearest types.
+        """
         for row in self.instances:
             if row.instance_type == instance_type:
                 return row
@@ -227,7 +236,7 @@ class Catalogue(_Row):
         )
 
     def _nearest(self, instance_type: str) -> list[str]:
-        """Same family first, then alike in spelling."""
+        """Return the nearest types: the same family first, then similar names."""
         parts = instance_type.lower().removeprefix("ml.").split(".")
         family = [row.instance_type for row in self.instances if row.family == parts[0]]
         wanted = "ml." + ".".join(parts)
@@ -237,7 +246,11 @@ class Catalogue(_Row):
 
 
 def load_catalogue(path: Path | None = None) -> Catalogue:
-    """The catalogue in `path`, by default the packaged one; read once per process and path."""
+    """Return a catalogue, read once per process and path.
+
+    Args:
+        path: The hand-maintained file; None for the packaged one.
+    """
     return _load(path or PACKAGED_CATALOGUE)
 
 
@@ -251,7 +264,7 @@ def _load(path: Path) -> Catalogue:
     }
     hand_rows = _by_name(by_hand["instances"])
     rows = _by_name(generated["instances"])
-    rows = {name: {} for name in hand_rows if name not in rows} | rows  # emulated ones first
+    rows = {name: {} for name in hand_rows if name not in rows} | rows  # emulated types first
     merged = (_merged(row, hand_rows.get(name, {}), path) for name, row in rows.items())
     return Catalogue.model_validate(
         {"instances": [_with_sources(row, sources, path) for row in merged]}
@@ -272,7 +285,7 @@ def _by_name(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def _merged(generated: dict[str, Any], by_hand: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The facts of one type out of both files: what is kept by hand wins, with its own source."""
+    """Merge the facts of one type; hand-maintained ones win and keep their own source."""
     corrected = [fact for fact in SPECS if fact in by_hand]
     if generated and corrected and "specs_source" not in by_hand:
         raise ValueError(
@@ -289,7 +302,7 @@ def _merged(generated: dict[str, Any], by_hand: dict[str, Any], path: Path) -> d
 
 
 def _with_sources(row: dict[str, Any], sources: dict[str, Source], path: Path) -> dict[str, Any]:
-    """The row with its source names replaced by URL and date."""
+    """Return the row with its source names replaced by URL and date."""
     named = [(f"{kind}_source", row.get(f"{kind}_source")) for kind in ("specs", "price")]
     named += [("specs_source", name) for name in row.get("other_sources", {}).values()]
     for field, name in named:

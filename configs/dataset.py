@@ -1,4 +1,4 @@
-"""The section `dataset` of a config: the training data, and what must be true of it."""
+"""The section `dataset` of a config: the training data, and the checks it must pass."""
 
 from __future__ import annotations
 
@@ -12,27 +12,31 @@ from nodesweep.configs.section import NOT_MEASURED, Section, is_finite
 from nodesweep.configs.validation import ValidationConfig
 
 SUFFIXES = {"parquet": (".parquet", ".pq"), "csv": (".csv", ".csv.gz")}
-"""How the names of a format's tables end; the shipped program reads the same."""
+"""File name suffixes of each table format; the shipped program reads the same ones."""
 Slug = Annotated[
     str, StringConstraints(pattern=r"^[a-z0-9](-?[a-z0-9])*$", min_length=1, max_length=20)
 ]
 
 
 class ExpectationConfig(Section):
-    """One Great Expectations expectation, in its own spelling."""
+    """One Great Expectations expectation, spelled as in that library."""
 
     type: str = Field(
         description=(
-            "A built-in expectation, e.g. expect_column_values_to_be_between;"
-            " an unknown one is refused."
+            "A built-in expectation, e.g. expect_column_values_to_be_between; unknown names"
+            " are rejected."
         )
     )
     kwargs: dict[str, Any] = Field(
-        default_factory=dict, description="The expectation's own arguments."
+        default_factory=dict,
+        description="Arguments of the expectation, as in its Great Expectations documentation.",
     )
     severity: Literal["critical", "warning", "info"] = Field(
         default="critical",
-        description="critical stops the run; warning and info are reported and let it go on.",
+        description=(
+            "critical: a failure stops the run; warning and info: it is reported and the run"
+            " continues."
+        ),
     )
 
     @field_validator("kwargs")
@@ -44,81 +48,88 @@ class ExpectationConfig(Section):
 
 
 class DatasetConfig(Section):
-    """The training data and what must be true of it before anything is spent."""
+    """The training data, and the checks it must pass before anything is spent."""
 
-    name: Slug = Field(description="Short name, part of the S3 prefix. Change it with the dataset.")
-    source: DatasetSource = Field(
+    name: Slug = Field(
         description=(
-            "A directory (relative to the config file) or an s3://bucket/prefix"
-            " that holds the files."
+            "Short name, part of the S3 prefix, at most 20 characters. Change it when you"
+            " change the dataset."
         )
+    )
+    source: DatasetSource = Field(
+        description="Directory with the files, relative to the config file, or an s3://bucket/prefix."
     )
     format: Literal["parquet", "csv", "files"] = Field(
         description=(
-            "parquet or csv: tables, every *.parquet and *.pq, or *.csv and *.csv.gz, under source"
-            " that is not hidden; files: whatever lies there."
+            "parquet or csv: tables, that is, every non-hidden *.parquet and *.pq, or *.csv"
+            " and *.csv.gz, under source; files: every file, unchecked."
         )
     )
     follow_links_outside: Annotated[bool, NOT_MEASURED] = Field(
         default=False,
-        # Sweeps without it keep their records as they are.
+        # Omitted when false, so that sweeps without it keep their records unchanged.
         exclude_if=lambda follows: not follows,
         description=(
-            "true: also follow links that lead out of a local source, as git-annex, DVC and"
-            " Hugging Face's cache make them; false: such a link is refused by name."
+            "true: follow symbolic links that leave a local source, as git-annex, DVC and the"
+            " Hugging Face cache create them; false: reject such a link by name."
         ),
     )
     channel: ChannelName | None = Field(
         default="training",
         description=(
-            "SageMaker input channel, SM_CHANNEL_<NAME> to the program; what your script expects."
-            " null, for format files: each folder directly under source is a channel"
-            " of its own name."
+            "SageMaker input channel, which your script sees as SM_CHANNEL_<NAME>. Null, for"
+            " format files: each folder directly under source becomes a channel of the same"
+            " name."
         ),
     )
     distribution: Literal["FullyReplicated", "ShardedByS3Key"] = Field(
         default="FullyReplicated",
-        description="FullyReplicated: every node gets all files; ShardedByS3Key: each its share.",
+        description=(
+            "FullyReplicated: every node gets all files; ShardedByS3Key: each node gets its share."
+        ),
     )
     input_mode: InputMode = Field(
         default="File",
         description=(
-            "File: copied to every node before training; FastFile: files read on demand; Pipe: a"
-            " stream, which the program must read as one."
+            "File: copied to every node before training; FastFile: read on demand, for"
+            " datasets too large to copy; Pipe: streamed, which your script must support."
         ),
     )
     expectations: tuple[ExpectationConfig, ...] = Field(
         default=(),
         description=(
-            "Checked on every table; at least one, since an empty suite always succeeds."
-            " Not for format files."
+            "Expectations checked on every table. Formats parquet and csv need at least one,"
+            " because an empty suite always succeeds; format files takes none."
         ),
     )
     min_rows: int | None = Field(
-        default=None, ge=1, description="Fewest rows over all files together; null: not checked."
+        default=None, ge=1, description="Minimum number of rows over all files. Null: not checked."
     )
     max_rows: int | None = Field(
-        default=None, ge=1, description="Most rows over all files together; null: not checked."
+        default=None, ge=1, description="Maximum number of rows over all files. Null: not checked."
     )
     unique_columns: tuple[str, ...] = Field(
         default=(),
         description=(
-            "Columns whose values, taken together, may occur once over all files."
-            " Empty: not checked."
+            "Columns whose combined values must be unique over all files. Empty: not checked."
         ),
     )
     max_age_days: float | None = Field(
         default=None,
         gt=0,
         le=36_500,
-        description="Oldest allowed modification of the newest file, in days; null: not checked.",
+        description=(
+            "Maximum age of the newest file, in days since it was modified, up to 36,500."
+            " Null: not checked."
+        ),
     )
     validation: Annotated[ValidationConfig | None, NOT_MEASURED] = Field(
         default=None,
-        # Sweeps without it keep their records as they are.
+        # Omitted when null, so that sweeps without it keep their records unchanged.
         exclude_if=lambda validation: validation is None,
         description=(
-            "Where the data is checked: null: on the machine that runs the flow, whatever its size."
+            "Engine that checks the data. Set it to check a large S3 dataset on Spark; null:"
+            " always on the machine that runs the flow."
         ),
     )
 
@@ -154,7 +165,7 @@ class DatasetConfig(Section):
 
     @property
     def may_use_spark(self) -> bool:
-        """Whether a Processing job checks the data, or does so where it is large enough."""
+        """True if a Processing job checks the data, always or above a size."""
         return (
             self.validation is not None
             and self.validation.engine != "pandas"
@@ -164,21 +175,22 @@ class DatasetConfig(Section):
 
     @property
     def is_remote(self) -> bool:
+        """True if the source is in S3."""
         return self.source.startswith("s3://")
 
     @property
     def is_table(self) -> bool:
-        """Whether the files are tables, which can be read and checked."""
+        """True if the files are tables, which can be read and checked."""
         return self.format != "files"
 
     @property
     def pattern(self) -> str:
-        """Which names under source are the dataset's, in words."""
+        """The glob patterns of the dataset's files under source, joined by "or"."""
         return " or ".join(f"*{suffix}" for suffix in self.suffixes) or "*"
 
     @property
     def suffixes(self) -> tuple[str, ...]:
-        """How the names of the dataset's tables end; none where the files are no tables."""
+        """File name suffixes of the dataset's tables; empty for format files."""
         return SUFFIXES.get(self.format, ())
 
     @model_validator(mode="after")

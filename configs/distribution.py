@@ -1,9 +1,8 @@
-"""`training.distribution`: one typed choice, told apart by `kind`;
-each kind has its own fields and no others.
+"""`training.distribution`: a typed choice, discriminated by `kind`, with fields per kind.
 
-What each kind sends, demands and gets wrong stands in nodesweep/scaling/rules/distribution.
-docs/distribution.md is made from that.
-A field of the model-parallel kinds that is null is left to the library's default and not sent.
+nodesweep/scaling/rules/distribution defines the request, requirements and pitfalls of each kind and
+generates docs/distribution.md. Null fields of the model-parallel kinds are not sent, so that the
+library's defaults apply.
 """
 
 from __future__ import annotations
@@ -22,8 +21,9 @@ CustomMpiOptions = Annotated[
     str,
     Field(
         description=(
-            "Arguments added to mpirun, split at white space without any quoting; `--NCCL_DEBUG X`"
-            " sets NCCL's log level. No MCA parameter that the toolkit sets already."
+            "Extra arguments for mpirun, split at whitespace without quoting; `--NCCL_DEBUG"
+            " X` sets NCCL's log level. MCA parameters that the toolkit already sets are not"
+            " allowed."
         )
     ),
 ]
@@ -31,9 +31,9 @@ EfaFlags = Annotated[
     bool,
     Field(
         description=(
-            "Export FI_PROVIDER=efa and RDMAV_FORK_SAFE=1, and FI_EFA_USE_DEVICE_RDMA=1 where the"
-            " adapter can, to every rank of an instance with EFA; false where you set up the"
-            " network yourself."
+            "Export FI_PROVIDER=efa and RDMAV_FORK_SAFE=1, and FI_EFA_USE_DEVICE_RDMA=1 if"
+            " the adapter supports it, to every rank on an instance with EFA. Set false to"
+            " configure the network yourself."
         )
     ),
 ]
@@ -41,7 +41,8 @@ MpiProcesses = Annotated[
     ProcessesPerNode | None,
     Field(
         description=(
-            "Processes mpirun starts per node; null: one per accelerator, or one on a CPU instance."
+            "Processes per node that mpirun starts, 1–64. Null: one per accelerator, or one"
+            " on a CPU instance."
         )
     ),
 ]
@@ -50,9 +51,14 @@ MpiProcesses = Annotated[
 class NoDistribution(Section):
     """One plain process per node; the program sets up its own process group."""
 
-    kind: Literal["none"] = Field(description="none: one plain process per node.")
+    kind: Literal["none"] = Field(
+        description="none: one plain process per node; your script sets up its own process group."
+    )
     processes_per_node: int | None = Field(
-        default=None, ge=1, le=MAX_PROCESSES_PER_NODE, description="1, or null for the same."
+        default=None,
+        ge=1,
+        le=MAX_PROCESSES_PER_NODE,
+        description="Must be 1 or null; both start one process per node.",
     )
 
     @model_validator(mode="after")
@@ -74,22 +80,22 @@ class TorchDistributed(Section):
     processes_per_node: ProcessesPerNode | None = Field(
         default=None,
         description=(
-            "Processes torchrun starts per node;"
-            " null: one per accelerator, or one on a CPU instance."
+            "Processes per node that torchrun starts, 1–64. Null: one per accelerator, or one"
+            " on a CPU instance."
         ),
     )
     smddp: bool = Field(
         default=False,
         description=(
-            "True for a program that takes smdistributed.dataparallel's AllGather (FSDP, sharded"
-            ' states) by init_process_group("smddp"): the SDK\'s two options together. torchrun'
-            " starts it; for its AllReduce use kind smddp."
+            "Set true if your script selects smdistributed.dataparallel's AllGather (FSDP,"
+            ' sharded states) with init_process_group("smddp"); torchrun still starts it. For'
+            " its AllReduce use kind smddp."
         ),
     )
 
 
 class PyTorchDdp(Section):
-    """mpirun with PyTorch's own DistributedDataParallel."""
+    """mpirun with PyTorch's DistributedDataParallel."""
 
     kind: Literal["pytorchddp"] = Field(
         description="pytorchddp: mpirun, one process per accelerator."
@@ -101,7 +107,7 @@ class Smddp(Section):
     """smdistributed.dataparallel: AWS's collectives under torch.distributed."""
 
     kind: Literal["smddp"] = Field(
-        description="smddp: smdistributed.dataparallel, one process per GPU, by mpirun."
+        description="smddp: smdistributed.dataparallel, one process per GPU, started by mpirun."
     )
     custom_mpi_options: CustomMpiOptions = ""
 
@@ -116,20 +122,21 @@ class Mpi(Section):
 
 
 class Horovod(Section):
-    """Horovod, which on SageMaker is launched by mpirun."""
+    """Horovod, which SageMaker launches with mpirun."""
 
-    kind: Literal["horovod"] = Field(description="horovod: Horovod's ranks, started by mpirun.")
+    kind: Literal["horovod"] = Field(description="horovod: Horovod ranks, started by mpirun.")
     processes_per_node: MpiProcesses = None
     custom_mpi_options: CustomMpiOptions = ""
     efa_flags: EfaFlags = True
 
 
 class ParameterServer(Section):
-    """A parameter server, which PyTorch's toolkit does not start: plain processes."""
+    """A parameter server: plain processes, because PyTorch's toolkit does not start one."""
 
     kind: Literal["parameter_server"] = Field(
         description=(
-            "parameter_server: sent as the SDK sends it; with PyTorch one plain process per node."
+            "parameter_server: sent as the SageMaker SDK sends it; with PyTorch this is one"
+            " plain process per node."
         )
     )
 
@@ -139,21 +146,18 @@ class Trainium(Section):
 
     kind: Literal["trainium"] = Field(description="trainium: torchrun, one process per NeuronCore.")
     processes_per_node: ProcessesPerNode | None = Field(
-        default=None, description="Processes torchrun starts per node; null: one per NeuronCore."
+        default=None,
+        description="Processes per node that torchrun starts, 1–64. Null: one per NeuronCore.",
     )
 
 
 class _ModelParallel(Section):
-    """Both generations of smdistributed.modelparallel:
-    some fields are the library's own parameters.
-    """
+    """Base of both generations of smdistributed.modelparallel; most fields are its parameters."""
 
     own_fields: ClassVar[frozenset[str]] = frozenset({"kind"})
 
     def parameters(self) -> dict[str, bool | int | float | str]:
-        """The library's parameters that were given a value, under its own names
-        (`mp_parameters`).
-        """
+        """Return the library's parameters (`mp_parameters`) that have a value, under its names."""
         return {
             name: value
             for name in type(self).model_fields
@@ -166,8 +170,8 @@ class SmpV1(_ModelParallel):
 
     Names, defaults and bounds: SageMaker SDK v2, doc/api/training/smd_model_parallel_general.rst
     and fw_utils.validate_mp_config; sharding (sdp_*): AWS developer guide, sharded data
-    parallelism. The SDK checks of load_partition and partition_file the type alone, and of sdp_*
-    nothing; no public document tells more of the former.
+    parallelism. For load_partition and partition_file the SDK checks only the type, for sdp_*
+    nothing; no public document says more about the former.
     """
 
     own_fields: ClassVar[frozenset[str]] = frozenset(
@@ -178,12 +182,16 @@ class SmpV1(_ModelParallel):
         description="smp_v1: smdistributed.modelparallel 1.x under mpirun."
     )
     partitions: Degree = Field(
-        description="Parts the model is split into; times the replicas it is the world size."
+        description=(
+            "Partitions the model is split into, at least 1; partitions times replicas is the"
+            " world size."
+        )
     )
     microbatches: Degree | None = Field(
         default=None,
         description=(
-            "Micro-batches in the pipeline; the per-replica batch divides by it. Null: 1, none."
+            "Micro-batches in the pipeline, a divisor of the per-replica batch; more keep it"
+            " busier. Null: 1 (no pipelining)."
         ),
     )
     placement_strategy: (
@@ -191,7 +199,8 @@ class SmpV1(_ModelParallel):
     ) = Field(
         default=None,
         description=(
-            "Which ranks hold one replica: cluster neighbours, spread distant ones. Null: cluster."
+            "Ranks that hold one replica: cluster uses neighboring ranks, spread distant"
+            " ones. Null: cluster."
         ),
     )
     pipeline: Literal["interleaved", "simple"] | None = Field(
@@ -200,115 +209,146 @@ class SmpV1(_ModelParallel):
     optimize: Literal["memory", "speed"] | None = Field(
         default=None,
         description=(
-            "What tensor parallelism saves: memory, or communication (speed). Null: memory."
+            "Objective of tensor parallelism: save memory, or communication (speed). Null: memory."
         ),
     )
     ddp: bool | None = Field(
         default=None,
-        description="True where there is more than one replica of the model. Null: false.",
+        description="Set true if there is more than one replica of the model. Null: false.",
     )
     active_microbatches: Degree | None = Field(
         default=None,
-        description="Most micro-batches in flight; fewer save memory. Null: partitions + 2.",
+        description=(
+            "Maximum micro-batches in flight; lower it to save memory. Null: partitions + 2."
+        ),
     )
     auto_partition: bool | None = Field(
         default=None,
-        description="Let the library split the model; false needs default_partition. Null: true.",
+        description=(
+            "Let the library split the model; false requires default_partition. Null: true."
+        ),
     )
     default_partition: int | None = Field(
         default=None,
         ge=0,
-        description="Partition of what the program places nowhere; less than partitions. Null: 0.",
+        description=(
+            "Partition of modules your script does not place, 0 to partitions - 1. Null: 0."
+        ),
     )
     memory_weight: float | None = Field(
         default=None,
         ge=0,
         le=1,
-        description="Weight of memory against computation in the automatic split, 0–1.",
+        description=(
+            "Weight of memory relative to computation in automatic partitioning, 0–1. Null:"
+            " the library's default."
+        ),
     )
     tensor_parallel_degree: Degree | None = Field(
-        default=None, description="Ranks that share a layer; more than 1 needs ddp. Null: 1."
+        default=None,
+        description=(
+            "Ranks that share a layer; more than 1 requires ddp. Raise it if a layer does not"
+            " fit one device. Null: 1."
+        ),
     )
     sharded_data_parallel_degree: Degree | None = Field(
         default=None,
-        description="Ranks the training state is sharded over; divides the replicas. Null: 1.",
+        description=(
+            "Ranks that the training state is sharded over; must divide the number of"
+            " replicas. Null: 1."
+        ),
     )
     shard_optimizer_state: bool | None = Field(
-        default=None, description="Shard the optimiser's state over the replicas. Null: false."
+        default=None,
+        description="Shard the optimizer state across replicas to save memory. Null: false.",
     )
     prescaled_batch: bool | None = Field(
         default=None,
-        description="Whether ranks that share a layer get the same samples. Null: false.",
+        description="Set true if ranks that share a layer receive the same samples. Null: false.",
     )
     fp16: bool | None = Field(default=None, description="Train in FP16. Null: false.")
     bf16: bool | None = Field(
-        default=None, description="Train in BF16, with sharding. Null: false."
+        default=None, description="Train in BF16; use it with sharding. Null: false."
     )
     fp16_params: bool | None = Field(
-        default=None, description="Make parameters in FP16. Null: false."
+        default=None, description="Create parameters in FP16. Null: false."
     )
     skip_tracing: bool | None = Field(
-        default=None, description="Skip the first trace of the model. Null: false."
+        default=None, description="Skip the initial trace of the model. Null: false."
     )
     offload_activations: bool | None = Field(
         default=None,
-        description="Keep activations in main memory; wants activation checkpoints. Null: false.",
+        description=(
+            "Offload activations to CPU memory; requires activation checkpointing. Null: false."
+        ),
     )
     activation_loading_horizon: Degree | None = Field(
         default=None,
-        description="Pipeline tasks ahead of use that activations are loaded back. Null: 4.",
+        description=(
+            "Pipeline tasks ahead of use at which activations are loaded back, at least 1. Null: 4."
+        ),
     )
     deterministic_server: bool | None = Field(
-        default=None, description="Same order of pipeline requests on all replicas. Null: false."
+        default=None,
+        description="Use the same order of pipeline requests on all replicas. Null: false.",
     )
     ddp_dist_backend: Literal["auto", "nccl"] | None = Field(
         default=None,
-        description="Backend between replicas; auto: AWS's own where it is there. Null: auto.",
+        description="Backend between replicas; auto: AWS's backend if available. Null: auto.",
     )
     ddp_port: int | None = Field(
         default=None,
         ge=0,
         le=65_535,
-        description="Port of the replicas' process group. Null: SageMaker's MASTER_PORT.",
+        description=(
+            "Port of the replicas' process group, 0–65,535. Null: SageMaker's MASTER_PORT."
+        ),
     )
     horovod: bool | None = Field(
         default=None,
-        description="Horovod between replicas in place of ddp; for TensorFlow. Null: false.",
+        description="Use Horovod instead of ddp between replicas; for TensorFlow. Null: false.",
     )
     contiguous: bool | None = Field(
         default=None,
         description=(
-            "Whether each part is one connected piece of the graph; for TensorFlow. Null: true."
+            "Make each partition one connected piece of the graph; for TensorFlow. Null: true."
         ),
     )
     load_partition: bool | None = Field(
         default=None,
-        description="Take the split from partition_file in place of making one. Null: false.",
+        description="Load the split from partition_file instead of computing one. Null: false.",
     )
     partition_file: str | None = Field(
-        default=None, min_length=1, description="File of a saved split, a path in the container."
+        default=None,
+        min_length=1,
+        description="Path in the container of a saved split. Null: none.",
     )
     sdp_reduce_bucket_size: Degree | None = Field(
         default=None,
-        description="Under sharding: elements in a bucket of gradients. Null: 500,000,000.",
+        description="With sharding: elements per gradient bucket. Null: 500,000,000.",
     )
     sdp_param_persistence_threshold: int | None = Field(
         default=None,
         ge=0,
-        description="Under sharding: parameters of fewer elements stay whole. Null: 1,000,000.",
+        description=(
+            "With sharding: parameters with fewer elements are not sharded. Null: 1,000,000."
+        ),
     )
     sdp_max_live_parameters: Degree | None = Field(
         default=None,
-        description="Under sharding: most parameters put together at a time. Null: 1,000,000,000.",
+        description=(
+            "With sharding: maximum parameters gathered at a time; lower it to save memory."
+            " Null: 1,000,000,000."
+        ),
     )
     sdp_hierarchical_allgather: bool | None = Field(
         default=None,
-        description="Under sharding: gather within nodes first, then between them. Null: true.",
+        description="With sharding: gather within nodes first, then across them. Null: true.",
     )
     sdp_gradient_clipping: float | None = Field(
         default=None,
         gt=0,
-        description="Under sharding: largest L2 norm of the gradients. Null: 1.0.",
+        description="With sharding: maximum L2 norm of the gradients, above 0. Null: 1.0.",
     )
     processes_per_node: MpiProcesses = None
     custom_mpi_options: CustomMpiOptions = ""
@@ -351,46 +391,55 @@ class SmpV1(_ModelParallel):
 
 
 class SmpV2(_ModelParallel):
-    """smdistributed.modelparallel 2.x: sharding and tensor parallelism over PyTorch FSDP,
-    under torchrun.
+    """smdistributed.modelparallel 2.x: sharding and tensor parallelism over FSDP, under torchrun.
 
     Names and bounds: AWS developer guide, "The SageMaker model parallel library v2 reference".
     """
 
     kind: Literal["smp_v2"] = Field(
-        description="smp_v2: smdistributed.modelparallel 2.x (torch.sagemaker), torchrun."
+        description="smp_v2: smdistributed.modelparallel 2.x (torch.sagemaker) under torchrun."
     )
     hybrid_shard_degree: int = Field(
         ge=0,
         description=(
-            "Ranks the training state is sharded over; 0: as the program's FSDP strategy says."
+            "Ranks that the training state is sharded over; 0: follow the FSDP strategy of"
+            " your script."
         ),
     )
     tensor_parallel_degree: Degree | None = Field(
-        default=None, description="Ranks that share a layer. Null: 1."
+        default=None,
+        description=(
+            "Ranks that share a layer. Raise it if a layer does not fit one device. Null: 1."
+        ),
     )
     context_parallel_degree: Degree | None = Field(
         default=None,
-        description="Ranks that share one sequence; at most hybrid_shard_degree. Null: 1.",
+        description=(
+            "Ranks that share one sequence, at most hybrid_shard_degree; raise it for long"
+            " sequences. Null: 1."
+        ),
     )
     expert_parallel_degree: Degree | None = Field(
-        default=None, description="Ranks the experts are spread over. Null: 1."
+        default=None, description="Ranks that the experts are distributed over. Null: 1."
     )
     sm_activation_offloading: bool | None = Field(
-        default=None, description="The library's own activation offloading. Null: false."
+        default=None, description="Use the library's activation offloading. Null: false."
     )
     activation_loading_horizon: Degree | None = Field(
         default=None,
-        description="How early activations are loaded back, in layers; more costs memory. Null: 2.",
+        description=(
+            "Layers ahead of use at which activations are loaded back; more costs memory. Null: 2."
+        ),
     )
     fsdp_cache_flush_warnings: bool | None = Field(
-        default=None, description="Warn where FSDP empties the CUDA cache; costs time. Null: false."
+        default=None,
+        description="Warn when FSDP flushes the CUDA cache, which costs time. Null: false.",
     )
     allow_empty_shards: bool | None = Field(
-        default=None, description="Allow shards without a part of a tensor. Null: false."
+        default=None, description="Allow shards that hold no part of a tensor. Null: false."
     )
     random_seed: int | None = Field(
-        default=None, ge=0, description="Seed of distributed modules. Null: 12345."
+        default=None, ge=0, description="Seed of distributed modules, at least 0. Null: 12345."
     )
 
 

@@ -1,7 +1,7 @@
-"""What installed packages know, read from their files: to import them takes seconds, and configs/
-imports no botocore.
+"""Facts about regions, expectations and instance types, read from installed packages' files.
 
-tests/configs/test_installed.py holds both against what the packages themselves say.
+Importing the packages would take seconds, and configs/ must not import botocore.
+tests/configs/test_installed.py compares the results with the packages.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _HOUSEKEEPING = frozenset(
     {"id", "meta", "notes", "result_format", "description", "catch_exceptions", "rendered_content",
      "severity", "windows", "batch_id", "metadata"}
 )  # fmt: skip
-"""Arguments of every expectation that say nothing of the data."""
+"""Arguments of every expectation that do not concern the data."""
 _OURS = frozenset({"meta", "metadata", "severity"})
-"""Those that are not given as arguments: the config has a field for the severity."""
+"""Housekeeping arguments that users cannot set; the config has a field for severity."""
 
 
 def region_problem(region: str) -> str | None:
-    """Why an AWS region is none, or None. By botocore's partitions.json."""
+    """Return the reason an AWS region is unknown; None if botocore's partitions.json has it."""
     known = _regions()
     if region in known:
         return None
@@ -41,7 +41,7 @@ def region_problem(region: str) -> str | None:
 
 
 def expectation_problem(kind: str) -> str | None:
-    """Why an expectation is none of Great Expectations', or None."""
+    """Return the reason Great Expectations has no such expectation; None if it has."""
     known = _expectations()
     return (
         None if kind in known else f"no expectation {cut(kind)!r}; nearest: {_nearest(kind, known)}"
@@ -49,8 +49,9 @@ def expectation_problem(kind: str) -> str | None:
 
 
 def arguments_problem(kind: str, arguments: Collection[str]) -> str | None:
-    """Which arguments an expectation lacks or does not take, or None;
-    None also where no schema is shipped for it.
+    """Return the missing and unknown arguments of an expectation; None if there are none.
+
+    None also if Great Expectations ships no schema for it.
     """
     schema = _schema(kind)
     if schema is None:
@@ -66,8 +67,14 @@ def arguments_problem(kind: str, arguments: Collection[str]) -> str | None:
 
 
 def values_problem(kind: str, arguments: Mapping[str, Any], is_java: bool = False) -> str | None:
-    """Which arguments have a value that the expectation can't use, or None; by their names and its
-    schema. `is_java`: regular expressions are Java's, which Spark alone can judge.
+    """Return the arguments whose values the expectation cannot use; None if there are none.
+
+    They are judged by their names and by the expectation's schema.
+
+    Args:
+        kind: Type of the expectation.
+        arguments: Its arguments.
+        is_java: Regular expressions are Java's, which only Spark can judge.
     """
     required, properties = _schema(kind) or (frozenset(), {})
     problems = []
@@ -93,8 +100,9 @@ _PATTERNS = frozenset({"regex", "regex_list"})
 
 
 def _named_problem(name: str, value: Any, is_java: bool) -> str | None:
-    """Return what is wrong with an argument of this name, whichever expectation takes it: its
-    schema may leave the type open. Great Expectations takes null for a set as no check at all.
+    """Check an argument by its name, since an expectation's schema may leave the type open.
+
+    Great Expectations treats null for a set as no check at all.
     """
     if isinstance(value, Mapping) or name in _HOUSEKEEPING:
         return None
@@ -122,7 +130,7 @@ def _regex_problem(pattern: Any) -> str | None:
 
 
 def _format_problem(text: Any) -> str | None:
-    """Great Expectations' own test: what the format writes can be read by it."""
+    """Apply Great Expectations' own test: the format can parse a time that it formatted."""
     if not isinstance(text, str) or not text:
         return "expected a format such as %Y-%m-%d"
     moment = datetime(2000, 2, 3, 4, 5, 6, tzinfo=UTC)
@@ -143,7 +151,7 @@ def _bounds_problem(arguments: Mapping[str, Any]) -> str | None:
         is_empty = None not in order and (
             order[0] >= order[1] if is_strict else order[0] > order[1]
         )
-    except TypeError:  # a date and a number, say, which the schema does not tell apart
+    except TypeError:  # e.g. a date and a number, which the schema does not distinguish
         return None
     if not is_empty:
         return None
@@ -151,7 +159,7 @@ def _bounds_problem(arguments: Mapping[str, Any]) -> str | None:
 
 
 def _order(value: Any) -> Any:
-    """What a bound is compared by: its number, or its time where it is one; None if unknown."""
+    """Return a bound's comparable value: its number, or its time; None if unknown."""
     if isinstance(value, bool | Mapping):
         return None
     if isinstance(value, int | float | Decimal | date):
@@ -163,8 +171,9 @@ def _order(value: Any) -> Any:
 
 
 def _schema_problem(value: Any, schema: Mapping[str, Any]) -> str | None:
-    """Why an argument's value can't be used, or None. Of the schema its types, bounds and choices
-    count; an object is taken anywhere but for a name.
+    """Return the reason an argument's value does not match its schema; None if it does.
+
+    Types, bounds and choices count; an object is accepted anywhere except for a name.
     """
     alternatives = [one for one in schema.get("anyOf", [schema]) if one.get("type") != "object"]
     wanted = [_wanted(one) for one in alternatives]
@@ -179,7 +188,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str, date), "number": (int, float, Decimal), "integer": (int,), "boolean": (bool,),
     "array": (list, tuple, set),
 }  # fmt: skip
-"""YAML reads 2025-01-01 as a date, which stands for its text."""
+"""Python types of JSON types; YAML parses 2025-01-01 as a date, which stands for its text."""
 
 
 def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
@@ -194,7 +203,7 @@ def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
 
 
 def _wanted(schema: Mapping[str, Any]) -> str | None:
-    """The words for what fits; None where the schema says it in a way that is not read here."""
+    """Describe the values that fit; None if the schema uses a form that is not supported here."""
     kind = str(schema.get("type"))
     if kind not in _TYPES:
         return None
@@ -208,7 +217,7 @@ def _wanted(schema: Mapping[str, Any]) -> str | None:
 
 
 def processing_type_problem(instance_type: str) -> str | None:
-    """Why no Processing job runs on an instance type, or None. By botocore's model of SageMaker."""
+    """Return the reason SageMaker Processing lacks an instance type; None if botocore lists it."""
     known = _processing_types()
     if instance_type in known:
         return None
@@ -246,9 +255,7 @@ def _expectations() -> frozenset[str]:
 
 @lru_cache(maxsize=64)
 def _schema(kind: str) -> tuple[frozenset[str], Mapping[str, Any]] | None:
-    """(required arguments, all arguments with their schemas) by the JSON Schema that is shipped
-    for the expectation.
-    """
+    """Return an expectation's required arguments, and all with their schemas; None if unknown."""
     name = kind.replace("_", "").lower() + ".json"
     for path in (_core_expectations() / "schemas").iterdir():
         if path.name.lower() == name:
@@ -262,7 +269,7 @@ def _core_expectations() -> Path:
 
 
 def _folder(package: str) -> Path:
-    found = find_spec(package)  # finds a package without importing it
+    found = find_spec(package)  # locates a package without importing it
     if found is None or found.origin is None:
         raise ModuleNotFoundError(f"{package} is not installed", name=package)
     return Path(found.origin).parent

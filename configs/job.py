@@ -1,6 +1,4 @@
-"""What a training job asks of the platform beside its nodes: spot, checkpoints, network,
-channels, tags.
-"""
+"""Platform features of a training job: spot capacity, checkpoints, network, channels and tags."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from pydantic import Field, StringConstraints, field_validator
 from nodesweep.configs.locations import S3Uri
 from nodesweep.configs.section import NOT_MEASURED, Section
 
-# Patterns and lengths are those of the CreateTrainingJob API.
+# Patterns and lengths follow the CreateTrainingJob API.
 InputMode = Literal["File", "FastFile", "Pipe"]
 CHANNEL_NAME = r"^[A-Za-z0-9._-]{1,64}$"
 ChannelName = Annotated[str, StringConstraints(pattern=CHANNEL_NAME)]
@@ -21,29 +19,28 @@ TagKey = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 TagValue = Annotated[str, StringConstraints(max_length=256)]
 _VpcId = Annotated[str, StringConstraints(pattern=r"^[-0-9a-zA-Z]{1,32}$")]
 MAX_EXTRA_CHANNELS = 19
-"""The service takes 20 channels, and the dataset's is one of them."""
+"""CreateTrainingJob accepts 20 channels, one of which is the dataset's."""
 MAX_USER_TAGS = 45
-"""The service takes 50 tags, and the sweep sets five of its own."""
+"""SageMaker accepts 50 tags, five of which the sweep sets."""
 
 
 class SpotConfig(Section):
-    """Managed spot training: cheaper nodes that can be taken away while the job runs."""
+    """Managed spot training: cheaper capacity that AWS can reclaim while the job runs."""
 
     max_wait_seconds: int = Field(
         ge=60,
         le=2_419_200,
         description=(
-            "Longest time for waiting and running together; at least max_runtime_seconds. Waiting"
-            " is not billed. 60 s – 28 days."
+            "Maximum total time of waiting for capacity and running, 60 s – 28 days; at least"
+            " max_runtime_seconds. Waiting is not billed."
         ),
     )
 
 
 class CheckpointConfig(Section):
-    """A directory that is copied to S3 while the job runs and restored when it starts again
-    after an interruption.
+    """A directory that is copied to S3 during the job and restored after an interruption.
 
-    The place in S3 is the job's own, so that no attempt starts from what another one learned.
+    The S3 location is unique per job, so no attempt starts from another attempt's weights.
     """
 
     local_path: str = Field(
@@ -51,70 +48,73 @@ class CheckpointConfig(Section):
         pattern=r"^/\S*[^/\s]$",
         max_length=4096,
         description=(
-            "Absolute directory in the container;"
-            " what your program writes checkpoints to and resumes from."
+            "Absolute directory in the container that your script writes checkpoints to and"
+            " resumes from."
         ),
     )
 
 
 class VpcConfig(Section):
-    """The network that the nodes are attached to;
-    without it they have AWS's own, with access to the internet.
-    """
+    """The VPC that nodes are attached to; without it they use AWS's network and the internet."""
 
     subnets: tuple[_VpcId, ...] = Field(
         min_length=1,
         max_length=16,
         description=(
-            "Subnet ids, 1–16, with a free address per node. One availability zone keeps nodes"
-            " close together."
+            "Subnet ids, 1–16, with a free address per node. Use one availability zone to"
+            " keep nodes close together."
         ),
     )
     security_group_ids: tuple[_VpcId, ...] = Field(
         min_length=1,
         max_length=5,
         description=(
-            "Security group ids, 1–5. They must allow all traffic from themselves,"
-            " in and out, or jobs hang."
+            "Security group ids, 1–5. They must allow all traffic to and from themselves, or"
+            " jobs hang."
         ),
     )
 
 
 class FileSystemConfig(Section):
-    """A channel that is mounted from a file system in your VPC."""
+    """An input channel mounted from a file system in your VPC."""
 
-    type: Literal["FSxLustre", "EFS"] = Field(description="Kind of the file system.")
+    type: Literal["FSxLustre", "EFS"] = Field(
+        description="Type of the file system: FSxLustre or EFS."
+    )
     id: str = Field(pattern=r"^fs-[0-9a-f]{8,18}$", description="Id of the file system, fs-….")
     directory_path: str = Field(
         pattern=r"^/\S*$",
         max_length=4096,
         description=(
-            "Directory to mount; on FSx for Lustre it begins with the mount name, e.g. /fsx/data."
+            "Directory to mount; on FSx for Lustre it starts with the mount name, e.g. /fsx/data."
         ),
     )
     access_mode: Literal["ro", "rw"] = Field(
-        default="ro", description="ro: read only; rw: the nodes may write to it."
+        default="ro", description="ro: read-only; rw: nodes may write to it."
     )
 
 
 class S3ChannelConfig(Section):
-    """A channel of objects in S3, sent as they are: not validated,
-    and no part of the dataset's identity.
-    """
+    """An input channel of S3 objects, not validated and not part of the dataset's identity."""
 
-    type: Literal["S3"] = Field(description="S3.")
+    type: Literal["S3"] = Field(description="S3: a channel of objects in S3.")
     uri: S3Uri = Field(
         pattern=r"^s3://[^/\s]+/\S*$",
         max_length=1024,
-        description="Prefix of the objects, s3://bucket/prefix.",
+        description="Prefix of the objects, s3://bucket/prefix, at most 1,024 characters.",
     )
     distribution: Literal["FullyReplicated", "ShardedByS3Key"] = Field(
         default="FullyReplicated",
-        description="FullyReplicated: every node gets all objects; ShardedByS3Key: each its share.",
+        description=(
+            "FullyReplicated: every node gets all objects; ShardedByS3Key: each node gets its"
+            " share."
+        ),
     )
     input_mode: InputMode = Field(
         default="File",
-        description="File: copied before training; FastFile: read on demand; Pipe: streamed.",
+        description=(
+            "File: copied to every node before training; FastFile: read on demand; Pipe: streamed."
+        ),
     )
 
 
@@ -122,59 +122,66 @@ ExtraChannel = Annotated[FileSystemConfig | S3ChannelConfig, Field(discriminator
 
 
 class JobFeatures(Section):
-    """The part of a training job's section that names platform features;
-    every one is off by default.
-    """
+    """The fields of `training` that turn on platform features; each is off by default."""
 
     spot: SpotConfig | None = Field(
         default=None,
         description=(
-            "Managed spot training; null: on demand. Goes with checkpoints, not with keep-alive."
+            "Managed spot training, cheaper but interruptible; combine it with checkpoints,"
+            " not with keep_alive_seconds. Null: on demand."
         ),
     )
     checkpoints: CheckpointConfig | None = Field(
-        default=None, description="A directory kept in S3 across interruptions; null: none."
+        default=None,
+        description="A directory that is kept in S3 across interruptions. Null: no checkpoints.",
     )
     keep_alive_seconds: int | None = Field(
         default=None,
         ge=0,
         le=21_600,
         description=(
-            "Warm pool: nodes stay, billed, this long after a job for the next one"
-            " of the same node count."
+            "Warm pool: keep nodes, billed, for this many seconds (up to 21,600) for the next"
+            " job of the same node count. Set it to save start-up time."
         ),
     )
     vpc: VpcConfig | None = Field(
-        default=None, description="Subnets and security groups of the nodes; null: AWS's."
+        default=None,
+        description=(
+            "Subnets and security groups of the nodes; set it to reach data in your VPC."
+            " Null: AWS's network."
+        ),
     )
     encrypt_inter_container_traffic: bool = Field(
         default=False,
         description=(
-            "Encrypt what nodes send each other; it slows training, so it is part of the curve."
+            "Encrypt traffic between nodes. It slows training, so it is part of the measured curve."
         ),
     )
     volume_kms_key_id: KmsKeyId | None = Field(
         default=None,
         description=(
-            "KMS key id, ARN or alias of the nodes' volumes; null: not encrypted by your key."
+            "KMS key id, ARN or alias for the nodes' volumes. Null: not encrypted with your key."
         ),
     )
     output_kms_key_id: KmsKeyId | None = Field(
         default=None,
-        description="KMS key id, ARN or alias of the output in S3; null: the bucket's default.",
+        description=(
+            "KMS key id, ARN or alias for the output in S3. Null: the bucket's default encryption."
+        ),
     )
     extra_channels: dict[ChannelName, ExtraChannel] = Field(
         default_factory=dict,
         max_length=MAX_EXTRA_CHANNELS,
         description=(
-            "Further input channels by name: a file system"
-            " (FSxLustre, EFS) or objects in S3. Not validated."
+            "Additional input channels by name, at most 19: a file system (FSxLustre, EFS) or"
+            " S3 objects. They are not validated."
         ),
     )
     tensorboard: bool = Field(
         default=False,
         description=(
-            "Send what the program writes to /opt/ml/output/tensorboard to S3 while the job trains."
+            "Upload /opt/ml/output/tensorboard to S3 while the job trains. Turn it on to"
+            " watch training curves live."
         ),
     )
     retry_attempts: int | None = Field(
@@ -182,15 +189,16 @@ class JobFeatures(Section):
         ge=1,
         le=30,
         description=(
-            "The platform's own retries of a job that ends in an internal error, 1–30; null: "
-            "sweep.max_attempts alone."
+            "SageMaker's own retries of a job that ends in an internal error, 1–30. Null:"
+            " only sweep.max_attempts applies."
         ),
     )
     tags: Annotated[dict[TagKey, TagValue], NOT_MEASURED] = Field(
         default_factory=dict,
         max_length=MAX_USER_TAGS,
         description=(
-            "Tags of every job, e.g. owner and cost centre; not aws: or nodesweep:, at most 45."
+            "Tags of every job, e.g. owner or cost center; at most 45, and no key may start"
+            " with aws: or nodesweep:."
         ),
     )
 
@@ -213,7 +221,8 @@ class JobFeatures(Section):
 
 
 def _is_tag_character(character: str) -> bool:
-    """AWS's pattern for keys and values of tags, [\\p{L}\\p{Z}\\p{N}_.:/=+\\-@];
-    Python's re has no \\p.
+    r"""Return True for characters of AWS's tag pattern, [\p{L}\p{Z}\p{N}_.:/=+\-@].
+
+    Python's `re` does not support \p.
     """
     return character in "_.:/=+-@" or unicodedata.category(character)[0] in "LZN"

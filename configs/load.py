@@ -1,6 +1,4 @@
-"""Reads a benchmark's YAML, applies --set overrides,
-and says in one message everything wrong that it finds.
-"""
+"""Read a benchmark's YAML, apply --set overrides, and report all errors in one message."""
 
 from __future__ import annotations
 
@@ -32,27 +30,33 @@ _USER_INFO = re.compile(r"(?<=://)(?:[^\s/]*|[^\s/@:]*:(?!\d+(?:[/?#\s]|$))\S*)@
 
 
 _MAX_SHOWN_FROM = 10_000
-"""Characters of a value that are searched for a password, which takes their square."""
+"""Number of characters searched for a password; the search takes time quadratic in it."""
 _HIDDEN_FIELDS = (
     "training.hyperparameters",
     *marked_fields(BenchmarkConfig, MAY_BE_SECRET),
 )
-"""Whose values may be secrets: a message names them without."""
+"""Fields whose values may be secret; messages leave the values out."""
 _KINDS_OF_VALUES = {
     str: "a text", int: "a whole number", float: "a number", bool: "true or false",
     tuple: "a list", dict: "a mapping",
 }  # fmt: skip
 _MAX_PROBLEMS = 20
-"""Lines of one message; a file of another kind breaks the rules in every line."""
+"""Maximum lines of one message; a file of another kind breaks the rules in every line."""
 
 
 class ConfigError(ValueError):
-    """The config can't be used; the message names every field that is wrong. Exit code 2."""
+    """An unusable config; the message names every wrong field. Exit code 2."""
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> BenchmarkConfig:
-    """Read `path`, apply `a.b.c=value` overrides, validate; local paths become absolute.
-    Raises ConfigError.
+    """Read, override and validate a config file; local paths become absolute.
+
+    Args:
+        path: The YAML file.
+        overrides: Assignments `a.b.c=value`, as given to --set.
+
+    Raises:
+        ConfigError: The file cannot be read, or the config is invalid.
     """
     raw = _read_yaml(path)
     folder = path.resolve().parent
@@ -67,8 +71,16 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> BenchmarkConfig:
 def config_of_text(
     text: str, origin: str, folder: Path, overrides: Sequence[str] = ()
 ) -> BenchmarkConfig:
-    """As load_config(), of YAML or JSON that is in no file; relative paths begin at `folder`.
-    Raises ConfigError naming `origin`.
+    """Validate YAML or JSON text that is not in a file, as load_config() does.
+
+    Args:
+        text: The config.
+        origin: Name of the config in error messages.
+        folder: Directory that relative paths start at.
+        overrides: Assignments `a.b.c=value`.
+
+    Raises:
+        ConfigError: The config is invalid.
     """
     return _config_of(_mapping_of(text, origin), overrides, origin, folder)
 
@@ -85,17 +97,18 @@ def _config_of(
 
 
 def check_directories(config: BenchmarkConfig) -> None:
-    """What a run reads on this machine is there.
-    Raises ConfigError naming every directory that is not.
+    """Check that every local directory a run reads exists.
 
-    Not asked where a sweep that is there already is reported, collected or stopped: that needs none
-    of them.
+    Reporting, collecting and stopping an existing sweep need none of them and skip this check.
+
+    Raises:
+        ConfigError: Directories are missing; the message names all of them.
     """
     wanted = {"training.source_dir": config.training.source_dir}
     if config.dataset is not None and not config.dataset.is_remote:
         wanted["dataset.source"] = config.dataset.source
     if config.image.uri is None:
-        wanted["image.context"] = config.image.context  # null where a container runs as it is
+        wanted["image.context"] = config.image.context  # null if a container runs unmodified
     missing = [
         f"  {field}: no directory {_short(path)}; a relative path begins at the config file"
         for field, path in sorted(wanted.items())
@@ -106,10 +119,12 @@ def check_directories(config: BenchmarkConfig) -> None:
 
 
 def parse_config(raw: Mapping[str, Any], origin: str) -> BenchmarkConfig:
-    """Validate a plain mapping, also by the catalogue and by what installed packages know of
-    regions and expectations.
+    """Validate a plain mapping, including instance types, regions and expectations.
 
-    Raises ConfigError naming `origin`.
+    These are checked against the catalogue and against the installed packages.
+
+    Raises:
+        ConfigError: The mapping is invalid; the message starts with `origin`.
     """
     problems = []
     try:
@@ -125,8 +140,9 @@ def parse_config(raw: Mapping[str, Any], origin: str) -> BenchmarkConfig:
 
 
 def _in(raw: Any, *names: str) -> Any:
-    """What stands below these names in the raw mapping, where other mistakes must not hide one;
-    None: nothing.
+    """Return the value below these names in the raw mapping; None if there is none.
+
+    The mapping is not validated yet, so that one mistake does not hide others.
     """
     for name in names:
         raw = raw.get(name) if isinstance(raw, Mapping) else None
@@ -146,7 +162,7 @@ def _region_problems(raw: Any) -> list[str]:
 
 
 def _expectation_problems(raw: Any) -> list[str]:
-    """By name and schema; what these can't say is Great Expectations' to judge in a run."""
+    """Check names and schemas; Great Expectations itself judges the rest during the run."""
     expectations = _in(raw, "dataset", "expectations")
     is_java = _in(raw, "dataset", "validation", "engine") == "spark"
     problems = []
@@ -217,8 +233,9 @@ def _mapping_of(text: str, origin: str) -> dict[str, Any]:
 
 
 def _read_text(path: Path) -> str:
-    """A regular file's text, to the limit. A pipe without a writer would never open,
-    /dev/zero never end.
+    """Return the text of a regular file, up to the size limit.
+
+    Opening a pipe without a writer would block, and /dev/zero would never end.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
@@ -233,9 +250,7 @@ def _read_text(path: Path) -> str:
 
 
 def _apply_override(raw: dict[str, Any], override: str) -> None:
-    """Set one dotted key in place; the value is read as YAML, so 3, true,
-    [1, 2] and null mean what they say.
-    """
+    """Set one dotted key in place; the value is parsed as YAML: 3, true, [1, 2], null."""
     key, equals, text = override.partition("=")
     parts = key.split(".")
     shown = cut(key)
@@ -257,7 +272,7 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
         ) from None
     node: Any = raw
     for depth, part in enumerate(parts[:-1], start=1):
-        if node.get(part) is None:  # an empty section is null in YAML
+        if node.get(part) is None:  # YAML parses an empty section as null
             node[part] = {}
         node = node[part]
         if not isinstance(node, dict):
@@ -268,8 +283,9 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
 
 
 def _explain(error: ValidationError) -> list[str]:
-    """One line per problem: field, what is wrong, what it got. A list that is too short for want of
-    the items that were refused is no problem of its own.
+    """Return one line per problem: the field, the error and the value.
+
+    A list that is too short only because its items were rejected is not reported.
     """
     lines = []
     problems = error.errors(include_url=False)
@@ -299,7 +315,7 @@ def _explain(error: ValidationError) -> list[str]:
 
 
 def _wanted(field: FieldInfo, kinds: list[str]) -> str:
-    """What to write for a field that is missing: the kind of value, and what it says."""
+    """Describe the value of a missing field: its type and its description."""
     if kinds:
         what = f"a section whose kind is one of {', '.join(kinds)}"
     else:
@@ -327,15 +343,18 @@ def _kind_of_value(annotation: Any) -> str:
 def _locate(
     loc: tuple[int | str, ...],
 ) -> tuple[list[str], list[str], list[str], FieldInfo | None]:
-    """(names down to a problem as they stand in the YAML, the field names allowed beside the last,
-    its possible kinds, what is known of the last where it is a section's field).
+    """Return how an error's location reads in the YAML, and the config's definition of it.
 
-    pydantic puts the kind of a choice into the path, where the YAML has none.
+    pydantic puts the kind of a tagged union into the path; the YAML has no such level.
+
+    Returns:
+        The names down to the problem, the field names allowed next to the last one, its possible
+        kinds, and its field definition if it is a field of a section.
     """
     path: list[str] = []
     section: Any = BenchmarkConfig
     models: dict[str, Any] = {"": BenchmarkConfig}
-    entry: Any = None  # what a mapping holds, where the next part is one of its keys
+    entry: Any = None  # value type of a mapping, if the next part is one of its keys
     field: FieldInfo | None = None
     for part in loc:
         if part in models:
@@ -355,9 +374,7 @@ def _locate(
 
 
 def _models(annotation: Any) -> dict[str, Any]:
-    """The sections a field may hold, by the value that chooses among them;
-    "" where there is no choice.
-    """
+    """Return the sections a field may hold, by discriminator value; "" if there is no choice."""
     if get_origin(annotation) is Annotated:
         return _models(get_args(annotation)[0])
     found = [
@@ -372,9 +389,9 @@ def _models(annotation: Any) -> dict[str, Any]:
 
 
 def _short(value: object) -> str:
-    """The value as it was given, cut to a line; of a mapping its names alone.
+    """Return the value on one line as given; of a mapping only the names.
 
-    What stands before the @ of a URL may be a password, and any value of a mapping a secret.
+    Text before the @ of a URL may be a password, and any value of a mapping a secret.
     """
     if isinstance(value, dict):
         return cut(f"a mapping of {', '.join(map(str, value)) or 'nothing'}")
@@ -382,7 +399,5 @@ def _short(value: object) -> str:
 
 
 def _is_text(text: str) -> bool:
-    """Whether it holds whole characters; the system hands bytes that are not UTF-8 on
-    as halves of one.
-    """
+    """Return True if the text has no lone surrogates, which stand for bytes that are not UTF-8."""
     return not any("\ud800" <= character <= "\udfff" for character in text)

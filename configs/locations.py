@@ -1,6 +1,4 @@
-"""What a config may give as a directory of this machine, a dataset,
-an image or an endpoint's URL.
-"""
+"""Types of config values that name a local directory, a dataset, an image or a URL."""
 
 from __future__ import annotations
 
@@ -15,8 +13,9 @@ from nodesweep.configs.section import LOCAL_PATH, Closed, cut, refuse_placeholde
 
 MAX_PATH_BYTES = 4095
 MAX_NAME_BYTES = 255
-"""Limits of Linux (PATH_MAX less its final NUL, NAME_MAX);
-a config's directory is added to a relative path.
+"""Limits of Linux: PATH_MAX less its final NUL, and NAME_MAX.
+
+A relative path counts together with the config's directory.
 """
 MAX_S3_KEY_BYTES = 1024
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -75,7 +74,7 @@ def _check_s3_uri(uri: str) -> str:
 
 
 def _check_bucket(name: str) -> str:
-    """Of a bucket that may have to be made; read from are aliases of access points, too."""
+    """Check a bucket that may be created; one that is only read may be an access point alias."""
     _check_form_of_bucket(name)
     if name.startswith(_RESERVED_PREFIXES) or name.endswith(_RESERVED_SUFFIXES):
         raise ValueError(
@@ -133,7 +132,7 @@ ImageReference = Annotated[
 
 
 def url_problem(url: str) -> str | None:
-    """Why an http(s) URL can't be an endpoint, or None."""
+    """Return the reason an http(s) URL cannot be an endpoint; None if it can."""
     if re.search(r"\s", url):
         return "a URL holds no white space"
     try:
@@ -153,9 +152,7 @@ def url_problem(url: str) -> str | None:
 
 
 def is_loopback_with_port(url: str | None) -> bool:
-    """Whether a URL is http on this machine's loopback, with its port:
-    where a platform can be started.
-    """
+    """Return True if the URL is http on loopback with a port, where a platform can be started."""
     parts = urlsplit(url or "")
     try:
         loopback = (

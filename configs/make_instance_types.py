@@ -1,13 +1,12 @@
-"""Make configs/instance_types.json: the hardware of every SageMaker training instance type, out of
-installed packages.
+"""Generate configs/instance_types.json: the hardware of SageMaker's training instance types.
 
     python -m nodesweep.configs.make_instance_types  # after an update of one of these packages
 
-Which types there are comes from botocore's model of the API. What each is made of comes from EC2's
-own answers to DescribeInstanceTypes, which moto carries as a recording, under the same name without
-`ml.`. Where moto has none, sagemaker-core still knows the number of GPUs and their memory. What
-none of the three knows is null; nothing is worked out from a name. Facts from elsewhere (and all
-prices) are kept by hand in configs/instances.yaml.
+The list of types comes from botocore's API model; their hardware from EC2's DescribeInstanceTypes
+as recorded in moto, under the same name without `ml.`; if moto has no record, sagemaker-core
+provides the number of GPUs and their memory. Facts that none of the three has are null, never
+derived from a name; facts from elsewhere and all prices are maintained by hand in
+configs/instances.yaml.
 """
 
 from __future__ import annotations
@@ -28,14 +27,18 @@ _MEBI_PER_GIBI = 1024
 _RATE = re.compile(r"^(?P<burst>Up to )?((?P<cards>\d+)x )?(?P<gbit>[\d.]+) Gigabit$")
 _NEURON_V2 = 2
 _BY_HAND = frozenset({"network_latency_milliseconds"})
-"""Facts that no package holds."""
+"""Facts that no package contains."""
 _API = "botocore/data/sagemaker/2017-07-24/service-2.json"
 _RECORDED = "moto/ec2/resources/instance_types.json.gz"
 _GPUS = "sagemaker/core/image_uri_config/instance_gpu_info.json"
 
 
 def instance_types(date: datetime.date) -> dict[str, Any]:
-    """The whole table; `date` is the day on which the packages were read."""
+    """Return the whole table.
+
+    Args:
+        date: Day on which the packages are read.
+    """
     api = _packaged("botocore", _API)
     recorded = _packaged("moto", _RECORDED)
     regions = _packaged("sagemaker-core", _GPUS)
@@ -57,14 +60,14 @@ def instance_types(date: datetime.date) -> dict[str, Any]:
 
 
 def as_text(table: Mapping[str, Any]) -> str:
-    """JSON with one row to a line, so that a change of one type is a change of one line."""
+    """Return JSON with one row per line, so that a change of one type is a one-line diff."""
     sources = json.dumps(table["sources"], indent=1)
     rows = ",\n".join(json.dumps(row) for row in table["instances"])
     return f'{{"sources": {sources},\n"instances": [\n{rows}\n]}}\n'
 
 
 def _of_ec2(ec2: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts in one answer of DescribeInstanceTypes."""
+    """Return the facts from one DescribeInstanceTypes response."""
     network = ec2["NetworkInfo"]
     rate = _RATE.match(network["NetworkPerformance"])  # older types say "High" and no number
     return {
@@ -88,9 +91,9 @@ def _accelerators(ec2: Mapping[str, Any]) -> dict[str, Any]:
     elif "NeuronInfo" in ec2:
         chip = _only(ec2["NeuronInfo"]["NeuronDevices"])
         cores = chip["CoreInfo"]
-        # From Trainium2 on the job says how many physical cores make a logical one
-        # (NEURON_LOGICAL_NC_CONFIG, Neuron documentation, "Logical NeuronCore configuration"), and
-        # it is the logical ones that a framework sees.
+        # From Trainium2 on, frameworks see logical cores, and the job sets how many physical cores
+        # make a logical one (NEURON_LOGICAL_NC_CONFIG, Neuron documentation, "Logical NeuronCore
+        # configuration").
         devices = cores["Count"] if cores["Version"] <= _NEURON_V2 else None
     else:
         return {
@@ -108,7 +111,7 @@ def _accelerators(ec2: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_sdk(facts: Mapping[str, int]) -> dict[str, Any]:
-    """GPUs and their memory, all that sagemaker-core knows of a type."""
+    """Return GPUs and their memory, the only facts that sagemaker-core has."""
     return {
         "accelerators": facts["Count"],
         "accelerator_memory_gib": _gib(facts["TotalGpuMemoryInMiB"] / facts["Count"]),
@@ -154,10 +157,10 @@ def _sources(date: datetime.date) -> dict[str, dict[str, str]]:
 
 
 def _packaged(package: str, path: str) -> Any:
-    """A JSON file that an installed package carries, packed or not;
-    the package itself is not imported.
+    """Return a JSON file of an installed package, gzipped or not, without importing the package.
 
-    Raises SystemExit where the package or the file is missing.
+    Raises:
+        SystemExit: The package or the file is missing.
     """
     try:
         installed = distribution(package)
@@ -176,7 +179,7 @@ def _gib(mebibytes: float) -> float:
 
 
 def _plain(number: float) -> float:
-    """A whole number is written without a decimal point."""
+    """Return whole numbers as int, which JSON writes without a decimal point."""
     return int(number) if number == int(number) else number
 
 
@@ -186,6 +189,7 @@ def _only(values: Iterable[Any]) -> Any:
 
 
 def main() -> None:
+    """Write the table, atomically."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument(
         "--date",

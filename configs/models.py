@@ -1,7 +1,7 @@
-"""The typed form of a benchmark's YAML: what was asked, nothing about how it is done.
+"""The typed form of a benchmark's YAML: the requested measurement, independent of execution.
 
-Every model is frozen and refuses unknown keys; every field says when to change it, its unit and its
-bound.
+Every model is frozen and rejects unknown keys. Every field description says when to change it, its
+unit and its bound.
 """
 
 from __future__ import annotations
@@ -32,94 +32,108 @@ from nodesweep.configs.training import TrainingConfig
 
 REGION = r"^[a-z]{2,4}(-[a-z]+)+-\d$"
 STATE_DIRECTORY = ".nodesweep/platform"
-"""State folder of the local platform where none is named, relative to where the command runs."""
+"""Default state folder of the local platform, relative to the working directory."""
 
 
 class FrameworkConfig(Section):
-    """An AWS Deep Learning Container by what is in it:
-    for a sweep that moves between regions or device kinds.
+    """An AWS Deep Learning Container, selected by its contents instead of by URI.
+
+    Use it for a sweep that moves between regions or device kinds.
     """
 
     version: str = Field(
         pattern=r"^\d+\.\d+(\.\d+)?$",
-        description="PyTorch version, e.g. 2.10 or 2.10.0; from 2.11 on without a third number.",
+        description=(
+            "PyTorch version of your training script, e.g. 2.10 or 2.10.0. From 2.11 on, omit"
+            " the patch number."
+        ),
     )
     python: str | None = Field(
         default=None,
         pattern=r"^py3\d{1,2}$",
         description=(
-            "Python of the container, e.g. py311; null: the only one of that version. None may be"
-            " given from 2.11 on."
+            "Python version of the container, e.g. py311. Null selects the only one"
+            " available; must be null from PyTorch 2.11 on."
         ),
     )
     accelerator: Literal["cpu", "gpu", "neuron"] | None = Field(
         default=None,
-        description="Device the container is made for; null: that of training.instance_type.",
+        description=(
+            "Device type the container is built for. Set it only to override the one derived"
+            " from training.instance_type (null)."
+        ),
     )
 
 
 class ImageConfig(Section):
-    """The training image: a build context, an AWS container as it is,
-    or an image that already exists.
-    """
+    """The training image: a build context, an unmodified AWS container, or an existing image."""
 
     repository: str = Field(
         default="nodesweep",
         pattern=r"^[a-z0-9]+([._/-][a-z0-9]+)*$",
         max_length=256,
         description=(
-            "ECR repository the image is pushed to."
-            " A repository whose tags can be moved is refused."
+            "ECR repository that the image is pushed to; change it to match your stack. Its"
+            " tags must be immutable."
         ),
     )
     context: LocalDirectory | None = Field(
         default=None,
         description=(
-            "Build context directory, relative to the config file. Null: ../infra/image; but where"
-            " training.source_dir brings the code and base_image or framework names a container,"
-            " nothing is built and the jobs run in that container as it is."
+            "Build context directory, relative to the config file; set it to build your own"
+            " Dockerfile. Null: ../infra/image, or no build if training.source_dir is set and"
+            " base_image or framework names the container to run unmodified."
         ),
     )
     base_image: ImageReference | None = Field(
         default=None,
         description=(
-            "BASE_IMAGE build argument, e.g. an AWS Deep Learning Container; null: the"
-            " Dockerfile's. One in ECR is built on by its digest. Without a build (see context):"
-            " the image itself."
+            "Image passed as the BASE_IMAGE build argument, e.g. an AWS Deep Learning"
+            " Container; an ECR image is pinned by digest. Null: the Dockerfile's default."
+            " Without a build (see context), the jobs run this image."
         ),
     )
     framework: FrameworkConfig | None = Field(
         default=None,
         description=(
-            "Instead of base_image: the AWS Deep Learning Container of a PyTorch version, looked up"
-            " for platform.region; under kind smp_v2 the SMP container."
+            "Set instead of base_image to look up the AWS Deep Learning Container of a"
+            " PyTorch version in platform.region (the SMP container for kind smp_v2)."
         ),
     )
     build_args: BuildArguments = Field(
         default_factory=dict,
         repr=False,
-        description="Further build arguments. They enter the image's identity; no secrets here.",
+        description=(
+            "Additional Docker build arguments. They are part of the image's identity and"
+            " readable in it, so never put secrets here."
+        ),
     )
     builder: Annotated[Literal["codebuild", "docker"], NOT_MEASURED] = Field(
         default="codebuild",
         description=(
-            "Who builds: codebuild sends the context to S3 and starts a CodeBuild build; docker"
-            " runs Docker, or else podman, where the flow runs."
+            "codebuild uploads the context to S3 and builds in AWS CodeBuild; docker builds"
+            " with Docker, or podman if there is no Docker, on the machine that runs the flow."
         ),
     )
     codebuild_project: Annotated[str, NOT_MEASURED] = Field(
         default="nodesweep-image",
         pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{1,149}$",
-        description="CodeBuild project that runs infra/image/buildspec.yml.",
+        description=(
+            "CodeBuild project that runs infra/image/buildspec.yml; change it to match your stack."
+        ),
     )
     build_timeout_minutes: Annotated[int, NOT_MEASURED] = Field(
-        default=60, ge=5, le=480, description="A build that takes longer is stopped. 5–480."
+        default=60,
+        ge=5,
+        le=480,
+        description=(
+            "Stop an image build after this many minutes, 5–480. Raise it for a large base image."
+        ),
     )
     uri: ImageReference | None = Field(
         default=None,
         description=(
-            "Full URI of an image that already exists; set, nothing is built."
-            " Pin it by digest (…@sha256:…)."
+            "Full URI of an existing image to run; skips the build. Pin it by digest (…@sha256:…)."
         ),
     )
 
@@ -131,138 +145,163 @@ class ImageConfig(Section):
 
     @property
     def build_context(self) -> Path:
-        """The directory that an image is built from."""
+        """The directory that the image is built from."""
         return Path(self.context or "../infra/image")
 
 
 class ParityConfig(Section):
-    """When a point's final metric counts as reached, so that its time is a time to train."""
+    """Criteria for counting a point's final metric as on par: its time is then a time to train."""
 
     tolerance: float = Field(
         default=0.02,
         ge=0,
         description=(
-            "Largest absolute difference of a point's final metric from the baseline's;"
-            " in the metric's unit."
+            "Largest allowed absolute difference between a point's final metric and the"
+            " baseline's, in the metric's unit, at least 0. Raise it if the metric varies more"
+            " between identical runs."
         ),
     )
     target_metric: float | None = Field(
         default=None,
         description=(
-            "A final metric that counts as reached, whatever the baseline's; null: only the"
-            " baseline counts."
+            "Final metric that counts as trained regardless of the baseline, in the metric's"
+            " unit. Null: compare with the baseline only."
         ),
     )
 
 
 class RecommendationConfig(Section):
-    """What a node count must hold to be recommended."""
+    """Limits that a node count must meet to be recommended."""
 
     min_efficiency: float = Field(
-        default=0.75, gt=0, le=1, description="Smallest efficiency E of the recommended point; 0–1."
+        default=0.75,
+        gt=0,
+        le=1,
+        description=(
+            "Minimum efficiency E of the recommended node count, above 0 and up to 1. Lower"
+            " it if finishing sooner is worth more to you than cost."
+        ),
     )
     min_doubling_ratio: float = Field(
         default=1.5,
         ge=1,
         le=2,
-        description="Smallest gain D = S(2N)/S(N) that pays for twice the nodes; 1–2.",
+        description=(
+            "Minimum gain D = S(2N)/S(N) that justifies doubling the nodes, 1–2 (2 is linear"
+            " scaling)."
+        ),
     )
     budget_usd_per_run: float | None = Field(
-        default=None, gt=0, description="The most one training run may cost, USD; null: no limit."
+        default=None,
+        gt=0,
+        description=(
+            "Maximum cost of one training run at the recommended node count, USD. Null: no limit."
+        ),
     )
     deadline_seconds: float | None = Field(
         default=None,
         gt=0,
         description=(
-            "Set, the cheapest node count that meets it is recommended: from submission to end"
-            " where every run knows that, else by train time; null: no deadline."
+            "Recommend the cheapest node count that finishes within this many seconds, from"
+            " submission to end if every run reports both, otherwise by train time. Null: no"
+            " deadline."
         ),
     )
 
 
 class ReportConfig(Section):
-    """Where the report goes, what it is called and by what it judges the points."""
+    """Title and output directory of the report, and the criteria it judges points by."""
 
     title: str | None = Field(
-        default=None, max_length=120, description="Heading; null: the benchmark's name."
+        default=None,
+        max_length=120,
+        description="Heading of the report, at most 120 characters. Null: the benchmark's name.",
     )
     directory: LocalDirectory = Field(
         default="reports",
         description=(
-            "Local directory (relative to where the command runs);"
-            " <sweep_id>/ and latest are made in it."
+            "Local output directory, relative to the working directory; each sweep writes to"
+            " <sweep_id>/ and updates latest."
         ),
     )
     parity: ParityConfig = Field(
         default_factory=ParityConfig,
-        description="When a point counts as trained as well as the baseline.",
+        description="Criteria for counting a point as trained as well as the baseline.",
     )
     recommendation: RecommendationConfig = Field(
         default_factory=RecommendationConfig,
-        description="What a node count must hold to be recommended.",
+        description="Limits that a node count must meet to be recommended.",
     )
 
 
 class PlatformConfig(Section):
-    """Which account, or which machine, the calls go to."""
+    """The AWS account, or the local platform, that every call goes to."""
 
     region: str = Field(
         pattern=REGION,
         description=(
-            "AWS region, e.g. us-east-1; one that botocore knows, or any name beside endpoint_url."
+            "AWS region, e.g. us-east-1. Must be a region that botocore knows, or any name if"
+            " endpoint_url is set."
         ),
     )
     bucket: BucketName = Field(
-        description="S3 bucket for datasets, code, job output and reports.",
+        description="S3 bucket for datasets, code, job output and reports; must be in the region.",
     )
     prefix: str = Field(
         default="nodesweep",
         pattern=r"^[A-Za-z0-9!_.*'()/-]{1,200}$",
-        description="Key prefix of everything written to the bucket.",
+        description=(
+            "Key prefix of everything written to the bucket, 1–200 characters. Change it to"
+            " share a bucket."
+        ),
     )
     role_arn: str = Field(
         pattern=r"^arn:aws[a-z\-]*:iam::\d{12}:role/[\w+=,.@/-]+$",
-        description="Execution role that SageMaker assumes.",
+        description="ARN of the execution role that SageMaker assumes for your jobs.",
     )
     endpoint_url: Annotated[str | None, NOT_MEASURED] = Field(
         default=None,
         pattern=r"^https?://",
-        description="Endpoint for every AWS call, http(s)://HOST[:PORT]; null: AWS itself.",
+        description=(
+            "Endpoint for every AWS call, http(s)://HOST[:PORT]; set it to use a local"
+            " platform. Null: AWS."
+        ),
     )
     credentials: Annotated[Literal["chain", "platform"], NOT_MEASURED] = Field(
         default="chain",
         description=(
-            "chain: boto3's usual search; platform: the key in state_directory, which the local"
-            " platform at endpoint_url must prove to hold."
+            "chain: boto3's default credential chain; platform: the key in state_directory,"
+            " which the local platform at endpoint_url must prove it holds."
         ),
     )
     calls_per_second: Annotated[float | None, NOT_MEASURED] = Field(
         default=1.0,
         ge=0.1,
         description=(
-            "How often a run asks SageMaker and CloudWatch Logs about its jobs, at most, after a"
-            " burst of 20 calls: they share the account's rate with its consoles and pipelines."
-            " Null: no limit, for a local platform."
+            "Maximum rate of SageMaker and CloudWatch Logs calls per run, after a burst of"
+            " 20; at least 0.1. Lower it if consoles or pipelines in the account are"
+            " throttled; null (no limit) is for a local platform."
         ),
     )
     create_missing: Annotated[bool, NOT_MEASURED] = Field(
         default=False,
         description=(
-            "Create the bucket and the ECR repository if missing."
-            " Leave off where CloudFormation owns them."
+            "Create the bucket and the ECR repository if they are missing. Leave false if"
+            " CloudFormation owns them."
         ),
     )
     autostart: Annotated[bool, NOT_MEASURED] = Field(
         default=False,
         description=(
-            "Use the platform of state_directory; start it where it does not run, at endpoint_url"
-            " or, where that port is another's, at a free one, and stop it afterwards."
+            "Use the local platform of state_directory and start it if it is not running, at"
+            " endpoint_url or on a free port if that one is taken; stop it afterwards."
         ),
     )
     state_directory: Annotated[LocalDirectory, NOT_MEASURED] = Field(
         default=STATE_DIRECTORY,
         description=(
-            "State folder of the local platform, with its key; relative to where the command runs."
+            "State folder of the local platform, which holds its key; relative to the working"
+            " directory."
         ),
     )
 
@@ -296,7 +335,8 @@ class BenchmarkConfig(Section):
 
     name: Slug = Field(
         description=(
-            "Name of the benchmark; every sweep, job and report carries it. At most 20 characters."
+            "Name of the benchmark, part of every sweep id, job name and report. At most 20"
+            " characters."
         )
     )
     dataset: Annotated[
@@ -306,7 +346,7 @@ class BenchmarkConfig(Section):
         ),
     ] = Field(
         description=(
-            "The training data; none: the program brings its own, or reads further channels alone."
+            "The training data, or none if the program brings its own or reads only extra channels."
         )
     )
     image: ImageConfig = Field(default_factory=ImageConfig)
@@ -317,8 +357,9 @@ class BenchmarkConfig(Section):
 
     @property
     def runs_container_as_it_is(self) -> bool:
-        """Whether the jobs run the user's code in an existing container, named by framework or
-        base_image: no build.
+        """True if the jobs run the user's code in an existing container, without a build.
+
+        The container is named by image.framework or image.base_image.
         """
         image = self.image
         named = self.image.base_image is not None or self.image.framework is not None
@@ -341,7 +382,7 @@ class BenchmarkConfig(Section):
 
     @property
     def sequential_problem(self) -> str | None:
-        """What of this config does not go with sweep.design: sequential; None: all of it does."""
+        """The reason this config cannot use sweep.design: sequential; None if it can."""
         goals = self.report.recommendation
         for name in ("deadline_seconds", "budget_usd_per_run"):
             if getattr(goals, name) is not None:
@@ -360,7 +401,7 @@ class BenchmarkConfig(Section):
 
     @property
     def probe_problem(self) -> str | None:
-        """What of this config does not go with sweep.design: probe; None: all of it does."""
+        """The reason this config cannot use sweep.design: probe; None if it can."""
         if self.training.spot is not None:
             return (
                 "training.spot is set, and runs on spot capacity never make the headline, so that"
@@ -402,11 +443,14 @@ class BenchmarkConfig(Section):
 
     @property
     def instance_types(self) -> tuple[str, ...]:
-        """Every instance type that the sweep measures, in the config's order."""
+        """All instance types that the sweep measures, in the config's order."""
         return self.sweep.instance_types or (self.training.instance_type,)
 
     def of_type(self, instance_type: str | None) -> BenchmarkConfig:
-        """The sweep of this one of its types alone; of a sweep of one type the config itself."""
+        """Return the config restricted to one of its instance types.
+
+        A config with a single type is returned unchanged.
+        """
         if self.sweep.instance_types is None or instance_type is None:
             return self
         return self.model_copy(
@@ -417,13 +461,11 @@ class BenchmarkConfig(Section):
         )
 
     def on_platform(self, platform: PlatformConfig) -> BenchmarkConfig:
-        """The same config with its platform at the endpoint where it was found or started."""
+        """Return a copy of the config with `platform`, e.g. at the port where it was started."""
         return self.model_copy(update={"platform": platform})
 
     def with_absolute_paths(self, base: Path) -> BenchmarkConfig:
-        """The same config with its local paths resolved against `base`,
-        the directory of its file.
-        """
+        """Return a copy with local paths resolved against `base`, the config file's directory."""
         dataset = self.dataset
         if dataset is not None and not dataset.is_remote:
             dataset = dataset.model_copy(update={"source": os.path.realpath(base / dataset.source)})

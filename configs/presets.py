@@ -1,5 +1,6 @@
-"""The shipped configs by name, and what a form may change in one: what a deployment has in place
-of a file, and what a command takes where no such file is there.
+"""The shipped configs by name, and the changes a form may make to one.
+
+A deployment uses a preset instead of a file; a command uses one if no file has that name.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ _NO_BENCHMARKS = frozenset({"instances"})
 
 
 def preset_names() -> list[str]:
-    """Every benchmark under configs/ by its path without `.yaml`, e.g.
-    `local`, `examples/mpi_g5`; sorted.
+    """Return the sorted names of all shipped benchmarks: their path under configs/ without `.yaml`.
+
+    For example `local` or `examples/mpi_g5`.
     """
     files = (path for path in PRESETS_DIRECTORY.rglob("*.yaml") if "data" not in path.parts)
     found = (path.relative_to(PRESETS_DIRECTORY).with_suffix("").as_posix() for path in files)
@@ -28,9 +30,10 @@ def preset_names() -> list[str]:
 
 
 def presets_as_written() -> dict[str, Mapping[str, Any]]:
-    """Every preset by its name, as its file has it: without defaults, unchecked, empty where it is
-    no YAML. In a hundredth of the time that the configs themselves take, since whoever imports a
-    flow waits for it.
+    """Return every preset by name as its file has it: unvalidated, and without defaults.
+
+    A file that is not valid YAML is an empty mapping. This takes a hundredth of the time of loading
+    the configs, and everyone who imports a flow waits for it.
     """
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     found = {}
@@ -38,24 +41,28 @@ def presets_as_written() -> dict[str, Mapping[str, Any]]:
         try:
             raw = yaml.load((PRESETS_DIRECTORY / f"{name}.yaml").read_bytes(), Loader=loader)
         except (OSError, ValueError, yaml.YAMLError):
-            raw = None  # `nodesweep plan` says what is wrong with it
+            raw = None  # `nodesweep plan` reports the error
         found[name] = raw if isinstance(raw, Mapping) else {}
     return found
 
 
 def config_file(given: Path) -> Path:
-    """The file that a command's CONFIG names: itself, or the preset of that name where there is no
-    such file.
-    """
+    """Return the file that a command's CONFIG argument names: a path, or else a preset."""
     if given.as_posix() in preset_names() and not given.is_file():
         return PRESETS_DIRECTORY / f"{given.as_posix()}.yaml"
     return given
 
 
 def config_of_preset(preset: str, changes: Mapping[str, Any]) -> BenchmarkConfig:
-    """The preset with `changes` (dotted name to value; None: as in the preset). Raises ConfigError.
+    """Return the preset's config with `changes` applied.
 
-    A change is what `nodesweep run --set` takes; later ones win.
+    Args:
+        preset: Name of a shipped config.
+        changes: Dotted names and values, as in `nodesweep run --set`; None keeps the preset's
+            value, and later ones win.
+
+    Raises:
+        ConfigError: The preset is unknown, or the result is invalid.
     """
     if preset not in preset_names():
         raise ConfigError(f"preset: got {preset!r}; expected one of {', '.join(preset_names())}")
@@ -63,8 +70,15 @@ def config_of_preset(preset: str, changes: Mapping[str, Any]) -> BenchmarkConfig
 
 
 def config_of_value(value: Any, origin: str, changes: Mapping[str, Any]) -> BenchmarkConfig:
-    """The same over a whole config that is no file: its YAML or JSON, or what that stands for.
-    Relative paths begin where a preset's do. Raises ConfigError naming `origin`.
+    """Return a config that is not in a file, with `changes` applied.
+
+    Args:
+        value: YAML or JSON text, or the mapping itself.
+        origin: Name of the config in error messages.
+        changes: As in config_of_preset().
+
+    Raises:
+        ConfigError: The config is invalid. Relative paths start at the presets' folder.
     """
     text = value if isinstance(value, str) else json.dumps(value)
     return config_of_text(text, origin, PRESETS_DIRECTORY, _overrides(changes))

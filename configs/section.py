@@ -1,4 +1,4 @@
-"""The base of every section of a config."""
+"""The base class of every config section, and the marks that fields carry."""
 
 from __future__ import annotations
 
@@ -20,20 +20,23 @@ from pydantic.fields import FieldInfo
 
 HIDDEN = "(hidden)"
 WITH_SECRETS = {"with_secrets": True}
-"""Context of a dump that is written nowhere:
-model_dump(mode="json", context=WITH_SECRETS) has the values too.
+"""Serialization context that keeps secret values; for dumps that are never written anywhere.
+
+Use it as model_dump(mode="json", context=WITH_SECRETS).
 """
 
 
 SHOWN = ("CUDA_", "FI_", "GLOO_", "NCCL_", "OMP_", "RDMAV_", "TORCH_")
-"""What the names of settings of CUDA, libfabric, gloo, NCCL, OpenMP, RDMA and PyTorch begin with:
-no secrets, and two sweeps compare only where they are equal.
+"""Name prefixes of CUDA, libfabric, gloo, NCCL, OpenMP, RDMA and PyTorch settings.
+
+Their values are not secret, and two sweeps are comparable only if they are equal.
 """
 
 
 def hide_values(value: dict[str, str], info: SerializationInfo[Any]) -> dict[str, str]:
-    """Serialises a mapping whose values may be secrets: JSON of a config is what Prefect, records
-    and reports keep.
+    """Serialize a mapping whose values may be secret, with hidden values unless the context asks.
+
+    Prefect, records and reports keep the JSON of a config.
     """
     if (info.context or {}).get("with_secrets"):
         return value
@@ -41,7 +44,7 @@ def hide_values(value: dict[str, str], info: SerializationInfo[Any]) -> dict[str
 
 
 def is_finite(value: Any) -> bool:
-    """Whether no number in plain nested values is an infinity or NaN."""
+    """Return True if no number in plain nested values is infinite or NaN."""
     if isinstance(value, float):
         return math.isfinite(value)
     if isinstance(value, dict):
@@ -50,21 +53,24 @@ def is_finite(value: Any) -> bool:
 
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-"""Control characters, line separators, and those that turn the direction
-of the text around them.
-"""
+"""Control characters, line separators, and characters that change the text direction."""
 
 
 PLACEHOLDERS = frozenset(
     {"global_batch_size", "per_replica_batch_size", "accumulate_grad_batches", "learning_rate",
      "nodes", "world_size", "seed", "repeat"}
 )  # fmt: skip
-"""What a hyperparameter's value may refer to as {name}; each point fills it with its own number."""
-_UNFILLED = re.compile(r"(?<!\$)\{(\w+)\}")  # ${seed} is a variable of a shell
+"""Names that a hyperparameter's value may reference as {name}; each point fills in its number."""
+_UNFILLED = re.compile(r"(?<!\$)\{(\w+)\}")  # ${seed} is a shell variable
 
 
 def refuse_placeholders(what: str, text: str) -> None:
-    """Raise ValueError where a placeholder would reach the program as it is written."""
+    """Raise ValueError if the text holds a placeholder that nothing would fill in.
+
+    Args:
+        what: The field, as the message names it.
+        text: The value to check.
+    """
     if held := set(_UNFILLED.findall(text)) & PLACEHOLDERS:
         shown = ", ".join(f"{{{each}}}" for each in sorted(held))
         raise ValueError(
@@ -74,7 +80,7 @@ def refuse_placeholders(what: str, text: str) -> None:
 
 
 def refuse_control_characters(text: str) -> None:
-    """Raise ValueError for a text that can't be shown on a terminal or in a report as it is."""
+    """Raise ValueError if the text cannot be shown verbatim on a terminal or in a report."""
     if found := _CONTROL.search(text):
         advice = "; in YAML, begin a folded text with >-" if found.group() == "\n" else ""
         raise ValueError(
@@ -83,12 +89,12 @@ def refuse_control_characters(text: str) -> None:
 
 
 def cut(text: str, most: int = 80) -> str:
-    """The text as a message shows it: what is longer ends with an ellipsis."""
+    """Return the text, shortened to `most` characters with an ellipsis."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _kinds(annotation: Any) -> set[Any]:
-    """The types that a field's annotation is made of."""
+    """Return all types that a field's annotation consists of."""
     return {annotation}.union(*map(_kinds, get_args(annotation)))
 
 
@@ -97,17 +103,16 @@ def _spelled(value: Any) -> Any:
 
 
 class Section(BaseModel):
-    """Base of every section: frozen; unknown keys, infinities,
-    NaN and control characters refused.
-    """
+    """Base of every section: frozen; rejects unknown keys, inf, NaN and control characters."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
     @model_validator(mode="before")
     @classmethod
     def _truth_is_no_number(cls, raw: Any) -> Any:
-        """pydantic takes true for 1, and YAML yes for true: a number's field is given the word,
-        which is no number.
+        """Reject booleans for numeric fields by spelling them out before validation.
+
+        pydantic accepts true as 1, and YAML reads yes as true.
         """
         if not isinstance(raw, dict):
             return raw
@@ -126,7 +131,7 @@ class Section(BaseModel):
     @field_validator("*")
     @classmethod
     def _no_control_characters(cls, value: Any) -> Any:
-        """In texts and lists of texts; what a mapping holds is mostly the program's own."""
+        """Check strings and lists of strings; values of mappings are mostly the program's own."""
         for text in (
             [value] if isinstance(value, str) else value if isinstance(value, tuple) else ()
         ):
@@ -137,7 +142,7 @@ class Section(BaseModel):
 
 @dataclass(frozen=True)
 class Mark:
-    """Something that is said of a field beside its type: `field: Annotated[int, NOT_MEASURED]`."""
+    """A property of a field beyond its type: `field: Annotated[int, NOT_MEASURED]`."""
 
     meaning: str
 
@@ -146,7 +151,7 @@ MAY_BE_SECRET = Mark("a mapping whose values may be secrets")
 LOCAL_PATH = Mark("a path of the machine that runs the flow, unless it begins with s3://")
 _Values = TypeVar("_Values", bound=dict[str, str])
 Closed = Annotated[_Values, PlainSerializer(hide_values, when_used="json"), MAY_BE_SECRET]
-"""Closed[dict[str, str]]: a mapping of which JSON has no value."""
+"""Closed[dict[str, str]]: a mapping whose values are left out of JSON."""
 
 NOT_MEASURED = Mark(
     "bounds, paces or only names the work: with another value the same points are measured"
@@ -157,12 +162,12 @@ NOT_COMPARED = Mark(
 
 
 def _bears(field: FieldInfo, mark: Mark) -> bool:
-    """Return True if the field, or what it may hold beside None, has the mark."""
+    """Return True if the field, or one of the types it may hold, has the mark."""
     return mark in field.metadata or mark in _kinds(field.annotation)
 
 
 def marked_values(section: Section, mark: Mark, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted name, value) of the fields of a config that bear the mark, None left out."""
+    """Yield (dotted name, value) of a config's fields that carry the mark, except None."""
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
         if _bears(field, mark):
@@ -176,7 +181,7 @@ def marked_values(section: Section, mark: Mark, prefix: str = "") -> Iterator[tu
 
 
 def _entries(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Key or place, and value, of a mapping's or list's entries."""
+    """Yield (key or index, value) of a mapping's or tuple's entries."""
     if isinstance(value, dict):
         yield from value.items()
     elif isinstance(value, tuple):
@@ -184,8 +189,9 @@ def _entries(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def marked_fields(section: type[Section], mark: Mark, prefix: str = "") -> Iterator[str]:
-    """Dotted names of the fields that bear the mark, e.g. sweep.budget_usd;
-    of a marked section its own name alone.
+    """Yield the dotted names of fields that carry the mark, e.g. sweep.budget_usd.
+
+    A marked section yields only its own name.
     """
     for name, field in section.model_fields.items():
         if _bears(field, mark):

@@ -1,7 +1,7 @@
-"""JSON schema of a mapping from dotted names to values, the `settings` of a form: what the Prefect
-server refuses when a run is made, and not only when its turn has come.
+"""JSON schema of a form's `settings`: a mapping from dotted names to values.
 
-A schema sees each field by itself. Two fields that do not go together are found by the run.
+The Prefect server validates it when a run is created, not only when the run starts. A schema checks
+each field separately; conflicts between fields are found by the run.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any
 from nodesweep.configs.models import BenchmarkConfig
 
 _WORDS = frozenset({"title", "description", "default", "examples", "discriminator"})
-"""Keys of a schema that restrict nothing."""
+"""Schema keys that constrain nothing."""
 
 
 @cache
 def settings_schema() -> dict[str, Any]:
-    """Patterns of dotted names with the schemas of their values; any other name is refused."""
+    """Return patterns of dotted names with their values' schemas; other names are rejected."""
     model = BenchmarkConfig.model_json_schema()
     patterns: dict[str, list[Any]] = {}
     for name, schema in _below(_plain(model, model["$defs"]), ""):
         found = patterns.setdefault(f"^{name}$", [])
         if schema not in found:
             found.append(schema)
-    # no `properties`: the UI would make a form of two hundred fields of them
+    # no `properties`: the UI would render them as a form of two hundred fields
     return {
         "type": "object",
         "patternProperties": {name: _or_null(_any_of(found)) for name, found in patterns.items()},
@@ -35,7 +35,7 @@ def settings_schema() -> dict[str, Any]:
 
 
 def _plain(schema: Any, definitions: Mapping[str, Any]) -> Any:
-    """The schema with its definitions in place, and without what restricts nothing."""
+    """Return the schema with its definitions inlined, and without keys that constrain nothing."""
     if isinstance(schema, list):
         return [_plain(each, definitions) for each in schema]
     if not isinstance(schema, Mapping):
@@ -52,19 +52,19 @@ def _plain(schema: Any, definitions: Mapping[str, Any]) -> Any:
 
 
 def _below(section: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    """Each dotted name below a section, as a regular expression, with its schema."""
+    """Yield each dotted name below a section, as a regular expression, with its schema."""
     for name, schema in section.get("properties", {}).items():
         path = f"{prefix}{re.escape(name)}"
         yield path, schema
         for kind in schema.get("anyOf", schema.get("oneOf", [schema])):
             if "properties" in kind:
                 yield from _below(kind, rf"{path}\.")
-            elif kind.get("type") == "object":  # names are the user's own
+            elif kind.get("type") == "object":  # the user chooses the names
                 yield rf"{path}\..+", {}
 
 
 def _any_of(found: list[Any]) -> Mapping[str, Any]:
-    """Where one name has several schemas, by the kind of its section."""
+    """Combine the schemas of a name whose section has several kinds."""
     if len(found) == 1:
         return dict(found[0])
     if all("const" in each for each in found):
@@ -73,7 +73,7 @@ def _any_of(found: list[Any]) -> Mapping[str, Any]:
 
 
 def _or_null(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A field of null is as in the preset."""
+    """Allow null, which keeps the preset's value."""
     if not schema or {"type": "null"} in schema.get("anyOf", ()):
         return schema
     if "anyOf" in schema:

@@ -1,9 +1,9 @@
-"""YAML that means what it says, within limits, from whoever it comes.
+"""A strict, bounded YAML parser for untrusted input.
 
-Repeated keys, circular references, bottomless nesting and numbers that readers of YAML take
-differently (010, 1:30) are refused by line. So is a document that is large, or that becomes large
-when its aliases are written out: seven levels of ten aliases are 300 characters and ten million
-values.
+Repeated keys, circular references, excessive nesting and numbers that YAML readers parse
+differently (010, 1:30) are rejected with their line. So are large documents, including those that
+only become large when aliases are expanded: seven levels of ten aliases are 300 characters and ten
+million values.
 """
 
 from __future__ import annotations
@@ -17,26 +17,32 @@ import yaml
 MAX_DEPTH = 50
 MAX_CHARACTERS = 1 << 18
 MAX_NODES = 20_000
-"""Values and keys of the document with every alias written out. The largest shipped file has some
-2,000 and 10,000 characters; PyYAML reads 20,000 values in a second.
+"""Maximum values and keys of a document with all aliases expanded.
+
+The largest shipped file has some 2,000, and 10,000 characters; PyYAML reads 20,000 values in a
+second.
 """
 MAX_NUMBER_CHARACTERS = 40
-"""Enough for 128 bits. Python multiplies a number of base 60 out,
-which takes minutes for a long one.
-"""
+"""Enough for 128 bits. Python evaluates base-60 numbers, which takes minutes for long ones."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _TAGS = frozenset(
     f"tag:yaml.org,2002:{name}"
     for name in ("map", "seq", "str", "int", "float", "bool", "null", "timestamp")
 )
-"""What YAML's other tags make (bytes, sets, pairs) is nothing that a config holds."""
+"""Accepted YAML tags; others (bytes, sets, pairs) have no use in a config."""
 _OCTAL = re.compile(r"[-+]?0[0-7_]+")
 _MERGE_TAG = "tag:yaml.org,2002:merge"
 
 
 def parse_yaml(text: str, name: str = "the text") -> Any:
-    """The document as plain Python values, none shared.
-    Raises yaml.YAMLError, which mostly names line and column, and the document by `name`.
+    """Parse a document into plain Python values, none of them shared.
+
+    Args:
+        text: The document.
+        name: Name of the document in error messages.
+
+    Raises:
+        yaml.YAMLError: The document is invalid or too large; mostly with line and column.
     """
     if len(text) > MAX_CHARACTERS:
         raise yaml.YAMLError(f"it has {len(text)} characters; at most {MAX_CHARACTERS} are read")
@@ -59,29 +65,33 @@ def parse_yaml(text: str, name: str = "the text") -> Any:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """yaml.SafeLoader keeps the last of two equal keys and recurses as deep as a file asks it to;
-    this one refuses.
+    """A SafeLoader that rejects repeated keys and deep nesting.
+
+    yaml.SafeLoader keeps the last of two equal keys, and recurses as deep as the file goes.
     """
 
     def __init__(self, stream: str, name: str) -> None:
         super().__init__(stream)
-        self.name = name  # of the marks in an error
-        self._open_anchors: list[str | None] = []  # of the nodes around the current one
+        self.name = name  # shown in the marks of errors
+        self._open_anchors: list[str | None] = []  # anchors of the enclosing nodes
         self._node_count = 0
 
     def get_single_node(self) -> yaml.Node | None:
+        """Compose the document and check its expanded size."""
         node = super().get_single_node()
         if node is not None:
             _measure(node, {})
         return node
 
     def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
+        """Compose a scalar; reject lone surrogates."""
         node = super().compose_scalar_node(anchor)
         if _SURROGATE.search(node.value):
             raise _error("this text holds half a character (a lone surrogate)", node.start_mark)
         return node
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Compose a node; reject circular aliases, deep nesting and too many values."""
         event = self.peek_event()
         anchor = event.anchor
         if isinstance(event, yaml.AliasEvent) and anchor in self._open_anchors:
@@ -97,18 +107,19 @@ class _StrictLoader(yaml.SafeLoader):
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Construct a value; report failures as YAML errors with their position."""
         self._check_scalar(node)
         try:
             return super().construct_object(node, deep)
         except (ValueError, OverflowError) as error:
-            # of Python's own int, float or date: 2026-13-01
+            # raised by Python's int, float or date: 2026-13-01
             raise _error(f"this is no {_short(node.tag)}: {error}", node.start_mark) from None
         except (LookupError, AttributeError):
-            # PyYAML expects what it has resolved itself: !!bool x, !!int ""
+            # PyYAML assumes that it resolved the tag itself: !!bool x, !!int ""
             raise _error(f"this is no {_short(node.tag)}", node.start_mark) from None
 
     def _check_scalar(self, node: yaml.Node) -> None:
-        """Refuse what another reader takes for something else, and what takes long to read."""
+        """Reject values that other readers parse differently, and values that are slow to parse."""
         if node.tag.startswith("tag:yaml.org,2002:") and node.tag not in _TAGS:
             raise _error(f"the tag {_short(node.tag)} is not read here", node.start_mark)
         if _short(node.tag) not in ("!!int", "!!float") or not isinstance(node, yaml.ScalarNode):
@@ -135,6 +146,7 @@ class _StrictLoader(yaml.SafeLoader):
             )
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """Compose a mapping; reject repeated keys."""
         node = super().compose_mapping_node(anchor)
         keys = [
             key
@@ -156,8 +168,9 @@ def _short(tag: str) -> str:
 
 
 def _measure(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """(values, levels) of a node with its aliases written out. Each is measured once, so that a
-    bomb costs nothing.
+    """Return (values, levels) of a node with its aliases expanded.
+
+    Each node is measured once, so that a YAML bomb costs nothing.
     """
     measured = known.get(id(node))
     if measured is None:
@@ -183,9 +196,7 @@ def _measure(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, i
 
 
 def _unshared(value: Any) -> Any:
-    """The value with a copy in place of every alias,
-    so that a change of one section is not one of its twin.
-    """
+    """Return the value with every alias copied, so that changing one does not change its twin."""
     if isinstance(value, dict):
         return {key: _unshared(entry) for key, entry in value.items()}
     return [_unshared(entry) for entry in value] if isinstance(value, list) else value

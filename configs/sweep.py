@@ -1,4 +1,4 @@
-"""Which points a sweep measures, how often, in which order, and what bounds it."""
+"""The section `sweep` of a config: the points to measure, their repeats, order and bounds."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ DEFAULT_MAX_REPEATS = 5
 
 
 class ProbeConfig(Section):
-    """When a probe of the program may end (docs/probe.md)."""
+    """Stopping criteria of a probe (docs/probe.md)."""
 
     precision: float = Field(
         default=0.01,
         ge=0.001,
         le=0.2,
         description=(
-            "Share of the mean steady step that the half of its 95 % interval may be: 0.01 is"
-            " ±1 %. Half of it takes about four times the steps."
+            "Half width of the 95% interval at which a probe may end, as a fraction of the"
+            " mean steady step, 0.001–0.2: 0.01 is ±1%. Halving it takes about four times the"
+            " steps."
         ),
     )
     max_steps: int = Field(
@@ -31,40 +32,40 @@ class ProbeConfig(Section):
         ge=30,
         le=1_000_000,
         description=(
-            "Optimiser steps after which a probe ends at the latest, however well its step time"
-            " is known."
+            "End a probe after this many optimizer steps, 30–1,000,000, even if its precision"
+            " is not reached."
         ),
     )
 
 
 class SweepConfig(Section):
-    """Which points are measured, how often and in which order."""
+    """The points to measure, how often and in which order."""
 
     node_counts: tuple[Annotated[int, Field(ge=1, le=512)], ...] = Field(
         min_length=1,
         max_length=512,
-        description="Node counts to measure; the smallest is the baseline N0.",
+        description="Node counts to measure, each 1–512. The smallest is the baseline N0.",
     )
     instance_types: tuple[str, ...] | None = Field(
         default=None,
         min_length=2,
         max_length=MAX_INSTANCE_TYPES,
-        # Sweeps of one type keep their ids and their reports.
+        # Omitted when null, so that sweeps of one type keep their ids and reports.
         exclude_if=lambda types: types is None,
         description=(
-            "Instance types to measure, each at every node count, training.instance_type among"
-            " them: which one to run on, by time and cost (docs/instance-types.md). Null:"
-            " training.instance_type alone."
+            "2–8 instance types to compare by time and cost, each at every node count; must"
+            " include training.instance_type (docs/instance-types.md). Null:"
+            " training.instance_type only."
         ),
     )
     design: Literal["full", "sequential", "probe"] = Field(
         default="full",
         description=(
-            "full: `repeats` jobs of every node count; sequential: one of each, then from the"
-            " largest count down only the repeats that the limits of report.recommendation still"
-            " need, wrong in at most 5 % of sweeps (docs/sequential.md); probe: `repeats` jobs of"
-            " every node count that end once their step time is known, their times projected, then"
-            " one whole job at the recommended count to check that (docs/probe.md)."
+            "full: `repeats` jobs at every node count; sequential: one job each, then only"
+            " the repeats needed to decide the limits of report.recommendation, error rate at"
+            " most 5% per sweep (docs/sequential.md); probe: short jobs whose times are"
+            " projected, then one full validation run at the recommended count"
+            " (docs/probe.md)."
         ),
     )
     repeats: int = Field(
@@ -72,8 +73,8 @@ class SweepConfig(Section):
         ge=1,
         le=50,
         description=(
-            "Jobs per node count, of design full and probe; 3 or more give an interval. A"
-            " sequential sweep has max_repeats instead."
+            "Jobs per node count for designs full and probe, 1–50; use 3 or more to get"
+            " confidence intervals. Design sequential uses max_repeats."
         ),
     )
     max_repeats: Annotated[int, NOT_MEASURED] = Field(
@@ -81,39 +82,44 @@ class SweepConfig(Section):
         ge=2,
         le=50,
         description=(
-            "Of design sequential: the most jobs per node count; what is not decided then is"
-            " reported as undecided. Raise it and --resume to go on."
+            "Maximum jobs per node count for design sequential, 2–50; beyond it a limit is"
+            " reported as undecided. Raise it and use --resume to continue."
         ),
     )
     probe: ProbeConfig | None = Field(
         default=None,
-        # Sweeps of other designs keep their ids and their reports.
+        # Omitted when null, so that sweeps of other designs keep their ids and reports.
         exclude_if=lambda probe: probe is None,
-        description="Of design probe: when a probe may end; null: its defaults.",
+        description="Stopping criteria for design probe. Null: the defaults.",
     )
     order: Literal["shuffled", "ascending", "descending"] = Field(
         default="shuffled",
-        description="Order within each repeat; shuffled keeps drift out of the curve.",
+        description=(
+            "Order of the jobs within each repeat. Keep shuffled, so that drift over time"
+            " does not look like scaling."
+        ),
     )
     order_seed: int = Field(
-        default=1, ge=0, description="Seed of the shuffle; recorded with the report."
+        default=1,
+        ge=0,
+        description="Seed of the shuffle, recorded in the report. Change it to get another order.",
     )
     max_parallel_jobs: Annotated[int, NOT_MEASURED] = Field(
         default=1,
         ge=1,
         le=MAX_JOBS,
         description=(
-            "Jobs in flight at once; your instance quota must hold their nodes together. `run"
-            " --detach` starts all jobs of a sweep at once, and needs as many here."
+            "Maximum jobs in flight, 1–1,000; your instance quota must cover the sum of their"
+            " nodes. `run --detach` starts all jobs at once and needs at least that many."
         ),
     )
     budget_usd: Annotated[float | None, NOT_MEASURED] = Field(
         default=None,
         gt=0,
         description=(
-            "USD; refused where nodes x attempts x max_runtime x price over all jobs is more. No"
-            " attempt is started that could pass it together"
-            " with what the sweep's jobs cost; null: no limit."
+            "Reject the sweep if nodes x attempts x max_runtime x price, summed over all"
+            " jobs, exceeds this many USD; no attempt starts that could exceed it. Null: no"
+            " limit."
         ),
     )
     poll_interval_seconds: Annotated[float, NOT_MEASURED] = Field(
@@ -121,22 +127,26 @@ class SweepConfig(Section):
         ge=0.2,
         le=300,
         description=(
-            "Time between two looks at the jobs; backs off to 4x while nothing changes. "
-            "platform.calls_per_second bounds what looks cost."
+            "Seconds between two polls of the jobs, 0.2–300; backs off to 4x while nothing"
+            " changes. platform.calls_per_second limits the rate of the calls."
         ),
     )
     queue_deadline_seconds: Annotated[int, NOT_MEASURED] = Field(
         default=7200,
         ge=60,
         le=2_419_200,
-        description="Longest wait before a job trains; then it is stopped and the point fails.",
+        description=(
+            "Stop a job that has not started training after this many seconds, 60 s – 28"
+            " days, and fail its point. Raise it if capacity is scarce."
+        ),
     )
     max_attempts: Annotated[int, NOT_MEASURED] = Field(
         default=2,
         ge=1,
         le=10,
         description=(
-            "Attempts per point; only lack of capacity and internal errors get another one."
+            "Maximum attempts per point, 1–10. Only capacity shortages and internal errors"
+            " are retried."
         ),
     )
     max_retries: Annotated[int | None, NOT_MEASURED] = Field(
@@ -144,43 +154,43 @@ class SweepConfig(Section):
         ge=0,
         le=1000,
         description=(
-            "Attempts beyond each point's first that the whole sweep may make, those of resumes and"
-            " retried runs included; after them a failed point stays failed."
-            " Null: no limit but max_attempts."
+            "Maximum retries of the whole sweep, 0–1,000, including those of resumed and"
+            " retried runs; beyond it a failed point stays failed. Null: only max_attempts"
+            " applies."
         ),
     )
     concurrency_limit: Annotated[str | None, NOT_MEASURED] = Field(
         default=None,
         min_length=1,
         description=(
-            "A Prefect global concurrency limit with one slot per instance of your quota; each job"
-            " holds one per node, so that several sweeps stay within it together. Null: only"
-            " SageMaker's own quota stands."
+            "Name of a Prefect global concurrency limit with one slot per instance of your"
+            " quota, so that parallel sweeps share it; each job takes one slot per node. Null:"
+            " only SageMaker's quota applies."
         ),
     )
     min_points: Annotated[int | None, NOT_MEASURED] = Field(
         default=None,
         ge=1,
         description=(
-            "Points (jobs) with a completed run that a sweep needs to count as done;"
-            " null: all of them."
+            "Minimum number of points with a completed run for the sweep to count as done."
+            " Null: all of them."
         ),
     )
     smoke: Annotated[Literal["auto", "never"], NOT_MEASURED] = Field(
         default="auto",
         description=(
-            "auto: where the code never completed a point, jobs run one at a time, the smallest"
-            " first, until one has reached its first step (a line of a metric definition, or"
-            " step=N) or completed; never: in the planned order at once. Turn it off where a first"
-            " job at the smallest count takes very long."
+            "auto: until new code has logged its first step (a metric definition's match, or"
+            " step=N) or completed a job, run jobs one at a time, smallest first; never: start"
+            " in the planned order at once. Turn it off if a first job at the smallest count"
+            " takes very long."
         ),
     )
     on_cancel: Annotated[Literal["stop", "leave"], NOT_MEASURED] = Field(
         default="stop",
         description=(
-            "What a cancelled run does to its running jobs: stop: they are stopped; leave: they run"
-            " on, and `--resume` or `collect` takes their results."
-            " A run that crashes always leaves them."
+            "stop: cancelling a run stops its jobs; leave: they keep running, and `--resume`"
+            " or `collect` picks up their results. A crashed run always leaves its jobs"
+            " running."
         ),
     )
 
@@ -251,8 +261,9 @@ class SweepConfig(Section):
 
     @property
     def most_repeats(self) -> int:
-        """The most jobs per type and node count; retries do not count. Of a probe the last is the
-        check.
+        """Maximum jobs per instance type and node count, without retries.
+
+        For a probe sweep this includes the validation run.
         """
         if self.design == "sequential":
             return self.max_repeats
@@ -260,12 +271,12 @@ class SweepConfig(Section):
 
     @property
     def most_jobs(self) -> int:
-        """The most jobs of the sweep; retries do not count."""
+        """Maximum jobs of the sweep, without retries."""
         check = 1 if self.design == "probe" else 0
         arms = len(self.node_counts) * len(self.instance_types or (None,))
         return arms * (self.most_repeats - check) + check
 
     @property
     def probe_ends(self) -> ProbeConfig:
-        """When a probe may end, of a sweep of that design."""
+        """Stopping criteria of a probe sweep; the defaults if none are given."""
         return self.probe or ProbeConfig()

@@ -1,4 +1,4 @@
-"""The section `training` of a config: one job, apart from how many nodes it runs on."""
+"""The section `training` of a config: one job, independent of its node count."""
 
 from __future__ import annotations
 
@@ -25,42 +25,43 @@ from nodesweep.configs.section import (
 
 Scalar = bool | int | float | str
 MAX_SAMPLES = 1 << 53
-"""Whole numbers up to here are the same as floating-point ones,
-which learning rates and speeds are made of.
-"""
+"""Largest integer up to which floats, used for learning rates and throughput, are exact."""
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _NO_MESSAGES = re2.Options()
-_NO_MESSAGES.log_errors = False  # RE2 would write them to stderr, beside the exception
+_NO_MESSAGES.log_errors = False  # RE2 would also write the errors to stderr
 _OF_BATCH = frozenset({"global_batch_size", "per_replica_batch_size", "accumulate_grad_batches"})
 
 
 @lru_cache(maxsize=256)
 def compile_metric(regex: str) -> Any:
-    """A metric definition's expression, ready to search a line of a log. Raises re2.error.
+    """Return a metric definition's regular expression, compiled by RE2 to search log lines.
 
-    By RE2, whose time to search a line grows with the line's length alone, whatever the expression
-    (https://github.com/google/re2/wiki/WhyRE2). Python's own `re` may take years over a line of 40
+    RE2 searches in time linear in the line's length, whatever the expression
+    (https://github.com/google/re2/wiki/WhyRE2); Python's `re` may take years over a line of 40
     characters.
+
+    Raises:
+        re2.error: The expression is not valid RE2 syntax.
     """
     return re2.compile(regex, _NO_MESSAGES)
 
 
 class BatchConfig(Section):
-    """The batch policy: a mandatory choice, since it decides what the speedup means."""
+    """The batch policy: a mandatory choice, because it determines what speedup means."""
 
     policy: Annotated[Literal["fixed_global", "fixed_per_replica"], NOT_COMPARED] = Field(
         description=(
-            "fixed_global: same total batch at every N (strong scaling);"
-            " fixed_per_replica: it grows with N."
+            "fixed_global: the same total batch at every node count (strong scaling);"
+            " fixed_per_replica: the total batch grows with the node count (weak scaling)."
         )
     )
     size: int = Field(
         ge=1,
         le=MAX_SAMPLES,
         description=(
-            "Samples: the global batch under fixed_global, the per-replica batch under"
-            " fixed_per_replica."
+            "Batch size in samples: the global batch under fixed_global, the per-replica"
+            " batch under fixed_per_replica."
         ),
     )
     accumulate_grad_batches: int = Field(
@@ -68,112 +69,132 @@ class BatchConfig(Section):
         ge=1,
         le=MAX_SAMPLES,
         description=(
-            "Micro-batches per optimiser step; more saves memory. Counts into the global batch."
+            "Micro-batches per optimizer step. Raise it to save memory; it multiplies into"
+            " the global batch."
         ),
     )
 
 
 class LearningRateConfig(Section):
-    """The learning rate at the baseline and how it follows the global batch."""
+    """The learning rate at the baseline and its scaling rule for the global batch."""
 
-    value: float = Field(gt=0, description="Learning rate at the smallest node count.")
+    value: float = Field(gt=0, description="Learning rate at the smallest node count, above 0.")
     rule: Annotated[Literal["none", "linear", "sqrt"], NOT_COMPARED] = Field(
         description=(
-            "none: constant; linear: x B/B0 (SGD with warm-up, arXiv 1706.02677);"
-            " sqrt: x its root (Adam-like)."
+            "Scaling with the global batch B: none: constant; linear: x B/B0 (SGD with"
+            " warm-up, arXiv 1706.02677); sqrt: x sqrt(B/B0) (Adam-like optimizers)."
         )
     )
 
 
 class TrainingConfig(JobFeatures):
-    """One training job, apart from how many nodes it runs on."""
+    """One training job, independent of its node count."""
 
     entry_point: str = Field(
         default="train.py",
         min_length=1,
         max_length=1024,
-        description="Program file, relative to the code directory.",
+        description=(
+            "Your training script, relative to source_dir or to the code directory in the image."
+        ),
     )
     source_dir: Annotated[LocalDirectory | None, NOT_COMPARED] = Field(
         default=None,
         description=(
-            "Directory of your own code, relative to the config file; null: the code in the image."
+            "Directory of your training code, relative to the config file. Null: the code in"
+            " the image."
         ),
     )
     hyperparameters: dict[str, Scalar] = Field(
         default_factory=dict,
         max_length=90,
         description=(
-            "Arguments of the program; may hold placeholders, e.g. {learning_rate}; see"
-            " docs/config.md."
+            "Arguments passed to your script, at most 90; values may contain placeholders"
+            " such as {learning_rate} (see docs/config.md)."
         ),
     )
     distribution: DistributionConfig = Field(
-        description="Launcher and processes per node; see docs/distribution.md."
+        description=(
+            "Launcher and processes per node; choose the kind your script expects (see"
+            " docs/distribution.md)."
+        )
     )
     instance_type: Annotated[str, NOT_COMPARED] = Field(
         description=(
-            "SageMaker training instance type; one of the catalogue's"
+            "SageMaker training instance type, e.g. ml.g5.12xlarge; must be in the catalogue"
             " (configs/instance_types.json)."
         )
     )
     max_runtime_seconds: Annotated[int, NOT_COMPARED] = Field(
         ge=60,
         le=432_000,
-        description="A job is stopped after this; it also bounds the cost. 60 s – 5 days.",
+        description=(
+            "Stop a job after this many seconds, 60 s – 5 days. It also bounds the cost, so"
+            " keep it close to the longest run you expect."
+        ),
     )
-    volume_size_gb: int = Field(default=30, ge=1, le=16_384, description="EBS volume per node, GB.")
+    volume_size_gb: int = Field(
+        default=30,
+        ge=1,
+        le=16_384,
+        description=(
+            "EBS volume per node, GB, 1–16,384. Raise it if the dataset and checkpoints do not fit."
+        ),
+    )
     batch: BatchConfig | None = Field(
         default=None,
         description=(
-            "Batch policy and size, handed to the program; null: the program has its own, and the"
-            " report claims no policy."
+            "Batch policy and size passed to your script. Null: the script sets its own, and"
+            " the report claims no policy."
         ),
     )
     learning_rate: LearningRateConfig | None = Field(
         default=None,
         description=(
-            "Learning rate and its rule, handed to the program; null: the program has its own."
+            "Learning rate and scaling rule passed to your script. Null: the script sets its own."
         ),
     )
     baseline_seconds: float | None = Field(
         default=None,
         ge=5,
         le=86_400,
-        # Sweeps of a given amount of work keep their ids and their reports.
+        # Omitted when null, so that sweeps without it keep their ids and reports.
         exclude_if=lambda seconds: seconds is None,
         description=(
-            "About how long the first run at the smallest node count trains. It counts its steps by"
-            " the pace of its first ones, and every other job makes as many"
-            " (docs/config.md). Null: the program has its own number of steps."
+            "Approximate training time of the first run at the smallest node count, 5–86,400"
+            " s. That run derives a step count from its first steps and all other jobs train"
+            " for as many (docs/config.md). Null: your script sets the number of steps."
         ),
     )
     seed: Annotated[int, NOT_COMPARED] = Field(
-        default=1, ge=0, le=2**31 - 1, description="Base seed; repeat r trains with seed + r - 1."
+        default=1,
+        ge=0,
+        le=2**31 - 1,
+        description="Base seed; repeat r trains with seed + r - 1. Change it to draw new repeats.",
     )
     environment: Closed[dict[str, str]] = Field(
         default_factory=dict,
         max_length=90,
         repr=False,
         description=(
-            "Environment variables of the container; who may describe the job sees them. A value"
-            " ${NAME} is that variable of the process that runs the flow:"
-            " no record has more than the name."
+            "Environment variables of the container, visible to anyone who can describe the"
+            " job. A value ${NAME} is read from the process that runs the flow; records keep"
+            " only the name."
         ),
     )
     metric_definitions: Annotated[dict[str, str], NOT_COMPARED] = Field(
         default_factory=dict,
         max_length=40,
         description=(
-            "Metric name to regular expression (of RE2: no lookaround, no backreference) with one"
-            " group around the number, applied to each line of the log."
+            "Metric names and RE2 regular expressions (no lookaround, no backreferences),"
+            " each with one group around the number, applied to each log line. At most 40."
         ),
     )
 
     @field_validator("entry_point")
     @classmethod
     def _plain_path(cls, value: str) -> str:
-        """Return ./train.py and a//b.py as train.py and a/b.py: the toolkit refuses the former."""
+        """Normalize ./train.py and a//b.py, which the toolkit rejects, to train.py and a/b.py."""
         return PurePosixPath(value).as_posix()
 
     @field_validator("hyperparameters")
@@ -197,7 +218,7 @@ class TrainingConfig(JobFeatures):
 
     @model_validator(mode="after")
     def _numbers_are_given(self) -> Self:
-        """A placeholder, or a rule, needs the section that its number comes from."""
+        """Require the section that fills a placeholder or that a learning-rate rule scales with."""
         for key, scalar in self.hyperparameters.items():
             named = set(_PLACEHOLDER.findall(scalar)) if isinstance(scalar, str) else set()
             if self.batch is None and named & _OF_BATCH:
@@ -225,7 +246,7 @@ class TrainingConfig(JobFeatures):
 
     @model_validator(mode="after")
     def _sized_runs_are_whole(self) -> Self:
-        """A run that begins again in the middle would count its steps anew."""
+        """Reject features that restart a run midway, because it would recount its steps."""
         for name in ("spot", "checkpoints"):
             if self.baseline_seconds is not None and getattr(self, name) is not None:
                 raise ValueError(
@@ -274,12 +295,12 @@ class TrainingConfig(JobFeatures):
 
 
 def variables_of(environment: Mapping[str, str]) -> dict[str, str]:
-    """Name -> variable of each value that is a reference, ${VARIABLE}."""
+    """Return name -> VARIABLE for every value that is a ${VARIABLE} reference."""
     found = {name: _REFERENCE.fullmatch(value) for name, value in environment.items()}
     return {name: reference[1] for name, reference in found.items() if reference}
 
 
 def _words_of(error: re2.error) -> str:
-    """RE2 gives its words as bytes."""
+    """Return the error's message as text; RE2 reports it as bytes."""
     [words] = error.args
     return words.decode(errors="replace") if isinstance(words, bytes) else str(words)

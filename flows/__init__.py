@@ -1,0 +1,1 @@
+"""The Prefect flows, one file each; their stages are in flows/stages/."""

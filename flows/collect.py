@@ -1,4 +1,4 @@
-"""The report of a sweep that nobody waits for, from the platform alone."""
+"""The report of a detached sweep, from the platform alone."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def collect_sweep(
     settings: Settings = EMPTY,
     config_variable: ConfigVariable = EMPTY,
 ) -> SweepResult | None:
-    """The report of a sweep that was left to itself, once its last job has ended;
-    null while jobs still run.
+    """Create the report of a detached sweep once its last job has ended; null while jobs run.
 
-    What was measured is read from the sweep's own record.
+    The measured config is read from the sweep's record.
 
     Args:
-        sweep_id: The sweep; a job's name will do, as an event about a training job has it.
-        preset: The config whose platform has the sweep: a file of configs/ without its ending.
+        sweep_id: The sweep; also the name of one of its jobs, as in an event about a training job.
+        preset: The config whose platform holds the sweep: a file in configs/ without its extension.
         settings: Any field of the config by its dotted name.
         config_variable: A Prefect variable that holds a whole config as JSON or YAML, instead of
             the preset.
 
-    Raises SweepNotFound.
+    Raises:
+        SweepNotFound: The platform has no such sweep.
     """
     log_to_run()
     sweep = names.sweep_of_job(sweep_id) or sweep_id
@@ -63,7 +63,7 @@ def collect_sweep(
             jobs.config.platform, sweep, [outcome.job_name for outcome in jobs.outcomes]
         )
     if read_report_file(jobs.config.platform, sweep, names.REPORT_JSON) is None:
-        # nobody has looked since the sweep began; later a change may be one of after it
+        # first report: the dataset's change, if any, happened during the sweep, not after it
         jobs = replace(jobs, provenance=with_changes(jobs.config, sweep, jobs.provenance))
     report, folder = report_of_jobs(sweep, jobs)
     asked = asked_keys(jobs.config, jobs.outcomes)

@@ -1,4 +1,4 @@
-"""Submit every job of a sweep and leave; `collect` makes the report from the platform alone."""
+"""Submit all jobs of a sweep and exit; `collect` creates the report from the platform alone."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ logger = logging.getLogger("nodesweep.flow")
 
 @dataclass(frozen=True)
 class DetachedSweep:
-    """A sweep that runs by itself; `refused` says why a job was not accepted."""
+    """A sweep that runs unattended; `refused` holds a reason per job that was not accepted."""
 
     sweep_id: str
     job_names: tuple[str, ...]
@@ -45,14 +45,14 @@ class DetachedSweep:
 @flow(name="detached-sweep", flow_run_name=named("detached-{config.name}"))
 @cancellable
 def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
-    """Start every job of a sweep and return once they are accepted. No failed point is tried again.
+    """Start all jobs of a sweep and return once they are accepted. Failed points are not retried.
 
-    Where the code is new (sweep.smoke) the smallest job comes first, and the others once it has
-    reached its first step; where it counts the steps of all (training.baseline_seconds), once it
-    has completed.
+    If the code is new (sweep.smoke), the smallest job runs first and the others start once it has
+    reached its first step. If it determines the step count of all (training.baseline_seconds), they
+    start once it has completed.
 
     Args:
-        config: The benchmark; its sweep.max_parallel_jobs must hold all its points.
+        config: The benchmark; its sweep.max_parallel_jobs must cover all its points.
     """
     remember_secrets(secrets_of(config))
     plan = preflight(config)
@@ -62,7 +62,7 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     sweep = inputs.sweep_id
     logger.info("sweep %s: %d jobs; `nodesweep stop %s` stops them", sweep, len(plan.points), sweep)
     owner = SweepOwner(config.platform, sweep)
-    owner.leave()  # first: a reaper must not meet a job without it
+    owner.leave()  # first, so that a reaper never sees a job without it
     accepted: list[str] = []
     refused: list[str] = []
     points, failed = list(plan.points), None
@@ -98,7 +98,7 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
         end_sweep(config, sweep, accepted, error, owner)
         raise
     if is_sweep_stopped(config.platform, sweep):
-        # perhaps before SageMaker knew the last job that was accepted
+        # SageMaker may not list the last accepted job yet
         stop_sweep_jobs(config.platform, sweep)
         raise SweepStopped(
             f"sweep {sweep} was stopped (`nodesweep stop`) after {len(accepted)}"
@@ -113,8 +113,10 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
 
 
 def _try_small(config: BenchmarkConfig, sweep: str, point: PlannedPoint, name: str) -> str | None:
-    """Wait until the first job of new code has reached its first step or has ended;
-    why its program failed, or None.
+    """Wait until the first job of new code reaches its first step or ends.
+
+    Returns:
+        The reason its program failed; None if it did not.
     """
     logger.info("the code is new: the other jobs start once %s has reached its first step", name)
     seconds, patterns = config.sweep.poll_interval_seconds, config.training.metric_definitions
@@ -137,13 +139,15 @@ def _why_failed(outcome: JobOutcome) -> str | None:
 def _count_steps(
     config: BenchmarkConfig, sweep: str, point: PlannedPoint, name: str
 ) -> tuple[str | None, int | None]:
-    """Wait until the job that counts the steps has ended; why it did not complete, or None, and how
-    many steps every other job is to make.
+    """Wait until the job that determines the step count has ended.
+
+    Returns:
+        The reason it did not complete, or None; and the number of steps for every other job.
     """
     logger.info("the other jobs make as many steps as %s, and start once it has completed", name)
     seconds, limits = config.sweep.poll_interval_seconds, job_limits(config)
     [ended] = watch_training_jobs(config.platform, sweep, [name], seconds, limits, utc_now())
-    if ended["TrainingJobStatus"] not in TERMINAL:  # given up
+    if ended["TrainingJobStatus"] not in TERMINAL:  # the watch gave it up
         return ended["FailureReason"], None
     outcome = collect_outcome(config, sweep, point, 1, ended)
     if outcome.completed:
@@ -152,7 +156,7 @@ def _count_steps(
 
 
 def _refuse_queue(config: BenchmarkConfig, plan: SweepPlan) -> None:
-    """All or none is started: nobody is there to send what would have to wait."""
+    """Refuse sweeps whose jobs cannot all start at once, since nobody would submit the rest."""
     if config.sweep.design != "full":
         raise PreflightRefused(
             f"sweep.design: {config.sweep.design} decides on each job by those before, and --detach"

@@ -1,6 +1,4 @@
-"""Stops the jobs of sweeps that nobody runs any more:
-a killed orchestrator must not cost the night.
-"""
+"""Stops the jobs of orphaned sweeps, so that a killed orchestrator does not cost a night."""
 
 from __future__ import annotations
 
@@ -34,16 +32,16 @@ def reaper(
     settings: Settings = EMPTY,
     config_variable: ConfigVariable = EMPTY,
 ) -> list[str]:
-    """Stop the running jobs of sweeps that nobody has run for longer than the grace;
-    returns their names.
+    """Stop running jobs of sweeps without an owner for longer than the grace; return their names.
 
-    Only jobs with a nodesweep name and tag, of a sweep in the platform's bucket, are touched; a
-    sweep that was left running on purpose (`--detach`, `sweep.on_cancel: leave`) is spared.
+    Only jobs with a nodesweep name and tag, of a sweep in the platform's bucket, are stopped.
+    Sweeps left running on purpose (`--detach`, `sweep.on_cancel: leave`) are spared.
 
     Args:
-        preset: The config whose platform is looked at: a file of configs/ without its ending.
-        grace_minutes: How long a sweep's owner may give no sign; it gives one every minute.
-        dry_run: Only say what would be stopped.
+        preset: The config whose platform is checked: a file in configs/ without its extension.
+        grace_minutes: Minutes since the last heartbeat of the sweep's owner, which sends one a
+            minute.
+        dry_run: Only report which jobs would be stopped.
         settings: Any field of the config by its dotted name, e.g. {"platform.bucket": "my-bucket"}.
         config_variable: A Prefect variable that holds a whole config as JSON or YAML, instead of
             the preset.
@@ -62,6 +60,6 @@ def reaper(
         return [*orphans, *of_validation]
     try:
         stopped = stop_training_jobs(platform, orphans)
-    finally:  # one that can't be stopped does not spare the others
+    finally:  # one that cannot be stopped must not keep the others running
         validating = stop_processing_jobs(platform, of_validation) if of_validation else []
     return [*stopped, *validating]

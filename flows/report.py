@@ -55,7 +55,7 @@ def make_report(
     outcomes: Sequence[JobOutcome],
     provenance: Mapping[str, Any],
 ) -> tuple[ScalingReport, Path]:
-    """Build the report and keep it: in the bucket, on this machine, as a Prefect artifact."""
+    """Build the report and store it in the bucket, on this machine and as a Prefect artifact."""
     sweep = inputs.sweep_id
     prices = {}
     asked = [(load_catalogue().get(each), TRAINING) for each in config.instance_types]
@@ -77,11 +77,11 @@ def make_report(
     keys = {
         names.report_key(config.platform.prefix, sweep, name): body for name, body in files.items()
     }
-    # The bucket first and this machine last: a disk that is full here must lose nothing.
+    # The bucket first and this machine last, so that a full disk here loses nothing.
     try:
         put_objects(config.platform, keys)
     except ClientError as error:
-        if is_bucket_gone(error):  # what was paid for is kept where it still can be
+        if is_bucket_gone(error):  # keep paid results where they still can be written
             folder = _write_here(config, sweep, files)
             logger.error("the bucket is gone; the report is in %s alone", folder)
         raise
@@ -92,7 +92,7 @@ def make_report(
     try:
         append_history(config.platform, list(by_type.values()) or [report], config.name)
     except Exception as error:
-        # the report is made; `nodesweep report` writes a missing history file anew
+        # the report exists; `nodesweep report` rewrites a missing history file
         logger.warning("the history of %s was not written: %s", config.name, error)
     folder = _write_here(config, sweep, files)
     logger.info("report in %s", folder / names.REPORT_HTML)
@@ -100,9 +100,7 @@ def make_report(
 
 
 def recorded_inputs(sweep: str, record: Mapping[str, Any]) -> ResolvedInputs:
-    """What the sweep's jobs were made of, as its record has it;
-    one of before dataset.channel: null has no folders.
-    """
+    """Return the recorded inputs of a sweep's jobs; old records have no dataset folders."""
     inputs = record["inputs"]
     return ResolvedInputs(
         **{**inputs, "sweep_id": sweep, "dataset_folders": tuple(inputs.get("dataset_folders", ()))}
@@ -110,7 +108,11 @@ def recorded_inputs(sweep: str, record: Mapping[str, Any]) -> ResolvedInputs:
 
 
 def _write_here(config: BenchmarkConfig, sweep: str, files: Mapping[str, bytes]) -> Path:
-    """This machine's copy, when all else is done; returns its folder. Raises ReportNotWritten."""
+    """Write this machine's copy and return its folder.
+
+    Raises:
+        ReportNotWritten: The folder cannot be written.
+    """
     try:
         return write_report(Path(config.report.directory), sweep, files)
     except OSError as error:
@@ -130,20 +132,20 @@ def report_sweep(
     settings: Settings = EMPTY,
     config_variable: ConfigVariable = EMPTY,
 ) -> tuple[ScalingReport, Path]:
-    """Make the report of a sweep anew from what the platform knows of its jobs;
-    running ones are left out.
+    """Rebuild the report of a sweep from its jobs on the platform; running jobs are left out.
 
-    What was measured is read from the sweep's own record.
+    The measured config is read from the sweep's record.
 
     Args:
         sweep_id: The sweep, e.g. local-20261120191500-1a2b3c4d.
-        preset: The config whose platform has the sweep: a file of configs/ without its ending.
+        preset: The config whose platform holds the sweep: a file in configs/ without its extension.
         settings: Any field of the config by its dotted name, e.g.
             {"report.recommendation.deadline_seconds": 3600}.
         config_variable: A Prefect variable that holds a whole config as JSON or YAML, instead of
             the preset.
 
-    Raises SweepNotFound where no job has ended.
+    Raises:
+        SweepNotFound: No job of the sweep has ended.
     """
     log_to_run()
     ended = jobs_of_sweep(config_of_run(locals()), sweep_id)
@@ -154,7 +156,7 @@ def report_sweep(
 
 @dataclass(frozen=True)
 class SweepJobs:
-    """What the platform knows of a sweep, under the config it was started with."""
+    """The platform's jobs of a sweep, with the config it was started with."""
 
     config: BenchmarkConfig
     inputs: ResolvedInputs
@@ -165,8 +167,14 @@ class SweepJobs:
 
 
 def jobs_of_sweep(given: BenchmarkConfig, sweep_id: str) -> SweepJobs:
-    """Every job of the sweep that the platform knows.
-    Raises SweepNotFound where there is no such sweep.
+    """Return all jobs of a sweep on the platform.
+
+    Args:
+        given: A config with the sweep's platform and the report rules to use now.
+        sweep_id: The sweep.
+
+    Raises:
+        SweepNotFound: There is no such sweep.
     """
     record = read_sweep_record(given.platform, sweep_id)
     config = _recorded_config(record, given, sweep_id)
@@ -192,7 +200,11 @@ def jobs_of_sweep(given: BenchmarkConfig, sweep_id: str) -> SweepJobs:
 
 
 def report_of_jobs(sweep_id: str, jobs: SweepJobs) -> tuple[ScalingReport, Path]:
-    """The report of the jobs that have ended. Raises SweepNotFound where none has."""
+    """Create the report of the ended jobs.
+
+    Raises:
+        SweepNotFound: No job has ended.
+    """
     if not jobs.outcomes:
         raise SweepNotFound(
             f"sweep {sweep_id} has no finished job; run `nodesweep run CONFIG --resume {sweep_id}`"
@@ -203,8 +215,6 @@ def report_of_jobs(sweep_id: str, jobs: SweepJobs) -> tuple[ScalingReport, Path]
 def _recorded_config(
     record: Mapping[str, Any], given: BenchmarkConfig, sweep_id: str
 ) -> BenchmarkConfig:
-    """The config the sweep was started with,
-    on the platform and with the report rules that are given now.
-    """
+    """Return the sweep's recorded config with the given platform and report rules."""
     recorded = parse_config(record["config"], origin=f"the record of {sweep_id}")
     return recorded.model_copy(update={"platform": given.platform, "report": given.report})

@@ -1,6 +1,4 @@
-"""The benchmark, end to end: preflight -> (validate -> upload) beside
-(find or build the image) -> sweep -> report.
-"""
+"""The benchmark end to end: preflight, dataset alongside image, sweep, report."""
 
 from __future__ import annotations
 
@@ -91,7 +89,7 @@ _RECORDED: tuple[Stage, ...] = ("dataset", "image")
 
 @dataclass(frozen=True)
 class SweepResult:
-    """Where the report lies and how many planned points have no completed run."""
+    """The report's location, and the number of planned points without a completed run."""
 
     sweep_id: str
     report: ScalingReport
@@ -99,12 +97,13 @@ class SweepResult:
     planned_points: int
     missing_points: int
     given_up: str | None = None
-    """Why no further point was started; None where all were."""
+    """Reason that the remaining points were not started; None if all were."""
 
 
 def _run_name() -> str:
-    """scaling-NAME, after the preset of a form or the config of a command, until the sweep has an
-    id.
+    """Return scaling-NAME, after the form's preset or the command's config.
+
+    It is the run's name until the sweep has an id.
     """
     preset = flow_run.parameters["preset"]
     name = flow_run.parameters.get("config_variable") or preset
@@ -131,49 +130,54 @@ def scaling_benchmark(
     config_variable: ConfigVariable = EMPTY,
     timeout_hours: Annotated[Hours | None, MayBeEmpty(Hours)] = EMPTY,
 ) -> SweepResult:
-    """Measure how a training job scales over node counts, and what it costs. Ends with a report.
+    """Measure how a training job scales over node counts and what it costs, and write a report.
 
-    Fields left empty are the preset's. A run that is retried goes on with its own sweep, and runs
-    only what is missing.
+    Blank fields keep the preset's values. A retried run continues its own sweep and runs only the
+    missing points.
 
     Args:
-        preset: The benchmark to start from: a file of configs/ without its ending.
-        instance_type: SageMaker training instance type. Blank: {presets:instance_type}.
+        preset: The benchmark to start from: a file in configs/ without its extension.
+        instance_type: SageMaker training instance type.
+            Blank: {presets:instance_type}.
         node_counts: Node counts to measure, e.g. [1, 2, 4, 8]; the smallest is the baseline.
             Blank: {presets:node_counts}.
-        repeats: Jobs per node count; 3 or more give an interval. Blank: {presets:repeats}.
-        distribution: How a job is distributed. Options of a kind go into `settings`.
+        repeats: Jobs per node count; use 3 or more to get confidence intervals.
+            Blank: {presets:repeats}.
+        distribution: Launcher of a job. Its options go into `settings`.
             Blank: {presets:distribution}.
-        dataset: A directory (relative to configs/) or an s3://bucket/prefix with the training data.
+        dataset: Directory (relative to configs/) or s3://bucket/prefix of the training data.
             Blank: {presets:dataset}.
-        budget_usd: The run is refused where its jobs could cost more, USD.
+        budget_usd: Refuse the run if its jobs could cost more, USD.
             Blank: {presets:budget_usd}.
-        settings: Any further field of the config by its dotted name, e.g.
+        settings: Any other field of the config by its dotted name, e.g.
             {"training.max_runtime_seconds": 7200}.
-        sweep_id: A sweep of this config to continue, instead of a new one.
-        compare_tolerance: Set, the run fails where this sweep, or a creep up to it, is slower than
-            the first sweeps of its trend by more than this share, e.g. 0.05, and noise.
-        compare_reference: The sweep that the trend's level is learnt from, with those after it,
-            instead of the first: pin one after a change that you accept.
-        as_started: With sweep_id or resume: go on with the code, data and image that the sweep was
-            started with, though they have changed here since; else the run fails and says what has.
-        resume: Continue the latest sweep of this config, where it is unfinished, instead of a new
-            one.
+        sweep_id: A sweep of this config to continue instead of starting one.
+        compare_tolerance: If set, fail the run if this sweep, or a gradual drift up to it, is
+            slower than the first sweeps of its trend by more than this fraction, e.g. 0.05, and
+            noise.
+        compare_reference: Sweep from which on the trend's normal level is learned, instead of from
+            the first; set one after a change that you accept.
+        as_started: With sweep_id or resume, use the code, data and image that the sweep was started
+            with, even if they have changed here since. Otherwise the run fails and lists the
+            changes.
+        resume: Continue the latest sweep of this config, if unfinished, instead of starting one.
         config_variable: A Prefect variable that holds a whole config as JSON or YAML, instead of
-            the preset; what is blank above is then as there.
-        timeout_hours: The run fails once it has taken so long, and its jobs are ended as by a
-            cancel. Blank: no limit.
+            the preset; blank fields above then keep its values.
+        timeout_hours: Fail the run after this many hours, and end its jobs as a cancel does.
+            Blank: no limit.
 
-    Raises RunTimedOut after timeout_hours,
-    PointsMissing where fewer points than sweep.min_points have a completed run,
-    RegressionEstablished, HistoryError where the trend has no sweep compare_reference,
-    SweepNotNamed where the latest sweep is finished or was never recorded,
-    and SweepStopped, once the report is made, where `nodesweep stop` kept planned points from
-    running.
+    Raises:
+        RunTimedOut: timeout_hours have passed.
+        PointsMissing: Fewer points than sweep.min_points have a completed run.
+        RegressionEstablished: The sweep is slower than compare_tolerance allows.
+        HistoryError: The trend has no sweep compare_reference.
+        SweepNotNamed: The latest sweep is finished or was never recorded.
+        SweepStopped: `nodesweep stop` kept planned points from running; the report is written
+            first.
     """
     config = config_of_run(dict(locals()))
     goes_on = resume or sweep_id is not None
-    if not goes_on:  # a sweep that goes on has its inputs already
+    if not goes_on:  # a resumed sweep already has its inputs
         check_directories(config)
     log_to_run()
     with deadline(timeout_hours):
@@ -190,16 +194,14 @@ def run_benchmark(
     resume: bool = False,
     as_started: bool = False,
 ) -> SweepResult:
-    """A sweep and its report, within a flow run; a retried flow run continues its own sweep.
+    """Run a sweep and write its report within a flow run; a retry continues its own sweep.
 
     Args:
         config: The benchmark; see configs/models.py.
-        sweep_id: The sweep to continue with `resume`; else the id of the new one (default: made
-            from the time).
-        resume: Continue a sweep (the latest of this config where no id is given) instead of
-            starting one.
-        as_started: With `resume`: go on with what the sweep began with, whatever has changed here
-            since.
+        sweep_id: The sweep to continue with `resume`; otherwise the id of the new sweep (default:
+            derived from the time).
+        resume: Continue a sweep (without an id the latest of this config) instead of starting one.
+        as_started: With `resume`, use the recorded inputs even if they have changed here since.
     """
     remember_secrets(secrets_of(config))
     sweep = _sweep_to_run(config, sweep_id, resume)
@@ -215,8 +217,8 @@ def run_benchmark(
         return plan, None
 
     try:
-        # Read before anything else: a stop that is given from here on is meant for this run, not
-        # for an earlier one.
+        # Read before anything else, because a stop from here on is meant for this run, not for an
+        # earlier one.
         begun_with = _earlier_run(config, sweep)
         if resume and sweep is not None and begun_with is not None:
             _check_config(config, sweep)
@@ -224,7 +226,7 @@ def run_benchmark(
         inputs, provenance = recorded or start_sweep(config, sweep)
         plan = replace(plan, spent_usd=validation_usd(provenance) or 0.0)
     except BaseException as error:
-        is_ours = sweep is not None and names.sweep_matches(sweep, config)  # an id may be mistyped
+        is_ours = sweep is not None and names.sweep_matches(sweep, config)  # the id may be mistyped
         if (
             sweep is not None
             and is_ours
@@ -235,7 +237,7 @@ def run_benchmark(
         raise
     say_plan(config, plan, inputs.sweep_id)
     if recorded and begun_with is None:
-        # the platform did not answer then: the mark that is there is an earlier stop's
+        # the platform did not respond then, so its present mark is an earlier stop's
         s3 = aws_client("s3", config.platform)
         begun_with = _EarlierRun(read_stop_mark(s3, config.platform, inputs.sweep_id))
     earlier_mark = None if begun_with is None else begun_with.stop_mark
@@ -259,7 +261,7 @@ def run_benchmark(
 
 
 def _tell_name(config: BenchmarkConfig, sweep: str, is_recorded: bool) -> None:
-    """Where a person looks for it: the command's events, and the run's name in Prefect's UI."""
+    """Publish the sweep's id, in the command's events and as the run's name in Prefect's UI."""
     folder = str(Path(config.report.directory) / sweep)
     if flow_run.flow_name is not None:
         name_flow_run(f"{flow_run.flow_name.partition('-')[0]}-{sweep}")
@@ -271,16 +273,16 @@ def _tell_name(config: BenchmarkConfig, sweep: str, is_recorded: bool) -> None:
 
 @dataclass(frozen=True)
 class _EarlierRun:
-    """That the sweep has begun before this run, and the mark of its last stop,
-    which this run goes on after.
-    """
+    """A sweep that began before this run; this run continues past its last stop, `stop_mark`."""
 
     stop_mark: str | None
 
 
 def _sweep_to_run(config: BenchmarkConfig, sweep_id: str | None, resume: bool) -> str | None:
-    """The id of a sweep that has begun; None where it is a new one, or can't be told yet.
-    Raises SweepNotNamed.
+    """Return the id of a sweep that has begun; None if it is new, or not known yet.
+
+    Raises:
+        SweepNotNamed: The latest sweep is finished or was never recorded.
     """
     if sweep_id is not None:
         return sweep_id
@@ -291,7 +293,7 @@ def _sweep_to_run(config: BenchmarkConfig, sweep_id: str | None, resume: bool) -
 
 
 def _this_run() -> tuple[datetime, str]:
-    """When this flow run was to start and what it is called: the same on every try of it."""
+    """Return this flow run's scheduled start and id, which are the same on every retry."""
     return flow_run.scheduled_start_time or datetime.now(UTC), str(flow_run.id or uuid4())
 
 
@@ -305,7 +307,11 @@ def _earlier_run(config: BenchmarkConfig, sweep: str | None) -> _EarlierRun | No
 
 
 def _check_config(config: BenchmarkConfig, sweep: str) -> None:
-    """A sweep that there is goes on with its own config alone; raises PreflightRefused."""
+    """Refuse to continue a sweep with another config than its own.
+
+    Raises:
+        PreflightRefused: The configs differ.
+    """
     if not names.sweep_matches(sweep, config):
         raise PreflightRefused(
             f"--resume {sweep}: it was started with another config;"
@@ -314,8 +320,13 @@ def _check_config(config: BenchmarkConfig, sweep: str) -> None:
 
 
 def _begins_again(config: BenchmarkConfig, sweep: str | None) -> bool:
-    """Whether the sweep that is to be continued was cut off before it was recorded, and has a
-    Processing job to go on with. Raises PreflightRefused, and ConfigError for a missing directory.
+    """Return True if the sweep was cut off while a Processing job validated its dataset.
+
+    It has no record yet, and starts over with that job.
+
+    Raises:
+        PreflightRefused: It was started with another config.
+        ConfigError: A directory is missing.
     """
     if sweep is None or not begins_with_validation(config.platform, sweep):
         return False
@@ -328,14 +339,16 @@ def _begins_again(config: BenchmarkConfig, sweep: str | None) -> bool:
 def missing_points(
     config: BenchmarkConfig, asked: Sequence[Key], outcomes: Sequence[JobOutcome]
 ) -> int:
-    """How many of the points that the sweep's design asks for have no completed run."""
+    """Return the number of points requested by the sweep's design without a completed run."""
     done = keys_done(config, outcomes)
     return sum(key not in done for key in asked)
 
 
 def check_points(config: BenchmarkConfig, result: SweepResult) -> None:
-    """Raises PointsMissing where the sweep was given up,
-    or too few points have a completed run for it to be done.
+    """Check that enough points have a completed run for the sweep to count as done.
+
+    Raises:
+        PointsMissing: Too few have, or the sweep was given up.
     """
     done = result.planned_points - result.missing_points
     wanted = min(config.sweep.min_points or result.planned_points, result.planned_points)
@@ -371,14 +384,14 @@ def _stopped(sweep: str, missing: int) -> SweepStopped:
 def start_sweep(
     config: BenchmarkConfig, sweep_id: str | None
 ) -> tuple[ResolvedInputs, dict[str, Any]]:
-    """Prepare a new sweep and write down what it is made of, in the bucket and on this machine."""
+    """Prepare a new sweep, and record its inputs in the bucket and on this machine."""
     sweep = sweep_id or claim_sweep_id(config, *_this_run())
     _tell_name(config, sweep, is_recorded=False)
     if sweep_exists(config.platform, sweep):  # begun by an earlier try of this flow run
         return _continue_sweep(config, sweep, as_started=True)  # a retry is the same run
     _say_unfinished(config, sweep)
     recorded = hide_in_config(config)
-    # as a report or a stop will, which need no secret
+    # parsed as later reports and stops will parse it, without the secrets
     parse_config(recorded, origin=f"the record of {sweep}")
     inputs, provenance = prepare_inputs(config, sweep)
     record = {
@@ -394,7 +407,7 @@ def start_sweep(
 
 
 def _say_unfinished(config: BenchmarkConfig, sweep: str) -> None:
-    """Name a sweep of this config that a run has left, since this one does not go on with it."""
+    """Log an unfinished sweep of this config, since a new one is started instead."""
     with best_effort("whether an earlier sweep of this config is unfinished is not known"):
         s3 = aws_client("s3", config.platform, quick=True)
         earlier = unfinished_sweep(s3, config, but=sweep)
@@ -417,10 +430,12 @@ def _say_unfinished(config: BenchmarkConfig, sweep: str) -> None:
 def _continue_sweep(
     config: BenchmarkConfig, sweep_id: str | None, as_started: bool
 ) -> tuple[ResolvedInputs, dict[str, Any]]:
-    """The recorded inputs of a sweep: the same code, image and data,
-    whatever has changed here since.
+    """Return the recorded inputs of a sweep: its code, image and data, not the present ones.
 
-    That something has is said; raises InputsChanged where it was not asked for `as_started`.
+    Changes are logged if `as_started`.
+
+    Raises:
+        InputsChanged: Inputs have changed here, and `as_started` is False.
     """
     sweep = sweep_id or find_latest_sweep(config)
     _tell_name(config, sweep, is_recorded=True)

@@ -1,4 +1,4 @@
-"""Stop a sweep: no further job of it is submitted, and those that run are stopped."""
+"""Stop a sweep: submit no more of its jobs, and stop the running ones."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def stop_sweep(
     settings: Settings = EMPTY,
     config_variable: ConfigVariable = EMPTY,
 ) -> list[str]:
-    """Keep a sweep from going on and ask its running jobs to stop; returns their names.
+    """Keep a sweep from continuing and stop its running jobs; return their names.
 
     Args:
         sweep_id: The sweep, e.g. local-20261120191500-1a2b3c4d.
-        preset: The config whose platform has the sweep: a file of configs/ without its ending.
+        preset: The config whose platform holds the sweep: a file in configs/ without its extension.
         settings: Any field of the config by its dotted name.
         config_variable: A Prefect variable that holds a whole config as JSON or YAML, instead of
             the preset.

@@ -1,18 +1,17 @@
-"""Sweeps that are killed, cut off and resumed until they are done: what the platform's ledger says
-of them in the end.
+"""Kill, cut off and resume sweeps until they are done, then check the platform's ledger.
 
     .venv/bin/python -m benchmarks.chaos [--seeds 0:50] [--at-once 4] [--work-dir DIR]
         [--output FILE.json]
 
 A run is a sweep of 6 points (1, 2 and 4 nodes, 2 repeats, 2 jobs at once on a quota of 5) on the
-simulated engine, through a proxy. Its seed says at which calls up to three of its tries are struck
-and how (kill -9, SIGTERM, SIGINT once or twice, SIGINT and then SIGTERM, `nodesweep stop`, a second
-run of the same sweep, an outage of the platform; in every fifth seed the first try is a Prefect
-worker's, in another fifth a detached one, and that is struck), which calls are dropped, doubled,
-delayed, answered with 5xx or lose their answer, which the platform throttles, by how many seconds
-its lists, descriptions and tags are behind, and whether jobs keep warm pools. In every third seed
-the dataset lies in S3 and a Processing job validates it, which is struck first, waits, finds no
-capacity or is lost. After each try the sweep is resumed. It must hold:
+simulated engine, through a proxy. Its seed determines at which calls up to three of its tries are
+struck and how (kill -9, SIGTERM, SIGINT once or twice, SIGINT and then SIGTERM, `nodesweep stop`, a
+second run of the same sweep, an outage of the platform; in every fifth seed the first try is a
+Prefect worker's, in another fifth a detached one, and that is struck); which calls are dropped,
+doubled, delayed, answered with 5xx or lose their response; which calls the platform throttles; by
+how many seconds its lists, descriptions and tags lag; and if jobs keep warm pools. In every third
+seed the dataset is in S3 and a Processing job validates it, which is struck first, waits, finds no
+capacity or is lost. After each try the sweep is resumed. These invariants must hold:
 
 - exactly one completed job per point, and after a kill or an outage no other job at all (SIGTERM
   and SIGINT stop jobs)
@@ -20,16 +19,16 @@ capacity or is lost. After each try the sweep is resumed. It must hold:
   one no warm pool
 - never more nodes in use than the quota, nor more jobs than sweep.max_parallel_jobs; no job left at
   the end
-- the same of the Processing job: one that completed, none left, none of another sweep that nobody
-  stopped; what all its attempts were billed is in the report
-- dataset, image context and training code are uploaded once, unless the answer to an upload was
+- the same for the Processing job: one completed, none left, none of another sweep that nobody
+  stopped; the report includes the bill of all its attempts
+- dataset, image context and training code are uploaded once, unless the response to an upload was
   lost
-- the report is that of an undisturbed sweep: benchmarks/chaos/ledger.py lists what is compared
+- the report equals that of an undisturbed sweep: benchmarks/chaos/ledger.py lists the compared
+  parts
 
 Commands are forks of a process that has imported what they need (benchmarks/chaos/forks.py); a
-worker and what it starts are interpreters of their own. A seed fixes what is done, not when a
-thread gets its turn. The exit code is 1 where something did not hold; then the run's folder is
-kept.
+worker and its children are interpreters of their own. A seed determines the actions, not thread
+scheduling. Exit code 1 if an invariant is broken; that run's folder is kept.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ _HEADINGS = (
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the chaos, print and store what came of it."""
+    """Run the chaos, then print and store the results."""
     options = _parse(argv)
     began = time.monotonic()
     folder = options.work_dir or Path(tempfile.mkdtemp(prefix="nodesweep-chaos-"))
@@ -74,7 +73,7 @@ def main(argv: Sequence[str]) -> int:
     lost: list[int] = []
     with (
         prefect_server(folder) as environment,
-        # A process each: moto keeps one platform's state for all of a process.
+        # One process per platform: moto's state is global to a process.
         ProcessPoolExecutor(
             options.at_once, get_context("spawn"), _begin_process, (dict(environment),)
         ) as runs,
@@ -96,16 +95,16 @@ def main(argv: Sequence[str]) -> int:
         }
         for done in as_completed(waiting):
             if error := done.exception():
-                # of this program itself; the other runs are not lost for it
+                # an error of this program itself, which must not lose the other runs
                 lost.append(waiting[done])
                 print(f"{waiting[done]:5d} could not be carried out: {error!r}", flush=True)
                 continue
             evidence = done.result()
             rows.append(_judge(evidence, folder, reports[evidence.plan.on_spark], options))
             if options.output:
-                # after each run, so that an interrupted program has measured something
+                # after each run, so that an interrupted program keeps its results
                 options.output.write_bytes(pretty_json(_result(rows, undisturbed, options, began)))
-    # all processes have ended: their CPU time is known
+    # all processes have ended, so their CPU time is known
     result = _result(rows, undisturbed, options, began)
     if options.output:
         options.output.write_bytes(pretty_json(result))
@@ -126,9 +125,11 @@ _forks: Forks | None = None
 
 
 def _begin_process(environment: Mapping[str, str]) -> None:
-    """In each of the processes whose runs come one after the other."""
+    """Initialize a process that executes runs one after another."""
     global _forks
-    cache = Path(environment["XDG_CACHE_HOME"]) / str(os.getpid())  # prices are kept by each alone
+    cache = Path(environment["XDG_CACHE_HOME"]) / str(
+        os.getpid()
+    )  # each process caches prices separately
     _forks = Forks({**environment, "XDG_CACHE_HOME": str(cache)})
     atexit.register(_forks.close)
 
@@ -141,7 +142,7 @@ def _run(plan: ChaosPlan, folder: Path) -> Evidence:
 def _judge(
     evidence: Evidence, folder: Path, undisturbed: Mapping[str, Any], options: argparse.Namespace
 ) -> dict[str, Any]:
-    """One run, judged and printed; its folder is kept where something did not hold."""
+    """Judge and print one run; keep its folder if an invariant is broken."""
     seed = evidence.plan.seed
     broken = broken_invariants(evidence, undisturbed)
     row = describe(evidence, broken)
@@ -160,9 +161,7 @@ def _judge(
 
 
 def describe(evidence: Evidence, broken: Sequence[str]) -> dict[str, Any]:
-    """A run, whole; stored where something did not hold.
-    Its seed gives the rest of its plan: draw_plan().
-    """
+    """Return a run in full, stored if an invariant is broken; draw_plan() restores its plan."""
     statuses = Counter(str(job["TrainingJobStatus"]) for job in evidence.jobs)
     return {
         "seed": evidence.plan.seed,
@@ -196,9 +195,7 @@ def _line(row: Mapping[str, Any]) -> str:
 
 
 def _summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Counts over all runs: disturbances that struck and faults, by kind,
-    and tries that failed by themselves.
-    """
+    """Return counts over all runs: disturbances, faults by kind, and tries that failed unaided."""
     tries = [one for row in rows for one in row["tries"]]
     faults: Counter[str] = Counter()
     for row in rows:
@@ -283,7 +280,7 @@ def _at_once(text: str) -> int:
 
 
 if __name__ == "__main__":
-    # By its own name: a process that is spawned finds nothing in a __main__ of a package.
+    # Imported by name, because a spawned process cannot find objects in a package's __main__.
     from benchmarks.chaos.__main__ import main as run_main
 
     sys.exit(run_main(sys.argv[1:]))

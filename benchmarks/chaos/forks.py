@@ -1,11 +1,9 @@
-"""Commands that start without an interpreter's start:
-a process that has imported what they need forks for each.
+"""Start commands as forks of a process that has already imported their modules.
+
+    python -m benchmarks.chaos.forks     # forks for each line of JSON on stdin, until it ends
 
 A command of a sweep imports Prefect, Great Expectations and the SageMaker SDK, 9 s of CPU time
-before its first call. A fork shares with others what was imported and nothing else: it has a
-session, a log and an end of its own.
-
-    python -m benchmarks.chaos.forks     forks for each line of JSON on stdin, until that ends
+before its first call. Forks share only the imports: each has its own session, log and exit.
 """
 
 from __future__ import annotations
@@ -34,15 +32,13 @@ _MODULES = (
     "matplotlib.backends.backend_agg",
     "matplotlib.backends.backend_svg",
 )
-"""What `nodesweep run` and `stop` import on their way."""
+"""Modules that `nodesweep run` and `stop` import."""
 _START_SECONDS = 300.0
 _ANSWER_SECONDS = 60.0
 
 
 class Forked:
-    """A command that was started; what subprocess.Popen has of it,
-    except that its parent is the forking process.
-    """
+    """A running command, with subprocess.Popen's interface; its parent is the forking process."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -50,21 +46,27 @@ class Forked:
         self.ended = threading.Event()
 
     def poll(self) -> int | None:
+        """Return the exit code; None while it runs."""
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit code, -9 after SIGKILL. Raises subprocess.TimeoutExpired."""
+        """Return the exit code, -9 after SIGKILL.
+
+        Raises:
+            subprocess.TimeoutExpired: It is still running after the timeout.
+        """
         if not self.ended.wait(timeout) or self.returncode is None:
             raise subprocess.TimeoutExpired("fork", timeout or 0.0)
         return self.returncode
 
     def send_signal(self, number: int) -> None:
+        """Send a signal, unless the command has ended."""
         if self.returncode is None:
             os.kill(self.pid, number)
 
 
 class Forks:
-    """The forking process; to be closed. `environment` is that of every command."""
+    """The forking process; close it after use. `environment` applies to every command."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.environment = dict(environment)
@@ -82,7 +84,7 @@ class Forks:
         threading.Thread(target=self._listen, name="forks", daemon=True).start()
 
     def start(self, arguments: Sequence[str], folder: Path, log: Path) -> Forked:
-        """`nodesweep` with these arguments in the folder, its output in the log."""
+        """Start `nodesweep` with these arguments in the folder, with its output in the log."""
         if not self._is_ready.wait(_START_SECONDS):
             raise RuntimeError("the forking process did not begin; its words are above")
         assert self._process.stdin is not None
@@ -93,6 +95,7 @@ class Forks:
             return self._begun.get(timeout=_ANSWER_SECONDS)
 
     def close(self) -> None:
+        """End the forking process."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -102,9 +105,7 @@ class Forks:
             self._process.wait()
 
     def _listen(self) -> None:
-        """Take in what the process says: that it is ready, that a fork has begun,
-        that one has ended.
-        """
+        """Read the process's messages: ready, a fork has begun, a fork has ended."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             said = json.loads(line)
@@ -119,11 +120,9 @@ class Forks:
 
 
 def main() -> None:
-    """Fork for each request; in the fork, return into the command, so that it ends as any
-    interpreter does.
-    """
+    """Fork for each request; the fork returns into the command, to exit as any interpreter does."""
     from nodesweep.cli.session import (
-        PREFECT_DEFAULTS,  # before Prefect is imported, as a command does it
+        PREFECT_DEFAULTS,  # before Prefect is imported, as in a command
     )
 
     for name, value in PREFECT_DEFAULTS.items():
@@ -146,7 +145,7 @@ def main() -> None:
 
 
 def _serve(answers: int) -> dict[str, Any] | None:
-    """The request of the fork that this process has become, None at the end of stdin."""
+    """Return the request of the fork that this process has become; None at the end of stdin."""
     waits, unread = selectors.DefaultSelector(), b""
     waits.register(0, selectors.EVENT_READ)
     while True:
@@ -164,7 +163,7 @@ def _serve(answers: int) -> dict[str, Any] | None:
             for line in lines:
                 pid = os.fork()
                 if pid == 0:
-                    for key in waits.get_map().values():  # of the other forks
+                    for key in waits.get_map().values():  # pipes of the other forks
                         if key.fd != 0:
                             os.close(key.fd)
                     waits.close()
@@ -175,7 +174,7 @@ def _serve(answers: int) -> dict[str, Any] | None:
 
 
 def _become(request: Mapping[str, Any]) -> None:
-    """A session, a folder, a log and arguments of one's own."""
+    """Set up the fork's session, folder, log and arguments."""
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(request["folder"])

@@ -1,6 +1,4 @@
-"""The promise that a chaos run is judged by: what must be true of the platform's ledger, the
-uploads and the report.
-"""
+"""The invariants of a chaos run, on the platform's ledger, the uploads and the report."""
 
 from __future__ import annotations
 
@@ -22,27 +20,26 @@ from benchmarks.chaos.world import (
 from nodesweep.scaling import names
 
 CONTENT_ADDRESSED = ("PUT datasets", "PUT contexts", "PUT code")
-"""Uploads whose keys are made of their content: none is needed a second time."""
+"""Uploads whose keys derive from their content; a second upload is never needed."""
 _ENDING_KINDS = {"sigterm", "sigint", "sigint_then_sigterm", "stop", "detach_sigterm"}
-"""Somebody asked for the end and nothing kept it from being carried out:
-no job of the sweep runs on.
-"""
+"""Requests to end the sweep that are carried out in full: no job of it keeps running."""
 _STOPPING_KINDS = {*_ENDING_KINDS, "sigint_twice", "outage_then_sigterm"}
-"""Somebody asked for the end, so jobs are stopped
-(sweep.on_cancel) and their points get another attempt.
-"""
+"""Requests to end the sweep: jobs are stopped (sweep.on_cancel), and points retried."""
 _RELATIVE_TOLERANCE, _ABSOLUTE_TOLERANCE = 1e-6, 0.005  # the platform's times are in milliseconds
 _VOLATILE = {"sweep_id", "generated_at", "config", "provenance"}
 _VOLATILE_OF_POINT = {"job_name", "attempt", "created_at", "output_uri"}
 _COUNTS_STOPPED_ATTEMPTS = {"costs", "caveats"}
 _OF_WALL_TIME = "Order and time can't be told apart"
-"""How a caveat begins that depends on when jobs were sent, which a busy machine changes."""
+"""Start of a caveat on when jobs were sent, which depends on the machine's load."""
 _STOPPED_IN_HEADLINE = re.compile(r"; \d+ of \d+ jobs did not complete")
 
 
 def broken_invariants(evidence: Evidence, undisturbed: Mapping[str, Any] | None) -> list[str]:
-    """Every broken invariant in words, none for a run that kept the promise;
-    `undisturbed`: the report to equal.
+    """Return the broken invariants as text.
+
+    Args:
+        evidence: The run.
+        undisturbed: The report to equal.
     """
     if evidence.tries[-1].exit_code != 0:
         last = evidence.tries[-1]
@@ -64,7 +61,7 @@ def _all(evidence: Evidence) -> Iterator[str]:
 
 
 def _job_problems(evidence: Evidence) -> Iterator[str]:
-    """Exactly one completed job per point, no job of anything else, none that has not ended."""
+    """Check for exactly one completed job per point, and no other or unfinished job."""
     completed: Counter[tuple[int, int]] = Counter()
     for job in evidence.jobs:
         name, status = job["TrainingJobName"], job["TrainingJobStatus"]
@@ -85,9 +82,10 @@ def _job_problems(evidence: Evidence) -> Iterator[str]:
 
 
 def _validation_problems(evidence: Evidence) -> Iterator[str]:
-    """Of a run on Spark exactly one completed Processing job, whatever struck it, but for sweeps
-    that somebody has stopped; none that has not ended, or failed by itself; all that were paid for
-    are in the report.
+    """Check a Spark run for exactly one completed Processing job, whatever struck it.
+
+    Sweeps that were stopped are exempt. No job is unfinished or failed by itself, and the report
+    includes all billed jobs.
     """
     is_asked_for = any(
         done.struck and (done.disturbance or "").split()[0] in _STOPPING_KINDS
@@ -115,7 +113,7 @@ def _validation_problems(evidence: Evidence) -> Iterator[str]:
 
 
 def _cost_problems(evidence: Evidence, completed: Sequence[str]) -> Iterator[str]:
-    """The report's validation is the job that completed, and has cost what all attempts did."""
+    """Check that the report names the completed validation job, and the cost of all attempts."""
     recorded = evidence.report["provenance"]["dataset_validation"] if evidence.report else {}
     if recorded["job"] not in completed:
         yield f"the report's validation is {recorded['job']}, completed are {completed}"
@@ -135,7 +133,7 @@ def _cost_problems(evidence: Evidence, completed: Sequence[str]) -> Iterator[str
 
 
 def _attempt_problems(evidence: Evidence) -> Iterator[str]:
-    """A job that did not complete was stopped because somebody asked for it; a crash costs none."""
+    """Check that every incomplete job was stopped on request; a crash costs none."""
     may_stop = any(
         done.struck and (done.disturbance or "").split()[0] in _STOPPING_KINDS
         for done in evidence.tries
@@ -154,7 +152,7 @@ def _attempt_problems(evidence: Evidence) -> Iterator[str]:
 
 
 def _ending_problems(evidence: Evidence) -> Iterator[str]:
-    """Whoever asked for the end has it: nothing runs on; and in the end no warm pool is kept."""
+    """Check that requested ends left nothing running, and the last one no warm pool."""
     for number, done in enumerate(evidence.tries, start=1):
         kind = (done.disturbance or "none").split()[0]
         ended = done.exit_code == 1 or (kind == "stop" and done.exit_code is not None)
@@ -174,7 +172,7 @@ def _load_problems(evidence: Evidence) -> Iterator[str]:
     if any(kind.startswith("detach") for kind in kinds):
         parallel_jobs = len(NODE_COUNTS) * REPEATS
     elif "second_owner" in kinds:
-        parallel_jobs = 2 * PARALLEL_JOBS  # each run keeps to it
+        parallel_jobs = 2 * PARALLEL_JOBS  # each run observes the limit
     if evidence.peak_nodes > quota:
         yield f"{evidence.peak_nodes} nodes in use at once, the quota is {quota}"
     if evidence.peak_jobs > parallel_jobs:
@@ -182,10 +180,9 @@ def _load_problems(evidence: Evidence) -> Iterator[str]:
 
 
 def uploads_twice(calls: Iterable[Call]) -> Iterator[str]:
-    """Content-addressed objects that were sent again,
-    although an earlier upload had been accepted and answered.
+    """Yield content-addressed objects that were sent again after an acknowledged upload.
 
-    An upload whose answer was lost on its way excuses one more.
+    An upload whose response was lost permits one more.
     """
     accepted: Counter[str] = Counter()
     unanswered: Counter[str] = Counter()
@@ -215,7 +212,7 @@ def _report_problems(evidence: Evidence, undisturbed: Mapping[str, Any] | None) 
         odd = sorted(set(reported.items()) ^ set(listed.items()))
         yield f"the report's attempts are not the platform's jobs: {odd}"
     if undisturbed is not None and evidence.plan.keep_alive_seconds is None:
-        # a warm start is another measurement
+        # warm and cold starts are not comparable
         others = (job["ProcessingJobStatus"] for job in evidence.processing_jobs)
         has_stopped = any(status != "Completed" for status in (*listed.values(), *others))
         yield from differences(
@@ -224,13 +221,12 @@ def _report_problems(evidence: Evidence, undisturbed: Mapping[str, Any] | None) 
 
 
 def comparable(report: Mapping[str, Any], has_stopped: bool) -> dict[str, Any]:
-    """What two reports of the same points share: all but ids, times of day, paths, and what counts
-    stopped attempts.
+    """Return the parts that reports of the same points share.
 
-    Left out: sweep_id, generated_at, config, provenance, the caveat on the order of the runs; of a
-    point job_name, attempt, created_at, output_uri. With stopped attempts also these attempts
-    themselves, the sweep's costs and caveats, the summary's n_failed, flags and cost per completed
-    run, and the headline's count of them.
+    Left out: sweep_id, generated_at, config, provenance, the caveat on run order; of a point
+    job_name, attempt, created_at, output_uri. With stopped attempts also the attempts themselves,
+    the sweep's costs and caveats, the summary's n_failed, flags and cost per completed run, and the
+    headline's count of them.
     """
     left_out = _VOLATILE | (_COUNTS_STOPPED_ATTEMPTS if has_stopped else set())
     kept = {name: value for name, value in report.items() if name not in left_out}
@@ -257,7 +253,7 @@ def _without_stopped_attempts(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differences(found: Any, wanted: Any, where: str) -> Iterator[str]:
-    """Where two JSON values differ, numbers beyond 1e-6 of them and 5 ms."""
+    """Yield the paths where two JSON values differ, for numbers beyond 1e-6 relative and 5 ms."""
     if isinstance(found, dict) and isinstance(wanted, dict):
         for name in sorted(found.keys() | wanted.keys()):
             yield from differences(found.get(name), wanted.get(name), f"{where}.{name}")

@@ -1,6 +1,4 @@
-"""What is done to one chaos run, drawn from its seed: where its tries are struck, and how the
-network misbehaves.
-"""
+"""The plan of one chaos run, drawn from its seed: struck calls and network faults."""
 
 from __future__ import annotations
 
@@ -25,23 +23,21 @@ Kind = Literal[
     "detach_kill",
     "detach_sigterm",
 ]
-"""kill: SIGKILL. stop: `nodesweep stop` from elsewhere. second_owner: `nodesweep run --resume`
-beside the first.
+"""Kinds of disturbance.
 
-outage: the platform can't be reached for a while. worker_…: the same of a Prefect worker; detach_…:
-of `run --detach`.
+kill: SIGKILL. stop: `nodesweep stop` from elsewhere. second_owner: `nodesweep run --resume` in
+parallel. outage: the platform is unreachable for a while. worker_…: the same for a Prefect worker.
+detach_…: for `run --detach`.
 """
 
 Moment = Literal["before", "after"]
-"""Of the platform's carrying out the call at which a run is struck."""
+"""Before or after the platform carries out the struck call."""
 
 CallFault = Literal[
     "dropped", "answer_lost", "late_500", "unavailable", "delayed", "request_twice", "answer_twice",
     "page", "unanswered", "drips",
 ]  # fmt: skip
-"""What happens to one call on its way: see benchmarks/chaos/proxy.py.
-No plan draws the last three.
-"""
+"""Fault of one call in transit, see benchmarks/chaos/proxy.py; plans never draw the last three."""
 
 _WORKER_EVERY = (
     5  # every fifth seed's first try is a worker's, and the one before that a detached one
@@ -81,7 +77,7 @@ _VALIDATION_CALLS: Sequence[tuple[int, str, int]] = (
     (2, "GET verdict", 1),
     (1, "PUT record", 1),
 )
-"""The same of a run whose dataset a Processing job validates: its first try is struck there."""
+"""As _CALLS, for the first try of a run whose dataset a Processing job validates."""
 _VALIDATION_FAULTS: Sequence[Mapping[str, Any] | None] = (
     None,
     {"fault": "pending", "seconds": 600},
@@ -89,9 +85,9 @@ _VALIDATION_FAULTS: Sequence[Mapping[str, Any] | None] = (
     {"fault": "internal_error", "after_seconds": 100, "max_jobs": 1},
 )
 PROCESSING_JOBS = "*-v?-*"
-"""Pattern of the names of Processing jobs alone."""
+"""Pattern that matches names of Processing jobs only."""
 _FAULT_SHARE = 0.012
-"""Of the calls, for each CallFault."""
+"""Fraction of calls that suffer each CallFault."""
 _API_OPERATIONS = ("CreateTrainingJob", "DescribeTrainingJob", "StopTrainingJob", "ListTags")
 _PROCESSING_OPERATIONS = (
     "CreateProcessingJob", "DescribeProcessingJob", "StopProcessingJob", "ListTags",
@@ -100,15 +96,13 @@ _PROCESSING_OPERATIONS = (
 
 @dataclass(frozen=True)
 class Trigger:
-    """The `number`-th call of this label (from 1) within a try,
-    and what has happened to it by then.
-    """
+    """The `number`-th call of this label (from 1) within a try, and the moment to strike."""
 
     label: str
     number: int
     moment: Moment
     delay_seconds: float
-    """Between the call and the strike; 0: the call itself is cut off."""
+    """Time between the call and the strike; 0 cuts off the call itself."""
 
     def __str__(self) -> str:
         delay = f"+{self.delay_seconds:.1f}s" if self.delay_seconds else ""
@@ -117,7 +111,7 @@ class Trigger:
 
 @dataclass(frozen=True)
 class Disturbance:
-    """How one try is struck. `outage_seconds` counts for the kinds of that name."""
+    """A strike on one try; `outage_seconds` applies to the outage kinds."""
 
     kind: Kind
     trigger: Trigger
@@ -129,9 +123,7 @@ class Disturbance:
 
 @dataclass(frozen=True)
 class Lag:
-    """Seconds from a job's acceptance until the platform's lists, its descriptions (and stops),
-    its tags know it.
-    """
+    """Seconds until lists, descriptions (and stops) and tags of the platform include a new job."""
 
     list_seconds: float = 0.0
     describe_seconds: float = 0.0
@@ -140,25 +132,21 @@ class Lag:
 
 @dataclass(frozen=True)
 class ChaosPlan:
-    """One run: a disturbance for each of its first tries, none for the others; faults of single
-    calls all the while.
-    """
+    """One run: a disturbance for each of its first tries, and call faults throughout."""
 
     seed: int
     disturbances: tuple[Disturbance, ...]
     api_faults: tuple[Mapping[str, Any], ...] = ()
-    """Rules of the platform's own fault plan: throttles and 5xx of SageMaker."""
+    """Rules of the platform's fault plan: throttling and 5xx of SageMaker."""
     fault_share: float = _FAULT_SHARE
     lag: Lag = Lag()
     keep_alive_seconds: int | None = None
-    """Jobs keep warm pools; then the quota holds all of them, since they count in it."""
+    """Warm pools are kept this long; the quota then holds all of them, since they count in it."""
     on_spark: bool = False
-    """The dataset lies in S3, and a Processing job validates it."""
+    """True if the dataset is in S3 and a Processing job validates it."""
 
     def call_fault(self, label: str, number: int) -> CallFault | None:
-        """What happens to the `number`-th call of this label in the run,
-        whichever thread makes it.
-        """
+        """Return the fault of the `number`-th call of this label, whichever thread makes it."""
         draws = random.Random(f"{self.seed}:{label}:{number}")
         place = int(draws.random() / self.fault_share) if self.fault_share else len(CALL_FAULTS)
         return CALL_FAULTS[place] if place < len(CALL_FAULTS) else None
@@ -178,7 +166,7 @@ UNDISTURBED_ON_SPARK = replace(UNDISTURBED, seed=-2, on_spark=True)
 
 
 def draw_plan(seed: int) -> ChaosPlan:
-    """The same plan for the same seed. When a thread or process gets its turn is not in it."""
+    """Return a seed's plan; it is deterministic except for thread and process scheduling."""
     draws = random.Random(f"chaos:{seed}")
     tries = draws.choices((1, 2, 3), weights=(2, 2, 1))[0]
     disturbances = [_draw_disturbance(draws) for _ in range(tries)]
@@ -200,8 +188,9 @@ def draw_plan(seed: int) -> ChaosPlan:
 
 
 def _with_spark(plan: ChaosPlan) -> ChaosPlan:
-    """The plan of a run whose dataset a Processing job validates, with what strikes that job. Its
-    draws are its own, so that the rest of the seed's plan is what it would be without.
+    """Return the plan with strikes on a Processing job that validates the dataset.
+
+    It uses separate draws, so that the rest of the seed's plan is unchanged.
     """
     draws = random.Random(f"chaos-on-spark:{plan.seed}")
     first, *others = plan.disturbances
@@ -234,9 +223,7 @@ def _draw_trigger(draws: random.Random, calls: Sequence[tuple[int, str, int]]) -
 def _draw_api_faults(
     draws: random.Random, operations: Sequence[str] = _API_OPERATIONS
 ) -> list[dict[str, Any]]:
-    """Up to three rules, each about one or two calls in a row:
-    botocore and Prefect repeat those.
-    """
+    """Draw up to three rules of one or two calls in a row; botocore and Prefect retry those."""
     rules: list[dict[str, Any]] = []
     for _ in range(draws.randint(0, 3)):
         first = draws.randint(1, 6)

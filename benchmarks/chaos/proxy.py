@@ -1,8 +1,7 @@
-"""The network between a flow and the platform: forwards HTTP, counts and records the calls,
-and can spoil them.
+"""The network between a flow and the platform: forwards, records and disrupts HTTP calls.
 
 Every call has a label: the operation of a JSON or query API (`CreateTrainingJob`), or for S3 the
-method and what the key is about (`PUT datasets`).
+method and the subject of the key (`PUT datasets`).
 """
 
 from __future__ import annotations
@@ -43,10 +42,12 @@ _SWEEP_OBJECTS = (
 
 @dataclass(frozen=True)
 class Call:
-    """One call that reached the platform. `answered`:
-    its answer was handed to the caller's connection.
+    """One call that reached the platform.
 
-    `service` is that of the signature, e.g. sagemaker; `began_at` is in unix seconds.
+    Attributes:
+        service: From the signature, e.g. sagemaker.
+        began_at: Unix seconds.
+        answered: True if the response was handed to the caller's connection.
     """
 
     label: str
@@ -59,13 +60,11 @@ class Call:
 
 
 Strike = Callable[[str, int, Moment], bool]
-"""(label, number within the try, moment) -> whether the call is cut off here."""
+"""(label, number within the try, moment) -> True if the call is cut off here."""
 
 
 class Proxy:
-    """Listens on loopback while it is entered. One platform, one run;
-    every method may be called from any thread.
-    """
+    """A proxy for one platform and one run, on loopback while entered; thread-safe."""
 
     def __init__(
         self,
@@ -75,8 +74,9 @@ class Proxy:
         state_directory: Path | None = None,
         port: int = 0,
     ) -> None:
-        """With the platform's state folder it passes for the platform: it proves that key of its
-        own endpoint, as nobody without the folder can.
+        """Create the proxy; with the platform's state folder it impersonates the platform.
+
+        It then proves the key for its own endpoint, which nobody without the folder can.
         """
         place = urlparse(upstream)
         self.upstream: tuple[str, int] = (str(place.hostname), int(place.port or 80))
@@ -108,35 +108,38 @@ class Proxy:
         self._server.server_close()
 
     def begin_try(self, strike: Strike | None) -> None:
-        """Count a try's calls from 1; `strike` is asked at each call."""
+        """Count a try's calls from 1; `strike` is consulted at each call."""
         with self._lock:
             self._numbers_of_try.clear()
             self.strike = strike
 
     def go_down(self, seconds: float) -> None:
-        """Nobody gets through, from now on for so long; calls on their way are lost too."""
+        """Fail all calls for this many seconds, including those in transit."""
         self._down_until = time.monotonic() + seconds
 
     def is_down(self) -> bool:
+        """Return True during an outage."""
         return time.monotonic() < self._down_until
 
     def count(self, label: str) -> tuple[int, int]:
-        """(number in the run, number in the try) of a call that begins."""
+        """Return (number in the run, number in the try) of a new call."""
         with self._lock:
             self._numbers[label] += 1
             self._numbers_of_try[label] += 1
             return self._numbers[label], self._numbers_of_try[label]
 
     def note_fault(self, fault: str) -> None:
+        """Count a fault."""
         with self._lock:
             self.faults[fault] += 1
 
     def note_call(self, call: Call) -> None:
+        """Record a call."""
         with self._lock:
             self.calls.append(call)
 
     def proven(self, path: str, body: bytes) -> bytes:
-        """A status with the proof that is asked for, of the proxy's own endpoint."""
+        """Return a status response with the requested proof for the proxy's endpoint."""
         place = urlparse(path)
         nonce = parse_qs(place.query).get("nonce", [""])[0]
         if self._key is None or place.path != STATUS_PATH or not nonce:
@@ -145,9 +148,7 @@ class Proxy:
         return json.dumps({**json.loads(body), "proof": proof}).encode()
 
     def late(self, label: str, body: bytes, answer: _Answer) -> _Answer:
-        """The answer as a platform gives it that knows a new job only after a
-        while, by plan.lag.
-        """
+        """Return the response of a platform that learns of a new job after plan.lag."""
         now = time.monotonic()
         if label not in _LATE or answer.status != 200:
             return answer
@@ -170,7 +171,7 @@ class Proxy:
         return answer
 
     def is_unknown(self, label: str, body: bytes) -> bool:
-        """Whether the platform does not know the job of this call yet."""
+        """Return True if the platform does not know the call's job yet."""
         if label not in _UNKNOWN:
             return False
         young = self._is_young(
@@ -184,6 +185,7 @@ class Proxy:
         return now < self._accepted_at.get(job_name, float("-inf")) + seconds
 
     def is_struck(self, label: str, number: int, moment: Moment) -> bool:
+        """Return True if the call is cut off."""
         return self.strike is not None and self.strike(label, number, moment)
 
 
@@ -193,7 +195,7 @@ class _Server(ThreadingHTTPServer):
     proxy: Proxy
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that a killed process left behind is no news."""
+        """Ignore connections that a killed process left behind."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +206,7 @@ class _Answer:
     body: bytes
 
     def with_json(self, body: Any) -> _Answer:
+        """Return the response with another body."""
         return replace(self, body=json.dumps(body).encode())
 
 
@@ -216,7 +219,7 @@ _UNKNOWN = {
     "DescribeProcessingJob": _OF_PROCESSING,
     "StopProcessingJob": _OF_PROCESSING,
 }
-"""What is said of a job that is not known, by label."""
+"""Error message for an unknown job, by label."""
 
 
 def _job_of(asked: Mapping[str, Any]) -> str | None:
@@ -311,9 +314,7 @@ class _Handler(BaseHTTPRequestHandler):
             upstream.close()
 
     def _send(self, answer: _Answer, times: int = 1) -> None:
-        """In one write, and no further answer after a doubled one:
-        it must not be taken for the next call's.
-        """
+        """Send in one write; after a doubled response, close, so the next call cannot read it."""
         lines = [
             f"{self.protocol_version} {answer.status} {answer.reason}",
             *map(": ".join, answer.headers),
@@ -325,7 +326,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = self.close_connection or times > 1
 
     def _drip(self) -> None:
-        """Begin an answer, then send a byte of it now and then, as long as somebody reads."""
+        """Send a response one byte at a time, as long as the client reads."""
         with suppress(OSError):
             self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
             while not self.server.proxy.is_over.wait(_DRIP_SECONDS):
@@ -337,11 +338,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.connection.shutdown(socket.SHUT_RDWR)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing is printed: the table is the output."""
+        """Print nothing; the table is the output."""
 
 
 def label_of(method: str, path: str, target: str, body: bytes) -> str:
-    """The label of a request, from its X-Amz-Target, its form's Action, or its S3 key."""
+    """Return a request's label, from its X-Amz-Target, its form's Action, or its S3 key."""
     if target:
         return target.rpartition(".")[2]
     place = urlparse(path)
@@ -351,17 +352,13 @@ def label_of(method: str, path: str, target: str, body: bytes) -> str:
 
 
 def service_of(authorization: str) -> str:
-    """The service in the credential scope of a signature:
-    Credential=KEY/DATE/REGION/SERVICE/aws4_request.
-    """
+    """Return the service in a signature's scope, KEY/DATE/REGION/SERVICE/aws4_request."""
     found = re.search(r"Credential=[^/]*/\d+/[^/]*/([^/]*)/", authorization)
     return found.group(1) if found else ""
 
 
 def _area(path: str) -> str:
-    """What an S3 path /bucket/prefix/… is about: datasets, contexts, code, history;
-    of a sweep, which object.
-    """
+    """Return the subject of an S3 path /bucket/prefix/…, e.g. datasets, or a sweep's object."""
     parts = path.strip("/").split("/")
     if len(parts) < 3:
         return "bucket"
@@ -371,7 +368,7 @@ def _area(path: str) -> str:
 
 
 def _unavailable(status: int, label: str) -> _Answer:
-    """SlowDown or InternalError in the words of S3, the same of the JSON services."""
+    """Return SlowDown or InternalError in the format of S3 or of the JSON services."""
     code = {500: "InternalError", 503: "SlowDown"}[status]
     if " " in label:
         body = f"<Error><Code>{code}</Code><Message>Please try again.</Message></Error>".encode()

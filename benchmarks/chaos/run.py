@@ -1,6 +1,4 @@
-"""One chaos run: tries of the same sweep, each struck as planned, until one ends well;
-returns what can be judged.
-"""
+"""Execute one chaos run: tries of one sweep, each struck as planned, until one ends well."""
 
 from __future__ import annotations
 
@@ -38,9 +36,7 @@ from nodesweep.scaling import names
 Process = subprocess.Popen[bytes] | Forked
 _POLL_SECONDS = 1.0
 _MORE_TRIES = 4
-"""Beyond the disturbed ones: a try that lost too many calls in a row may end by itself,
-and be resumed.
-"""
+"""Tries beyond the disturbed ones, since losing many calls in a row may end a try by itself."""
 _SECOND_SIGNAL_SECONDS = 0.3
 _THEN_SIGTERM_SECONDS = 0.1
 _KILLS: Sequence[Kind] = ("kill", "worker_kill", "detach_kill")
@@ -48,8 +44,10 @@ _KILLS: Sequence[Kind] = ("kill", "worker_kill", "detach_kill")
 
 @dataclass(frozen=True)
 class Try:
-    """One run of the command. `struck`: its disturbance's moment came;
-    exit code None: still ran at the deadline.
+    """One execution of the command; exit code None if it was still running at the deadline.
+
+    Attributes:
+        struck: True if its disturbance was triggered.
     """
 
     disturbance: str | None
@@ -58,21 +56,21 @@ class Try:
     seconds: float
     last_words: str
     left_running: Sequence[str] = ()
-    """Jobs in progress, which nobody had asked to stop, as the try ended."""
+    """Jobs in progress at the end of the try that nobody had asked to stop."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a run left behind, on the platform and on the way to it."""
+    """Traces that a run left on the platform and on the way to it."""
 
     plan: ChaosPlan
     tries: Sequence[Try]
     jobs: Sequence[Mapping[str, Any]]
-    """Descriptions of every training job that the platform knows."""
+    """Descriptions of all training jobs on the platform."""
     processing_jobs: Sequence[Mapping[str, Any]]
-    """The same of every Processing job."""
+    """Descriptions of all Processing jobs on the platform."""
     stopped_sweeps: frozenset[str]
-    """That somebody ended with `nodesweep stop`."""
+    """Sweeps ended by `nodesweep stop`."""
     sweep: str | None
     report: Mapping[str, Any] | None
     local_report: Mapping[str, Any] | None
@@ -84,15 +82,13 @@ class Evidence:
 
 
 class Saboteur:
-    """Strikes one try, once, when its trigger's call comes by;
-    `command` starts a further command beside it.
-    """
+    """Strikes one try once, at its trigger's call; `command` starts another command in parallel."""
 
     def __init__(
         self, disturbance: Disturbance, proxy: Proxy, command: Callable[[Kind], None]
     ) -> None:
         self.struck = False
-        """Whether it was carried out; one that comes after the end of its try is not."""
+        """True if the strike was carried out; one after the end of its try is not."""
         self.process: Process | None = None
         self._disturbance, self._proxy, self._command = disturbance, proxy, command
         self._lock = threading.Lock()
@@ -100,7 +96,7 @@ class Saboteur:
         self._timers: list[threading.Timer] = []
 
     def __call__(self, label: str, number: int, moment: Moment) -> bool:
-        """Whether this call is cut off: those of a process that is gone, or in an outage."""
+        """Return True if the call is cut off, because the process is gone or during an outage."""
         trigger = self._disturbance.trigger
         with self._lock:
             if self._is_triggered or (label, number, moment) != (
@@ -145,16 +141,12 @@ class Saboteur:
         timer.start()
 
     def end(self) -> None:
-        """The try is over: what has not begun by now is left out,
-        so that it does not strike the next one.
-        """
+        """End the try; a strike that has not begun is dropped, so it cannot hit the next try."""
         for timer in self._timers:
             timer.cancel()
 
     def _signal(self, number: signal.Signals) -> None:
-        """To the process; SIGKILL to its whole session,
-        so that a worker's flow run goes with it.
-        """
+        """Signal the process; SIGKILL goes to its session, so that a worker's flow run dies too."""
         process = self.process
         if process is None or process.poll() is not None:
             return
@@ -165,15 +157,13 @@ class Saboteur:
 
 
 def _end_session(process: Process) -> None:
-    """kill -9 to all that is left of it."""
+    """Kill all remaining processes of the session."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def run_chaos(plan: ChaosPlan, folder: Path, forks: Forks) -> Evidence:
-    """Disturb and resume a sweep until it is done;
-    `folder` is made and holds all that is written.
-    """
+    """Disturb and resume a sweep until it is done; `folder` is created and holds all files."""
     started = time.monotonic()
     write_benchmark(folder)
     with (
@@ -218,7 +208,7 @@ def run_chaos(plan: ChaosPlan, folder: Path, forks: Forks) -> Evidence:
 
 
 def quota_of(plan: ChaosPlan) -> int:
-    """Instances that the platform of this run grants."""
+    """Return the number of instances that the run's platform grants."""
     return QUOTA if plan.keep_alive_seconds is None else QUOTA_WITH_POOLS
 
 
@@ -234,7 +224,7 @@ def _run_tries(
         is_detached = kind.startswith("detach") and platform.sweep() is None
         log = config.parent / f"try-{number + 1}.log"
         command = _command(config, platform)
-        if is_detached:  # it starts all jobs at once; those beyond the quota are refused
+        if is_detached:  # starts all jobs at once; those beyond the quota are refused
             places = len(NODE_COUNTS) * REPEATS
             parallel = write_config(
                 config.parent,
@@ -263,10 +253,10 @@ def _run_tries(
         finally:
             beside.end()
             if is_worker or process.poll() is None:
-                # as a service manager ends what a worker leaves behind
+                # as a service manager kills leftover processes of a worker
                 _end_session(process)
-        # A worker ends well whatever becomes of its flow run,
-        # so that its sweep is resumed in any case.
+        # A worker exits successfully whatever the result of its flow run, so its sweep is always
+        # resumed.
         if tries[-1].exit_code is None or (
             tries[-1].exit_code == 0 and not is_worker and not is_detached
         ):
@@ -275,14 +265,14 @@ def _run_tries(
 
 
 class _Beside:
-    """The further command of a try: another run of the sweep, or a stop of it."""
+    """A second command during a try: another run of the sweep, or a stop."""
 
     def __init__(self, config: Path, platform: Platform, forks: Forks) -> None:
         self._config, self._platform, self._forks = config, platform, forks
         self._process: Process | None = None
 
     def start(self, kind: Kind) -> None:
-        """Where the sweep has begun; before that there is nothing to stop or to join."""
+        """Start it if the sweep has begun; before that there is nothing to stop or join."""
         sweep = self._platform.sweep_to_continue()
         if sweep is None:
             return
@@ -295,18 +285,22 @@ class _Beside:
         self._process = self._forks.start(command, self._config.parent, log)
 
     def wait(self) -> None:
+        """Wait for it to end, as long as it makes progress."""
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):
                 wait_by_progress(self._process)
 
     def end(self) -> None:
+        """Kill it if it is still running."""
         if self._process is not None and self._process.poll() is None:
             _end_session(self._process)
 
 
 def wait_by_progress(process: Process) -> int:
-    """Return its exit code. Raises subprocess.TimeoutExpired once it gets nowhere, however slow the
-    machine is.
+    """Return the exit code, however slow the machine is.
+
+    Raises:
+        subprocess.TimeoutExpired: The process makes no progress.
     """
     progress = Progress(process.pid)
     while True:
@@ -318,9 +312,7 @@ def wait_by_progress(process: Process) -> int:
 
 
 def _command(config: Path, platform: Platform) -> list[str]:
-    """The command that a person would give: a sweep that has begun is resumed,
-    else it is started.
-    """
+    """Return the command a user would run: resume the sweep if it has begun, otherwise start it."""
     sweep = platform.sweep_to_continue()
     resume = ["--resume", sweep] if sweep else []
     return ["run", str(config), *resume]
@@ -344,7 +336,7 @@ def _start_worker(
 def _watch(
     process: Process, disturbance: Disturbance | None, proxy: Proxy, log: Path, beside: _Beside
 ) -> Try:
-    """Wait for the end of a try, with its saboteur at work; past the deadline it is killed."""
+    """Wait for the end of a try while its saboteur works; kill it at the deadline."""
     started = time.monotonic()
     saboteur = None if disturbance is None else Saboteur(disturbance, proxy, beside.start)
     if saboteur is not None:
@@ -369,9 +361,7 @@ def _watch(
 
 
 def _last_words(log: Path) -> str:
-    """The last line of a try's output that says anything, at most 200 characters; paths are from
-    the run's folder.
-    """
+    """Return the last non-empty line of a try's output, at most 200 characters, paths relative."""
     text = log.read_text(errors="replace").replace(str(log.parent), ".")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:200] if lines else ""

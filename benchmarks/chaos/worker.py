@@ -1,8 +1,9 @@
-"""Becomes a Prefect worker that runs a benchmark's flow once:
-`python -m benchmarks.chaos.worker CONFIG`.
+"""Become a Prefect worker that runs a benchmark's flow once.
 
-Makes the work pool, the deployment and the flow run, then turns into
-`prefect worker start --run-once`, so that a signal to this process is one to the worker.
+    python -m benchmarks.chaos.worker CONFIG
+
+Creates the work pool, the deployment and the flow run, then turns into `prefect worker start
+--run-once`, so that a signal to this process reaches the worker.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ _REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def main(config_path: Path) -> None:
-    """Schedule the flow run, and become the worker.
-    Pool and deployment are this run's own: others run beside it.
+    """Schedule the flow run and become the worker.
+
+    Pool and deployment belong to this run only, since others run in parallel.
     """
     own = f"chaos-{config_path.resolve().parent.name}"
     with get_client(sync_client=True) as client, suppress(ObjectAlreadyExists):

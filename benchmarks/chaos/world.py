@@ -1,6 +1,4 @@
-"""What a chaos run needs around it: a Prefect server and worker, a platform with the simulated
-engine, a benchmark.
-"""
+"""The environment of a chaos run: Prefect server and worker, simulated platform, benchmark."""
 
 from __future__ import annotations
 
@@ -37,20 +35,20 @@ from nodesweep.tasks.report.pricing import PROCESSING, keep_price
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 INSTANCE_TYPE, QUOTA = "ml.m5.xlarge", 5
-QUOTA_WITH_POOLS = 100  # further attempts and their pools, too
+QUOTA_WITH_POOLS = 100  # includes further attempts and their pools
 NODE_COUNTS, REPEATS, PARALLEL_JOBS = (1, 2, 4), 2, 2
 SPARK_NODES, PROCESSING_USD_PER_HOUR = 2, 0.23
 RAW = "raw"
-"""The bucket with the data of a run on Spark."""
+"""Bucket with the data of a Spark run."""
 TIME_SCALE = 0.002
-# No noise: a job's name holds the sweep's time,
-# so noise drawn by it would differ from sweep to sweep.
+# No noise: it is drawn by the job's name, which contains the sweep's time, so it would differ
+# from sweep to sweep.
 _MODEL = {"noise_sigma": 0.0, "t_compute_seconds": 600.0}
-_SAMPLE_SECONDS = 0.2  # the shortest job takes several times that
+_SAMPLE_SECONDS = 0.2  # the shortest job takes several times as long
 
 
 def write_benchmark(folder: Path) -> None:
-    """A dataset of three small files, an image context and training code below `folder`."""
+    """Write a dataset of three small files, an image context and training code below `folder`."""
     for name in ("data", "image", "code"):
         (folder / name).mkdir(parents=True)
     for number in range(3):
@@ -69,8 +67,9 @@ def write_config(
     keep_alive_seconds: int | None = None,
     on_spark: bool = False,
 ) -> Path:
-    """The benchmark's config in `folder`: 6 points, 2 jobs at once,
-    on a quota that holds only some pairs of them.
+    """Write a config with 6 points and return its path.
+
+    With 2 jobs at once, the quota holds only some pairs of them.
     """
     path, config = folder / file_name, _config(folder, endpoint)
     if on_spark:
@@ -133,14 +132,14 @@ def _config(folder: Path, endpoint: str) -> dict[str, Any]:
 
 
 def keep_processing_price(cache_home: Path, endpoint: str) -> None:
-    """The Price List's, which no local platform has: as if an earlier run had read it."""
+    """Cache the Price List's price, which no local platform has, as an earlier run would."""
     key = f"{endpoint} us-east-1 {INSTANCE_TYPE} {PROCESSING.name}"
     today = datetime.now(UTC).date()
     keep_price(cache_home / "nodesweep" / "prices.json", key, PROCESSING_USD_PER_HOUR, today)
 
 
 class Platform:
-    """A served platform: its endpoint, and clients that reach it past the proxy."""
+    """A served platform: its endpoint, and clients that bypass the proxy."""
 
     def __init__(self, endpoint: str, state_directory: Path) -> None:
         self.endpoint, self.state_directory = endpoint, state_directory
@@ -149,26 +148,29 @@ class Platform:
         )
 
     def jobs(self, **query: Any) -> list[dict[str, Any]]:
-        """Summaries of the training jobs that the platform lists."""
+        """Return summaries of the listed training jobs."""
         pages = self.sagemaker.get_paginator("list_training_jobs").paginate(**query)
         return [job for page in pages for job in page["TrainingJobSummaries"]]
 
     def describe(self, name: str) -> dict[str, Any]:
+        """Return a training job's description."""
         return dict(self.sagemaker.describe_training_job(TrainingJobName=name))
 
     def processing_jobs(self, **query: Any) -> list[dict[str, Any]]:
-        """Summaries of the Processing jobs that the platform lists."""
+        """Return summaries of the listed Processing jobs."""
         pages = self.sagemaker.get_paginator("list_processing_jobs").paginate(**query)
         return [job for page in pages for job in page["ProcessingJobSummaries"]]
 
     def sweep(self) -> str | None:
-        """The sweep whose record the bucket holds, None before it is written."""
+        """Return the sweep whose record is in the bucket; None before it is written."""
         found = self._sweeps_with("/config.json")
         return found[0] if found else None
 
     def sweep_to_continue(self) -> str | None:
-        """The sweep that a person goes on with: the recorded one, else the last one whose dataset
-        is being validated and that nobody has stopped. Its name was on the screen.
+        """Return the sweep that a user would resume, whose name was on the screen.
+
+        That is the recorded one, or else the last one whose dataset is being validated and that
+        nobody has stopped.
         """
         if recorded := self.sweep():
             return recorded
@@ -179,7 +181,7 @@ class Platform:
         return begun[-1] if begun else None
 
     def stopped_sweeps(self) -> set[str]:
-        """Those that `nodesweep stop` has marked."""
+        """Return the sweeps marked by `nodesweep stop`."""
         return set(self._sweeps_with("/stopped.json"))
 
     def _sweeps_with(self, ending: str) -> list[str]:
@@ -187,6 +189,7 @@ class Platform:
         return sorted({key.split("/")[2] for key in keys if key.endswith(ending)})
 
     def keys(self, prefix: str) -> list[str]:
+        """Return the object keys below a prefix."""
         try:
             pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket="chaos", Prefix=prefix)
             return [item["Key"] for page in pages for item in page.get("Contents", ())]
@@ -194,6 +197,7 @@ class Platform:
             return []
 
     def read_json(self, key: str) -> Any:
+        """Return a parsed JSON object."""
         return json.loads(self.s3.get_object(Bucket="chaos", Key=key)["Body"].read())
 
 
@@ -205,7 +209,7 @@ def served_platform(
     simulation: Mapping[str, float] = _MODEL,
     time_scale: float = TIME_SCALE,
 ) -> Iterator[Platform]:
-    """The platform of one run, in this process, with the plan's faults."""
+    """Serve the platform of one run in this process, with the plan's faults."""
     folder.mkdir(parents=True)
     faults, model = folder / "faults.json", folder / "model.json"
     faults.write_text(json.dumps({"faults": [dict(rule) for rule in plan.api_faults]}))
@@ -223,7 +227,7 @@ def served_platform(
         time_scale=time_scale,
         processing_leaves=leaves,
     )
-    # moto prints a line for each service that it does not have.
+    # moto prints a line for each service that it lacks.
     with (
         (folder / "printed.log").open("w") as printed,
         redirect_stdout(printed),
@@ -236,9 +240,7 @@ def served_platform(
 
 
 def _give_verdict(platform: Platform, folder: Path, leaves: Path) -> None:
-    """The dataset in S3, and what the Processing job is to say of it: a simulation runs no Spark,
-    so it is told the verdict on these very objects.
-    """
+    """Upload the dataset and its Processing job's verdict, since a simulation runs no Spark."""
     platform.s3.create_bucket(Bucket=RAW)
     files = sorted((folder / "data").iterdir())
     for file in files:
@@ -267,7 +269,7 @@ def _give_verdict(platform: Platform, folder: Path, leaves: Path) -> None:
 
 
 def _client(service: str, endpoint: str, state_directory: Path) -> Any:
-    # Patient, since the plan's throttles may hit these calls too.
+    # Many retries, since the plan's throttling may hit these calls too.
     retries = Config(retries={"total_max_attempts": 5}, proxies={})
     return local_session(endpoint, "us-east-1", state_directory).client(
         service, endpoint_url=endpoint, config=retries
@@ -275,9 +277,7 @@ def _client(service: str, endpoint: str, state_directory: Path) -> Any:
 
 
 class Sampler:
-    """Looks at the jobs in progress all the while: each simulated job has a clock of its own, so
-    times tell nothing.
-    """
+    """Samples jobs in progress, since each simulated job has a clock of its own."""
 
     def __init__(self, platform: Platform) -> None:
         self.peak_nodes = self.peak_jobs = 0
@@ -304,7 +304,7 @@ class Sampler:
 
 @contextmanager
 def prefect_server(folder: Path) -> Iterator[Mapping[str, str]]:
-    """A Prefect server for all runs; yields the environment that its clients need."""
+    """Run a Prefect server for all runs and yield the environment for its clients."""
     port = _free_port()
     environment = {
         **{
@@ -355,5 +355,5 @@ def _free_port() -> int:
 
 
 def forget(folder: Path) -> None:
-    """Remove what a run that passed has left behind."""
+    """Delete the files of a run that passed."""
     shutil.rmtree(folder, ignore_errors=True)

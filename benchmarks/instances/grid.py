@@ -1,17 +1,19 @@
-"""What a probe sweep over instance types costs and how often it is right: the very functions that
-such a sweep asks (nodesweep/scaling/instances/), on a simulated grid of 4 types x 4 node counts.
+"""Measure cost and accuracy of probe sweeps over instance types on a simulated grid.
 
     nice -n 19 .venv/bin/python -m benchmarks.instances.grid [--sweeps 500] [--noise 0.02 0.05]
         [--grids generations alike] [--repeats 3] [--probe-share 0.05] [--output FILE.json]
 
-A grid gives each type a speed, a price and a curve of true medians on 1, 2, 4 and 8 nodes; a cell
-is a grid and a log-normal noise (sigma of the log of a time). Every arm is probed in passes, beaten
-ones no further; one whole run checks the answer, which is the cheapest arm within a deadline of
-half an hour. Cost share: USD of the probes and the check over those of --repeats whole runs of
-every arm. Front lost: an arm that truly belongs on the time-cost front was dropped; the design
-promises at most 5 %. Right: what is recommended truly meets the deadline and costs at most 2 % more
-than the cheapest that does; undecided: nothing is, or another is named as not ruled out or not told
-apart. The exit code is 1 where a cell has lost the front in more than 5 % of sweeps.
+It calls the functions that such a sweep uses (nodesweep/scaling/instances/), for 4 types x 4 node
+counts. A grid gives each type a speed, a price and a curve of true medians on 1, 2, 4 and 8 nodes;
+a cell is a grid and a log-normal noise (sigma of the log of a time). Every arm is probed in passes,
+dominated ones no further; one whole run validates the result, which is the cheapest arm within a
+deadline of half an hour.
+
+Cost share: USD of probes and validation run over those of --repeats whole runs of every arm. Front
+lost: an arm that truly belongs on the time-cost front was dropped; the design promises at most 5%.
+Right: the recommendation truly meets the deadline and costs at most 2% more than the cheapest that
+does. Undecided: there is none, or another arm is named as not ruled out or not distinguishable.
+Exit code 1 if a cell has lost the front in more than 5% of sweeps.
 """
 
 from __future__ import annotations
@@ -41,13 +43,13 @@ NOISES = (0.02, 0.05, 0.15)
 DEADLINE_SECONDS = 1800.0
 CLOSE = 0.02
 TYPES = ("ml.m5.xlarge", "ml.m5.4xlarge", "ml.g5.xlarge", "ml.g5.12xlarge")
-"""Names alone: what they cost and how fast they are is the grid's."""
+"""Names only; prices and speeds come from the grid."""
 Runs = dict[Arm, dict[int, Sample | None]]
 
 
 @dataclass(frozen=True)
 class Kind:
-    """An instance type of a grid: how fast beside the reference, USD per hour, and its curve."""
+    """An instance type of a grid: speed relative to the reference, USD per hour, and curve."""
 
     speed: float
     usd_per_hour: float
@@ -70,7 +72,7 @@ GRIDS: Mapping[str, tuple[Kind, ...]] = {
 
 @dataclass(frozen=True)
 class Cell:
-    """Shares of the sweeps; `cost_share` is the mean, `dropped` the mean share of the arms."""
+    """Fractions of the sweeps; `cost_share` is the mean, `dropped` the mean fraction of arms."""
 
     grid: str
     noise: float
@@ -86,11 +88,12 @@ class Cell:
 
     @property
     def keeps_promise(self) -> bool:
+        """Return True if the front was lost no more often than promised."""
         return self.front_lost <= ERROR
 
 
 def truth(grid: str) -> dict[Arm, Sample]:
-    """Each arm's true median time in seconds, and what a run of it costs."""
+    """Return each arm's true median time in seconds and the cost of a run."""
     found = {}
     for name, kind in zip(TYPES, GRIDS[grid], strict=True):
         for nodes in NODE_COUNTS:
@@ -100,7 +103,7 @@ def truth(grid: str) -> dict[Arm, Sample]:
 
 
 def config_of(repeats: int) -> BenchmarkConfig:
-    """A sweep of the four types with that deadline."""
+    """Return a sweep of the four types with that deadline."""
     raw = {
         "name": "grid",
         "dataset": None,
@@ -131,7 +134,7 @@ def probe_grid(
     generator: np.random.Generator,
     noise: float,
 ) -> tuple[Runs, Passes]:
-    """One sweep's probes to their end. No goal of the sweep drops an arm: what is beaten alone."""
+    """Run one sweep's probes; only dominated arms are dropped, since the sweep has no goals."""
     runs: Runs = {}
     goals = config.report.recommendation.model_copy(update={"deadline_seconds": None})
     while True:
@@ -146,7 +149,7 @@ def probe_grid(
 
 
 def answer(config: BenchmarkConfig, grid: str, runs: Runs) -> tuple[Arm | None, str]:
-    """What the report would recommend, and its sentence."""
+    """Return the arm that the report would recommend, and its sentence."""
     rows = {}
     for name, kind in zip(TYPES, GRIDS[grid], strict=True):
         outcomes = [
@@ -178,7 +181,7 @@ def _outcome(arm: Arm, repeat: int, sample: Sample) -> JobOutcome:
 
 
 def verdict(true: Mapping[Arm, Sample], chosen: Arm | None, reason: str) -> str:
-    """right, wrong or undecided."""
+    """Return right, wrong or undecided."""
     in_time = [each.usd or 0.0 for each in true.values() if each.seconds <= DEADLINE_SECONDS]
     if chosen is None:
         return "undecided" if in_time else "right"
@@ -191,7 +194,7 @@ def verdict(true: Mapping[Arm, Sample], chosen: Arm | None, reason: str) -> str:
 
 
 def true_front(true: Mapping[Arm, Sample]) -> set[Arm]:
-    """The arms that no other truly beats on both."""
+    """Return the arms that no other arm truly beats in both time and cost."""
     return {
         arm
         for arm, own in true.items()
@@ -203,7 +206,7 @@ def true_front(true: Mapping[Arm, Sample]) -> set[Arm]:
 
 
 def simulate(grid: str, noise: float, sweeps: int, repeats: int, share: float) -> Cell:
-    """That many sweeps over a grid; the same arguments give the same cell."""
+    """Simulate sweeps over a grid; deterministic for its arguments."""
     true, config = truth(grid), config_of(repeats)
     front = true_front(true)
     generator = np.random.default_rng([sorted(GRIDS).index(grid), round(noise * 1e4)])
@@ -233,6 +236,7 @@ def simulate(grid: str, noise: float, sweeps: int, repeats: int, share: float) -
 
 
 def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
+    """Simulate and print each cell."""
     for grid in arguments.grids:
         for noise in arguments.noise:
             cell = simulate(grid, noise, arguments.sweeps, arguments.repeats, arguments.probe_share)
@@ -247,6 +251,7 @@ def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Simulate, then print and store the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--sweeps", type=int, default=500, help="per cell; default 500")
     parser.add_argument("--noise", type=float, nargs="+", default=NOISES)

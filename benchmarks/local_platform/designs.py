@@ -1,29 +1,26 @@
-"""What each design of a sweep costs on this machine: the same training, swept as full, sequential
-and probe, by `nodesweep run` on the local platform.
+"""Measure the cost of the full, sequential and probe designs on the local platform.
 
     .venv/bin/python -m benchmarks.local_platform.designs [--repeats 3] [--batch 16384]
         [--epochs 10] [--precision 0.02] [--min-efficiency 0.6]
         [--designs full sequential probe] [--state-directory FOLDER]
         [--full-report REPORT.json] [--output FILE.json]
 
-The program and its nodes are those of configs/local.yaml, with smaller batches and more epochs:
-its own 16 steps are fewer than a probe needs to know their time. Node-seconds are nodes x billed
-seconds, over all jobs of a sweep, start-up included; their share is of the full design's. Trained
-are nodes x seconds on the train clock, without start-up. Nothing else should run meanwhile: nodes
-that did not get their CPU are named by the report, and here.
+The same training is swept by `nodesweep run`. Program and nodes are those of configs/local.yaml,
+with smaller batches and more epochs, because its 16 steps are fewer than a probe needs.
+Node-seconds are nodes x billed seconds over all jobs of a sweep, including start-up, as a share of
+the full design's. Trained node-seconds are nodes x seconds on the train clock, without start-up.
+Nothing else should run meanwhile; contended nodes are named by the report, and here.
 
 - full: --repeats runs of 1, 2, 4 and 8 nodes;
-- sequential: at most so many;
-- probe: one probe of each count, and the check.
+- sequential: at most as many;
+- probe: one probe per count, and the validation run.
 
---full-report takes the full design's report from a run that was cut off, of the same options and on
-the same machine shortly before, in place of its 20 jobs.
+--full-report takes the full design's report from an interrupted run, of the same options and on the
+same machine shortly before, instead of running its 20 jobs. Then the sequential rule is replayed on
+the full design's runs, in the order of their repeats, for other limits of efficiency.
 
-Then the sequential rule is played with the full design's own runs, in the order of their repeats,
-for other limits of efficiency: what it would have taken and said.
-
-The exit code is 1 where a design recommends another count than the full one, or takes more than its
-share: 60 % of the node-seconds for sequential, 25 % for probe.
+Exit code 1 if a design recommends another count than the full one, or exceeds its share: 60% of the
+node-seconds for sequential, 25% for probe.
 """
 
 from __future__ import annotations
@@ -54,7 +51,7 @@ _RUN_SECONDS = 7200.0
 
 @dataclass(frozen=True)
 class Swept:
-    """One sweep of a design; `check_difference` of a probe: measured over projected, less 1."""
+    """One sweep of a design; `check_difference` of a probe is measured over projected, less 1."""
 
     design: str
     jobs: int
@@ -68,15 +65,16 @@ class Swept:
     check_error_share: float | None
     starved: bool
     wall_seconds: float | None
-    """None of a report that was given."""
+    """None for a report that was given."""
 
     @property
     def keeps_share(self) -> bool:
+        """Return True if the design stays within its share of node-seconds."""
         return self.share <= MOST_SHARE[self.design]
 
 
 def settings_of(design: str, options: argparse.Namespace) -> dict[str, Any]:
-    """What the config of a design has instead of configs/local.yaml's."""
+    """Return the fields in which a design's config differs from configs/local.yaml."""
     amount = {
         "training.batch.size": options.batch,
         "training.hyperparameters.epochs": options.epochs,
@@ -96,7 +94,7 @@ def settings_of(design: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def sweep(design: str, folder: Path, port: int, options: argparse.Namespace) -> dict[str, Any]:
-    """report.json of one sweep, with the seconds that the command took."""
+    """Return report.json of one sweep, with the seconds that the command took."""
     settings = settings_of(design, options) | {
         "platform.endpoint_url": f"http://127.0.0.1:{port}",
         "platform.state_directory": str(options.state_directory or folder / "platform"),
@@ -118,14 +116,14 @@ def sweep(design: str, folder: Path, port: int, options: argparse.Namespace) -> 
 
 
 def node_seconds(report: Mapping[str, Any]) -> float:
-    """Nodes x billed seconds of every job."""
+    """Return nodes x billed seconds over all jobs."""
     return sum(
         point["nodes"] * (point["clocks"]["billable_seconds"] or 0.0) for point in report["points"]
     )
 
 
 def trained_node_seconds(report: Mapping[str, Any]) -> float:
-    """Nodes x seconds on the train clock of every job; of a probe what it trained itself."""
+    """Return nodes x seconds on the train clock over all jobs; of a probe its own training only."""
     return sum(
         point["nodes"]
         * (
@@ -138,7 +136,7 @@ def trained_node_seconds(report: Mapping[str, Any]) -> float:
 
 
 def summarise(design: str, report: Mapping[str, Any], full: Mapping[str, Any]) -> Swept:
-    """`full`: the report of the full design."""
+    """Summarize a design's report relative to `full`, the full design's report."""
     advice, check, spent = report["recommendation"], report.get("check"), node_seconds(report)
     chosen = advice and advice["chosen"]
     return Swept(
@@ -164,8 +162,10 @@ def summarise(design: str, report: Mapping[str, Any], full: Mapping[str, Any]) -
 
 
 def replayed(full: Mapping[str, Any], min_efficiency: float) -> dict[str, Any]:
-    """The sequential rule on the runs of a full design: its share of their node-seconds, and what
-    it says of each count that it looked at.
+    """Replay the sequential rule on a full design's runs.
+
+    Returns:
+        Its share of their node-seconds, and its result for each count it tested.
     """
     points = {
         (each["nodes"], each["repeat"]): each
@@ -186,7 +186,7 @@ def replayed(full: Mapping[str, Any], min_efficiency: float) -> dict[str, Any]:
 
 
 def line(swept: Swept) -> str:
-    """One row of the table that is printed."""
+    """Return one row of the printed table."""
     check = ""
     if swept.check_difference is not None:
         check = f"  check {swept.check_difference:+.1%}"
@@ -201,7 +201,7 @@ def line(swept: Swept) -> str:
 
 
 def failures(all_swept: Sequence[Swept]) -> list[str]:
-    """What misses the target."""
+    """Return the missed targets."""
     wanted = all_swept[0].recommended
     found = [
         f"{each.design} recommends {each.recommended}, the full design {wanted}"
@@ -222,6 +222,7 @@ def _free_port() -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Sweep each design, then print and store the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--repeats", type=int, default=3, help="of the full design; default 3")
     parser.add_argument("--batch", type=int, default=16384, help="global batch; default 16384")
@@ -236,7 +237,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         type=Path,
         help="of a platform whose image is built; default: a new one",
     )
-    parser.add_argument("--full-report", type=Path, help="in place of a full sweep")
+    parser.add_argument(
+        "--full-report", type=Path, help="use this report instead of running a full sweep"
+    )
     parser.add_argument("--output", type=Path, help="write the result as JSON, too")
     options = parser.parse_args(argv)
     designs = ["full", *(name for name in options.designs if name != "full")]
@@ -259,7 +262,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             replays = replays or [replayed(full, limit) for limit in REPLAYED_LIMITS]
             all_swept.append(summarise(design, report, full))
             print(line(all_swept[-1]), flush=True)
-            store_result(  # after each: a sweep takes minutes
+            store_result(  # after each sweep, which takes minutes
                 options.output, started, all_swept, repeats=options.repeats, batch=options.batch,
                 epochs=options.epochs, precision=options.precision,
                 min_efficiency=options.min_efficiency, cpus=os.cpu_count(),

@@ -1,17 +1,15 @@
-"""What a first try fetches: bytes of `make setup` and of `make run` on a machine that has none of
-it, counted where they pass.
+"""Count the bytes that `make setup` and `make run` download on a machine with empty caches.
 
     .venv/bin/python -m benchmarks.local_platform.fetched [--folder FOLDER] [--output FILE.json]
 
-The last commit is cloned into an empty folder below FOLDER (default: the system's for temporary
-files), where uv and pip have empty caches; the rest of their configuration is the user's own. They
-reach the network through a proxy of this program, which hands everything on and counts it: what the
-indexes answer is files, index pages and about 1 % of TLS. What an installer reads from this
-machine's own folders or another cache is not counted, so where PyTorch came from is said beside it.
-It takes as long as the downloads, and about three minutes for the sweep. The folder is deleted at
-the end.
+The last commit is cloned into an empty folder below FOLDER (default: the system's temporary
+folder), where uv and pip have empty caches; the rest of their configuration is the user's. They
+reach the network through a counting proxy: the total consists of files, index pages and about 1% of
+TLS. Data read from this machine's folders or another cache is not counted, so the source of PyTorch
+is reported too. It takes as long as the downloads, and about three minutes for the sweep; the
+folder is deleted at the end.
 
-Hosts are printed, and not stored. The exit code is 1 where something failed.
+Hosts are printed, not stored. Exit code 1 if something failed.
 """
 
 from __future__ import annotations
@@ -51,7 +49,7 @@ _TORCH = re.compile(
 
 @dataclass(frozen=True)
 class Step:
-    """One command: what came over the network and what was sent there, both in bytes."""
+    """One command, with the bytes received and sent."""
 
     command: str
     received_bytes: int
@@ -60,15 +58,15 @@ class Step:
     connections: int
     seconds: float
     disk_bytes: int
-    """What the folder takes on the disk afterwards, caches included."""
+    """Disk usage of the folder afterwards, including caches."""
 
 
 class CountingProxy:
-    """An HTTP proxy on loopback while it is entered: CONNECT and plain requests."""
+    """An HTTP proxy on loopback while entered; supports CONNECT and plain requests."""
 
     def __init__(self) -> None:
         self.received: Counter[str] = Counter()
-        """Bytes by host; so is `sent`."""
+        """Bytes by host, as in `sent`."""
         self.sent: Counter[str] = Counter()
         self.connections = 0
         self._lock = threading.Lock()
@@ -85,16 +83,18 @@ class CountingProxy:
         self._server.server_close()
 
     def note_connection(self) -> None:
+        """Count a connection."""
         with self._lock:
             self.connections += 1
 
     def note(self, host: str, received: int = 0, sent: int = 0) -> None:
+        """Count bytes by host."""
         with self._lock:
             self.received[host] += received
             self.sent[host] += sent
 
     def reset(self) -> None:
-        """Begin to count from zero."""
+        """Restart counting from zero."""
         with self._lock:
             self.received.clear()
             self.sent.clear()
@@ -107,14 +107,14 @@ class _Server(socketserver.ThreadingTCPServer):
     proxy: CountingProxy
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A connection that its client broke off is no news."""
+        """Ignore connections closed by their client."""
 
 
 class _Handler(socketserver.BaseRequestHandler):
     server: _Server
 
     def handle(self) -> None:
-        """A tunnel, or one request of HTTP, whose connection then ends."""
+        """Serve a tunnel, or one HTTP request, after which the connection closes."""
         head = self._read_head()
         line, _, rest = head.partition(b"\r\n")
         method, target, *_ = line.decode("latin-1").split(" ")
@@ -150,7 +150,7 @@ class _Handler(socketserver.BaseRequestHandler):
         return head
 
     def _hand_on(self, host: str, upstream: socket.socket) -> None:
-        """Both ways, until one side has ended or nothing has come for ten minutes."""
+        """Forward in both directions until one side ends, or nothing arrives for ten minutes."""
         with suppress(OSError):
             while ready := select.select([self.request, upstream], [], [], _IDLE_SECONDS)[0]:
                 for one in ready:
@@ -166,7 +166,7 @@ class _Handler(socketserver.BaseRequestHandler):
 
 
 def _without_connection(rest: bytes) -> bytes:
-    """A request's header lines and what follows, less those on the connection itself."""
+    """Return a request's headers and body without connection headers."""
     lines, end, body = rest.partition(b"\r\n\r\n")
     kept = [
         line
@@ -177,7 +177,7 @@ def _without_connection(rest: bytes) -> bytes:
 
 
 def own_environment(folder: Path, proxy_url: str) -> dict[str, str]:
-    """The user's, with empty caches and homes in the folder, and the proxy for all but loopback."""
+    """Return the user's environment with empty caches and homes, proxied except for loopback."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -200,9 +200,7 @@ def own_environment(folder: Path, proxy_url: str) -> dict[str, str]:
 
 
 def torch_source(said: str) -> str | None:
-    """What an image build says of PyTorch's wheel: its name, its size and how it came here; None
-    where it does not say.
-    """
+    """Return name, size and source of PyTorch's wheel from an image build's output, or None."""
     found = _TORCH.search(said)
     if found is None:
         return None
@@ -211,7 +209,7 @@ def torch_source(said: str) -> str | None:
 
 
 def disk_bytes(folder: Path) -> int:
-    """What the folder's files take on the disk, each once however many names it has."""
+    """Return the disk usage of the folder's files; hard links count once."""
     blocks = {}
     for path in folder.rglob("*"):
         state = path.lstat()
@@ -220,7 +218,11 @@ def disk_bytes(folder: Path) -> int:
 
 
 def measure(folder: Path) -> tuple[list[Step], str | None]:
-    """The steps, and how PyTorch came here. Raises CalledProcessError where one fails."""
+    """Return the steps, and the source of PyTorch.
+
+    Raises:
+        CalledProcessError: A step fails.
+    """
     clone = folder / "nodesweep"
     quiet = ["git", "clone", "--quiet", "--no-hardlinks", str(REPOSITORY), str(clone)]
     subprocess.run(quiet, check=True)
@@ -251,7 +253,7 @@ def measure(folder: Path) -> tuple[list[Step], str | None]:
 
 
 def table(steps: Sequence[Step]) -> str:
-    """A line per step, and their sum."""
+    """Return a line per step, and the total."""
     lines = [
         f"{'':<12} {'received':>10} {'sent':>8} {'connections':>12} {'time':>8} {'on disk':>9}"
     ]
@@ -265,6 +267,7 @@ def table(steps: Sequence[Step]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, then print and store the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--folder", type=Path, help="where to make the folder for it")
     parser.add_argument("--output", type=Path, help="write the result as JSON, too")

@@ -1,14 +1,13 @@
-"""How long it takes to list and name a dataset of 100,000 objects in S3, on a local platform.
+"""Measure the time to list and name a dataset of 100,000 objects in S3, on a local platform.
 
     .venv/bin/python -m benchmarks.s3.listing [--objects 100000] [--delay-seconds 0.1]
         [--repeats 3] [--output FILE.json]
 
 `ours` is what a run does (describe_remote: list in parallel, name by keys, sizes and ETags),
-`versions` the same on a bucket that keeps versions, `in_order` boto3's paginator, page after page.
-The platform is another process; the objects are put into its memory, since 100,000 calls would take
-ten minutes. On its loopback a page costs the server's CPU and nothing else; with --delay-seconds
-each answer waits that long before, as over a network. The exit code is 1 where ours takes more than
-GOAL_SECONDS or does not find every object.
+`versions` the same on a versioned bucket, `in_order` boto3's paginator, page after page. The
+platform is another process; objects are put directly into its memory, since 100,000 calls would
+take ten minutes. On loopback a page only costs the server's CPU; --delay-seconds delays each
+response, as a network would. Exit code 1 if ours takes more than GOAL_SECONDS or misses an object.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ BUCKETS = {"plain": False, "versioned": True}
 
 
 def serve(state_dir: Path, objects: int, delay_seconds: float) -> None:
-    """Serve a platform whose buckets hold so many objects, until the standard input ends."""
+    """Serve a platform whose buckets hold this many objects, until standard input ends."""
     from moto.s3.models import s3_backends
 
     from nodesweep.infra.local.api.front import Front
@@ -68,6 +67,7 @@ def serve(state_dir: Path, objects: int, delay_seconds: float) -> None:
 
 @contextmanager
 def served(state_dir: Path, objects: int, delay_seconds: float) -> Iterator[str]:
+    """Run such a platform in another process and yield its endpoint."""
     arguments = [str(state_dir), str(objects), str(delay_seconds)]
     command = [sys.executable, "-m", "benchmarks.s3.listing", "--serve", *arguments]
     with subprocess.Popen(
@@ -81,7 +81,7 @@ def served(state_dir: Path, objects: int, delay_seconds: float) -> Iterator[str]
 
 
 def describe(s3: Any, bucket: str) -> int:
-    """What a run does; the number of objects."""
+    """List the dataset as a run does and return the number of objects."""
     from nodesweep.tasks.dataset.remote.objects import describe_remote
 
     config = DatasetConfig.model_validate(
@@ -93,11 +93,13 @@ def describe(s3: Any, bucket: str) -> int:
 
 
 def in_order(s3: Any) -> int:
+    """List the dataset page by page and return the number of objects."""
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket="plain", Prefix="raw/")
     return sum(len(page["Contents"]) for page in pages)
 
 
 def measure(call: Callable[[], int]) -> dict[str, Any]:
+    """Return wall and CPU seconds of a call."""
     wall, cpu = time.perf_counter(), time.process_time()
     objects = call()
     return {
@@ -108,6 +110,7 @@ def measure(call: Callable[[], int]) -> dict[str, Any]:
 
 
 def compare(objects: int, delay_seconds: float, repeats: int) -> dict[str, Any]:
+    """Measure all ways and return the results."""
     from nodesweep.tasks.platform import aws_client
 
     with tempfile.TemporaryDirectory(prefix="nodesweep-listing-") as scratch:
@@ -134,6 +137,7 @@ def compare(objects: int, delay_seconds: float, repeats: int) -> dict[str, Any]:
 
 
 def main() -> int:
+    """Measure, then print and store the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--objects", type=int, default=100_000)
     parser.add_argument("--delay-seconds", type=float, default=0.1)

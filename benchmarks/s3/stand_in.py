@@ -1,12 +1,10 @@
-"""An S3 that keeps nothing: it takes every object as fast as one process can read it, and says so
-after a set time.
+"""An S3 replacement that discards objects and responds after a fixed time.
 
     .venv/bin/python -m benchmarks.s3.stand_in [--answer-after-seconds 0.03]
 
-It prints its endpoint and serves until it is ended. What a client needs of time is seen beside it:
-the local platform checks and stores each object, and takes most of the processors' time. Listings
-are empty and no key exists, so only uploads can be measured. Nothing is checked: neither
-signatures nor checksums.
+It prints its endpoint and serves until it is ended. It reveals a client's own time, because the
+local platform checks and stores objects, which takes most of the CPU time. Listings are empty and
+no key exists, so only uploads can be measured; neither signatures nor checksums are checked.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ _ABSENT = "<Error><Code>NoSuchKey</Code><Message>It keeps nothing.</Message></Er
 
 
 def answer(method: str, target: str) -> tuple[int, str]:
-    """Status and body of a request: `target` is its path with the query."""
+    """Return status and body of a request; `target` is its path with the query."""
     parts = urlsplit(target)
     key = parts.path.strip("/").partition("/")[2]
     if method == "PUT":
@@ -48,7 +46,7 @@ def answer(method: str, target: str) -> tuple[int, str]:
 
 
 class Connection(asyncio.Protocol):
-    """One client's connection: requests one after another, bodies counted and dropped."""
+    """One client's connection: consecutive requests, whose bodies are counted and dropped."""
 
     def __init__(self, answer_after_seconds: float) -> None:
         self._answer_after_seconds = answer_after_seconds
@@ -58,13 +56,16 @@ class Connection(asyncio.Protocol):
         self._write: Callable[[bytes], None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
         assert isinstance(transport, asyncio.Transport)
         self._write = transport.write
 
     def connection_lost(self, error: Exception | None) -> None:
+        """Drop the transport."""
         self._write = None
 
     def data_received(self, data: bytes) -> None:
+        """Parse requests and schedule responses."""
         if self._request is None:
             self._head += data
             head, end, rest = bytes(self._head).partition(_HEADER_END)
@@ -95,7 +96,7 @@ class Connection(asyncio.Protocol):
 
 
 async def serve(answer_after_seconds: float) -> None:
-    """Serve on a free port of loopback until cancelled; the endpoint is printed."""
+    """Serve on a free loopback port until cancelled, and print the endpoint."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Connection(answer_after_seconds), "127.0.0.1", 0)
     print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
@@ -104,6 +105,7 @@ async def serve(answer_after_seconds: float) -> None:
 
 
 def main() -> None:
+    """Serve until interrupted."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--answer-after-seconds", type=float, default=0.0)
     asyncio.run(serve(parser.parse_args().answer_after_seconds))

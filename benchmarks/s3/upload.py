@@ -1,24 +1,21 @@
-"""How long the upload of a dataset takes beside `aws s3 cp --recursive`, into servers that it
-starts.
+"""Compare the upload of a dataset with `aws s3 cp --recursive`, on servers that it starts.
 
     .venv/bin/python -m benchmarks.s3.upload [--repeats 5] [--aws aws] [--crt AWS_CLI_2]
         [--servers NAME ...] [--output FILE.json]
 
-The servers are the local platform, and two that keep nothing (benchmarks/s3/stand_in.py): one that
-answers at once, and one whose answers come 100 ms after an object, about as S3's do ("roughly
-100 to 200 milliseconds", Amazon S3 User Guide). The platform checks and stores what it gets on the
-same cores as the client, so its CPU seconds stand beside the client's; it takes most of the time,
-and no client can save that.
+The servers are the local platform, and two that discard objects (benchmarks/s3/stand_in.py): one
+responds at once, one 100 ms after an object, about as S3 does ("roughly 100 to 200 milliseconds",
+Amazon S3 User Guide). The platform checks and stores objects on the same cores as the client, so
+its CPU seconds are reported too; it takes most of the time, which no client can save.
 
-Two datasets of random bytes: 10 files of 49 MB, 2,000 of 6 kB. In each repeat the ways take turns,
-each into a bucket of its own, and who begins changes. `ours` is what a run does, scan_directory()
-and upload() with all hashing, after the imports of the process; of `aws` the time that it takes for
-an empty folder is taken off. `again` is ours a second time. `crt` is the AWS CLI 2 named by --crt
-with its CRT client; that of version 2.9 leaves out the port of an endpoint, and finds no platform.
+Two datasets of random bytes: 10 files of 49 MB, 2,000 of 6 kB. In each repeat the ways alternate,
+each into a bucket of its own, with a rotating start. `ours` is what a run does, scan_directory()
+and upload() with all hashing, without imports; for `aws` the time for an empty folder is
+subtracted. `again` is a second upload. `crt` is the AWS CLI 2 named by --crt with its CRT client;
+version 2.9 omits the port of an endpoint and cannot reach the platform.
 
-The exit code is 1 where ours is not GOAL_RATIO times as fast by the median of the repeats, on a
-server that keeps nothing, or a second run, on the platform, sends a byte or opens a file of the
-dataset.
+Exit code 1 if ours is not GOAL_RATIO times as fast by the median of the repeats on a server that
+discards objects, or a second run on the platform sends a byte or opens a file of the dataset.
 """
 
 from __future__ import annotations
@@ -49,16 +46,16 @@ from nodesweep.tasks.local_status import own_status, read_key
 GOAL_RATIO = 1.2
 PLATFORM = "local platform"
 STAND_INS = {"answers at once": 0.0, "answers after 100 ms": 0.1}
-"""Servers that keep nothing, by their name: when they answer, in seconds."""
+"""Servers that discard objects -> their response delay in seconds."""
 CASES = {"10 x 49 MB": (10, 49_000_000), "2,000 x 6 kB": (2000, 6000)}
 _KEYS = "aws-credentials"
 _SETTLE_SECONDS = 3.0
-"""Until a new file is old enough for its hash to be remembered (tasks/dataset/hashing.py)."""
+"""Age from which a file's hash is cached (tasks/dataset/hashing.py)."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """A server, and the commands that are measured on it; in `state_dir` are its keys."""
+    """A server and the commands measured on it; its keys are in `state_dir`."""
 
     endpoint: str
     state_dir: Path
@@ -66,14 +63,15 @@ class Bench:
     aws: str = "aws"
     crt: str | None = None
     pid: int | None = None
-    """The server's process, where it is another one than the platform's."""
+    """The server's process, if it is not the platform's."""
 
     @property
     def keeps(self) -> bool:
-        """Whether it has afterwards what was sent."""
+        """Return True if the server stores objects."""
         return self.credentials == "platform"
 
     def platform_config(self, bucket: str) -> PlatformConfig:
+        """Return a config of the server."""
         return PlatformConfig(
             region="us-east-1",
             bucket=bucket,
@@ -84,19 +82,21 @@ class Bench:
         )
 
     def server_cpu_seconds(self) -> float:
+        """Return the CPU seconds of the server so far."""
         pid = self.pid or own_status(self.endpoint, read_key(self.state_dir), 10)["pid"]
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def write_data(folder: Path, files: int, size: int) -> None:
+    """Write files of random bytes."""
     folder.mkdir(parents=True)
     for number in range(files):
         (folder / f"part-{number:05}.bin").write_bytes(os.urandom(size))
 
 
 def upload_ours(bench: Bench, folder: Path, bucket: str) -> dict[str, Any]:
-    """In this process: what a run does. `opened` counts how often a file of the dataset was."""
+    """Upload as a run does, in this process; `opened` counts openings of the dataset's files."""
     from nodesweep.tasks.dataset.files import scan_directory, upload
     from nodesweep.tasks.platform import aws_client
 
@@ -110,7 +110,7 @@ def upload_ours(bench: Bench, folder: Path, bucket: str) -> dict[str, Any]:
     config = DatasetConfig(name="bench", source=str(folder), format="files")
     at = bench.platform_config(bucket)
     s3 = aws_client("s3", at)
-    s3.list_buckets()  # the first call reads botocore's models
+    s3.list_buckets()  # the first call loads botocore's models
     wall, cpu = time.perf_counter(), time.process_time()
     result = upload(s3, scan_directory(config), config, at)
     return {
@@ -137,7 +137,7 @@ def _ours(bench: Bench, folder: Path, bucket: str) -> dict[str, Any]:
 
 
 def _aws(bench: Bench, folder: Path, bucket: str, is_crt: bool = False) -> dict[str, Any]:
-    """`aws s3 cp --recursive`: wall and CPU seconds of the process."""
+    """Run `aws s3 cp --recursive` and return its wall and CPU seconds."""
     client = "crt" if is_crt else "default"
     settings = bench.state_dir / f"aws-{client}.ini"
     settings.write_text(
@@ -166,7 +166,7 @@ def _aws(bench: Bench, folder: Path, bucket: str, is_crt: bool = False) -> dict[
 
 
 def measure(bench: Bench, way: str, folder: Path, bucket: str) -> dict[str, Any]:
-    """One upload, with what the server used for it."""
+    """Measure one upload, including the server's CPU time."""
     server = bench.server_cpu_seconds()
     if way in ("ours", "again"):
         found = _ours(bench, folder, bucket)
@@ -179,7 +179,7 @@ def measure(bench: Bench, way: str, folder: Path, bucket: str) -> dict[str, Any]
 
 @contextmanager
 def fresh_bucket(bench: Bench, bucket: str) -> Iterator[str]:
-    """A bucket for one upload; of a server that keeps nothing only the name."""
+    """Create a bucket for one upload; on a server that discards objects this is only a name."""
     if not bench.keeps:
         yield bucket
         return
@@ -194,7 +194,7 @@ def fresh_bucket(bench: Bench, bucket: str) -> Iterator[str]:
 
 
 def empty_bucket(s3: Any, bucket: str) -> None:
-    """Remove it with all that lies in it: the platform keeps objects in memory and on the disk."""
+    """Delete the bucket with its objects, which the platform keeps in memory and on disk."""
     while found := s3.list_objects_v2(Bucket=bucket).get("Contents"):
         keys = [{"Key": item["Key"]} for item in found]
         s3.delete_objects(Bucket=bucket, Delete={"Objects": keys})
@@ -204,7 +204,7 @@ def empty_bucket(s3: Any, bucket: str) -> None:
 def compare(
     bench: Bench, scratch: Path, cases: Mapping[str, tuple[int, int]], repeats: int
 ) -> dict[str, Any]:
-    """Every case's runs, medians and ratios."""
+    """Return every case's runs, medians and ratios."""
     empty = scratch / "empty"
     empty.mkdir(exist_ok=True)
     ways = ["ours", "aws", *(["crt"] if bench.crt else [])]
@@ -222,7 +222,7 @@ def compare(
             runs["again"] = []
         for repeat in range(repeats):
             for way in ways if repeat % 2 == 0 else reversed(ways):
-                if way == "ours":  # what it remembers is another folder's each time
+                if way == "ours":  # its hash cache is for another folder each time
                     os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(dir=scratch)
                 with fresh_bucket(bench, f"bench-{way}") as bucket:
                     runs[way].append(measure(bench, way, folder, bucket))
@@ -236,8 +236,9 @@ def compare(
 def summarise(
     runs: Mapping[str, list[dict[str, Any]]], starts: Mapping[str, list[dict[str, Any]]]
 ) -> dict[str, Any]:
-    """Medians of each way, and how many times as fast ours is: the median of the repeats' ratios.
-    Of the others their start is taken off; `with_start` is without that.
+    """Return medians of each way, and the median ratio to ours over the repeats.
+
+    Start-up is subtracted from the others; `with_start` includes it.
     """
     keys = ("wall_seconds", "cpu_seconds", "server_cpu_seconds")
     middle = {
@@ -261,14 +262,14 @@ def summarise(
 
 
 def _server_share(run: Mapping[str, Any]) -> float:
-    """What of all CPU time the platform's server took: that no client can save."""
+    """Return the share of all CPU time used by the platform's server, which no client can save."""
     server = float(run["server_cpu_seconds"])
     return server / max(server + float(run["cpu_seconds"]), 1e-9)
 
 
 @contextmanager
 def served(state_dir: Path) -> Iterator[str]:
-    """A local platform in a process of its own, as its endpoint."""
+    """Run a local platform in another process and yield its endpoint."""
     command = [sys.executable, "-m", "nodesweep.infra.local"]
     place = ["--state-dir", str(state_dir)]
     owner = ["--owner-pid", str(os.getpid())]
@@ -282,7 +283,10 @@ def served(state_dir: Path) -> Iterator[str]:
 
 @contextmanager
 def stand_in(state_dir: Path, answer_after_seconds: float) -> Iterator[tuple[str, int]]:
-    """A server that keeps nothing, as its endpoint and its process; in `state_dir` come keys."""
+    """Run a server that discards objects and yield its endpoint and process id.
+
+    Keys are written to `state_dir`.
+    """
     state_dir.mkdir()
     (state_dir / _KEYS).write_text(
         "[default]\naws_access_key_id = nobody\naws_secret_access_key = nothing\n"
@@ -298,7 +302,7 @@ def stand_in(state_dir: Path, answer_after_seconds: float) -> Iterator[tuple[str
 
 
 def compare_on(name: str, scratch: Path, repeats: int, aws: str, crt: str | None) -> dict[str, Any]:
-    """compare() on the server of that name, which runs meanwhile."""
+    """Run compare() on the server of that name."""
     state_dir = scratch / name.replace(" ", "-")
     if name == PLATFORM:
         with served(state_dir) as endpoint:
@@ -310,7 +314,7 @@ def compare_on(name: str, scratch: Path, repeats: int, aws: str, crt: str | None
 
 
 def problems(servers: Mapping[str, Any]) -> list[str]:
-    """What the goal is missed by, one line each."""
+    """Return the missed goals, one line each."""
     found = []
     for server, measured in servers.items():
         for case, its in measured["cases"].items():
@@ -326,6 +330,7 @@ def problems(servers: Mapping[str, Any]) -> list[str]:
 
 
 def main() -> int:
+    """Measure, then print and store the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--aws", default=str(Path(sys.executable).parent / "aws"))

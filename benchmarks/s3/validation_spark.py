@@ -1,20 +1,18 @@
-"""How long the validation of a dataset in S3 takes on this machine and on Spark with 1, 2 and 4
-nodes.
+"""Measure the validation of a dataset in S3 on this machine and on 1, 2 and 4 Spark nodes.
 
     .venv/bin/python -m benchmarks.s3.validation_spark [--rows 1000000 5000000 20000000]
         [--nodes 1 2 4] [--instance-type ml.local.medium] [--faults] [--output FILE.json]
 
-Needs Java 17. A local platform with the process engine is started; in its S3 lies generated Parquet
-of 20 columns, about 500,000 rows a file. 36 expectations are asked of it: by `pandas`, what a run
-does on this machine with all of its processors, and by one Processing job for each number of
-nodes, which judges the datasets one after another, the small one first. A node is a share of this
-machine's processors: ml.local.medium half of one, so four nodes are two. `--faults` plants four in
-one file of each dataset, and asks for a key that occurs once.
+Needs Java 17. It starts a local platform with the process engine; its S3 holds generated Parquet of
+20 columns, about 500,000 rows a file. 36 expectations are checked by `pandas`, as a run does on
+this machine with all of its CPUs, and by one Processing job per number of nodes, which judges the
+datasets in turn, smallest first. A node is a share of this machine's CPUs: ml.local.medium is half
+of one, so four nodes are two. `--faults` plants four faults in one file of each dataset, and checks
+for a unique key.
 
-Of a job, `start_seconds` is what passes from its start to its end and is not spent on judging:
-JVMs, Python, the request and the verdict. Ratios are of seconds of judging: `to_pandas` of what
-pandas takes, `to_one_node` of what the first number of nodes takes. The exit code is 1 where a
-report is not that of pandas, field by field.
+`start_seconds` is a job's time that is not spent on judging: JVMs, Python, the request and the
+verdict. Ratios are of seconds of judging: `to_pandas` relative to pandas, `to_one_node` relative to
+the first number of nodes. Exit code 1 if a report differs from that of pandas in any field.
 """
 
 from __future__ import annotations
@@ -58,7 +56,7 @@ PLACE = "/opt/ml/processing"
 ROWS_PER_FILE = 500_000
 FEWEST_FILES = 8
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-"""Of every report, so that two can be compared."""
+"""Time of every report, so that two can be compared."""
 _JOB_SECONDS = 1800
 
 
@@ -71,6 +69,7 @@ class Bench:
     image_uri: str = ""
 
     def client(self, service: str) -> Any:
+        """Return a boto3 client for the platform."""
         config = PlatformConfig(
             region="us-east-1",
             bucket=BUCKET,
@@ -83,7 +82,7 @@ class Bench:
 
 
 def build_image(store: Path) -> str:
-    """The Spark image into a store that is kept; its tag is made of its sources."""
+    """Build the Spark image into a persistent store; its tag derives from its sources."""
     files = sorted(path for path in CONTEXT.rglob("*") if path.suffix in ("", ".py", ".txt"))
     content = [path.read_bytes().hex() for path in files if path.is_file()]
     tag = canonical_digest(content)[:16]
@@ -94,7 +93,7 @@ def build_image(store: Path) -> str:
 
 
 def section(rows: int, faults: bool) -> DatasetConfig:
-    """What is asked of the dataset with so many rows."""
+    """Return the dataset's config for this many rows."""
     return DatasetConfig(
         name="bench",
         source=f"s3://{BUCKET}/data/{rows}",
@@ -105,7 +104,7 @@ def section(rows: int, faults: bool) -> DatasetConfig:
 
 
 def plant_faults(file: Path) -> None:
-    """Values out of bounds and out of a set, a null, and a key that is there twice."""
+    """Plant values out of bounds and out of a set, a null, and a duplicate key."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -125,7 +124,7 @@ def plant_faults(file: Path) -> None:
 
 
 def put_data(bench: Bench, rows: int, faults: bool, scratch: Path) -> dict[str, int]:
-    """Generated files to S3; how many, and their bytes."""
+    """Upload generated files to S3; return their number and size in bytes."""
     folder = scratch / "data"
     folder.mkdir()
     write_data(folder, rows, max(FEWEST_FILES, rows // ROWS_PER_FILE))
@@ -140,7 +139,7 @@ def put_data(bench: Bench, rows: int, faults: bool, scratch: Path) -> dict[str, 
 
 
 def judge_here(bench: Bench, rows: int, faults: bool) -> dict[str, Any]:
-    """In this process: what a run without Spark does, after its imports."""
+    """Validate in this process as a run without Spark does, excluding imports."""
     import great_expectations  # noqa: F401  (seconds of import, which this leaves out)
 
     from nodesweep.tasks.dataset.judging import proof  # noqa: F401
@@ -158,6 +157,7 @@ def judge_here(bench: Bench, rows: int, faults: bool) -> dict[str, Any]:
 
 
 def in_a_process(bench: Bench, rows: int, faults: bool) -> dict[str, Any]:
+    """Run judge_here() in a new process."""
     module = "benchmarks.s3.validation_spark"
     command = [sys.executable, "-m", module, "--measure", bench.endpoint, str(bench.state_dir)]
     command += [str(rows), *(["--faults"] if faults else [])]
@@ -169,7 +169,7 @@ def in_a_process(bench: Bench, rows: int, faults: bool) -> dict[str, Any]:
 def judge_on_nodes(
     bench: Bench, nodes: int, instance_type: str, asked: dict[int, dict[str, Any]]
 ) -> tuple[float, dict[int, dict[str, Any]]]:
-    """One job's seconds from start to end, and its verdict of each number of rows."""
+    """Return one job's seconds from start to end, and its verdict per number of rows."""
     s3, sagemaker, name = bench.client("s3"), bench.client("sagemaker"), f"judge-{nodes}"
     arguments: list[str] = []
     for rows, document in asked.items():
@@ -215,7 +215,11 @@ def judge_on_nodes(
 
 
 def wait_for_end(sagemaker: Any, name: str) -> dict[str, Any]:
-    """The description of a job that has completed. Raises SystemExit for another end."""
+    """Return the description of a completed job.
+
+    Raises:
+        SystemExit: The job ended otherwise.
+    """
     deadline, pause_seconds = time.monotonic() + 2 * _JOB_SECONDS, 0.5
     while time.monotonic() < deadline:
         job: dict[str, Any] = sagemaker.describe_processing_job(ProcessingJobName=name)
@@ -229,7 +233,7 @@ def wait_for_end(sagemaker: Any, name: str) -> dict[str, Any]:
 
 
 def compare(bench: Bench, options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
-    """Every number of rows on this machine and on every number of nodes."""
+    """Measure every number of rows on this machine and on every number of nodes."""
     bench.client("s3").create_bucket(Bucket=BUCKET)
     asked: dict[int, tuple[DatasetConfig, RemoteDataset]] = {}
     cases: dict[int, dict[str, Any]] = {}
@@ -262,9 +266,7 @@ def compare(bench: Bench, options: argparse.Namespace, scratch: Path) -> dict[st
 
 
 def ratios(case: dict[str, Any]) -> dict[str, dict[int, float]]:
-    """How many times as long as pandas Spark takes, and how many times as fast as on the first
-    number of nodes.
-    """
+    """Return Spark's slowdown relative to pandas, and its speedup over the first node count."""
     spent = {nodes: it["judging_seconds"] for nodes, it in case["spark"].items()}
     first = next(iter(spent.values()))
     here = case["pandas"]["wall_seconds"]
@@ -275,6 +277,7 @@ def ratios(case: dict[str, Any]) -> dict[str, dict[int, float]]:
 
 
 def main(argv: Sequence[str]) -> int:
+    """Measure, then print and store the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 5_000_000, 20_000_000])
     parser.add_argument("--nodes", type=int, nargs="+", default=[1, 2, 4])

@@ -1,16 +1,15 @@
-"""Makes the dataset of the ResNet-18 example from the CIFAR-10 archive.
+"""Make the dataset of the ResNet-18 example from a downloaded CIFAR-10 archive.
 
     python -m nodesweep.configs.data.make_cifar10 cifar-10-python.tar.gz [OUTPUT]
 
-The archive is "CIFAR-10 python version" of the CIFAR-10 page at the University of Toronto (Alex
-Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009); nothing is downloaded
-here. Its 50,000 training images become eight Parquet files of 6,250 rows with the columns `pixels`
-(3,072 bytes: channel, row, column) and `label` (0 to 9). Its test images are left out: the training
-program holds back a part of the table to validate on.
+The archive is "CIFAR-10 python version" from the University of Toronto (Alex Krizhevsky, Learning
+Multiple Layers of Features from Tiny Images, 2009). Its 50,000 training images become eight Parquet
+files of 6,250 rows with the columns `pixels` (3,072 bytes: channel, row, column) and `label` (0 to
+9); the test images are left out, because the training program holds back part of the table for
+validation.
 
-The archive holds pickles, which can run any code where they are loaded as they are. Here nothing of
-a pickle is called: every name in it that a batch needs stands for a function below, and any other
-name is refused.
+The archive contains pickles, which can run arbitrary code when loaded. Here every name that a batch
+needs maps to a function below, and any other name is rejected.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ DEFAULT_DIRECTORY = Path("cifar10")
 MAX_BATCH_BYTES = 64 << 20
 """The published batches have 31 MB each."""
 MAX_ARCHIVE_BYTES = 512 << 20
-"""Of the archive without its compression; the published one has 186 MB."""
+"""Uncompressed size; the published archive has 186 MB."""
 
 _OTHER_ARCHIVES = {
     "cifar-100-python": "that of CIFAR-100",
@@ -51,12 +50,14 @@ _OTHER_ARCHIVES = {
 
 
 class BadArchive(Exception):
-    """A file that is no CIFAR-10 archive in its Python version, or a damaged one."""
+    """A file that is not a CIFAR-10 archive of the Python version, or a damaged one."""
 
 
 def read_archive(path: Path) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    """(images of 3,072 bytes, labels) of the training batches, in their order.
-    Raises BadArchive.
+    """Return the training images (3,072 bytes each) and their labels, in batch order.
+
+    Raises:
+        BadArchive: The file is another archive, or damaged.
     """
     members = _read_members(path)
     batches = [_read_batch(name, members[name]) for name in BATCHES]
@@ -66,7 +67,7 @@ def read_archive(path: Path) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint
 
 
 def tables_of(images: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8]) -> list[pa.Table]:
-    """The shards in order, equal in their number of rows but for one."""
+    """Return the shards in order; their numbers of rows differ by at most one."""
     shards = zip(np.array_split(images, SHARDS), np.array_split(labels, SHARDS), strict=True)
     return [_table(shard, shard_labels) for shard, shard_labels in shards]
 
@@ -78,14 +79,13 @@ def _table(images: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8]) -> pa.T
 
 
 class _Bounded(io.RawIOBase):
-    """A stream that ends in BadArchive where it gives more bytes than allowed: a small file can
-    unpack to any size.
-    """
+    """A stream that raises BadArchive beyond a size, since a small file can unpack to any size."""
 
     def __init__(self, stream: gzip.GzipFile, most_bytes: int) -> None:
         self._stream, self._left = stream, most_bytes
 
     def read(self, size: int = -1) -> bytes:
+        """Read up to `size` bytes."""
         data = self._stream.read(size)
         self._left -= len(data)
         if self._left < 0:
@@ -96,7 +96,7 @@ class _Bounded(io.RawIOBase):
 
 
 def _read_members(path: Path) -> dict[str, bytes]:
-    """The training batches by name, read in memory: nothing of the archive becomes a file."""
+    """Read the training batches into memory by name; no archive member is written to disk."""
     found: dict[str, bytes] = {}
     seen: list[str] = []
     try:
@@ -108,7 +108,7 @@ def _read_members(path: Path) -> dict[str, bytes]:
                     name = PurePosixPath(member.name).name
                     if name in BATCHES and member.isreg():
                         found[name] = _read_member(archive, member)
-            while unpacked.read(1 << 20):  # to gzip's end, whose checksum tells of any damage
+            while unpacked.read(1 << 20):  # to the end, where gzip's checksum reveals damage
                 pass
     except (EOFError, zlib.error, tarfile.TarError, gzip.BadGzipFile) as error:
         if isinstance(error, gzip.BadGzipFile) and not seen:
@@ -126,7 +126,7 @@ def _read_member(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     if member.size > MAX_BATCH_BYTES:
         raise BadArchive(f"{member.name} has {member.size} bytes; a batch has 31 MB")
     stream = archive.extractfile(member)
-    assert stream is not None  # of a regular file
+    assert stream is not None  # the member is a regular file
     return stream.read()
 
 
@@ -139,17 +139,17 @@ def _describe_missing(missing: list[str], seen: list[str]) -> str:
 
 
 class _ArrayKind:
-    """Stands for numpy.dtype while a batch is unpickled, and keeps its name alone."""
+    """Replacement for numpy.dtype while a batch is unpickled; keeps only its name."""
 
     def __init__(self, name: object = "", *_: object) -> None:
         self.name = name.decode("latin1") if isinstance(name, bytes) else name
 
     def __setstate__(self, state: object) -> None:
-        """Byte order and alignment, which single bytes don't have."""
+        """Ignore byte order and alignment, which single bytes do not have."""
 
 
 class _PickledArray:
-    """Stands for numpy.ndarray: the parts of its pickled state, not yet judged."""
+    """Replacement for numpy.ndarray: its pickled state, not yet checked."""
 
     shape: object = None
     kind: object = None
@@ -161,12 +161,12 @@ class _PickledArray:
 
 
 def _reconstruct(*_: object) -> _PickledArray:
-    """Stands for NumPy's function that makes the array before its state is set."""
+    """Replacement for NumPy's function that creates an array before its state is set."""
     return _PickledArray()
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """Stands for _codecs.encode: how Python 3 writes bytes for Python 2 to read."""
+    """Replacement for _codecs.encode, with which Python 3 pickles bytes for Python 2."""
     if encoding != "latin1":
         raise BadArchive(f"encodes text as {encoding!r}, where bytes are pickled as latin1")
     return text.encode("latin1")
@@ -183,6 +183,7 @@ _STAND_INS: Mapping[tuple[str, str], Callable[..., Any]] = {
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Callable[..., Any]:
+        """Return the replacement for a pickled name; reject all others."""
         if (module, name) not in _STAND_INS:
             raise BadArchive(
                 f"asks for {module}.{name}, which no batch of images needs; it was not run"
@@ -195,7 +196,7 @@ def _read_batch(name: str, data: bytes) -> tuple[npt.NDArray[np.uint8], npt.NDAr
         batch = _Unpickler(io.BytesIO(data), encoding="bytes").load()
     except BadArchive as error:
         raise BadArchive(f"{name} {error}") from error
-    except Exception as error:  # a damaged pickle can raise almost any
+    except Exception as error:  # a damaged pickle can raise almost anything
         raise BadArchive(
             f"{name} can't be read ({type(error).__name__}: {error}); download the archive again"
         ) from error
@@ -235,6 +236,7 @@ def _images(name: str, array: object) -> npt.NDArray[np.uint8]:
 
 
 def main() -> None:
+    """Convert the archive named on the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m nodesweep.configs.data.make_cifar10",
         description="CIFAR-10 as Parquet files",

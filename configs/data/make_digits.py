@@ -1,10 +1,10 @@
-"""Makes the shards of the digits data set from scikit-learn's bundled copy.
+"""Make the shards of the digits dataset from scikit-learn's bundled copy.
 
     .venv/bin/python -m nodesweep.configs.data.make_digits  # writes digits/part-*.parquet
 
-1,797 images of 8x8 pixels (0 to 16) and their label, as eight Parquet files. The order comes from a
-hash of the seed and the row number rather than from a random generator, whose stream may change
-with a numpy release: making the files again gives the same tables for ever.
+The 1,797 images of 8x8 pixels (0 to 16) and their labels become eight Parquet files. The order
+comes from a hash of the seed and the row number, because a random generator's stream may change
+with a NumPy release: regenerated files always hold the same tables.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ DEFAULT_DIRECTORY = Path(__file__).with_name("digits")
 
 
 def digits_tables() -> list[pa.Table]:
-    """The shards in order: columns pixel_0 to pixel_63 and label, all uint8;
-    every shard holds all ten classes.
+    """Return the shards in order; every shard holds all ten classes.
+
+    Returns:
+        Tables with the columns pixel_0 to pixel_63 and label, all uint8.
     """
     from sklearn.datasets import load_digits
 

@@ -1,6 +1,4 @@
-"""Writes a dataset's tables as part-0.parquet, part-1.parquet, …:
-what the programs that make datasets share.
-"""
+"""Write a dataset's tables as Parquet shards named part-0.parquet, part-1.parquet and so on."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ def write_shards(directory: Path, tables: Iterable[pa.Table]) -> list[Path]:
         os.close(handle)
         try:
             pq.write_table(table, temporary, compression="zstd")
-            # mkstemp makes it 0600, which another user of a clone could not read
+            # mkstemp creates the file as 0600, which other users of a clone could not read
             os.chmod(temporary, 0o644)
             os.replace(temporary, path)
         finally:

@@ -1,6 +1,4 @@
-"""A config for an account with a deployed stack of infra/aws:
-a template's text with the outputs of the stack.
-"""
+"""Fill a config template with the outputs of a deployed stack of infra/aws."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from typing import Self
 from nodesweep.configs.load import ConfigError
 
 _PLAIN = re.compile(r"[\w./@+=-]+(:[\w./@+=-]+)*")
-"""What YAML reads as one string without quotes."""
+"""Text that YAML reads as one string without quotes."""
 REQUIRED_OUTPUTS = (
     "BucketName",
     "Prefix",
@@ -36,8 +34,15 @@ class Stack:
 
     @classmethod
     def from_outputs(cls, name: str, region: str, outputs: Mapping[str, str]) -> Self:
-        """From the outputs by their keys. Raises ConfigError where it is a stack
-        of another template.
+        """Return the stack with these outputs.
+
+        Args:
+            name: Name of the stack, for the error.
+            region: Region of the stack.
+            outputs: Values by the output keys of infra/aws/nodesweep.yaml.
+
+        Raises:
+            ConfigError: A required output is missing: the stack has another template.
         """
         if missing := [key for key in REQUIRED_OUTPUTS if key not in outputs]:
             raise ConfigError(
@@ -49,7 +54,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class LocalEndpoint:
-    """A local platform that stands in for AWS, and the folder of the key that it has to prove."""
+    """A local platform's URL, and the folder of the key that it must prove it holds."""
 
     url: str
     state_directory: str
@@ -58,10 +63,16 @@ class LocalEndpoint:
 def fill_template(
     template: str, stack: Stack, local: LocalEndpoint | None, template_folder: Path, folder: Path
 ) -> str:
-    """The template's text for this stack, its relative paths right for a file in `folder`; both
-    folders absolute. `local`: the stack is there, not on AWS.
+    """Return the template's text for a stack; relative paths are rewritten and comments kept.
 
-    The template has its sections in block style, `platform` last. Comments stay.
+    The template has its sections in block style, `platform` last.
+
+    Args:
+        template: Text of the template.
+        stack: The stack whose outputs fill it.
+        local: The local platform that holds the stack; None if it is on AWS.
+        template_folder: Absolute folder that the template's relative paths start at.
+        folder: Absolute folder of the new file.
     """
     sections = sections_of(template)
     for section, key in (("dataset", "source"), ("image", "context")):
@@ -84,8 +95,9 @@ def fill_template(
 
 
 def sections_of(template: str) -> dict[str, str]:
-    """The text of each top-level key of a YAML text in block style, in order; "" holds what stands
-    before the first.
+    """Return the text of each top-level key of block-style YAML, in order.
+
+    The key "" holds the text before the first section.
     """
     blocks = re.split(r"(?m)^(?=[a-z_]+:)", template)
     return {"": blocks[0], **{block.partition(":")[0]: block for block in blocks[1:]}}
@@ -127,14 +139,12 @@ def _platform_lines(stack: Stack, local: LocalEndpoint | None) -> list[str]:
 
 
 def value_of(block: str, key: str) -> str:
-    """The plain scalar of one of a section's own keys."""
+    """Return the plain scalar of a key directly under a section."""
     return _line(block, key)["value"]
 
 
 def with_value(block: str, key: str, value: str) -> str:
-    """The section's text with another scalar for one of its own keys;
-    what stands behind it stays.
-    """
+    """Return the section's text with a new scalar for one of its keys; comments stay."""
     found = _line(block, key)
     return f"{block[: found.start('value')]}{_scalar(value)}{block[found.end('value') :]}"
 

@@ -1,4 +1,4 @@
-"""A config for a script of one's own: a template's text with the script's name and place."""
+"""Fill a config template for the user's training script."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from nodesweep.configs.written.from_stack import sections_of, value_of, with_value
 
 EXAMPLE = "../infra/image/examples/plain_ddp.py"
-"""The script that the template measures, seen from the template."""
+"""The script that the template measures, relative to the template."""
 GIVEN_TO_NODES = "SM_HOSTS, SM_CURRENT_HOST, SM_NUM_GPUS, MASTER_ADDR and MASTER_PORT"
-"""Variables that tell a program without a launcher of the other nodes, by the PyTorch toolkit."""
+"""Variables by which the PyTorch toolkit tells a program without a launcher about other nodes."""
 _NAME_CHARACTERS = 20
 _DISTRIBUTION = re.compile(r"(?m)^  distribution: .*$")
 _PLAIN = "\n".join(
@@ -27,25 +27,33 @@ _PLAIN = "\n".join(
 
 
 def name_of(script: Path) -> str:
-    """A benchmark's name out of the script's, e.g. `train-resnet` of Train_ResNet.py;
-    `script` if nothing is left.
+    """Derive a benchmark name from a script's, e.g. `train-resnet` from Train_ResNet.py.
+
+    The name is `script` if nothing is left.
     """
     words = re.findall("[a-z0-9]+", script.stem.lower())
     return "-".join(words)[:_NAME_CHARACTERS].rstrip("-") or "script"
 
 
 def is_python(script: Path) -> bool:
-    """Return whether torchrun can start it; anything else is started as it is."""
+    """Return True if torchrun can start the script; other programs are started directly."""
     return script.suffix == ".py"
 
 
 def fill_script(
     template: str, name: str, script: Path, top: Path, template_folder: Path, folder: Path
 ) -> str:
-    """The template's text for this script, its relative paths right for a file in `folder`;
-    all paths absolute. `top`: the folder of its code, its own or one above.
+    """Return the template's text for a script; relative paths are rewritten and comments kept.
 
-    The template has its sections in block style. Comments stay.
+    The template has its sections in block style. All paths are absolute.
+
+    Args:
+        template: Text of the template.
+        name: The benchmark's name.
+        script: The training script.
+        top: Folder of its code: its own or one above.
+        template_folder: Folder that the template's relative paths start at.
+        folder: Folder of the new file.
     """
     sections = sections_of(template)
     sections["name"] = f"name: {name}\n"

@@ -1,9 +1,8 @@
 """Build the documentation site: `make docs`, which runs `python -m docs.site.build`.
 
-The pages are docs/*.md and the documents in PAGES, as they stand in the repository. They are laid
-out in build/docs/pages/, where links to other documents become links to pages, and every other
-file that a page links to comes along. Zensical makes build/docs/html/ of them. A link that leads
-nowhere ends the build with exit code 1. Nothing is fetched.
+The pages are docs/*.md and the documents in PAGES. They are copied to build/docs/pages/ with links
+rewritten to pages, along with every other file that a page links to; Zensical renders them to
+build/docs/html/. A broken link ends the build with exit code 1. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ PAGES = {
     "infra/image_spark/README.md": "image-spark.md",
     "infra/local/README.md": "platform.md",
 }
-"""Documents outside docs/ that the site has, too, and what they are called there."""
+"""Documents outside docs/ -> their names on the site."""
 _LINK = re.compile(r"(?<=\]\()(?P<target>[^()\s#]+)(?P<anchor>#[^()\s]*)?(?=\))")
 _CLI = """
 ::: mkdocs-click
@@ -55,8 +54,13 @@ def build(
     pages: Mapping[str, str] = PAGES,
     settings: Path = SETTINGS,
 ) -> int:
-    """Make `html/` in an empty or missing folder; the exit code of Zensical, which is not 0 where a
-    page links to a heading that is not there. Raises BrokenLinks.
+    """Build `html/` in an empty or missing folder.
+
+    Returns:
+        Zensical's exit code, which is not 0 if a page links to a missing heading.
+
+    Raises:
+        BrokenLinks: A page links to a missing file.
     """
     lay_out(folder / "pages", repository, pages)
     shutil.copy(settings, folder / "zensical.toml")
@@ -65,7 +69,11 @@ def build(
 
 
 def lay_out(folder: Path, repository: Path, pages: Mapping[str, str]) -> None:
-    """Write every page, and every file that one links to, into the folder. Raises BrokenLinks."""
+    """Write every page and every file linked by one into the folder.
+
+    Raises:
+        BrokenLinks: A page links to a missing file.
+    """
     documents = [path.relative_to(repository).as_posix() for path in repository.glob("docs/*.md")]
     broken: list[str] = []
     for document in sorted([*documents, *pages]):
@@ -79,7 +87,7 @@ def lay_out(folder: Path, repository: Path, pages: Mapping[str, str]) -> None:
 
 
 def site_path(path: str, pages: Mapping[str, str]) -> str:
-    """Where a file of the repository lies on the site, by its path in the repository."""
+    """Return the path on the site of a file of the repository."""
     if path in pages:
         return pages[path]
     return path.removeprefix("docs/") if path.startswith("docs/") else f"files/{path}"
@@ -88,8 +96,10 @@ def site_path(path: str, pages: Mapping[str, str]) -> str:
 def with_site_links(
     document: str, repository: Path, pages: Mapping[str, str]
 ) -> tuple[str, set[str], list[str]]:
-    """(the document with its links as they are on the site, the files that it links to and that are
-    no documents, the links that lead to no file).
+    """Return a document with its links rewritten for the site.
+
+    Returns:
+        The document, the files it links to that are not documents, and its broken links.
     """
     files: set[str] = set()
     missing: list[str] = []
@@ -113,7 +123,7 @@ def with_site_links(
 
 
 def with_references(text: str) -> str:
-    """The page with what is made of the code in place of `<!-- reference: NAME -->`."""
+    """Return the page with `<!-- reference: NAME -->` replaced by the generated reference."""
     mark = re.compile(r"^<!-- reference: (\w+) -->$", re.MULTILINE)
     return mark.sub(lambda found: _REFERENCES[found[1]](), text)
 
@@ -132,7 +142,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def main() -> int:
-    """Build the site anew in build/docs/, and say where it lies."""
+    """Rebuild the site in build/docs/ and print its location."""
     folder = REPOSITORY / "build" / "docs"
     shutil.rmtree(folder, ignore_errors=True)
     try:

@@ -1,4 +1,4 @@
-"""The columns of the history and the statement that creates its table in Athena, in Markdown."""
+"""Render the history's columns, and its CREATE TABLE statement for Athena, as Markdown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def history_tables(columns: Sequence[Column]) -> str:
 
 
 def create_table(columns: Sequence[Column]) -> str:
-    """Return the statement for Athena; BUCKET and PREFIX are the reader's."""
+    """Return the statement for Athena, with the placeholders BUCKET and PREFIX."""
     version = f"v{HISTORY_SCHEMA_VERSION}"
     listed = ",\n".join(f"  `{column.name}` {column.sql}" for column in columns)
     return (

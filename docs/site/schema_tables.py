@@ -1,8 +1,8 @@
-"""A reference of a JSON Schema in Markdown: a table for each object, named by where it stands.
+"""Render a JSON Schema as a Markdown reference, with one table per object.
 
-`schema_tables(schema)` begins with the whole document and goes on with its sections in their order.
-An object that stands in several places has one table, at the first of them; the others link to it.
-A field of several kinds of object (training.distribution, say) has a table for each kind.
+`schema_tables(schema)` starts with the whole document, followed by its sections in order. An object
+used in several places has one table, at its first use, and links from the others. A field with
+several kinds of object, such as training.distribution, has a table per kind.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _LONGEST_DEFAULT = 40
 
 
 def schema_tables(schema: Schema, with_defaults: bool) -> str:
-    """Headings of the second level and a table below each; links lead to anchors of this text.
+    """Return second-level headings, each with a table; links lead to anchors in this text.
 
-    `with_defaults` tells of each field whether it may be left out, and what it then is; of a file
-    that always has every field that says nothing.
+    Args:
+        schema: The JSON Schema.
+        with_defaults: Show if a field may be omitted, and its default; leave out for files that
+            always contain every field.
     """
     return _Reference(schema, with_defaults).text()
 
 
 @dataclass
 class _Reference:
-    """The titles of the objects that were met, by their names; `new` are those of the table that is
-    being made, which come right after it.
-    """
+    """Titles of the objects met so far; `new` are those of the current table, rendered next."""
 
     schema: Schema
     with_defaults: bool
@@ -55,6 +55,7 @@ class _Reference:
     new: list[str] = field(default_factory=list)
 
     def text(self) -> str:
+        """Return the reference."""
         parts = ["\n".join(self._table("", self.schema))]
         waiting = self._taken()
         while waiting:
@@ -84,7 +85,7 @@ class _Reference:
             yield f"| `{name}` | {kind} |{default} {_plain(value.get('description', ''))} |"
 
     def _kind(self, value: Schema, path: str) -> str:
-        """What a field takes, in words; an object is a link to its table."""
+        """Return a field's type as text; an object is a link to its table."""
         if "$ref" in value:
             return self._reference(value["$ref"].rpartition("/")[2], path)
         for several in ("anyOf", "oneOf"):
@@ -143,9 +144,7 @@ def _default(value: Schema, is_required: bool) -> str:
 
 
 def _plain(text: str) -> str:
-    """The text as it is, but for code between backticks: nothing else in it is markup, and it stays
-    in its cell.
-    """
+    """Escape the text for a table cell, except for code in backticks."""
     parts = re.split(r"(`[^`]+`)", " ".join(text.split()))
     parts[::2] = (
         html.escape(re.sub(r"([*_{}\[\]|])", r"\\\1", part), quote=False) for part in parts[::2]

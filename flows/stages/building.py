@@ -1,4 +1,4 @@
-"""An image build that goes on beside other work, and ends with it."""
+"""Image builds that run in parallel with other work and end with it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STOP_BUILD_SECONDS = 30
 def start_build(
     platform: PlatformConfig, image: ImageConfig, context: BuildContext
 ) -> PrefectFuture[Image]:
-    """Start a build of the context, or take over the one that runs; the image is its result."""
+    """Start a build of the context, or adopt a running one; the future's result is the image."""
     token = f"{context.tag}-{datetime.now(UTC):%Y%m%d%H%M%S%f}"
     started = start_image_build(platform, image, context, token)
     logger.info(
@@ -37,9 +37,7 @@ def start_build(
 
 @contextmanager
 def ended_with_this(building: PrefectFuture[Image] | None) -> Iterator[None]:
-    """What ends the code inside by an exception ends the build, too,
-    and is raised once the build has stopped.
-    """
+    """End the build too if the code inside raises, and re-raise once the build has stopped."""
     try:
         yield
     except BaseException:

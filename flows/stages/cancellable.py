@@ -1,4 +1,4 @@
-"""A flow that a cancel ends as Cancelled, at whatever stage it is; a suspension as Suspended."""
+"""Makes a cancelled flow end as Cancelled at any stage, and a suspended one as Suspended."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from nodesweep.tasks.polling import STOP, Clock
 
 logger = logging.getLogger("nodesweep.flow")
 _SERVER_SECONDS = 900.0
-"""For a server that is away. A reaper spares the jobs meanwhile: its shortest grace is longer."""
+"""Wait for an unreachable server; shorter than a reaper's minimum grace, which spares the jobs."""
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
 def cancellable(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Make a flow's function hear a cancel or a suspension, from Prefect's worker or from its
-    server, and end as Cancelled or Suspended for it. So does a signal to a command.
+    """Decorate a flow's function to end as Cancelled or Suspended when Prefect asks for it.
 
-    Whatever else leaves a flow while it is being cancelled, Prefect takes for a crash or a failure:
-    the Cancelled of a wait, jobs that could not be stopped. STOP.cause keeps it for the command.
+    The request comes from Prefect's worker or server, or as a signal to a command. Prefect would
+    record any other exception of a run being cancelled as a crash or a failure, e.g. the Cancelled
+    of a wait, or jobs that could not be stopped; STOP.cause keeps it for the command.
     """
 
     @wraps(function)
@@ -55,13 +55,13 @@ def cancellable(function: Callable[_P, _T]) -> Callable[_P, _T]:
                     raise
                 return _ended(ending, error)
 
-    # Prefect looks up names in annotations where `run` is written: these hold none
+    # Prefect would resolve annotation strings in this module; these are evaluated already
     run.__signature__ = signature(function, eval_str=True)  # type: ignore[attr-defined]
     return run
 
 
 def _is_ended(ending: Ending, error: BaseException) -> bool:
-    """Return True if somebody has ended the run, whichever error that led to."""
+    """Return True if the run was ended from outside, whichever error that led to."""
     if isinstance(error, Pause | KeyboardInterrupt):
         return is_cancel(error)
     if STOP.cancelled or (STOP.interrupted and not has_deployment()):
@@ -70,7 +70,7 @@ def _is_ended(ending: Ending, error: BaseException) -> bool:
 
 
 def _ended(ending: Ending, error: BaseException) -> Any:
-    """The state of a run that somebody has ended; raises what Prefect knows it by instead."""
+    """Return the state of a run that was ended from outside, or raise Prefect's exception."""
     if isinstance(error, Exception):
         logger.error("while the run was being cancelled: %s", error)
     if STOP.suspended is not None:
@@ -84,19 +84,20 @@ def _ended(ending: Ending, error: BaseException) -> Any:
         return CancelledState(message=f"Cancelled. {error}".strip())
     if isinstance(error, TerminationSignal):
         raise error
-    # the worker waits for it, and says that the run is Cancelled
+    # the worker waits for it, and sets the run Cancelled
     raise TerminationSignal(signal.SIGTERM) from error
 
 
 def _past_a_lost_lease(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """Call a flow's function; where Prefect ends it for a lease that could not be renewed, while
-    the server was away, call it again: as a retried run does, it goes on with what it has begun.
+    """Call a flow's function, and once more if Prefect ends it because of a lost lease.
 
-    The place in the deployment's limit is lost. To end the run for that would leave its jobs alone.
+    A lease cannot be renewed while the server is away. The second call continues what the first
+    began, as a retried run does; the slot in the deployment's concurrency limit is lost, but ending
+    the run would leave its jobs unattended.
     """
     try:
         return function(*args, **kwargs)
-    except asyncio.CancelledError:  # Prefect's own is one
+    except asyncio.CancelledError:  # also the base of Prefect's own exception
         if STOP.interrupted or STOP.cancelled:
             raise
         STOP.clear()
@@ -110,11 +111,11 @@ def _past_a_lost_lease(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.
 
 
 def named(name: str | Callable[[], str]) -> Callable[[], str]:
-    """The `flow_run_name` of a flow, of which a run ends that was cancelled before it began.
+    """Return a `flow_run_name` for a flow, which ends runs that were cancelled before they began.
 
-    A process that is started for a run which somebody cancels at that moment is not told so, and
-    Prefect refuses to set such a run Running. Then its process ends with an error, and the run
-    stays Cancelling for the server's 300 s. The name is what Prefect asks us for before that.
+    A process started for a run that is cancelled at that moment is not notified, and Prefect
+    refuses to set the run Running. Its process then fails, and the run stays Cancelling for the
+    server's 300 s. Prefect asks for the name before that.
     """
 
     def of_run() -> str:
@@ -125,8 +126,12 @@ def named(name: str | Callable[[], str]) -> Callable[[], str]:
 
 
 def _end_where_cancelled() -> None:
-    """End a deployment's run that is Cancelling or Cancelled before its function is called, its
-    hooks on a cancel called: a retried run may have jobs from before. Raises Abort then.
+    """End a deployment's run that is Cancelling or Cancelled before its function is called.
+
+    Its cancellation hooks are called, because a retried run may have earlier jobs.
+
+    Raises:
+        Abort: The run was cancelled.
     """
     context = FlowRunContext.get()
     run = None if context is None else context.flow_run

@@ -1,8 +1,7 @@
-"""The time that a run may take, where its form sets one: what it was to start is not started then,
-and its jobs are ended as by a cancel.
+"""A per-run time limit from the form, after which no job starts and jobs end as on a cancel.
 
-Prefect's own timeout of a flow is the same for every run of it, and to the run an error like any
-other, which leaves its jobs running.
+Prefect's flow timeout is the same for every run of a flow, and looks like any other error to the
+run, which would leave its jobs running.
 """
 
 from __future__ import annotations
@@ -17,7 +16,11 @@ from nodesweep.tasks.polling import STOP, Cancelled
 
 @contextmanager
 def deadline(hours: float | None) -> Iterator[None]:
-    """End every wait inside after so many hours. Raises RunTimedOut then."""
+    """End every wait inside after this many hours; None is no limit.
+
+    Raises:
+        RunTimedOut: The time has passed.
+    """
     if hours is None:
         yield
         return

@@ -1,6 +1,4 @@
-"""What becomes of the running jobs when a sweep is ended from outside:
-docs/ending.md holds the table.
-"""
+"""Handling of running jobs when a sweep is ended from outside; see the table in docs/ending.md."""
 
 from __future__ import annotations
 
@@ -34,10 +32,14 @@ def end_sweep(
     error: BaseException,
     owner: SweepOwner,
 ) -> None:
-    """Stop all running jobs of a sweep that was cancelled,
-    or leave them where the policy or a crash says so.
+    """Stop all running jobs of a cancelled sweep, or leave them by policy or after a crash.
 
-    `job_names` are those that this run has under way; they are stopped first.
+    Args:
+        config: The benchmark.
+        sweep: Id of the sweep.
+        job_names: Jobs that this run started; they are stopped first.
+        error: The exception that ended the run.
+        owner: The sweep's heartbeat.
     """
     if not is_cancel(error):
         _say_what_runs_on(config, sweep, job_names, error)
@@ -54,8 +56,10 @@ def end_sweep(
 def _say_what_runs_on(
     config: BenchmarkConfig, sweep: str, job_names: Sequence[str], error: BaseException
 ) -> None:
-    """Count by the platform's own word: some may have ended, or never begun, since they were last
-    looked at. It is not asked where it is lost, or by a signal, which leaves no time.
+    """Log the jobs that keep running, counted by the platform if there is time to ask.
+
+    Jobs may have ended, or never begun, since the last poll. The platform is not asked if it is
+    unreachable or after a signal.
     """
     may_ask = job_names and isinstance(error, Exception) and not isinstance(error, BotoCoreError)
     known = still_running(config.platform, sweep, job_names) if may_ask else None
@@ -79,8 +83,9 @@ def _say_what_runs_on(
 
 
 def stop_jobs_of_run(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> None:
-    """on_cancellation: stop what the run's own process could not.
-    It runs elsewhere and knows only the run.
+    """on_cancellation hook: stop jobs that the run's process could not stop.
+
+    It runs in another process and knows only the run's parameters.
     """
     config = config_of_run(flow_run.parameters)
     if config.sweep.on_cancel == "stop" and flow_run.expected_start_time is not None:
@@ -89,5 +94,5 @@ def stop_jobs_of_run(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> N
             s3, config, started, str(flow_run.id)
         )
         if sweep is not None and names.sweep_matches(sweep, config):
-            # an id in the form may be another config's
+            # the form's id may belong to another config
             stop_sweep_jobs_now(config.platform, sweep)

@@ -1,9 +1,8 @@
-"""What a flow is given: the form of a deployment, over the configs of configs/,
-or the config of a command.
+"""Parameters of the flows: the form of a deployment, or the config of a command.
 
-Each flow has one parameter for both, `preset`: in the form the name of a config, with the few
-fields that change from run to run beside it; from the command line a whole config, which Prefect
-keeps without the values that may be secrets.
+Each flow has one parameter for both, `preset`: in the form the name of a shipped config, next to
+the few fields that change between runs; from the command line a whole config, of which Prefect
+stores no values that may be secret.
 """
 
 from __future__ import annotations
@@ -50,12 +49,12 @@ _KINDS = [
 ]
 _INSTANCE_TYPES = sorted(load_catalogue().names())
 
-# Annotated, since Prefect takes no bounds from a parameter's default;
-# enumerations are choices in the form.
+# Annotated, because Prefect takes no bounds from a parameter's default; enumerations become
+# choices in the form.
 Preset = Annotated[
     BenchmarkConfig | str, WithJsonSchema({"type": "string", "enum": preset_names()})
 ]
-SweepId = Annotated[  # it names a folder
+SweepId = Annotated[  # also the name of a folder
     str, Field(min_length=10, max_length=63, pattern=r"^[A-Za-z0-9][A-Za-z0-9-]*$")
 ]
 InstanceType = Annotated[str, Field(json_schema_extra={"enum": _INSTANCE_TYPES})]
@@ -68,15 +67,17 @@ Share = Annotated[float, Field(ge=0)]
 
 
 EMPTY: Any = MISSING
-"""Default of a field that the form shows empty and does not send;
-a default of None it would send, and refuse.
+"""Default of fields that the form leaves blank and does not send.
+
+With a default of None the form would send null, and then reject it.
 """
 
 
 @dataclass(frozen=True)
 class MayBeEmpty:
-    """The form shows a field of `kind`, not a choice between it and None;
-    left empty, the flow gets None.
+    """Annotation of an optional field that the form shows as `kind`, without a choice of None.
+
+    The flow receives None if it is left blank.
     """
 
     kind: Any
@@ -101,8 +102,10 @@ _REFERENCE = {"type": "string", "pattern": r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$"}
 
 
 def _no_secrets() -> dict[str, Any]:
-    """Prefect keeps a run's parameters, so its server refuses values that may be secrets before it
-    writes them down: of environments it takes references, of build arguments nothing.
+    """Return schema patterns that reject values which may be secret.
+
+    Prefect stores a run's parameters, so its server must reject them before: environments accept
+    only references, build arguments nothing.
     """
     patterns: dict[str, Any] = {}
     for name in marked_fields(BenchmarkConfig, MAY_BE_SECRET):
@@ -127,7 +130,7 @@ Settings = Annotated[_Settings | None, MayBeEmpty(_Settings)]
 
 
 def values_of_presets() -> dict[str, dict[str, str]]:
-    """Field of the form -> preset -> what the preset has for it, `none` where it has nothing."""
+    """Return form field -> preset -> the preset's value, `none` if it has none."""
     found: dict[str, dict[str, str]] = {field: {} for field in _KEYS}
     for preset, raw in presets_as_written().items():
         for field, keys in _KEYS.items():
@@ -148,7 +151,7 @@ _KEYS = {
     "dataset": ("dataset.source",),
     "budget_usd": ("sweep.budget_usd",),
 }
-"""Field of the form -> where a config has it, the first that is there."""
+"""Form field -> config fields that hold its value, the first one present."""
 
 
 def _at(raw: Any, names: list[str]) -> Any:
@@ -158,8 +161,9 @@ def _at(raw: Any, names: list[str]) -> Any:
 
 
 def shows_presets(function: _Function) -> _Function:
-    """In the function's docstring, of which Prefect makes the form's help, `{presets:FIELD}`
-    becomes what a field that is left blank stands for: `3` (local), else `1`.
+    """Replace `{presets:FIELD}` in the docstring by the values that a blank field stands for.
+
+    Prefect shows the docstring as the form's help; the values read e.g. `3` (local), else `1`.
     """
     for field, values in values_of_presets().items():
         words = _by_value(values)
@@ -168,7 +172,7 @@ def shows_presets(function: _Function) -> _Function:
 
 
 def _by_value(values: Mapping[str, str]) -> str:
-    """Each value with its presets; the commonest comes last, without."""
+    """Return each value with its presets; the most common value comes last, without presets."""
     *others, (commonest, _) = reversed(Counter(values.values()).most_common())
     shown = [
         f"`{other}` ({', '.join(_short(name) for name, value in values.items() if value == other)})"
@@ -182,17 +186,19 @@ def _short(preset: str) -> str:
 
 
 def config_of_run(parameters: Mapping[str, Any]) -> BenchmarkConfig:
-    """The config that a run's parameters stand for. Raises ConfigError, also for what the worker
-    does not allow.
+    """Return the config for a run's parameters; `config_variable` takes precedence over the preset.
 
-    A name in `config_variable` wins over the preset.
+    Raises:
+        ConfigError: The config is invalid, or names something that the worker does not allow.
     """
     preset = parameters.get("preset", "local")
     if isinstance(preset, str):
         config = _config_of_form(preset, parameters)
-    else:  # a command's config, or what Prefect has kept of one
+    else:  # a command's config, or Prefect's stored copy of one
         config = BenchmarkConfig.model_validate(preset)
-    if isinstance(preset, str) or has_deployment():  # its caller may have the form unchecked
+    if (
+        isinstance(preset, str) or has_deployment()
+    ):  # an API caller can bypass the form's validation
         refuse_what_is_not_allowed(config, os.environ)
     return config
 
@@ -216,7 +222,7 @@ _Changed = Callable[[Mapping[str, Any]], BenchmarkConfig]
 
 
 def _changed_by(preset: str, variable: str | None) -> _Changed:
-    """What makes changes to the config of that Prefect variable, or else to the preset."""
+    """Return a function that applies changes to the Prefect variable's config, or to the preset."""
     if not variable:
         return partial(config_of_preset, preset)
     return partial(
@@ -225,7 +231,11 @@ def _changed_by(preset: str, variable: str | None) -> _Changed:
 
 
 def _value_of_variable(name: str) -> Any:
-    """Raises ConfigError where Prefect has no such variable."""
+    """Return the value of a Prefect variable.
+
+    Raises:
+        ConfigError: Prefect has no such variable.
+    """
     from prefect.variables import Variable
 
     value: Any = Variable.get(name)
@@ -238,8 +248,9 @@ def _value_of_variable(name: str) -> Any:
 
 
 def _platform_of_this_machine(with_changes: _Changed) -> dict[str, str]:
-    """Where the worker's own local platform is, for a config that runs on one; nothing where the
-    worker's environment does not say it.
+    """Return the location of the worker's local platform, for configs that use one.
+
+    Empty if the worker's environment does not set it.
     """
     found = {name: os.environ.get(variable) for name, variable in LOCAL_PLATFORM.items()}
     if not any(found.values()) or with_changes({}).platform.credentials != "platform":
@@ -248,5 +259,5 @@ def _platform_of_this_machine(with_changes: _Changed) -> dict[str, str]:
 
 
 def log_to_run() -> None:
-    """Prefect hands the run what PREFECT_LOGGING_EXTRA_LOGGERS names, at the level set here."""
+    """Set the level of the loggers that PREFECT_LOGGING_EXTRA_LOGGERS forwards to the run."""
     logging.getLogger("nodesweep").setLevel(logging.INFO)

@@ -1,6 +1,4 @@
-"""The stages of a run as Prefect's graph shows them: one task run for each, which opens by a click
-on the task runs of what it calls.
-"""
+"""Stages as task runs in Prefect's graph; each expands to the task runs of its calls."""
 
 from __future__ import annotations
 
@@ -18,12 +16,12 @@ _T = TypeVar("_T")
 
 
 def in_stage(name: Stage, call: Callable[[], _T]) -> _T:
-    """Carry out a stage in a task run of its name; the views are told when it begins and ends.
+    """Run a stage in a task run of its name, and announce its begin and end to the views.
 
-    It has no retries and keeps no result: a retried flow run goes through all its stages, as the
-    sweep's own record tells what is done. It has no parameters either, of which Prefect would look
-    through the config. What it calls commits at once, so that where the stage fails later
-    Prefect does not mark that as rolled back.
+    The task has no retries and stores no result, because a retried flow run repeats all stages and
+    the sweep's record knows what is done. It has no parameters, because Prefect would search the
+    config for task runs. Nested calls commit eagerly, so that Prefect does not mark them as rolled
+    back if the stage fails later.
     """
 
     @task(name=name, task_run_name=name, cache_policy=NO_CACHE, persist_result=False)

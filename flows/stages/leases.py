@@ -1,9 +1,9 @@
-"""The leases that a run holds at Prefect's server: the place in its deployment's concurrency limit,
-and the slots of `sweep.concurrency_limit`.
+"""Warns about leases that a restart of Prefect's server would lose.
 
-Prefect's client renews each lease of 300 s every 225 s. A server that keeps leases in memory, which
-is Prefect's default, has forgotten them after a restart: the run loses its place at its next
-renewal (flows/stages/cancellable.py), and slots are never given back.
+A run holds its place in its deployment's concurrency limit, and slots of `sweep.concurrency_limit`;
+Prefect's client renews each 300 s lease every 225 s. A server that keeps leases in memory,
+Prefect's default, forgets them on restart: the run loses its place at the next renewal
+(flows/stages/cancellable.py), and slots are never released.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ _IN_MEMORY = "prefect.server.concurrency.lease_storage.memory"
 
 
 def warn_of_leases_in_memory(limit: str | None) -> None:
-    """Warn where a restart of the server would end this run or keep its slots; say nothing where
-    the server does not tell how it keeps its leases, as Prefect Cloud.
+    """Warn if a restart of the server would end this run or leak its slots.
+
+    Servers that do not report their lease storage, such as Prefect Cloud, cause no warning.
     """
     at_stake = [
         words
@@ -50,12 +51,12 @@ def _holds_place_of_deployment() -> bool:
 
 
 def _lease_storage() -> str | None:
-    """The module that the server keeps its leases with; None where it does not say."""
+    """Return the module of the server's lease storage; None if it is not reported."""
     try:
         with get_client(sync_client=True) as client:
             found = client.request("GET", "/admin/settings").json()
         return str(found["server"]["concurrency"]["lease_storage"])
-    # whatever a server of another kind or age makes of the question: it costs a warning alone
+    # other servers may respond with anything, and the only loss is a warning
     except Exception as error:
         logger.debug("how Prefect's server keeps its leases is not known: %s", error)
         return None

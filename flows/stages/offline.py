@@ -1,4 +1,5 @@
-"""The part of the preflight that needs no account: what `nodesweep plan` does, and every run first.
+"""The part of the preflight that needs no account: for `nodesweep plan`, and first in every run.
+
 Imports neither Prefect nor boto3.
 """
 
@@ -20,7 +21,7 @@ from nodesweep.tasks.preflight.facts import read_facts
 
 @dataclass(frozen=True)
 class Checked:
-    """A sweep before it is sent: what is known of it, and what the rules find."""
+    """A sweep before it is submitted: facts about it, and the findings of the rules."""
 
     facts: Facts
     findings: Findings
@@ -29,10 +30,12 @@ class Checked:
 def check_offline(
     config: BenchmarkConfig, variables: Mapping[str, str] | None = None, goes_on: bool = False
 ) -> Checked:
-    """Check the config, and the files that image and code are made of.
+    """Check the config and the files of image and code.
 
-    `variables`: the run's environment. `goes_on`: of a sweep that there is, which has its data,
-    code and image already.
+    Args:
+        config: The benchmark.
+        variables: The run's environment; None if unknown.
+        goes_on: The sweep exists and already has its data, code and image.
     """
     facts = read_facts(config, variables, goes_on)
     return Checked(facts, check(facts))
@@ -42,11 +45,13 @@ def check_requests(
     checked: Checked,
     problems_of: Callable[[Mapping[str, Any]], tuple[str, ...]],
 ) -> Checked:
-    """With what is wrong with the shape of the points' requests,
-    where no other problem explains it.
+    """Add problems with the shape of the points' requests, if there are no other problems.
 
-    What only a run makes (the image, the data in S3) is stood in for: the shape does not depend on
-    it.
+    Placeholders replace the image and the data in S3, on which the shape does not depend.
+
+    Args:
+        checked: The sweep so far.
+        problems_of: Returns the problems of one request.
     """
     if checked.findings.problems:
         return checked
@@ -60,7 +65,7 @@ def check_requests(
     for point in facts.plan.points:
         try:
             found |= dict.fromkeys(problems_of(build_request(config, point, inputs)))
-        except ValueError as error:  # a limit that only the whole request shows
+        except ValueError as error:  # a limit that applies to the request as a whole
             found[str(error)] = None
     return checked_again(replace(facts, request_problems=tuple(found)), checked.findings.notices)
 
@@ -68,13 +73,13 @@ def check_requests(
 def checked_again(
     facts: Facts, notices: tuple[str, ...], problems: tuple[str, ...] = ()
 ) -> Checked:
-    """The rules once more, on facts that have changed; with what was found beside them."""
+    """Apply the rules to changed facts, and keep earlier notices and the given problems."""
     found = check(facts)
     new = tuple(notice for notice in notices if notice not in found.notices)
     return Checked(facts, together([found, Findings(problems, new)]))
 
 
 def refuse(checked: Checked) -> None:
-    """Raise PreflightRefused with every problem, if there is one."""
+    """Raise PreflightRefused if there are problems; the error holds all of them."""
     if checked.findings.problems:
         raise PreflightRefused(*checked.findings.problems)

@@ -1,6 +1,4 @@
-"""What came back from a job: its description, metrics,
-utilisation and last log lines as one outcome.
-"""
+"""Builds a job's outcome from its description, metrics, utilization and last log lines."""
 
 from __future__ import annotations
 
@@ -44,13 +42,11 @@ def collect_outcome(
     attempt: int,
     description: Mapping[str, Any],
 ) -> JobOutcome:
-    """Metrics and utilisation of a job that ended and, where it did not complete,
-    its last log lines.
+    """Return the outcome of an ended job.
 
-    Where its program wrote no metrics.json, or one without train time or world size, the log is
-    asked for them, and where the platform has no value of a metric definition, or one that counts,
-    for that. The whole
-    log is kept beside the report, and read there.
+    The log is searched for values if metrics.json is missing or lacks train time or world size, or
+    if the platform has no value for a metric definition. The log is kept next to the report; failed
+    jobs include its last lines.
     """
     name = description["TrainingJobName"]
     completed = description["TrainingJobStatus"] == "Completed"
@@ -75,11 +71,10 @@ def collect_outcome(
 
 
 def name_queue_deadline(outcome: JobOutcome, queue_deadline_seconds: float) -> JobOutcome:
-    """The outcome, its reason put right where the job was stopped because it did not begin
-    to train in time.
+    """Return the outcome, with its reason corrected if the job was stopped while still waiting.
 
-    The platform knows only that it was stopped; told by its times, a report that is made anew says
-    the same.
+    The platform only reports that it was stopped. The reason is derived from its times, so that a
+    rebuilt report says the same.
     """
     waited = outcome.clocks.submit_to_end_seconds
     trained = "Training" in outcome.phases
@@ -93,7 +88,7 @@ def name_queue_deadline(outcome: JobOutcome, queue_deadline_seconds: float) -> J
 
 
 def place_of(config: BenchmarkConfig, point: PlannedPoint, attempt: int) -> dict[str, Any]:
-    """What an outcome says of its point, under JobOutcome's names."""
+    """Return an outcome's fields about its point, named as in JobOutcome."""
     batch, rate = config.training.batch, config.training.learning_rate
     return {
         "nodes": point.nodes,
@@ -109,9 +104,7 @@ def place_of(config: BenchmarkConfig, point: PlannedPoint, attempt: int) -> dict
 
 
 def with_warm_pool(config: BenchmarkConfig, outcome: JobOutcome) -> JobOutcome:
-    """The outcome with what became of the instances it kept,
-    which is known only after the next job or the release.
-    """
+    """Return the outcome with the warm pool's state, known after the next job or the release."""
     description = describe_training_job(config.platform, outcome.job_name)
     return outcome if description is None else replace(outcome, **warm_pool_facts(description))
 
@@ -119,9 +112,7 @@ def with_warm_pool(config: BenchmarkConfig, outcome: JobOutcome) -> JobOutcome:
 def refused_outcome(
     config: BenchmarkConfig, job_name: str, point: PlannedPoint, attempt: int, reason: str
 ) -> JobOutcome:
-    """An attempt that SageMaker, the budget or sweep.max_retries kept from starting: a failed one,
-    with its reason.
-    """
+    """Return a failed attempt, kept from starting by SageMaker, the budget or sweep.max_retries."""
     return JobOutcome(
         job_name=job_name,
         status="Failed",
@@ -133,7 +124,7 @@ def refused_outcome(
 
 
 def say_outcome(outcome: JobOutcome) -> None:
-    """One line on how a job ended."""
+    """Log how a job ended, on one line."""
     extra = about_outcome(outcome)
     for number in outcome.cut_numbers:
         logger.warning("%s: %s", outcome.job_name, number.text)
@@ -148,7 +139,7 @@ def say_outcome(outcome: JobOutcome) -> None:
 
 
 def _trained(outcome: JobOutcome) -> str:
-    """How long, or how long a whole run is projected to take."""
+    """Return the train time, measured or projected, as text."""
     seconds, projection = outcome.clocks.train_seconds, outcome.projection
     contended = ""
     if is_disturbed(outcome):
@@ -166,12 +157,12 @@ def _trained(outcome: JobOutcome) -> str:
 
 
 def about_outcome(outcome: JobOutcome) -> dict[str, Any]:
-    """What a view needs of a point that ended, and of a failed one the lines that matter."""
+    """Return the facts a view needs of an ended point, with log lines if it failed."""
     clocks, error = outcome.clocks, outcome.program_error
     projected = outcome.projection
     steps = outcome.metric_number("steps") or outcome.logged.get("steps")
     if projected is not None:
-        steps = None  # of a part; a view takes them for those of every whole run
+        steps = None  # of a partial run; a view would assume them for every whole run
     lines = [] if outcome.completed else list(outcome.log_tail[-LINES_SHOWN:])
     if error is not None and not outcome.completed:
         lines.append(error.text)

@@ -1,7 +1,6 @@
-"""The preflight: the rules that need no account, then those that ask it;
-nothing is spent by either.
+"""The preflight: rules that need no account, then rules that query it; neither spends anything.
 
-`nodesweep plan`, `plan --online` and every run read the same two tables: OFFLINE_RULES
+`nodesweep plan`, `plan --online` and every run use the same two tables: OFFLINE_RULES
 (nodesweep/scaling/rules/offline.py) and ACCOUNT_RULES (tasks/preflight/ask.py).
 """
 
@@ -45,14 +44,18 @@ _FOR_A_REPORT = ("matplotlib.figure", "matplotlib.backends.backend_svg", "matplo
 
 
 def preflight(config: BenchmarkConfig, goes_on: bool = False) -> SweepPlan:
-    """The plan at the current price, once it breaks no rule; a flow's first stage.
+    """Return the plan at current prices if it breaks no rule; the first stage of a flow.
 
-    Nothing is asked of the platform where a rule is broken that needs no platform; while it is
-    asked, what the run needs next is imported. Raises PreflightRefused with every problem; where
-    the budget is one, an event says so.
+    The platform is not queried if an offline rule is broken; meanwhile, imports for the next stages
+    run in the background. A refused budget is also reported as an event.
 
-    `goes_on`: of a sweep that there is. Its requests were checked by sagemaker-core when it began,
-    and perhaps none is left to be sent: then a second is saved.
+    Args:
+        config: The benchmark.
+        goes_on: The sweep exists. Its requests were checked by sagemaker-core when it began, and
+            none may be left to send, so a second is saved by checking only their shape.
+
+    Raises:
+        PreflightRefused: Rules are broken; the error holds all problems.
     """
     checked = check_offline(config, os.environ, goes_on)
     _announce_and_refuse(checked)
@@ -70,7 +73,7 @@ def check_account(
     prices: Callable[[PlatformConfig, Sequence[Asked]], list[Priced]] = current_prices,
     ask: Callable[[Facts], Findings] = check_online,
 ) -> Checked:
-    """The sweep at the current prices, with what the platform's answers show."""
+    """Return the sweep at current prices, with the findings of the account rules."""
     facts = checked.facts
     platform = facts.config.platform
     asked = [(arm.instance, TRAINING) for arm in facts.each]

@@ -1,6 +1,4 @@
-"""What a sweep needs before its first job: a dataset that holds what it promises, in S3,
-and an image in ECR.
-"""
+"""Prepares a sweep's inputs: a validated dataset in S3, and an image in ECR."""
 
 from __future__ import annotations
 
@@ -62,9 +60,12 @@ _OF_DATASET, _OF_IMAGE = about("message", stage="dataset"), about("message", sta
 
 @dataclass(frozen=True)
 class _SentDataset:
-    """Where the jobs find the dataset; `folders` are those that become channels. Nothing of it
-    where there is none. `used_there` is what was validated of one that lay in S3; `validation` what
-    is recorded of how, None where the config says nothing of it.
+    """Location of the dataset for the jobs; all None if there is none.
+
+    Attributes:
+        folders: Folders that become channels.
+        used_there: Validated objects of a dataset that is used in place in S3.
+        validation: Record of how it was validated; None if the config does not configure it.
     """
 
     uri: str | None
@@ -75,19 +76,22 @@ class _SentDataset:
 
 
 def prepare_inputs(config: BenchmarkConfig, sweep: str) -> tuple[ResolvedInputs, dict[str, Any]]:
-    """Validate, then upload beside building:
-    nothing is spent on a dataset that breaks an expectation.
+    """Validate the dataset, then upload it while the image builds.
+
+    Nothing is spent on a dataset that breaks an expectation.
     """
     of_flow = copy_context()
-    # it waits beside the dataset
+    # the image stage runs alongside the dataset stage
     return in_stage("image", lambda: _prepare(config, sweep, of_flow))
 
 
 def _prepare(
     config: BenchmarkConfig, sweep: str, of_flow: Context
 ) -> tuple[ResolvedInputs, dict[str, Any]]:
-    """The stage of the image, which begins first and ends last. The dataset's stage is carried out
-    in the context `of_flow`, so that it stands beside this one in Prefect's graph and not in it.
+    """Run the image stage, which begins first and ends last.
+
+    The dataset stage runs in the context `of_flow`, so that Prefect's graph shows it next to this
+    stage instead of inside it.
     """
     packages = _packages(config)
     layer = packages if packages is not None and packages.at_start is None else None
@@ -129,11 +133,10 @@ def _prepare(
 def changes_since(
     config: BenchmarkConfig, inputs: ResolvedInputs, provenance: Mapping[str, Any]
 ) -> list[str]:
-    """What of code, local data and image is another here now than what a sweep was started with,
-    each in words.
+    """Return a text per change of code, local data or image since the sweep was started.
 
-    What its jobs run stays what was recorded: code, data and images lie in the bucket and in ECR
-    under their digests.
+    The sweep's jobs keep using the recorded inputs: code, data and images are stored in the bucket
+    and in ECR under their digests.
     """
     return [
         text
@@ -164,7 +167,7 @@ def _code_change(
 
 
 def _data_change(config: BenchmarkConfig, provenance: Mapping[str, Any]) -> str | None:
-    """Of a local dataset; one that lies in S3 has been looked at by check_same_objects()."""
+    """Return the change of a local dataset; check_same_objects() checks one in S3."""
     section = config.dataset
     if section is None or section.is_remote:
         return None
@@ -182,7 +185,7 @@ def _data_change(config: BenchmarkConfig, provenance: Mapping[str, Any]) -> str 
 def _image_change(
     config: BenchmarkConfig, inputs: ResolvedInputs, provenance: Mapping[str, Any]
 ) -> str | None:
-    """Of the image below the layer of packages, where there is one; then of the layer itself."""
+    """Return the change of the image below the package layer, if there is one, or of the layer."""
     began_with = provenance.get("image_base_uri") or inputs.image_uri
     existing = _existing_image(config)
     if existing is not None:
@@ -216,9 +219,7 @@ def _packages_change(config: BenchmarkConfig, inputs: ResolvedInputs, base_uri: 
 
 
 def _validated_dataset(config: BenchmarkConfig, sweep: str) -> Callable[[], _SentDataset]:
-    """Check the dataset; returns the call that brings it to S3
-    (for a remote one there is nothing to bring).
-    """
+    """Check the dataset and return a call that uploads it; nothing to upload if it is in S3."""
     section = config.dataset
     if section is None:
         return lambda: _SentDataset(None, None, ())
@@ -270,7 +271,11 @@ def _remote_dataset(
 
 
 def _keep(config: BenchmarkConfig, sweep: str, report: ValidationReport) -> None:
-    """The verdict's page, whatever it is. Raises ValidationFailed."""
+    """Store the validation report, whatever its verdict.
+
+    Raises:
+        ValidationFailed: The dataset failed.
+    """
     folder = Path(config.report.directory) / sweep
     keep_data_docs(
         config.platform, names.report_key(config.platform.prefix, sweep, ""), report, folder
@@ -282,9 +287,7 @@ def _keep(config: BenchmarkConfig, sweep: str, report: ValidationReport) -> None
 
 
 def _existing_image(config: BenchmarkConfig) -> str | None:
-    """URI of the image that is there already: the one given, or the container that the user's code
-    runs in as it is.
-    """
+    """Return the URI of an existing image: the given one, or the container run unmodified."""
     if not config.runs_container_as_it_is:
         return config.image.uri
     container = str(_with_container(config).uri)
@@ -304,15 +307,15 @@ def _with_container(config: BenchmarkConfig) -> ImageConfig:
 
 
 def _read_context(config: BenchmarkConfig) -> BuildContext:
-    """The build context, its base images by their digests where those are known."""
+    """Return the build context, with base images pinned by digest if known."""
     image = _with_container(config)
     return read_context(image, pin_base_images(config.platform, image, build_arguments(image)))
 
 
 def _packages(config: BenchmarkConfig) -> Requirements | None:
-    """What the code asks for; where that can be no layer of the image, the log says why.
+    """Return the code's requirements; log the reason if they cannot become an image layer.
 
-    A container that runs as it is, or an image that is given, needs no repository of one's own; a
+    A container that runs unmodified, or a given image, needs no ECR repository of the user's; a
     layer on it does.
     """
     packages = read_requirements(config)
@@ -329,7 +332,7 @@ def _packages(config: BenchmarkConfig) -> Requirements | None:
 
 
 def _with_packages(config: BenchmarkConfig, base_uri: str, packages: Requirements) -> Image:
-    """The image with the layer of packages on it, found in ECR or built."""
+    """Return the image with the package layer, found in ECR or built."""
     with tempfile.TemporaryDirectory(prefix="nodesweep-") as scratch:
         context = _read_layer(config, base_uri, packages, Path(scratch))
         if found := find_image(config.platform, config.image, context):

@@ -1,6 +1,4 @@
-"""A sweep against the history of its benchmark: an alarm of the control chart is an event and a
-failure.
-"""
+"""Compares a sweep with its benchmark's history; an alarm is an event and a failure."""
 
 from __future__ import annotations
 
@@ -28,12 +26,20 @@ logger = logging.getLogger("nodesweep.regression")
 def alarm_on_regression(
     config: BenchmarkConfig, report: ScalingReport, tolerance: float, reference: str | None = None
 ) -> TrendVerdict | None:
-    """Judge the sweep by the chart of its trend and keep the verdict in the bucket; None where no
-    run of it completed and no earlier sweep has one.
+    """Judge the sweep by the control chart of its trend, and store the verdict in the bucket.
 
-    `reference` is the sweep that the level is learnt from, with those after it (default: the first
-    of the trend). Raises RegressionEstablished, once the event is sent, and HistoryError where the
-    trend has no sweep `reference`.
+    Args:
+        config: The benchmark.
+        report: The sweep's report.
+        tolerance: Fraction by which a sweep may be slower.
+        reference: Sweep from which on the level is learned; None for the first of the trend.
+
+    Returns:
+        The verdict; None if neither this sweep nor an earlier one has a completed run.
+
+    Raises:
+        RegressionEstablished: The sweep alarms; the event has been sent.
+        HistoryError: The trend has no sweep `reference`.
     """
     trends = _trends(config, report)
     earlier = {point.sweep_id for trend in trends for point in trend.points} - {report.sweep_id}
@@ -77,7 +83,7 @@ def alarm_on_regression(
 
 
 def _trends(config: BenchmarkConfig, report: ScalingReport) -> tuple[Trend, ...]:
-    """Of the sweeps up to this one, which is taken from its report: its file may be missing."""
+    """Return the trends up to this sweep, read from its report because its file may be missing."""
     tables = [history_table(report, config.name)]
     for uri, body in read_history_of(config.platform, config.name).items():
         sweep = uri.rpartition("/")[2].partition(".")[0]
@@ -85,7 +91,7 @@ def _trends(config: BenchmarkConfig, report: ScalingReport) -> tuple[Trend, ...]
             continue
         try:
             tables.append(parse_history(body, uri))
-        except HistoryError as error:  # it costs its sweep, not the trend
+        except HistoryError as error:  # leaves out one sweep, not the trend
             logger.warning("left out: %s", error)
     return read_history(tables)
 

@@ -1,7 +1,7 @@
-"""Whether a dataset that is used where it lies in S3 still is what was validated.
+"""Detects changes of a dataset that is used in place in S3 since it was validated.
 
-Jobs read its prefix as it is when they start, and nothing brings back what it was. So it is listed
-again before the first job, before a sweep goes on, and when the last job has ended.
+Jobs read its prefix as it is when they start, and earlier contents cannot be restored. So it is
+listed again before the first job, before a sweep is resumed, and after the last job.
 """
 
 from __future__ import annotations
@@ -26,11 +26,15 @@ from nodesweep.tasks.sweeps.records import add_to_provenance
 logger = logging.getLogger("nodesweep.dataset")
 _OF_DATASET = about("message", stage="dataset")
 _CHANGE = "dataset_change"
-"""In a sweep's provenance what has become of its dataset, in words; absent where nothing has."""
+"""Key in a sweep's provenance with the change of its dataset as text; absent if unchanged."""
 
 
 def check_unchanged(config: BenchmarkConfig, validated: RemoteDataset) -> None:
-    """Before the first job: raises DatasetRefused, which names each object that is another now."""
+    """Check the dataset before the first job.
+
+    Raises:
+        DatasetRefused: Objects have changed; the message names them.
+    """
     assert config.dataset is not None
     now = describe_remote_dataset(config.platform, config.dataset)
     if changes := find_changes(validated, now):
@@ -41,7 +45,11 @@ def check_unchanged(config: BenchmarkConfig, validated: RemoteDataset) -> None:
 
 
 def check_same_objects(config: BenchmarkConfig, sweep: str, recorded_digest: str | None) -> None:
-    """Before a sweep goes on: raises PreflightRefused where its objects have changed."""
+    """Check the dataset before a sweep is resumed.
+
+    Raises:
+        PreflightRefused: Its objects have changed.
+    """
     section = config.dataset
     if section is None or not section.is_remote:
         return
@@ -57,8 +65,10 @@ def check_same_objects(config: BenchmarkConfig, sweep: str, recorded_digest: str
 def with_changes(
     config: BenchmarkConfig, sweep: str, provenance: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """After the last job: the provenance, with what has changed while the sweep ran, if anything;
-    that is recorded with the sweep, for its later reports. That it can't be told is a warning.
+    """Return the provenance after the last job, with changes of the dataset during the sweep.
+
+    Changes are recorded with the sweep for later reports. If they cannot be determined, a warning
+    is logged.
     """
     section = config.dataset
     if section is None or not section.is_remote or _CHANGE in provenance:
@@ -84,9 +94,9 @@ def with_changes(
 
 
 def _changes(now: RemoteDataset, sweep: str) -> list[str]:
-    """In words. Of what was deleted only that something was is known."""
+    """Return the changes as text; deleted objects cannot be named."""
     try:
         written = modified_since(now, names.sweep_started(sweep))
-    except ValueError:  # an id that somebody chose
+    except ValueError:  # a user-chosen id
         written = []
     return written or [f"objects under {now.uri} were deleted or replaced"]

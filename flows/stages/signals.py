@@ -1,10 +1,8 @@
-"""What SIGTERM and Ctrl-C do to a run: the first ends it in order,
-and none that follows cuts that off by accident.
+"""Handling of SIGTERM and Ctrl-C: the first one ends the run in order, uninterrupted by later ones.
 
-CI systems and service managers send several (SIGINT, then SIGTERM; or SIGTERM to the group and to
-its leader). Where the second one raised, it did so in the middle of stopping the jobs. So a further
-SIGTERM does nothing while the run ends, which has its deadlines; a second Ctrl-C is somebody who
-will not wait: it ends the process at once.
+CI systems and service managers send several (SIGINT, then SIGTERM; or SIGTERM to the group and its
+leader); a second one used to interrupt the stopping of jobs. So another SIGTERM is ignored while
+the run ends, which has deadlines; a second Ctrl-C ends the process at once.
 """
 
 from __future__ import annotations
@@ -28,27 +26,28 @@ _ENDED_AT_ONCE = (
 )
 
 _CANCEL = signal.SIGUSR1
-"""What the thread that hears of a cancel sends to the main thread."""
+"""Signal from the thread that learns of a cancel to the main thread."""
 
 
 class EndSignals:
-    """The handler of a command's SIGINT and SIGTERM: the first raises KeyboardInterrupt.
+    """Handler of a command's SIGINT and SIGTERM; the first one raises KeyboardInterrupt.
 
-    `announce` says at a Ctrl-C that the run ends; with True, at the second one, that it has ended
-    at once. It is called in the signal handler.
+    `announce` is called in the signal handler: with False at the first Ctrl-C, with True at the
+    second, which ends the process.
     """
 
     def __init__(self, announce: Callable[[bool], None] | None = None) -> None:
         self._announce = announce or say_ending
         self._interrupted = False
         self.raised = False
-        """The first has come; once `held` is over, what it raises is due."""
+        """The first signal has come; KeyboardInterrupt is raised, or due once `held` is over."""
         self.held = False
-        """Prefect's own code runs, which would take what is raised for a crash of the run."""
+        """Prefect's own code is running, which would treat an exception as a crash of the run."""
         self.shielded = False
-        """The flow is ending because of a SIGTERM that Prefect got."""
+        """The flow is ending because of a SIGTERM that Prefect received."""
 
     def __call__(self, signum: int, frame: FrameType | None) -> None:
+        """Raise or announce the first signal; end the process at a second Ctrl-C."""
         if signum == signal.SIGINT:
             if self._interrupted:
                 self._announce(True)
@@ -61,7 +60,7 @@ class EndSignals:
                 raise KeyboardInterrupt
 
     def release(self) -> None:
-        """Raise KeyboardInterrupt from now on, and at once where a signal came while `held`."""
+        """Raise KeyboardInterrupt from now on, and at once if a signal came while `held`."""
         self.held = False
         if self.raised:
             STOP.interrupted = True
@@ -70,9 +69,7 @@ class EndSignals:
 
 @contextmanager
 def held_for_prefect() -> Iterator[None]:
-    """Inside, where Prefect begins and ends a command's flow, a first Ctrl-C is raised in the flow
-    alone, or in the end.
-    """
+    """Delay a first Ctrl-C while Prefect starts or ends a flow, until the flow runs or the end."""
     signals = signal.getsignal(signal.SIGINT)
     if not isinstance(signals, EndSignals):
         yield
@@ -87,30 +84,29 @@ def held_for_prefect() -> Iterator[None]:
 
 @dataclass
 class Ending:
-    """What ends a flow from outside."""
+    """The state of ending a flow from outside."""
 
     signals: EndSignals = field(default_factory=EndSignals)
     terminated: bool = False
-    """A SIGTERM has come, of which Prefect makes the run's state."""
+    """A SIGTERM has come, from which Prefect derives the run's state."""
     begun: bool = False
 
     def interrupt(self) -> None:
-        """Raise Cancelled in the main thread, which runs the flow; any other thread may call."""
+        """Raise Cancelled in the main thread, which runs the flow; call from any other thread."""
         main = threading.main_thread().ident
         if not self.begun and main is not None and self.hears:
             signal.pthread_kill(main, _CANCEL)
 
     hears: bool = False
-    """Whether the flow runs in the main thread; else only its waits end."""
+    """True if the flow runs in the main thread; otherwise only its waits end."""
 
 
 @contextmanager
 def ended_once() -> Iterator[Ending]:
-    """Inside a flow, where Prefect has a SIGTERM handler of its own:
-    only the first SIGTERM gets through to it.
+    """Pass only the first SIGTERM to Prefect's handler while a flow runs.
 
-    None does after a Ctrl-C, or after an interrupt() of what this yields. Outside the main thread,
-    which gets no signals, this does nothing.
+    None is passed after a Ctrl-C, or after interrupt() of the yielded value. Outside the main
+    thread, which gets no signals, this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield Ending()
@@ -141,18 +137,17 @@ def ended_once() -> Iterator[Ending]:
         signals.shielded = ending.hears = False
         signal.signal(_CANCEL, of_cancel)
         if not ending.begun and not signals.raised:
-            # else it stays, for what Prefect has still to say of the run
+            # otherwise it stays installed while Prefect reports the end of the run
             _handle_sigterm(previous, instead_of=terminate)
 
 
 def _handle_sigterm(handler: Any, instead_of: Any) -> None:
-    """Install a handler; where the former is the one by which Prefect knows that it hears a
-    cancellation, as that one.
+    """Install a SIGTERM handler, also as Prefect's own if that is replaced.
 
-    Prefect's runner asks a run's process whether its SIGTERM will be understood as a cancellation.
-    The process says so while the handler in force is prefect.utilities.engine's own, and a run that
-    does not is Crashed in place of Cancelled (Prefect 3.8, can_ack_control_intent).
-    tests/flows/stages/test_signals.py holds it against the installed Prefect.
+    Prefect's runner asks a run's process if it will treat SIGTERM as a cancellation. The process
+    confirms only while the handler in force is prefect.utilities.engine's own; otherwise the run
+    becomes Crashed instead of Cancelled (Prefect 3.8, can_ack_control_intent).
+    tests/flows/stages/test_signals.py checks it against the installed Prefect.
     """
     engine: Any = sys.modules.get("prefect.utilities.engine")
     if engine is None or engine._prefect_sigterm_handler is not instead_of:
@@ -164,9 +159,7 @@ def _handle_sigterm(handler: Any, instead_of: Any) -> None:
 
 
 def _first(previous: Any) -> Callable[[int, FrameType | None], Any]:
-    """What the first SIGTERM does: what it would have done;
-    where that is the system's default, it raises.
-    """
+    """Return the previous handler, or one that raises if that is the system's default."""
     if callable(previous):
         return previous
 
@@ -177,6 +170,6 @@ def _first(previous: Any) -> Callable[[int, FrameType | None], Any]:
 
 
 def say_ending(at_once: bool) -> None:
-    """On standard error, past any buffer: the signal may have come in the middle of a line."""
+    """Write to standard error unbuffered; the signal may have come in the middle of a line."""
     with suppress(OSError):
         os.write(2, _ENDED_AT_ONCE if at_once else _ENDING)

@@ -1,7 +1,6 @@
-"""The sweep: one training job per point, in the planned order;
-a failed point does not lose the others.
+"""Runs a sweep: one training job per point, in the planned order; failures do not stop others.
 
-What is decided stands in nodesweep/scaling/planning/queue.py; here it is carried out.
+nodesweep/scaling/planning/queue.py makes the decisions; this file carries them out.
 """
 
 from __future__ import annotations
@@ -54,17 +53,13 @@ from nodesweep.tasks.sweeps.owner import SweepOwner
 from nodesweep.tasks.sweeps.stopping import release_pools_now, stop_training_jobs
 
 logger = logging.getLogger("nodesweep.sweep")
-_STOP_GRACE_SECONDS = (
-    600  # beyond max runtime: the upload of its output, and the platform's own slack
-)
+_STOP_GRACE_SECONDS = 600  # beyond max runtime: upload of the output, and slack of the platform
 _LONGEST_QUOTA_PAUSE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class SweepRun:
-    """One outcome per attempt, and why the sweep was given up before its last point;
-    None: it was not.
-    """
+    """One outcome per attempt, and the reason if the sweep was given up early."""
 
     outcomes: list[JobOutcome]
     given_up: str | None
@@ -78,10 +73,12 @@ _AS_MANY = {
 
 
 def say_plan(config: BenchmarkConfig, plan: SweepPlan, sweep: str) -> None:
-    """One line on what will run; a view gets the points too, and what they can cost."""
+    """Log what will run, on one line; views also receive the points and their cost bound."""
     most = config.sweep.most_jobs
     is_full = config.sweep.design == "full"
-    points = _facts(config, plan, plan.points) if is_full else []  # told as they are decided
+    points = (
+        _facts(config, plan, plan.points) if is_full else []
+    )  # other designs report points as they are decided
     logger.info(
         "sweep %s: %s",
         sweep,
@@ -104,7 +101,7 @@ def say_plan(config: BenchmarkConfig, plan: SweepPlan, sweep: str) -> None:
 def _facts(
     config: BenchmarkConfig, plan: SweepPlan, points: Sequence[PlannedPoint]
 ) -> list[dict[str, Any]]:
-    """What a view needs of the points; of several instance types also each one's and its price."""
+    """Return the facts a view needs of the points; of several types also type and price."""
     facts: list[dict[str, Any]] = [
         {
             "nodes": point.nodes,
@@ -130,11 +127,17 @@ def run_sweep(
     owner: SweepOwner,
     earlier_mark: str | None = None,
 ) -> SweepRun:
-    """Run every planned point; one outcome per attempt, failed ones too. Ends its jobs as
-    flows/stages/ending.py says.
+    """Run all planned points; its jobs end as described in flows/stages/ending.py.
 
-    A sweep that is stopped (`nodesweep stop`, another mark than `earlier_mark`) meanwhile submits
-    nothing more: its remaining points have no outcome.
+    A sweep that is stopped meanwhile (`nodesweep stop`) submits no more jobs, and its remaining
+    points have no outcome.
+
+    Args:
+        config: The benchmark.
+        plan: Its points.
+        inputs: Image, code and data of the jobs.
+        owner: The sweep's heartbeat.
+        earlier_mark: Stop mark of an earlier run, which does not stop this one.
     """
     sweep = _Sweep(config, plan, inputs, earlier_mark)
 
@@ -149,7 +152,7 @@ def run_sweep(
         try:
             end_sweep(config, inputs.sweep_id, list(sweep.queue.active), error, owner)
         finally:
-            release_pools()  # of what has ended, where the others run on
+            release_pools()  # those of ended jobs, even if others keep running
         raise
     finally:
         sweep.slots.give_back_all()
@@ -169,7 +172,7 @@ def run_sweep(
 
 
 class _Sweep:
-    """Carries out what the queue of attempts decides, and tells it what came of that."""
+    """Carries out the decisions of the queue of attempts, and reports the results back to it."""
 
     def __init__(
         self,
@@ -191,7 +194,7 @@ class _Sweep:
         self._kept_told = self._left_out_told = 0
 
     def run(self) -> None:
-        """Until every point has its outcome, or none is left to try."""
+        """Run until every point has its outcome, or none is left to try."""
         self._count_earlier()
         queue = self.queue
         queue.is_proven = queue.is_proven or is_code_proven(self.config.platform, queue.code_digest)
@@ -209,7 +212,7 @@ class _Sweep:
         self.queue.count_earlier(earlier, descriptions)
 
     def _fill(self) -> Wait | Done:
-        """Start jobs until the queue says to wait, or that it is done."""
+        """Start jobs until the queue asks to wait, or is done."""
         while True:
             order = self.queue.next()
             self._say_decision()
@@ -225,9 +228,7 @@ class _Sweep:
                 return order
 
     def _say_decision(self) -> None:
-        """What a sequential or probe sweep knows so far, and why the next jobs are the next; each
-        once.
-        """
+        """Log a sequential or probe sweep's results and the reason for its next jobs, each once."""
         self._say_kept()
         self._say_left_out()
         progress = self.queue.progress
@@ -264,7 +265,7 @@ class _Sweep:
         )
 
     def _later_facts(self, progress: SweepProgress) -> list[dict[str, Any]]:
-        """Probes of several types that may come, where nothing more is dropped."""
+        """Return probes of several types that may follow if no more types are dropped."""
         keys = set(progress.later)
         points = [point for point in self.plan.points if point.key(self.config) in keys]
         facts = _facts(self.config, self.plan, points)
@@ -298,7 +299,7 @@ class _Sweep:
             )
 
     def _claim_and_submit(self, order: Submit) -> Wait | Refuse | None:
-        """The job is claimed before it is sent. None: what comes next is the queue's to say."""
+        """Claim the job, then submit it. Returns None if the queue decides what is next."""
         name, queue = order.job_name, self.queue
         claim = claim_job(
             self.config.platform, self.inputs.sweep_id, name, self._claimant, order.counts_others
@@ -321,7 +322,7 @@ class _Sweep:
             self._withdraw(name)
             return self._refused_by_the_platform(order, error)
         except ClientError as error:
-            if was_refused(error, "CreateTrainingJob"):  # such as AccessDenied: no such job runs
+            if was_refused(error, "CreateTrainingJob"):  # e.g. AccessDenied: the job does not exist
                 queue.lose(name)
                 with best_effort(f"the claim of {name} can't be withdrawn"):
                     self._withdraw(name)
@@ -335,10 +336,10 @@ class _Sweep:
         return None
 
     def _refused_by_the_platform(self, order: Submit, error: JobRefused) -> Wait | Refuse:
-        """A refusal for lack of quota may pass; where no job of ours can free any by its end, time
-        is let pass here.
+        """Report a refusal to the queue, and wait if only time can free quota.
 
-        As long as between two looks at a job, longer each time, up to a minute.
+        A refusal for lack of quota may pass. If no job of this sweep can free any, this sleeps as
+        long as between two polls, backing off to a minute.
         """
         is_quota = isinstance(error, QuotaReached)
         if is_quota:
@@ -356,8 +357,9 @@ class _Sweep:
         return answer
 
     def _refuse(self, order: Refuse) -> None:
-        """An attempt that isn't made is an outcome, too, but for the repeat of a contended run.
-        The first one that the budget refuses is an event.
+        """Record an attempt that is not made as an outcome, except the repeat of a contended run.
+
+        The first attempt that the budget refuses is also an event.
         """
         if order.attempt.is_repeat:
             logger.info("%s is not run: %s", order.job_name, order.reason)
@@ -380,9 +382,7 @@ class _Sweep:
         )
 
     def _settle_ended(self) -> None:
-        """Wait for the next job to end, or for a first step where others wait for that,
-        and collect what ended.
-        """
+        """Wait for a job to end, or for an awaited first step, and collect ended jobs."""
         queue = self.queue
         followed = self._followed_until
         ended = watch_training_jobs(
@@ -404,7 +404,9 @@ class _Sweep:
             name = description["TrainingJobName"]
             self.slots.give_back(name)
             if description["TrainingJobStatus"] not in TERMINAL:
-                lost = replace(queue.lose(name), is_repeat=False)  # it may run on, so it is shown
+                lost = replace(
+                    queue.lose(name), is_repeat=False
+                )  # shown, because it may still be running
                 self._refuse(Refuse(lost, name, description["FailureReason"]))
                 continue
             outcome = self._collect(queue.active[name], description)
@@ -413,9 +415,7 @@ class _Sweep:
         self._give_up()
 
     def _give_up(self) -> None:
-        """Where the program can't run, start nothing more and stop what runs;
-        what has ended is kept.
-        """
+        """Stop running jobs and start no more if the program cannot run; outcomes are kept."""
         given_up = self.queue.give_up()
         if given_up is None:
             return
@@ -431,10 +431,10 @@ class _Sweep:
 
 
 def job_limits(config: BenchmarkConfig) -> JobLimits:
-    """How long a job may wait and run.
+    """Return how long a job may wait and run.
 
-    A spot job may wait for capacity in between: then the platform's own limit is on running and
-    waiting together.
+    A spot job may wait for capacity in between; the platform limits its running and waiting time
+    together.
     """
     training = config.training
     longest = (
@@ -452,10 +452,20 @@ def submit_point(
     point: PlannedPoint,
     steps: int | None = None,
 ) -> dict[str, Any] | None:
-    """Start or adopt the first attempt at a point, which is told to make so many `steps` where the
-    sweep has found how many; returns the job's description, None where the sweep was stopped.
+    """Start or adopt the first attempt at a point.
 
-    Raises JobRefused.
+    Args:
+        config: The benchmark.
+        plan: Its points.
+        inputs: Image, code and data of the jobs.
+        point: The point to run.
+        steps: Number of steps to train for, if the sweep has determined it.
+
+    Returns:
+        The job's description; None if the sweep was stopped.
+
+    Raises:
+        JobRefused: SageMaker did not accept the job.
     """
     request = build_request(config, point, inputs, 1, steps)
     name, claimant = request["TrainingJobName"], uuid4().hex[:12]
@@ -473,9 +483,7 @@ def submit_point(
 def _submit(
     config: BenchmarkConfig, plan: SweepPlan, attempt: Attempt, request: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Start or adopt the attempt's job; says its point's position among the points,
-    whatever the attempt.
-    """
+    """Start or adopt the attempt's job, and log its point's position among all points."""
     point = attempt.point
     again = f", attempt {attempt.number}" if attempt.number > 1 else ""
     again += ", since its nodes were contended" if attempt.is_repeat else ""

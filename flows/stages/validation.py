@@ -1,7 +1,7 @@
-"""Tables in S3 are validated: on this machine, or by one Processing job of Spark beside them.
+"""Validates tables in S3: on this machine, or with one Spark Processing job next to the data.
 
-The job is found by its name where an earlier try of this flow run has started it, and ends with the
-run as its training jobs do (flows/stages/ending.py).
+A retried flow run finds its job by name; the job ends with the run as its training jobs do
+(flows/stages/ending.py).
 """
 
 from __future__ import annotations
@@ -57,12 +57,14 @@ from nodesweep.tasks.sweeps.stopping import stop_sweep_jobs_now
 logger = logging.getLogger("nodesweep.dataset")
 _OF_DATASET = about("message", stage="dataset")
 _MOST_JOBS = 99
-"""Of one sweep: a name has two digits for the number."""
+"""Maximum jobs per sweep: the name has two digits for the number."""
 
 
 def say_engine(section: DatasetConfig, size_bytes: int) -> dict[str, Any] | None:
-    """Say which engine validates a dataset of that size, and why; returns what is recorded of it,
-    None where the config says nothing of engines.
+    """Log the engine that validates a dataset of this size, and the reason.
+
+    Returns:
+        The record of the choice; None if the config does not configure an engine.
     """
     if section.validation is None:
         if (hint := size_hint(section, size_bytes)) is not None:
@@ -76,9 +78,10 @@ def say_engine(section: DatasetConfig, size_bytes: int) -> dict[str, Any] | None
 def validate_tables_in_s3(
     config: BenchmarkConfig, section: DatasetConfig, dataset: RemoteDataset, sweep: str
 ) -> tuple[ValidationReport, dict[str, Any] | None]:
-    """The verdict on a dataset in S3, and what is recorded of how it was come by.
+    """Return the verdict on a dataset in S3, and a record of how it was obtained.
 
-    Raises ValidationJobFailed where the Spark job gives none.
+    Raises:
+        ValidationJobFailed: The Spark job produced no verdict.
     """
     recorded = say_engine(section, dataset.size_bytes)
     if recorded is None or recorded["engine"] == "pandas":
@@ -86,7 +89,7 @@ def validate_tables_in_s3(
     document = names.pretty_json(request_document(section, dataset))
     image_uri = _image_uri(config)
     price = _price(config)
-    with owned(config.platform, sweep):  # so that no reaper takes the job for an orphan
+    with owned(config.platform, sweep):  # so that a reaper does not consider the job an orphan
         try:
             verdict, job = _run_job(config, sweep, image_uri, document, price)
         except BaseException as error:
@@ -99,7 +102,7 @@ def validate_tables_in_s3(
 
 
 def _image_uri(config: BenchmarkConfig) -> str:
-    """The Spark image, by digest: the one that is given, or found in ECR, or built."""
+    """Return the Spark image, pinned by digest: the given one, one in ECR, or a new build."""
     image = spark_image(config)
     if image.uri is not None:
         return image.uri
@@ -115,7 +118,7 @@ def _image_uri(config: BenchmarkConfig) -> str:
 
 
 def _price(config: BenchmarkConfig) -> Price:
-    """Of one instance of the job for an hour."""
+    """Return the hourly price of one instance of the job."""
     instance = load_catalogue().get(asked_of(config).instance_type)
     [(priced, notices)] = look_up_prices(config.platform, [(instance, PROCESSING)])
     for notice in notices:
@@ -126,11 +129,14 @@ def _price(config: BenchmarkConfig) -> Price:
 def _run_job(
     config: BenchmarkConfig, sweep: str, image_uri: str, document: bytes, price: Price
 ) -> tuple[Mapping[str, Any], dict[str, Any]]:
-    """The verdict of the first attempt that gives one, and what is recorded of the job.
+    """Return the first verdict of an attempt, and the record of its job.
 
-    Raises ValidationJobFailed where none does: only lack of capacity and internal errors get
-    another attempt, and what ended in vain in an earlier try of this run; sweep.max_attempts in
-    all, those not counted that somebody stopped then.
+    Only capacity shortages, internal errors, and failures in an earlier try of this run are
+    retried, up to sweep.max_attempts in total; jobs stopped by a user in an earlier try do not
+    count.
+
+    Raises:
+        ValidationJobFailed: No attempt produced a verdict.
     """
     asked, digest = asked_of(config), hashlib.sha256(document).hexdigest()
     spent_usd, failed, left = 0.0, "", config.sweep.max_attempts
@@ -176,9 +182,7 @@ def _run_job(
 
 
 def _kept_log(config: BenchmarkConfig, sweep: str, ended: Mapping[str, Any]) -> Iterable[LogLine]:
-    """The log of a job that has ended, which is kept beside its sweep's report; one that had no
-    instances has none.
-    """
+    """Return an ended job's log, stored next to its sweep's report; () if it had no instances."""
     if ended.get("ProcessingStartTime") is None:
         return ()
     folder = Path(config.report.directory) / sweep / names.LOGS
@@ -187,7 +191,7 @@ def _kept_log(config: BenchmarkConfig, sweep: str, ended: Mapping[str, Any]) -> 
 
 
 def _was_stopped(ended: Mapping[str, Any]) -> bool:
-    """Whether somebody asked for its end, and not max_runtime_seconds."""
+    """Return True if a user stopped the job, rather than max_runtime_seconds."""
     return ended["ProcessingJobStatus"] == "Stopped" and not ended.get("FailureReason")
 
 
@@ -203,7 +207,7 @@ def _recorded(
     attempt: int,
     spent_usd: float,
 ) -> dict[str, Any]:
-    """What the sweep's record and report keep of the job. Its cost is that of all attempts."""
+    """Return the job's entry in the sweep's record and report; its cost covers all attempts."""
     asked = asked_of(config)
     return {
         "job": ended["ProcessingJobName"],

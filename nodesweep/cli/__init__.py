@@ -1,0 +1,1 @@
+"""The command line: arguments, messages, exit codes, and servers that commands start."""

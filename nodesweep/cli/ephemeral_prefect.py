@@ -1,9 +1,11 @@
-"""The process of a command's own Prefect server: python nodesweep/cli/ephemeral_prefect.py PORT
+"""The process of a command's temporary Prefect server.
 
-It is the server that Prefect itself starts where no API is configured, begun before the command has
-imported Prefect. So it looks itself whether it is wanted: it ends at once, without a word, where
-the user has configured an API, where a setting of Prefect's is wrong, or where its home can't be
-written. The command finds the same and says it.
+    python nodesweep/cli/ephemeral_prefect.py PORT
+
+It is the server that Prefect starts if no API is configured, launched before the command has
+imported Prefect. So it checks itself whether it is needed, and exits silently if an API is
+configured, a Prefect setting is invalid or its home is not writable; the command finds and reports
+the same.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Any
 
 
 def home_problem(settings: Any) -> OSError | None:
-    """Why Prefect's home can't hold the server's database, None where it can or needn't."""
+    """Return the error if Prefect's home cannot hold the server's database; None if it can."""
     if "connection_url" in settings.server.database.model_fields_set:
         return None
     try:
@@ -32,14 +34,14 @@ def home_problem(settings: Any) -> OSError | None:
 
 def serve(port: int) -> None:
     """Serve the API on loopback until SIGTERM."""
-    # of what is imported nothing is garbage, and looking for it takes a third of the time
+    # imported modules hold no garbage, and searching them takes a third of the start-up time
     gc.set_threshold(50_000)
     with _silent():
         try:
             from prefect.settings import get_current_settings
 
             settings = get_current_settings()
-        except Exception:  # whatever Prefect's import makes of a wrong setting
+        except Exception:  # Prefect's import may raise anything for an invalid setting
             return
         if settings.api.url or home_problem(settings):
             return
@@ -53,7 +55,7 @@ def serve(port: int) -> None:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Nothing on standard error, which is the command's too."""
+    """Discard standard error, which is shared with the command."""
     own, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     try:

@@ -1,8 +1,7 @@
-"""What the commands share: exit codes, arguments, and errors that become one message.
-Imports nothing heavy.
+"""Shared by the commands: exit codes, options, and errors converted to one message.
 
 Exit codes: 0 done, 1 a run failed or `compare` found a regression, 2 bad config or arguments, 3
-preflight refused.
+preflight refused. Imports nothing slow.
 """
 
 from __future__ import annotations
@@ -20,24 +19,24 @@ from nodesweep.cli.output import is_json_asked_for, say
 
 RUN_FAILED, BAD_INPUT, PREFLIGHT_REFUSED = 1, 2, 3
 
-# Whether it is a file, configs/load.py says: a preset's name may be that of a folder here.
+# configs/load.py checks for a file: a folder here may have a preset's name.
 config_argument = click.argument("config", type=click.Path(path_type=Path))
 set_option = click.option(
     "--set",
     "overrides",
     multiple=True,
     metavar="a.b.c=value",
-    help="Override one value of the config (YAML); repeatable.",
+    help="Override one config value (parsed as YAML); repeatable.",
 )
 sweep_config_option = click.option(
     "--config",
     type=click.Path(path_type=Path),
-    help="Where the sweep ran, if not from here.",
+    help="Config of the sweep, if it was not started from here.",
 )
 output_option = click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Directory for reports instead of report.directory.",
+    help="Reports directory; overrides report.directory.",
 )
 
 
@@ -46,19 +45,30 @@ tolerance_option = click.option(
     type=float,
     default=0.05,
     show_default=True,
-    help="Share by which a sweep may be slower.",
+    help="Fraction by which a sweep may be slower.",
 )
 
 
 def goal_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The limits of report.recommendation, by their names in a config; --deadline and --budget are
-    short for two of them.
+    """Add options for the limits of report.recommendation, named as in a config.
+
+    --deadline and --budget are short forms of two of them.
     """
     limits = (
-        ("min_efficiency", (), "SHARE", "Recommend no count whose efficiency is below it; 0-1."),
-        ("min_doubling_ratio", (), "RATIO", "Least gain D that pays for twice the nodes; 1-2."),
-        ("deadline_seconds", ("--deadline",), "SECONDS", "Recommend the cheapest that meets it."),
-        ("budget_usd_per_run", ("--budget",), "USD", "Recommend no count whose run costs more."),
+        ("min_efficiency", (), "SHARE", "Minimum efficiency of the recommended count; 0-1."),
+        ("min_doubling_ratio", (), "RATIO", "Minimum gain D that justifies twice the nodes; 1-2."),
+        (
+            "deadline_seconds",
+            ("--deadline",),
+            "SECONDS",
+            "Recommend the cheapest count that meets it.",
+        ),
+        (
+            "budget_usd_per_run",
+            ("--budget",),
+            "USD",
+            "Maximum cost of a run at the recommended count.",
+        ),
     )
     for name, short, unit, meaning in reversed(limits):
         spelled = (*short, f"--{name.replace('_', '-')}")
@@ -67,26 +77,24 @@ def goal_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def look_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options --verbose and --log-format."""
+    """Add the options --verbose and --log-format to a command."""
     verbose = click.option(
         "--verbose",
         is_flag=True,
-        help="Show every line of every node, the toolkit's too; else they go to the run's log.",
+        help="Show every log line of every node; otherwise they only go to the run's log.",
     )
     log_format = click.option(
         "--log-format",
         type=click.Choice(["auto", "plain", "json"]),
         default="auto",
         show_default=True,
-        help="How progress is shown on stderr; auto: a live view on a terminal, else plain lines.",
+        help="Progress format on stderr; auto: a live view on a terminal, otherwise plain lines.",
     )
     return verbose(log_format(command))
 
 
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Turn the errors that are meant for a person into one message and their exit code;
-    bugs keep their traceback.
-    """
+    """Convert errors meant for users into a message and an exit code; bugs keep their traceback."""
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
@@ -109,7 +117,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def explain(error: Exception) -> tuple[str, int]:
-    """(message, exit code) of an error meant for a person. Raises anything else again."""
+    """Return (message, exit code) for an error meant for users; re-raise any other error."""
     import httpx
     import pydantic
     from botocore.exceptions import BotoCoreError, ClientError
@@ -171,7 +179,7 @@ def explain(error: Exception) -> tuple[str, int]:
             RUN_FAILED,
         )
     if isinstance(prefect_error, httpx.HTTPError):
-        # boto3 speaks no httpx: only Prefect's API is called by it
+        # boto3 does not use httpx, so the error comes from Prefect's API
         reason = str(prefect_error).partition("\n")[0] or type(prefect_error).__name__
         return (
             f"Prefect's API does not answer ({reason}); check PREFECT_API_URL or unset it",
@@ -188,6 +196,6 @@ def explain(error: Exception) -> tuple[str, int]:
 
 
 def fail(message: str, code: int) -> NoReturn:
-    """End the command with its last words on stderr."""
+    """Print a final message on stderr and exit with the code."""
     say("failed", message, is_error=True, exit_code=code)
     sys.exit(code)

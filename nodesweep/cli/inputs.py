@@ -1,6 +1,4 @@
-"""What the commands are given: a config, a sweep, the goals of a report. Imports nothing heavy
-until it is needed.
-"""
+"""Inputs of the commands: a config, a sweep, the goals of a report. Slow imports happen on use."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 def read_config(
     path: Path, overrides: tuple[str, ...] = (), output: Path | None = None
 ) -> BenchmarkConfig:
-    """Load a config, a preset by its name too; --output wins over report.directory."""
+    """Load a config file or preset; --output overrides report.directory."""
     from nodesweep.configs.load import load_config
     from nodesweep.configs.presets import config_file
     from nodesweep.scaling.secrets import remember_secrets, secrets_of
@@ -35,7 +33,7 @@ def read_config(
 def read_config_to_run(
     path: Path, overrides: tuple[str, ...], output: Path | None = None
 ) -> BenchmarkConfig:
-    """Load a config whose directories (dataset, build context, code) are there."""
+    """Load a config and check that its directories (dataset, build context, code) exist."""
     from nodesweep.configs.load import check_directories
 
     benchmark = read_config(path, overrides, output)
@@ -54,8 +52,10 @@ def _with_output(config: BenchmarkConfig, output: Path | None) -> BenchmarkConfi
 
 
 def config_of_sweep(sweep_id: str, path: Path | None, output: Path | None) -> BenchmarkConfig:
-    """The config a sweep was started with: from --config,
-    else from what this machine remembers of it.
+    """Return a sweep's config: from --config, or from this machine's record of the sweep.
+
+    Raises:
+        ConfigError: The sweep has no readable record here and no --config was given.
     """
     if path is not None:
         return read_config(path, output=output)
@@ -80,8 +80,10 @@ def config_of_sweep(sweep_id: str, path: Path | None, output: Path | None) -> Be
 
 
 def check_arguments(arguments: Mapping[str, object]) -> None:
-    """Raise click.UsageError for an argument with bytes that are no text: records,
-    reports and keys hold text alone.
+    """Reject arguments that are not valid UTF-8, since records, reports and keys are text.
+
+    Raises:
+        click.UsageError: An argument holds such bytes.
     """
     for name, value in arguments.items():
         for part in value if isinstance(value, tuple) else (value,):
@@ -92,7 +94,7 @@ def check_arguments(arguments: Mapping[str, object]) -> None:
 
 
 def command_of_run(config: Path, overrides: tuple[str, ...], output: Path | None) -> str:
-    """The command that runs this config, as one would type it but for its secrets."""
+    """Return the command line that runs this config, as typed but with secrets masked."""
     words = [*own_words(), "run", str(config)]
     words += [word for override in overrides for word in ("--set", _without_secrets(override))]
     words += [] if output is None else ["--output", str(output)]
@@ -108,8 +110,10 @@ def _without_secrets(override: str) -> str:
 
 
 def with_goals(rules: ReportConfig, goals: dict[str, float]) -> ReportConfig:
-    """The report's rules with the goals of the command line.
-    Raises click.UsageError for one out of bounds.
+    """Return the report's rules with the goals of the command line.
+
+    Raises:
+        click.UsageError: A goal is out of bounds.
     """
     from pydantic import ValidationError
 
@@ -124,8 +128,10 @@ def with_goals(rules: ReportConfig, goals: dict[str, float]) -> ReportConfig:
 
 
 def with_tolerance(rules: ReportConfig, tolerance: float | None) -> ReportConfig:
-    """The report's rules with that tolerance of the final metric.
-    Raises click.UsageError for one below zero.
+    """Return the report's rules with another tolerance of the final metric.
+
+    Raises:
+        click.UsageError: The tolerance is negative or not finite.
     """
     if tolerance is None:
         return rules

@@ -1,6 +1,4 @@
-"""The embedded platform: that of the config's state folder, started when a config asks for it and
-it does not run; used by URL alone.
-"""
+"""The local platform of a config's state folder, started on demand and used only by URL."""
 
 from __future__ import annotations
 
@@ -24,40 +22,42 @@ from nodesweep.tasks.local_status import (
 )
 
 logger = logging.getLogger("nodesweep.platform")
-# The platform's start ends by itself, 60 s after its last progress; this holds another start of
-# the folder, a predecessor on its way out and a start, each at its longest.
+# `start` gives up 60 s after its last progress. This allows for another start of the folder, a
+# predecessor that is stopping, and the start itself, each at its longest.
 _START_SECONDS = 2 * 960 + 60
-_NOT_KEPT = 3  # exit code of `leave`; this layer reaches infra by process calls alone
-_DAMAGED = "damaged: "  # begins a line of `start` on stderr
+_NOT_KEPT = 3  # exit code of `leave`; this layer calls infra only as a process
+_DAMAGED = "damaged: "  # prefix of a line that `start` writes to stderr
 _ANSWER_SECONDS = 2.0
 _STOP_SECONDS = (
-    200  # a job on its way out has 120 s between SIGTERM and SIGKILL, as on AWS, and uploads then
+    200  # a stopping job has 120 s between SIGTERM and SIGKILL, as on AWS, and uploads after that
 )
 
 
 class LocalPlatformError(Exception):
-    """The embedded platform could not be started."""
+    """The local platform could not be started."""
 
 
 @contextmanager
 def running_platform(platform: PlatformConfig) -> Iterator[PlatformConfig]:
-    """Inside, the platform of the config's state folder is up, and the yielded config has its
-    endpoint; what a run started is stopped when the last run that uses it ends.
+    """Keep the platform of the config's state folder up, and yield the config with its endpoint.
 
-    One's own is known by its key. Where the config's port is another's, a free one is taken, and
-    said. Raises LocalPlatformError where it does not start, and at the end where its disk was full:
-    not all that the run left there is kept. One that does not stop is logged: the work is done by
-    then, and the platform ends with this process anyway.
+    A platform is recognized by its key. If the config's port is taken, a free one is used and
+    logged. A platform that a run started stops with the last run that uses it; if it does not stop,
+    this is only logged, because the work is done and the platform ends with this process anyway.
+
+    Raises:
+        LocalPlatformError: The platform does not start, or on exit its disk was full and some
+            results were not kept.
     """
     if not platform.autostart:
         yield platform
         return
-    # The platform watches its owners and ends with the last of them, however they end.
+    # The platform watches its owner processes and ends with the last one, even on SIGKILL.
     folder = ["--state-dir", platform.state_directory, "--owner-pid", str(os.getpid())]
     own = own_platform(platform)
     is_owner = own is not None and _join(own, folder)
     if own is not None and not is_owner:
-        own = own_platform(platform)  # one on its way out was waited for
+        own = own_platform(platform)  # a stopping platform was waited for
     if own is None:
         own, is_owner = _start(platform, folder), True
     try:
@@ -71,11 +71,14 @@ def running_platform(platform: PlatformConfig) -> Iterator[PlatformConfig]:
 
 
 def own_platform(platform: PlatformConfig, or_silent: bool = False) -> PlatformConfig | None:
-    """The config with the endpoint where the platform of its state folder is up; None for nowhere:
-    one on its way out is not up, and nobody else's counts.
+    """Return the config with the endpoint of its state folder's running platform, or None.
 
-    With `or_silent` one that does not answer in time may be busy, and counts as up. A config
-    without autostart stays as it is: its endpoint is the caller's.
+    A platform that is stopping, or that has another key, does not count. A config without autostart
+    is returned unchanged.
+
+    Args:
+        platform: The config.
+        or_silent: Count a platform that does not respond in time as running, since it may be busy.
     """
     if not platform.autostart:
         return platform
@@ -123,7 +126,10 @@ def _port_of(platform: PlatformConfig) -> tuple[str, str]:
 
 
 def _leave(platform: PlatformConfig, folder: Sequence[str]) -> str | None:
-    """What the platform could not keep, None where it kept everything or has not stopped."""
+    """Return a message on results that the platform could not keep; None if it kept all.
+
+    None also if the platform did not stop.
+    """
     try:
         left = _call("leave", *_port_of(platform), *folder, seconds=_STOP_SECONDS)
     except LocalPlatformError as error:

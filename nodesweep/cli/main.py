@@ -1,5 +1,4 @@
-"""nodesweep: a thin layer of commands over the flows.
-Imports nothing heavy until a command needs it.
+"""The commands of nodesweep, a thin layer over the flows; slow imports happen on use.
 
 Exit codes: 0 done, 1 a run failed or `compare` or `history` found a regression, 2 bad config or
 arguments, 3 preflight refused.
@@ -63,7 +62,7 @@ if TYPE_CHECKING:
 
 class _Commands(click.Group):
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a command; help that can't be written ends with a message, as every command does."""
+        """Run a command; if its help cannot be written, end with a message."""
         try:
             return super().main(*args, **kwargs)
         except OSError as error:
@@ -76,9 +75,9 @@ def main() -> None:
     """How many nodes should this training job run on, and what will it cost?"""
     open_closed_streams()
     print_in_any_encoding()
-    # of what is imported nothing is garbage, and looking for it takes a third of the time
+    # imported modules hold no garbage, and searching them takes a third of the start-up time
     gc.set_threshold(50_000)
-    # else Python looks through all that was imported as it ends, for 2 s
+    # otherwise Python's final collection searches all imported modules, for 2 s
     atexit.register(gc.freeze)
 
 
@@ -88,23 +87,23 @@ def main() -> None:
 @click.option(
     "--resume", is_flag=False, flag_value="", default=None, metavar="[SWEEP_ID]",
     shell_complete=complete_sweep,
-    help="Continue a sweep instead of starting one;"
-         " without an id, the latest of this config if unfinished.",
+    help="Resume a sweep instead of starting one;"
+         " without an id, the latest one of this config if unfinished.",
 )  # fmt: skip
 @click.option(
     "--as-started",
     is_flag=True,
-    help="With --resume: go on with the code, data and image the sweep was started with.",
+    help="With --resume: use the code, data and image that the sweep was started with.",
 )
 @click.option(
     "--detach",
     is_flag=True,
-    help="Return once the jobs are accepted; `collect` makes the report later.",
+    help="Exit once the jobs are accepted; create the report later with `collect`.",
 )
 @click.option(
     "--rehash",
     is_flag=True,
-    help="Read every file of a local dataset, as if none had been hashed before.",
+    help="Hash every file of a local dataset again, ignoring cached hashes.",
 )
 @look_options
 @output_option
@@ -120,14 +119,14 @@ def run(
     log_format: LogFormat,
     output: Path | None,
 ) -> None:
-    """Run a benchmark to its report."""
+    """Run a benchmark and write its report."""
     if as_started and resume is None:
         raise click.UsageError(
             "--as-started goes with --resume; a new sweep starts with what is here"
         )
     if detach and resume is not None:
         raise click.UsageError("--detach starts a sweep; it does not go with --resume")
-    # a sweep that goes on has its inputs already
+    # a resumed sweep already has its inputs
     read = read_config_to_run if resume is None else read_config
     benchmark = read(config, overrides, output)
     if rehash and benchmark.dataset is not None and not benchmark.dataset.is_remote:
@@ -158,14 +157,14 @@ def run(
         begun = {"sweep_id": resume or None, "resume": resume is not None, "as_started": as_started}
         try:
             result = run_flow(scaling_benchmark, benchmark, **begun)
-        except PointsMissing as error:  # said by check_points(), once the report is shown
+        except PointsMissing as error:  # raised by check_points(), once the report is shown
             result = error.result
     show(result.report, result.folder)
     check_points(benchmark, result)
 
 
 def shown_as_finished(benchmark: BenchmarkConfig, sweep: str) -> bool:
-    """Show the report of a sweep that has nothing left to run; False where it may have."""
+    """Show the report of a finished sweep; return False if it may have jobs left to run."""
     from nodesweep.cli.commands.cached import finished_report
 
     report = finished_report(benchmark, sweep)
@@ -181,7 +180,7 @@ def shown_as_finished(benchmark: BenchmarkConfig, sweep: str) -> bool:
 
 
 def run_detached(benchmark: BenchmarkConfig, look: Look) -> None:
-    """Start the sweep's jobs; they are not watched, so nothing is drawn either."""
+    """Start the sweep's jobs without watching them, and therefore without a live view."""
     from nodesweep.cli.local_platform import own_platform
     from nodesweep.cli.session import call_flow, flow_session
 
@@ -212,15 +211,13 @@ def run_detached(benchmark: BenchmarkConfig, look: Look) -> None:
         )
 
 
-@main.command(short_help="Make the report of a sweep started with --detach.")
+@main.command(short_help="Create the report of a sweep started with --detach.")
 @click.argument("sweep_id", shell_complete=complete_sweep)
 @sweep_config_option
 @output_option
 @guarded
 def collect(sweep_id: str, config: Path | None, output: Path | None) -> None:
-    """The report of a sweep that was left to itself (`run --detach`),
-    once its last job has ended.
-    """
+    """Create the report of a detached sweep (`run --detach`) once its last job has ended."""
     sweep_id = sweep_meant(sweep_id, config, output)
     benchmark = config_of_sweep(sweep_id, config, output)
     from nodesweep.cli.session import flow_session, run_flow
@@ -241,18 +238,19 @@ def collect(sweep_id: str, config: Path | None, output: Path | None) -> None:
     check_points(benchmark, collected)
 
 
-@main.command(short_help="Show what would run and what it can cost; starts nothing.")
+@main.command(short_help="Show what would run and its maximum cost.")
 @config_argument
 @set_option
 @click.option(
     "--online",
     is_flag=True,
-    help="Ask the account too: quotas, network, role, bucket, image, current price.",
+    help="Also check the account: quotas, network, role, bucket, image, current price.",
 )
 @guarded
 def plan(config: Path, overrides: tuple[str, ...], online: bool) -> None:
-    """Show what would run and what it can cost;
-    starts nothing, and asks the account only with --online.
+    """Show what would run and its maximum cost, without starting anything.
+
+    The account is contacted only with --online.
     """
     from nodesweep.cli.commands.plan import describe_plan, plan_of
     from nodesweep.flows.stages.offline import refuse
@@ -275,9 +273,8 @@ def plan(config: Path, overrides: tuple[str, ...], online: bool) -> None:
 def requests(config: Path, overrides: tuple[str, ...]) -> None:
     """Print the CreateTrainingJob request of every point as a JSON array; sends nothing.
 
-    The image's digest, the sweep id and a local dataset's upload are made by a run; here they are
-    spelled from what is known without one. Values that look like secrets are masked and named on
-    stderr.
+    The image digest, the sweep id and the dataset upload are created by a run; here they are filled
+    in as far as known without one. Values that look like secrets are masked and named on stderr.
     """
     from nodesweep.cli.commands.plan import plan_of, requests_of
     from nodesweep.flows.stages.offline import refuse
@@ -299,33 +296,33 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
         print_notice(said)
 
 
-@main.command(short_help="Make a report anew, or of a table of measured times.")
+@main.command(short_help="Rebuild a report, or create one from a table of times.")
 @click.argument("sweep_id", required=False, shell_complete=complete_sweep)
 @click.option(
     "--csv",
     "table",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="A table of measured times instead.",
+    help="Create the report from a CSV table of measured times instead.",
 )
 @sweep_config_option
 @click.option(
-    "--region", metavar="REGION", help="With --csv: AWS region whose price the table's nodes have."
+    "--region", metavar="REGION", help="With --csv: AWS region for the price of the table's nodes."
 )
 @click.option(
     "--goal",
     type=click.Choice(["maximize", "minimize"]),
-    help="With --csv: which final metric is the better one.",
+    help="With --csv: direction in which the final metric is better.",
 )
 @click.option(
     "--tolerance",
     type=float,
     metavar="FLOAT",
-    help="With --csv: how much worse a final metric may be; else 0.02.",
+    help="With --csv: how much worse a final metric may be; default: 0.02.",
 )
 @click.option(
     "--share",
     is_flag=True,
-    help="Write share.html too: a page for others, without config, addresses and logs.",
+    help="Also write share.html: a page to pass on, without config, addresses and logs.",
 )
 @goal_options
 @output_option
@@ -341,7 +338,7 @@ def report(
     output: Path | None,
     **limits: float | None,
 ) -> None:
-    """Make the report of a sweep anew, or of a table of anyone's measured times (--csv)."""
+    """Rebuild the report of a sweep, or create one from a table of measured times (--csv)."""
     if (sweep_id is None) == (table is None):
         raise click.UsageError("give a SWEEP_ID or --csv FILE, one of the two")
     goals = {name: value for name, value in limits.items() if value is not None}
@@ -377,22 +374,22 @@ def report(
         print_text(f"to share: {write_share(made, folder)}")
 
 
-@main.command(short_help="Stop a sweep's jobs, and any further one until --resume.")
+@main.command(short_help="Stop a sweep's jobs, and start no more until --resume.")
 @click.argument("sweep_id", shell_complete=complete_sweep)
 @click.option(
     "--config",
     "config",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Where the sweep runs, if not from here.",
+    help="Config of the sweep, if it was not started from here.",
 )
 @click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Reports directory the sweep was started with.",
+    help="Reports directory that the sweep was started with.",
 )
 @guarded
 def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
-    """Stop a sweep: its running jobs, and any further one until --resume."""
+    """Stop a sweep: its running jobs stop, and no more start until --resume."""
     sweep_id = sweep_meant(sweep_id, config, output)
     benchmark = config_of_sweep(sweep_id, config, output)
     from nodesweep.cli.local_platform import own_platform
@@ -417,23 +414,23 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
         say("not-recorded", f"the stop holds, and Prefect has no record of it: {problem}")
 
 
-@main.command(short_help="Print the whole log of every node of a sweep.")
+@main.command(short_help="Print the complete log of every node of a sweep.")
 @click.argument("sweep_id", shell_complete=complete_sweep)
-@click.option("--nodes", type=click.IntRange(min=1), help="Only jobs of this node count.")
+@click.option("--nodes", type=click.IntRange(min=1), help="Show only jobs of this node count.")
 @click.option(
     "--rank",
     type=click.IntRange(min=0),
-    help="Only the node that this rank ran on, and no other rank's lines.",
+    help="Show only the node of this rank, without lines of other ranks.",
 )
 @click.option(
-    "--validation", is_flag=True, help="Only the Processing job that validated the dataset."
+    "--validation", is_flag=True, help="Show only the Processing job that validated the dataset."
 )
 @click.option(
-    "--follow", is_flag=True, help="Go on with new lines until the sweep ends, or --deadline."
+    "--follow", is_flag=True, help="Print new lines until the sweep ends or --deadline passes."
 )
 @click.option(
     "--deadline", type=click.FloatRange(min=1), default=43_200, show_default=True,
-    metavar="SECONDS", help="With --follow: the longest to wait for the sweep's end.",
+    metavar="SECONDS", help="With --follow: maximum time to wait for the sweep to end.",
 )  # fmt: skip
 @sweep_config_option
 @output_option
@@ -448,8 +445,9 @@ def logs(
     config: Path | None,
     output: Path | None,
 ) -> None:
-    """The whole logs of a sweep's jobs: of those that run from CloudWatch Logs,
-    of the others as they are kept.
+    """Print the complete logs of a sweep's jobs.
+
+    Logs of running jobs come from CloudWatch Logs, those of ended jobs from the reports directory.
     """
     if validation and not (nodes is None and rank is None):
         raise click.UsageError("--validation goes with neither --nodes nor --rank")
@@ -460,17 +458,17 @@ def logs(
     show_logs(benchmark, sweep_id, Wanted(nodes, rank, validation), deadline if follow else None)
 
 
-@main.command(short_help="Check whether a run can start here, and say what to do.")
+@main.command(short_help="Check that a run can start here, and suggest fixes.")
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
-    help="The config that is to run; else the shipped one for this machine, `local`.",
+    help="Config to check for; default: the shipped config `local`.",
 )
 @guarded
 def doctor(config: Path | None) -> None:
-    """Check whether a run can start here, and say what to do; changes nothing.
+    """Check that a run can start here, and suggest fixes; changes nothing.
 
-    Exit code 3 where something is missing. A warning stops no run.
+    Exit code 3 if a requirement is missing. Warnings do not prevent a run.
     """
     from nodesweep.cli.commands.doctor import doctor as examine_machine
 
@@ -480,7 +478,7 @@ def doctor(config: Path | None) -> None:
 @main.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def local(arguments: tuple[str, ...]) -> None:
-    """The platform on this machine: start, stop or status."""
+    """Manage the local platform on this machine: start, stop or status."""
     sys.exit(subprocess.call([sys.executable, "-P", "-m", "nodesweep.infra.local", *arguments]))
 
 
@@ -494,7 +492,7 @@ main.add_command(history)
 
 
 def show(made: ScalingReport, folder: Path) -> None:
-    """The report's table on the terminal, and where its files are."""
+    """Print the report's table, and where its files are."""
     from nodesweep.scaling.report.render import render_terminal
 
     print_rendered(render_terminal(made, as_typed))

@@ -1,4 +1,4 @@
-"""What a command prints: on a terminal of any encoding, and to a reader that may stop reading."""
+"""Terminal output in any encoding, robust against readers that stop reading."""
 
 from __future__ import annotations
 
@@ -16,44 +16,42 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud
 
 _WIDEST = 1000
 RUN_OF_CONTEXT = "nodesweep.run"
-"""Where click's context has the command of the run that is under way, as one would type it."""
+"""Key in click's context of the current run's command line."""
 
 
 def escape_control_characters(text: str) -> str:
-    """The text with \\x1b in place of what a terminal would obey,
-    and with \\udcff for half a character.
-    """
+    r"""Return the text with control characters and lone surrogates escaped, e.g. \x1b or \udcff."""
     return _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def print_in_any_encoding() -> None:
-    """Let stdout show a question mark where its encoding lacks a character,
-    rather than end the command.
-    """
+    """Make stdout print question marks for unencodable characters instead of failing."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 
 
 def open_closed_streams() -> None:
-    """Open /dev/null where this process was started without stdin, stdout or stderr (`>&-`).
+    """Open /dev/null for each standard stream that this process was started without (`>&-`).
 
-    Otherwise Python has no stream there, and the next file to be opened takes the place of stdout.
+    Otherwise Python has no stream there, and the next opened file gets the file descriptor of
+    stdout.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            # open() takes the lowest free number, that of the stream
+            # open() returns the lowest free descriptor, which is the stream's
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
 
 
 def print_text(text: str) -> None:
-    """Print it with control characters escaped, since much of it comes from outside; a reader that
-    has seen enough (`| head`) is no error and leaves the exit code as it is.
+    """Print text with control characters escaped, since much of it comes from outside.
+
+    A reader that stops early (`| head`) is not an error and leaves the exit code unchanged.
     """
     _print(escape_control_characters(text))
 
 
 def print_notice(text: str) -> None:
-    """A line on stderr that may hold names and words from outside."""
+    """Print a line on stderr, escaped, since it may contain names from outside."""
     click.echo(escape_control_characters(text), err=True)
 
 
@@ -65,8 +63,9 @@ def _print(text: str) -> None:
 
 
 def say(event: str, text: str, is_error: bool = False, **facts: Any) -> None:
-    """A line on stderr that is the command's own, with commands in it as one would type them; with
-    `--log-format json` a JSON line, as those of a run are.
+    """Print a line of the command's own on stderr, with commands spelled as the user types them.
+
+    With `--log-format json` it is a JSON line, like those of a run.
     """
     context = click.get_current_context(silent=True)
     text = as_typed(text, None if context is None else context.meta.get(RUN_OF_CONTEXT))
@@ -80,21 +79,24 @@ def say(event: str, text: str, is_error: bool = False, **facts: Any) -> None:
 
 
 def is_json_asked_for() -> bool:
-    """Whether the command that runs was given `--log-format json`."""
+    """Return True if the current command was given `--log-format json`."""
     context = click.get_current_context(silent=True)
     return context is not None and context.params.get("log_format") == "json"
 
 
 def print_rendered(renderable: Any, whole: bool = False) -> None:
-    """Print one of rich's renderables, as wide as the terminal; `whole` lets what goes to no
-    terminal be as wide as it is.
+    """Print a rich renderable at the terminal's width.
+
+    Args:
+        renderable: Any renderable of rich.
+        whole: Do not limit the width if stdout is not a terminal.
     """
     from rich.console import Console
     from rich.segment import Segment, Segments
 
     console = Console(width=None if sys.stdout.isatty() or not whole else _WIDEST)
     with console.capture() as rendered:
-        # rich writes what styles need; what the text itself holds is escaped
+        # only rich may write control characters; those in the text are escaped
         parts = [
             Segment(escape_control_characters(text), style) if control is None else Segment(text)
             for text, style, control in console.render(renderable)

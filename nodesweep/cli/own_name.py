@@ -1,4 +1,4 @@
-"""How this command was started, so that the commands it tells can be typed as they are."""
+"""The command line prefix that started this process, for commands in messages."""
 
 from __future__ import annotations
 
@@ -21,17 +21,20 @@ _TOLD = re.compile(rf"(?<![\w./-]){NAME} (?=(?:{'|'.join(COMMANDS)})\b)")
 
 
 def own_words() -> list[str]:
-    """The words that start this command: `nodesweep` where a shell finds it by that name, else the
-    path it was started by; of `python -m nodesweep` that interpreter.
+    """Return the words that start this command.
+
+    `nodesweep` if a shell finds it by that name, otherwise the path it was started by, or the
+    interpreter with `-m nodesweep`.
     """
     return list(_words(sys.argv[0], os.environ.get("PATH")))
 
 
 def as_typed(text: str, run: str | None = None) -> str:
-    """The text with commands that begin as this one did, in place of plain `nodesweep`.
+    """Return the text with its `nodesweep` commands spelled as this one was started.
 
-    run: the command of the run that is under way, with its config and options; it comes in place of
-    `nodesweep run CONFIG`.
+    Args:
+        text: The message.
+        run: Command line of the current run, which replaces `nodesweep run CONFIG`.
     """
     if run is not None:
         text = text.replace(_ANY_RUN, run)
@@ -47,7 +50,7 @@ def _words(started: str, path: str | None) -> tuple[str, ...]:
     of = Path(started)
     if of.parts[-2:] == (NAME, "__main__.py"):
         return sys.executable, *_MODULE
-    if of.name != NAME:  # a worker's process, a test
+    if of.name != NAME:  # e.g. a worker's process or a test
         return (NAME,)
     found = shutil.which(NAME, path=path)
     is_found = found is not None and os.path.realpath(found) == os.path.realpath(started)

@@ -1,9 +1,7 @@
-"""The Prefect API of a command: the one the user has configured, or a server that starts and ends
-with the command.
+"""The Prefect API of a command: the configured one, or a server that lives as long as the command.
 
-The server is the one that Prefect itself would start. But Prefect imports all of the server to do
-so and waits for it before it goes on; here the server starts before Prefect is imported at all, and
-both processes do so side by side.
+The server is the one that Prefect would start itself. Prefect imports the whole server for that and
+waits for it; here it starts in parallel with the import of Prefect.
 """
 
 from __future__ import annotations
@@ -31,11 +29,11 @@ logger = logging.getLogger("nodesweep.session")
 _HOST = "127.0.0.1"
 _LOOK_SECONDS = 0.05
 _STOP_SECONDS = 5.0
-_LONGEST_START_SECONDS = 900.0  # also for a server that computes without end
-_TRIES = 3  # the port was free when it was chosen
+_LONGEST_START_SECONDS = 900.0  # even for a server that stays busy
+_TRIES = 3  # another process may take the port after it was chosen
 _PROGRAM = Path(ephemeral_prefect.__file__)
 
-# Ends the server when this process ends in a way that runs no exit handlers.
+# Terminates the server if this process ends without running exit handlers.
 _TETHER = """
 import os, sys
 sys.stdin.read()
@@ -49,14 +47,16 @@ except OSError:
 
 
 def connect_prefect(modules: Sequence[str] = ()) -> None:
-    """See that there is a Prefect API; `modules` are imported while a server starts.
-    Raises RunFailed.
+    """Provide a Prefect API, importing `modules` while a server starts.
+
+    Raises:
+        RunFailed: The server does not start, or Prefect's home is not writable.
     """
     password = f"nodesweep:{secrets.token_urlsafe(32)}"
     port = _free_port()
     server = None
     if "prefect" not in sys.modules and not os.environ.get("PREFECT_API_URL"):
-        # Importing Prefect takes 2 s, and only then it is certain whether a server is wanted.
+        # Importing Prefect takes 2 s, and only then is it certain that a server is needed.
         server = _start(port, password)
         import_modules("prefect.settings", *modules)
     from prefect.settings import PREFECT_API_URL
@@ -70,7 +70,7 @@ def connect_prefect(modules: Sequence[str] = ()) -> None:
         if server is None:
             server = _start(port, password)
             import_modules(*modules)
-        gc.freeze()  # what was imported stays: later looks for garbage leave it out
+        gc.freeze()  # imported modules stay; exclude them from later collections
         if _answers(server, port):
             break
         if is_last:
@@ -84,8 +84,10 @@ def connect_prefect(modules: Sequence[str] = ()) -> None:
 
 
 def _check_home() -> None:
-    """The server keeps its database in Prefect's home, below the user's own.
-    Raises RunFailed where it can't be.
+    """Check that Prefect's home can hold the server's database.
+
+    Raises:
+        RunFailed: It cannot be written.
     """
     from prefect.settings import get_current_settings
 
@@ -99,10 +101,9 @@ def _check_home() -> None:
 
 
 def _start(port: int, password: str) -> subprocess.Popen[bytes]:
-    """Start a server that ends with this process, kill -9 included;
-    Ctrl-C on its terminal does not reach it.
+    """Start a server that ends with this process, even on kill -9, but ignores Ctrl-C.
 
-    It answers to the password alone: any user of this machine, and any page in a browser here, can
+    It requires the password, because any user of this machine and any page in a browser here can
     reach its port.
     """
     environment = {
@@ -110,8 +111,8 @@ def _start(port: int, password: str) -> subprocess.Popen[bytes]:
         "PREFECT_UI_ENABLED": "0",
         "PREFECT_SERVER_API_AUTH_STRING": password,
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": "null",
-        # Half a second in a new home for a catalogue that no flow here looks at. Without the second
-        # setting Prefect would take it for done, and the user's own server would leave it out.
+        # Saves half a second in a new home: no flow here uses the block catalogue. Without the
+        # second setting, Prefect would memoize it as done and the user's server would skip it.
         "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",
         "PREFECT_SERVER_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
     }
@@ -121,8 +122,8 @@ def _start(port: int, password: str) -> subprocess.Popen[bytes]:
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )
-    # Before Prefect's own exit handlers are registered, so that it runs after them:
-    # they send the last log lines.
+    # Registered before Prefect's exit handlers, so that it runs after them: they send the last
+    # log lines.
     atexit.register(_stop, server)
     tether = [sys.executable, "-I", "-S", "-c", _TETHER, str(server.pid)]
     subprocess.Popen(tether, stdin=subprocess.PIPE, start_new_session=True)
@@ -130,8 +131,10 @@ def _start(port: int, password: str) -> subprocess.Popen[bytes]:
 
 
 def _answers(server: subprocess.Popen[bytes], port: int) -> bool:
-    """Wait until the server answers; False where it ended, or got nowhere for as long as Prefect's
-    own limit: a busy machine takes several times as long as a quiet one.
+    """Wait until the server responds; return False if it ended or made no progress.
+
+    Progress is CPU time, because a busy machine takes several times as long as a quiet one; the
+    limit is Prefect's own.
     """
     from prefect.settings import PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS
 
@@ -148,13 +151,13 @@ def _answers(server: subprocess.Popen[bytes], port: int) -> bool:
         try:
             with opener.open(f"http://{_HOST}:{port}/api/health", timeout=2):
                 return True
-        except (OSError, http.client.HTTPException):  # URLError is an OSError
+        except (OSError, http.client.HTTPException):  # URLError is a subclass of OSError
             time.sleep(_LOOK_SECONDS)
     return False
 
 
 def _cpu_ticks(pid: int) -> int:
-    """User and system time of the process, in clock ticks; 0 where it has ended."""
+    """Return the process's user and system time in clock ticks; 0 if it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -163,7 +166,7 @@ def _cpu_ticks(pid: int) -> int:
 
 
 def _use(url: str, password: str) -> None:
-    """Every client of this process from now on, whichever thread it is in, calls this API."""
+    """Point every Prefect client of this process, in any thread, to this API."""
     from prefect.context import refresh_global_settings_context
 
     os.environ["PREFECT_API_URL"] = url

@@ -1,6 +1,4 @@
-"""What a flow needs around it when it is run from a terminal: a platform, a Prefect API,
-progress lines, signals.
-"""
+"""The environment of a flow run from a terminal: platform, Prefect API, progress and signals."""
 
 from __future__ import annotations
 
@@ -28,14 +26,13 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
-# Set before Prefect is imported; whatever the user has set already wins.
+# Set before Prefect is imported; the user's settings take precedence.
 PREFECT_DEFAULTS = {
     "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "true",
     # 3-6 s on two quiet cores, several times that on busy ones
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    # The command prints an error once, in its own words;
-    # Prefect's record of the run keeps the traceback.
+    # The command prints the error once; Prefect's record of the run keeps the traceback.
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
     "PREFECT_CLI_WELCOME_MESSAGE": "false",
     "DO_NOT_TRACK": "1",
@@ -44,7 +41,7 @@ PREFECT_DEFAULTS = {
 
 @contextmanager
 def command_session(look: Look | None = None) -> Iterator[None]:
-    """Events on stderr as `look` says, and SIGTERM ends like Ctrl-C; needs no Prefect."""
+    """Show events on stderr, and make SIGTERM end like Ctrl-C; needs no Prefect."""
     events = EventStream(look or Look("plain"), sys.stderr)
     events.attach()
     signals = EndSignals(events.announce)
@@ -54,7 +51,7 @@ def command_session(look: Look | None = None) -> Iterator[None]:
     try:
         yield
     except Cancelled:
-        # Python dropped what the signal's handler raised; the next wait has ended the run instead.
+        # Python dropped the signal handler's exception, so the next wait ended the run.
         interrupt = KeyboardInterrupt()
         events.say_end(interrupt)
         raise interrupt from None
@@ -74,18 +71,22 @@ def flow_session(
     modules: Sequence[str] = (),
     look: Look | None = None,
 ) -> Iterator[PlatformConfig]:
-    """A command_session() with a Prefect API, and the platform up where `autostart` allows it; the
-    yielded config says where it is.
+    """Extend command_session() with a Prefect API and the platform, started in parallel.
 
-    `modules` are those the flow needs, for connect_prefect(). Platform and Prefect start side by
-    side.
+    Yields the config with the platform's endpoint.
+
+    Args:
+        platform: The config.
+        autostart: Start the platform if the config allows it.
+        modules: Modules that the flow needs, for connect_prefect().
+        look: How events are shown.
     """
     for name, value in PREFECT_DEFAULTS.items():
         os.environ.setdefault(name, value)
     warnings.filterwarnings("ignore", module="prefect")
     section = platform if autostart else platform.model_copy(update={"autostart": False})
     logger = logging.getLogger("nodesweep.session")
-    # Whatever goes wrong, the thread has ended before the platform is stopped.
+    # In any case, the thread ends before the platform is stopped.
     with (
         command_session(look),
         ExitStack() as stack,
@@ -100,11 +101,10 @@ def flow_session(
 
 
 def run_flow(flow: Flow[..., _Result], config: BenchmarkConfig, **fields: Any) -> _Result:
-    """Run a flow with a config that a command has read;
-    every field of the form that is not given is empty.
+    """Run a flow with a loaded config; every other field of its form is empty.
 
-    Prefect keeps such a field as null. Where the flow is called without it, the mark of an empty
-    field is kept.
+    An empty field is passed as None, which Prefect records as null; the flow's default is a marker
+    that must not be recorded.
     """
     from nodesweep.flows.stages.form import EMPTY
 
@@ -114,9 +114,13 @@ def run_flow(flow: Flow[..., _Result], config: BenchmarkConfig, **fields: Any) -
 
 
 def call_flow(flow: Flow[..., _Result], **parameters: Any) -> _Result:
-    """Call a flow. To Prefect a run that a signal ends is Cancelled; here what ended it is raised:
-    a KeyboardInterrupt, or that jobs could not be stopped. Raises RunFailed where somebody has
-    cancelled it in Prefect.
+    """Call a flow and raise the actual cause if a signal ended it.
+
+    Prefect reports such a run as Cancelled; this raises KeyboardInterrupt, or the error that jobs
+    could not be stopped.
+
+    Raises:
+        RunFailed: Someone cancelled the run in Prefect.
     """
     from prefect.exceptions import CancelledRun
 

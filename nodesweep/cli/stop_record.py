@@ -1,7 +1,8 @@
-"""Prefect's record of a stop: a completed run of the flow `stop-sweep`, written once the jobs have
-been asked to stop. python -m nodesweep.cli.stop_record SWEEP_ID, the jobs' names on standard input
+"""Record a stop in Prefect: a completed run of the flow `stop-sweep`.
 
-A process of its own, since Prefect can hang in its import, in a setting or in a retry, and a stop
+    python -m nodesweep.cli.stop_record SWEEP_ID    # job names on standard input
+
+This is a separate process, because Prefect can hang in its import, a setting or a retry, and a stop
 must not hang with it.
 """
 
@@ -14,14 +15,16 @@ from collections.abc import Sequence
 from nodesweep.cli.guard import explain
 
 RECORD_SECONDS = 30.0
-"""At most for Prefect's import, on a busy machine 10 s, and two calls of its API."""
+"""Limit for Prefect's import, which takes 10 s on a busy machine, and two API calls."""
 
 
 def record_stop(
     sweep: str, job_names: Sequence[str], seconds: float = RECORD_SECONDS
 ) -> str | None:
-    """Record the stop at the Prefect server that is configured, if one is; returns why that was not
-    possible, None where it was.
+    """Record the stop at the configured Prefect server, if any.
+
+    Returns:
+        The reason that it was not possible; None on success.
     """
     command = [sys.executable, "-P", "-m", "nodesweep.cli.stop_record", sweep]
     try:
@@ -44,7 +47,7 @@ def record_stop(
 
 
 def write_record(sweep: str, job_names: Sequence[str]) -> None:
-    """Write the record, where a server is configured. Raises whatever Prefect does."""
+    """Write the record if a server is configured; Prefect's errors propagate."""
     from prefect.settings import PREFECT_API_URL
 
     if not PREFECT_API_URL.value():
@@ -70,7 +73,7 @@ def _main() -> int:
     except Exception as error:
         try:
             print(explain(error)[0])
-        except Exception:  # no error that is meant for a person
+        except Exception:  # Prefect may raise anything
             print(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
         return 1
     return 0

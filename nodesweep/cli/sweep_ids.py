@@ -1,5 +1,6 @@
-"""The sweeps that this machine knows, and which of them is meant by what was typed: a sweep id, the
-beginning of one, or `latest`. Imports nothing heavy, since completion asks at every key.
+"""Resolve what the user typed to a sweep id: an id, the beginning of one, or `latest`.
+
+Imports nothing slow, because shell completion runs it on every key press.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ _EXAMPLE = "local-20261120191500-1a2b3c4d"
 
 
 def known_sweeps(directory: Path) -> list[str]:
-    """The sweeps with a record or a report in a reports directory, by the start in their ids, the
-    newest first; none where there is no such directory.
+    """Return the sweeps with a record or report in a reports directory, newest first.
 
-    Raises OSError for a directory that can't be read.
+    Age is the start time in the id; a missing directory has no sweeps.
+
+    Raises:
+        OSError: The directory cannot be read.
     """
     if not directory.is_dir():
         return []
@@ -35,7 +38,7 @@ def known_sweeps(directory: Path) -> list[str]:
 
 
 def _may_be_sweep(folder: Path) -> bool:
-    """Return True for a folder that can't be looked into, too: who reads it will say why."""
+    """Return True for sweep folders and for unreadable ones, whose reader reports the reason."""
     try:
         return any((folder / file).is_file() for file in (names.SWEEP_RECORD, names.REPORT_JSON))
     except OSError:
@@ -43,10 +46,15 @@ def _may_be_sweep(folder: Path) -> bool:
 
 
 def match_sweep(typed: str, sweeps: Sequence[str], where: str) -> str:
-    """The sweep id that `typed` means: a whole id as it is, known or not; else `latest`, or the
-    beginning of one id alone among `sweeps`, the newest first.
+    """Return the sweep id that `typed` refers to; a whole id need not be known.
 
-    Raises click.BadParameter that names what there is `where` the sweeps were looked for.
+    Args:
+        typed: An id, `latest`, or the unambiguous beginning of an id.
+        sweeps: Candidates, newest first.
+        where: Where the candidates are, as the message names it.
+
+    Raises:
+        click.BadParameter: No candidate or several match; the message lists them.
     """
     if names.is_sweep_id(typed):
         return typed
@@ -73,10 +81,13 @@ def match_sweep(typed: str, sweeps: Sequence[str], where: str) -> str:
 
 
 def sweep_meant(typed: str, config: Path | None, output: Path | None) -> str:
-    """The sweep id that a command is given, in the reports directory of --output, else of --config,
-    else ./reports. What is no whole id is spelled out on stderr.
+    """Return the sweep id given to a command, and print it on stderr if it was abbreviated.
 
-    Raises click.BadParameter as match_sweep() does, and ConfigError of the config.
+    Candidates come from the reports directory of --output, of --config, or ./reports.
+
+    Raises:
+        click.BadParameter: As match_sweep().
+        ConfigError: The config cannot be loaded.
     """
     if names.is_sweep_id(typed):
         return typed
@@ -85,15 +96,19 @@ def sweep_meant(typed: str, config: Path | None, output: Path | None) -> str:
 
 
 def sweep_to_resume(typed: str, directory: Path, is_mine: Callable[[str], bool]) -> str:
-    """The sweep id that --resume is given; what is no whole id means a sweep of the config that is
-    run, as `is_mine` tells.
+    """Return the sweep id given to --resume; an abbreviation must match a sweep of the config.
+
+    Args:
+        typed: Text given by the user.
+        directory: Reports directory.
+        is_mine: Returns True for sweeps of the config that is run.
     """
     mine = [sweep for sweep in known_sweeps(directory) if is_mine(sweep)]
     return said(typed, match_sweep(typed, mine, f"of this config in {directory}"))
 
 
 def reports_directory(config: Path | None, output: Path | None) -> Path:
-    """Where the reports are: --output, else the config's report.directory, else ./reports."""
+    """Return the reports directory: --output, the config's report.directory, or ./reports."""
     if output is not None or config is None:
         return output or Path("reports")
     from nodesweep.cli.inputs import read_config
@@ -102,7 +117,7 @@ def reports_directory(config: Path | None, output: Path | None) -> Path:
 
 
 def said(typed: str, sweep: str) -> str:
-    """The sweep id, which is shown where another word was typed for it."""
+    """Return the sweep id, and print it if the user typed something else."""
     if typed != sweep:
         say("sweep-meant", f"{typed} is sweep {sweep}", typed=typed, sweep=sweep)
     return sweep
@@ -111,14 +126,14 @@ def said(typed: str, sweep: str) -> str:
 def complete_sweep(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """For the shell: the sweeps of --output, else of ./reports, and `latest` where there is one.
+    """Complete sweep ids of --output or ./reports, and `latest`, for the shell.
 
-    A config that --config names is not read: that would take seconds.
+    The config of --config is not read, because that would take seconds.
     """
     directory = context.params.get("output") or Path("reports")
     try:
         sweeps = known_sweeps(Path(directory))
-    except OSError:  # a shell shows no message while it completes
+    except OSError:  # a shell shows no messages during completion
         return []
     return [
         CompletionItem(word)
@@ -130,7 +145,7 @@ def complete_sweep(
 def complete_sweep_or_file(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """complete_sweep(), and files where no sweep begins so."""
+    """Complete sweep ids, or files if no sweep matches."""
     found = complete_sweep(context, parameter, incomplete)
     return found or [CompletionItem(incomplete, type="file")]
 

@@ -21,7 +21,7 @@ from nodesweep.configs.load import ConfigError, parse_config
         (
             "training",
             "max_runtime_seconds",
-            "training.max_runtime_seconds: Field required: a whole number. A job is stopped after",
+            "training.max_runtime_seconds: Field required: a whole number. Stop a job after",
         ),
         ("sweep", "node_counts", "sweep.node_counts: Field required: a list. Node counts to"),
         (

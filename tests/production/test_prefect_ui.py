@@ -69,7 +69,7 @@ def test_a_benchmark_is_started_from_its_form(world: World, page: Page) -> None:
     for help_text in (
         "The benchmark to start from",
         "SageMaker training instance type",
-        "3 or more give an interval. Blank: 1 (first_sweep, local",
+        "use 3 or more to get confidence intervals. Blank: 1 (first_sweep, local",
     ):
         expect(page.get_by_text(help_text).first).to_be_visible()
     repeats = page.locator("input[type=number]").first

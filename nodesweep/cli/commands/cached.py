@@ -1,9 +1,7 @@
-"""`nodesweep run --resume SWEEP_ID --as-started` of a sweep that is finished: its report lies here,
-and nothing has to be started to show it.
+"""`nodesweep run --resume SWEEP_ID --as-started` of a finished sweep, from its local report.
 
-What decides lies in the reports directory alone, whichever platform the sweep ran on. Without
-`--as-started` the run compares code, data and image with the sweep's first, and so needs the
-platform.
+The decision needs only the reports directory, whichever platform the sweep ran on. Without
+`--as-started`, a run compares code, data and image with the sweep's and needs the platform.
 """
 
 from __future__ import annotations
@@ -22,8 +20,10 @@ if TYPE_CHECKING:
 
 
 def finished_report(config: BenchmarkConfig, sweep: str) -> ScalingReport | None:
-    """Return the report here of a sweep that has nothing left to run, where a resume would make the
-    same one; None where it might run something, ask something, or say something else.
+    """Return the local report of a finished sweep if a resume would only produce the same one.
+
+    Returns:
+        The report; None if a resume might run jobs, ask for something, or report something else.
     """
     directory = Path(config.report.directory)
     folder = directory / sweep
@@ -33,7 +33,7 @@ def finished_report(config: BenchmarkConfig, sweep: str) -> ScalingReport | None
     if facts.state != "finished" or report is None or recorded is None:
         return None
     is_remote = config.dataset is not None and config.dataset.is_remote
-    # contended points of a finished sweep may be run again: docs/recommendation.md
+    # a resume may repeat the contended points of a finished sweep: docs/recommendation.md
     is_contended = any("starved" in row.flags for row in report.summary)
     if is_remote or is_contended or report.instances is not None or report.sweep_id != sweep:
         return None
@@ -45,5 +45,5 @@ def finished_report(config: BenchmarkConfig, sweep: str) -> ScalingReport | None
 
 
 def _asked(config: Any) -> dict[str, Any]:
-    """The config without the port that the platform happened to be at."""
+    """Return the config without the platform's port, which may differ from run to run."""
     return {**config, "platform": {**config["platform"], "endpoint_url": None}}

@@ -1,4 +1,4 @@
-"""Which folder to send as a script's code, by what the script imports."""
+"""Select the folder to upload as a script's code, based on the script's imports."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from nodesweep.configs.written.own_script import is_python
 
 
 def code_folder(script: Path, highest: Path) -> Path:
-    """The folder to send, so that what a Python script imports of its own project is there: its
-    own, or the nearest above that has a module it imports and its own lacks (`from app.model
-    import …` in app/train.py). None above `highest`; both paths absolute.
+    """Return the folder to upload so that a Python script's project imports resolve.
 
-    Modules that it imports of its own folder are followed, since they may import so, too.
+    That is the script's own folder, or the nearest one above that has a module which the script
+    imports and its own folder lacks (`from app.model import …` in app/train.py). Imports of modules
+    in its own folder are followed.
+
+    Args:
+        script: Absolute path of the script.
+        highest: Absolute path of the topmost folder to consider.
     """
     own = script.parent
     if not is_python(script) or highest not in own.parents:
@@ -35,7 +39,7 @@ def code_folder(script: Path, highest: Path) -> Path:
 
 
 def _module(folder: Path, name: str) -> list[Path] | None:
-    """The files of a module or package of that name in the folder; None where there is none."""
+    """Return the files of a module or package in the folder; None if there is none of that name."""
     if (folder / f"{name}.py").is_file():
         return [folder / f"{name}.py"]
     package = folder / name
@@ -46,7 +50,7 @@ def _module(folder: Path, name: str) -> list[Path] | None:
 
 
 def _imported(path: Path) -> Iterator[str]:
-    """The first names of the absolute imports; none of a file that can't be read as Python."""
+    """Yield the top-level names of absolute imports; nothing for files that are not Python."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):

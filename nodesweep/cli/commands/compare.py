@@ -1,6 +1,4 @@
-"""`nodesweep compare`: the reports that A and B name,
-read from this machine or the bucket. Runs no flow.
-"""
+"""`nodesweep compare`: read the reports named A and B from this machine or from the bucket."""
 
 from __future__ import annotations
 
@@ -19,11 +17,18 @@ from nodesweep.scaling.trend.report_file import ReportUnreadable, parse_report
 def find_report(
     reference: str, directory: Path, platform_of: Callable[[str], PlatformConfig]
 ) -> ScalingReport:
-    """The report that a sweep id, a report.json or the folder of one names. Where there is no such
-    file, `latest` and the beginning of an id mean a sweep under `directory`.
+    """Return the report that a sweep id, a report.json or its folder names.
 
-    A sweep id is looked for under `directory`, then in the bucket of `platform_of(id)`. Raises
-    ReportUnreadable, and what `platform_of` raises.
+    If there is no such file, `latest` and the beginning of an id select a sweep in `directory`.
+
+    Args:
+        reference: Text given by the user.
+        directory: Reports directory; a sweep id is looked up there first.
+        platform_of: Returns the platform of a sweep id, whose bucket is read next. Its errors
+            propagate.
+
+    Raises:
+        ReportUnreadable: There is no such report, or it is damaged.
     """
     if names.is_sweep_id(reference):
         path = directory / reference / names.REPORT_JSON
@@ -35,7 +40,7 @@ def find_report(
         if path.is_dir():
             path /= names.REPORT_JSON
         found = path.is_file()
-    except OSError as error:  # a name that is too long, a folder that may not be entered
+    except OSError as error:  # e.g. the name is too long, or the folder not accessible
         raise ReportUnreadable(f"{reference}: {error.strerror}") from None
     if not found:
         try:
@@ -50,7 +55,11 @@ def find_report(
 
 
 def read_report(path: Path) -> ScalingReport:
-    """The report.json of that path. Raises ReportUnreadable, which names it."""
+    """Return the report in a report.json.
+
+    Raises:
+        ReportUnreadable: The file is missing or damaged; the message names it.
+    """
     try:
         body = path.read_bytes()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`nodesweep init` and `nodesweep config`: make a config, check one, print the schema."""
+"""`nodesweep init` and `nodesweep config`: create or check a config, or print its schema."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from nodesweep.cli.own_name import as_typed
 from nodesweep.configs import INIT_CONFIG
 
 
-@click.command("init", short_help="Make a config that measures your own script here.")
+@click.command("init", short_help="Create a config that measures your script on this machine.")
 @click.option(
     "--script",
     type=click.Path(path_type=Path),
-    help="Your training script; without it, an example is made.",
+    help="Your training script; without it, an example script is created.",
 )
 @click.option(
     "--output", default=INIT_CONFIG, show_default=True,
-    type=click.Path(dir_okay=False, path_type=Path), help="Config to write.",
+    type=click.Path(dir_okay=False, path_type=Path), help="Config file to write.",
 )  # fmt: skip
-@click.option("--force", is_flag=True, help="Replace files that exist.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 @guarded
 def init_own_script(script: Path | None, output: Path, force: bool) -> None:
-    """Make a config that measures your own script on this machine,
-    with a word on each field that matters.
+    """Create a config that measures your training script on this machine.
+
+    Comments in the file explain the fields that matter.
     """
     from nodesweep.cli.commands.init_config import init_script
     from nodesweep.configs.written.own_script import GIVEN_TO_NODES, is_python
@@ -48,36 +49,38 @@ def init_own_script(script: Path | None, output: Path, force: bool) -> None:
         )
 
 
-@click.group("config", short_help="Make or check a config, or print what is shipped.")
+@click.group("config", short_help="Create or check a config, or print shipped files.")
 def config_group() -> None:
-    """Make a config for a deployed stack, check one, or print what is shipped."""
+    """Create a config for a deployed stack, check one, or print shipped files."""
 
 
-@config_group.command("init", short_help="Make a config of a first sweep on a deployed stack.")
+@config_group.command("init", short_help="Create a config for a first sweep on a deployed stack.")
 @click.option(
     "--from-stack",
     "stack",
     required=True,
     metavar="NAME",
-    help="A deployed stack; see docs/aws.md.",
+    help="Name of a deployed stack; see docs/aws.md.",
 )
 @click.option(
-    "--region", metavar="REGION", help="The stack's region, if not that of your AWS set-up."
+    "--region",
+    metavar="REGION",
+    help="Region of the stack; default: that of your AWS configuration.",
 )
 @click.option(
-    "--endpoint-url", metavar="URL", help="The local platform that has the stack, if not AWS."
+    "--endpoint-url", metavar="URL", help="Local platform that holds the stack; default: AWS."
 )
 @click.option(
     "--state-directory",
     metavar="FOLDER",
-    help="With --endpoint-url: the platform's state folder; .nodesweep/platform, if not given.",
+    help="With --endpoint-url: the platform's state folder; default: .nodesweep/platform.",
 )
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="File to write; without it, stdout.",
+    help="File to write; default: stdout.",
 )
-@click.option("--force", is_flag=True, help="Replace the file where it exists.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @guarded
 def init(
     stack: str,
@@ -87,7 +90,7 @@ def init(
     output: Path | None,
     force: bool,
 ) -> None:
-    """Make a config of a first sweep on the account that a stack was deployed into."""
+    """Create a config for a first sweep in the account of a deployed stack."""
     from nodesweep.cli.commands.init_config import init_config
     from nodesweep.configs.models import STATE_DIRECTORY
     from nodesweep.configs.written.from_stack import LocalEndpoint
@@ -110,7 +113,7 @@ def init(
 @set_option
 @guarded
 def validate(config: Path, overrides: tuple[str, ...]) -> None:
-    """Check a config and its files; reports everything that is wrong."""
+    """Check a config and the files it names; reports all errors at once."""
     from nodesweep.flows.stages.offline import check_offline, refuse
 
     benchmark = read_config_to_run(config, overrides)
@@ -124,7 +127,7 @@ def validate(config: Path, overrides: tuple[str, ...]) -> None:
 @config_group.command(short_help="Print the JSON Schema of a config.")
 @guarded
 def schema() -> None:
-    """Print the JSON Schema of a config, every field with its description."""
+    """Print the JSON Schema of a config, including the description of every field."""
     from nodesweep.configs.models import BenchmarkConfig
 
     print_text(json.dumps(BenchmarkConfig.model_json_schema(), indent=2))
@@ -133,16 +136,16 @@ def schema() -> None:
 @config_group.command(short_help="Print the names of the shipped configs.")
 @guarded
 def presets() -> None:
-    """Print the names of the shipped configs; every command takes one in place of a file."""
+    """Print the names of the shipped configs, which every command accepts instead of a file."""
     from nodesweep.configs.presets import preset_names
 
     print_text("\n".join(preset_names()))
 
 
-@config_group.command(short_help="Print the CloudFormation template of the account.")
+@config_group.command(short_help="Print the CloudFormation template.")
 @guarded
 def stack() -> None:
-    """Print the CloudFormation template of the account (infra/aws/nodesweep.yaml)."""
+    """Print the CloudFormation template to deploy in your account (infra/aws/nodesweep.yaml)."""
     from nodesweep.cli.commands.stack import STACK_TEMPLATE
 
     print_text(STACK_TEMPLATE.read_text(encoding="utf-8").rstrip("\n"))

@@ -1,4 +1,5 @@
-"""`nodesweep doctor`: whether a run can start here, a line per check, with what to do.
+"""`nodesweep doctor`: check that a run can start here; one line per check, with its remedy.
+
 Every check has a deadline and changes nothing.
 """
 
@@ -42,7 +43,7 @@ State = Literal["ok", "warning", "missing"]
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found. `missing`: no run can start; `remedy`: what to do, "" for nothing."""
+    """Result of a check. State `missing` prevents a run; `remedy` is "" if nothing is needed."""
 
     state: State
     text: str
@@ -53,8 +54,11 @@ Check = Callable[[BenchmarkConfig], Finding]
 
 
 def examine(config: BenchmarkConfig, seconds: float = CHECK_SECONDS) -> list[tuple[str, Finding]]:
-    """(name, finding) of every check that the config needs; they run side by side, and one that
-    takes longer than so many seconds is left behind.
+    """Run all checks that the config needs in parallel and return (name, finding) of each.
+
+    Args:
+        config: The config to run.
+        seconds: Deadline per check; one that takes longer is abandoned with a warning.
     """
     checks: dict[str, Check] = {
         "Python": check_python,
@@ -91,6 +95,7 @@ def examine(config: BenchmarkConfig, seconds: float = CHECK_SECONDS) -> list[tup
 
 
 def check_python(config: BenchmarkConfig) -> Finding:
+    """Check the Python version."""
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info[:2] == (3, 11):
         return Finding("ok", version)
@@ -98,7 +103,7 @@ def check_python(config: BenchmarkConfig) -> Finding:
 
 
 def check_folders(config: BenchmarkConfig) -> Finding:
-    """What a run reads is there, and where it writes can be written."""
+    """Check that all input folders exist and all output folders are writable."""
     from nodesweep.configs.load import ConfigError, check_directories
 
     try:
@@ -113,7 +118,7 @@ def check_folders(config: BenchmarkConfig) -> Finding:
 
 
 def check_disk(config: BenchmarkConfig) -> Finding:
-    """Images and datasets of emulated nodes lie here; of a run on AWS only the reports."""
+    """Check free disk space: emulated nodes keep images and datasets here, AWS runs reports."""
     folder = _nearest(Path(config.platform.state_directory))
     free = shutil.disk_usage(folder).free
     text = f"{free / 2**30:.1f} GiB free at {folder.resolve()}"
@@ -125,9 +130,10 @@ def check_disk(config: BenchmarkConfig) -> Finding:
 
 
 def check_prefect(config: BenchmarkConfig) -> Finding:
-    """The server that is set for Prefect, or the home of the one that a run starts.
+    """Check the configured Prefect server, or the home of the server that a run would start.
 
-    A process of its own looks: Prefect takes 2 s to import, on a busy machine ten times that.
+    The check runs in a separate process, because importing Prefect takes 2 s, and ten times that on
+    a busy machine.
     """
     command = [sys.executable, "-P", "-m", "nodesweep.cli.commands.prefect_check"]
     try:
@@ -141,6 +147,7 @@ def check_prefect(config: BenchmarkConfig) -> Finding:
 
 
 def check_packages(config: BenchmarkConfig) -> Finding:
+    """Check that the local platform's packages are installed."""
     missing = [name for name in _LOCAL_PACKAGES if find_spec(name) is None]
     if missing:
         return Finding(
@@ -152,6 +159,7 @@ def check_packages(config: BenchmarkConfig) -> Finding:
 
 
 def check_control_groups(config: BenchmarkConfig) -> Finding:
+    """Check that control groups can limit the CPU of emulated nodes."""
     command = [sys.executable, "-P", "-m", "nodesweep.infra.local.engine.host.scope"]
     looked = subprocess.run(
         command, capture_output=True, text=True, timeout=_CALL_SECONDS, check=False
@@ -164,7 +172,7 @@ def check_control_groups(config: BenchmarkConfig) -> Finding:
 
 
 def check_containers(config: BenchmarkConfig) -> Finding:
-    """Only whether the program is there: to see containers run, one would have to be made."""
+    """Check only that a container program is installed; running one would create a container."""
     for name in ("podman", "docker"):
         if program := shutil.which(name):
             if os.geteuid() != 0:
@@ -178,7 +186,7 @@ def check_containers(config: BenchmarkConfig) -> Finding:
 
 
 def check_java(config: BenchmarkConfig) -> Finding:
-    """Spark runs on it, where emulated nodes validate the dataset; nothing else here does."""
+    """Check for Java, which only Spark validation on emulated nodes needs."""
     validation = config.dataset.validation if config.dataset is not None else None
     wants_spark = validation is not None and validation.engine == "spark"
     found = _java()
@@ -189,7 +197,7 @@ def check_java(config: BenchmarkConfig) -> Finding:
 
 
 def _java() -> Finding:
-    """The Java that a job of Spark would find, and whether it is new enough."""
+    """Check the Java that a Spark job would find, and its version."""
     program = shutil.which("java")
     if program is None:
         return Finding("warning", "no java", _INSTALL_JAVA)
@@ -207,7 +215,7 @@ def _java() -> Finding:
 
 
 def check_port(config: BenchmarkConfig) -> Finding:
-    """Who answers where the config's platform is, or would be started."""
+    """Check which process responds at the config's local endpoint."""
     platform = config.platform
     endpoint = platform.endpoint_url or ""
     if platform.autostart:
@@ -241,7 +249,7 @@ def _of_wanted_port(config: BenchmarkConfig) -> Finding:
 
 
 def check_credentials(config: BenchmarkConfig) -> Finding:
-    """Who AWS says one is; of the account only the last digits are shown."""
+    """Check the AWS credentials; only the last digits of the account are shown."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     from nodesweep.tasks.platform import aws_client
@@ -257,7 +265,7 @@ def check_credentials(config: BenchmarkConfig) -> Finding:
 
 
 def check_quotas(config: BenchmarkConfig) -> Finding:
-    """What the preflight of a run asks Service Quotas, by the same rule."""
+    """Check quotas by the same Service Quotas calls and rule as a run's preflight."""
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
     from nodesweep.scaling.formats import join_words
@@ -297,12 +305,12 @@ def check_quotas(config: BenchmarkConfig) -> Finding:
 
 
 def _nearest(path: Path) -> Path:
-    """The path, or the nearest folder above it that is there."""
+    """Return the path, or the nearest existing folder above it."""
     return next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
 
 
 def show_findings(found: list[tuple[str, Finding]]) -> None:
-    """A line per check, and what to do below it."""
+    """Print one row per check, with its remedy below."""
     from rich.table import Table
     from rich.text import Text
 
@@ -320,7 +328,7 @@ def show_findings(found: list[tuple[str, Finding]]) -> None:
 
 
 def doctor(config: Path | None) -> None:
-    """Check, show, and end with exit code 3 where something is missing."""
+    """Run and print all checks; exit with code 3 if a requirement is missing."""
     benchmark = read_config(config or Path("local"))
     found = examine(benchmark)
     show_findings(found)

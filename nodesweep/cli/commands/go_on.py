@@ -1,6 +1,4 @@
-"""What `nodesweep show` says of a sweep that isn't finished: its state, and the commands that look
-at it and go on with it.
-"""
+"""`nodesweep show` for unfinished sweeps: their state, and commands to inspect and resume them."""
 
 from __future__ import annotations
 
@@ -25,8 +23,14 @@ def how_it_goes_on(
     config: Path | None,
     output: Path | None,
 ) -> list[str]:
-    """State and next commands of a sweep in that reports directory; `config` and `output` are what
-    the command was given.
+    """Return lines with an unfinished sweep's state and the next commands to run.
+
+    Args:
+        facts: State of the sweep.
+        benchmark: Its config; None if unknown.
+        directory: The reports directory.
+        config: Value of --config.
+        output: Value of --output.
     """
     sweep, folder = facts.sweep_id, directory / facts.sweep_id
     is_down = _is_down(benchmark)
@@ -61,8 +65,10 @@ def how_it_goes_on(
 
 
 def config_here(sweep: str) -> Path | None:
-    """A config that the sweep could have been started with as it is: a YAML file in this folder or
-    its configs/, or a shipped config by its name. None where there is none.
+    """Return a config that the sweep could have been started with, unmodified.
+
+    This is a YAML file in the working directory or its configs/, or the name of a shipped config;
+    None if none matches.
     """
     from nodesweep.configs.load import ConfigError, load_config
     from nodesweep.configs.presets import config_file, preset_names
@@ -76,21 +82,21 @@ def config_here(sweep: str) -> Path | None:
             if not path.is_file() or path.stat().st_size > _MOST_BYTES:
                 continue
             if name not in path.read_text(encoding="utf-8"):
-                continue  # most are told apart without being read as a config
+                continue  # cheap test that rules out most files without parsing them
             if names.sweep_matches(sweep, load_config(path)):
                 return given
-        except (ConfigError, OSError, ValueError):  # not a config, or one that is damaged
+        except (ConfigError, OSError, ValueError):  # not a config, or a damaged one
             continue
     return None
 
 
 def or_dash(number: int | None) -> str:
-    """The number, or a dash where it is not known."""
+    """Return the number as text, or a dash if it is unknown."""
     return "–" if number is None else str(number)
 
 
 def _is_down(benchmark: BenchmarkConfig | None) -> bool:
-    """Whether the sweep's platform was this machine's own, and does not run."""
+    """Return True if the sweep's platform was started by this machine and is not running."""
     if benchmark is None or not benchmark.platform.autostart:
         return False
     from nodesweep.cli.local_platform import own_platform

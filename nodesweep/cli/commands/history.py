@@ -1,6 +1,4 @@
-"""`nodesweep history`: the trend of one benchmark from the bucket,
-as a table and a plot. Runs no flow.
-"""
+"""`nodesweep history`: the trend of one benchmark from the bucket, as a table and a plot."""
 
 from __future__ import annotations
 
@@ -32,12 +30,22 @@ def show_history(
     tolerance: float,
     reference: str | None,
 ) -> bool:
-    """Print the tables, what the chart says of the latest sweep, and write the plot to
-    config.report.directory. Returns whether the latest sweep alarms.
+    """Print a benchmark's trend and the verdict on its latest sweep, and write the plots.
 
-    Raises HistoryError where the bucket has no history of that name, none that can be read, none
-    of that node count, or its youngest trend has no sweep `reference`; click.BadParameter where
-    that is neither an id nor the beginning of one there.
+    Args:
+        config: Its platform's bucket is read, and its report.directory gets the plots.
+        benchmark: Name of the benchmark.
+        nodes: Show only this node count.
+        tolerance: Fraction by which a sweep may be slower.
+        reference: Id or beginning of the id of the sweep that the level is learned from.
+
+    Returns:
+        True if the latest sweep raises an alarm.
+
+    Raises:
+        HistoryError: The bucket has no readable history of that name or node count, or the latest
+            trend does not contain `reference`.
+        click.BadParameter: `reference` matches no single sweep.
     """
     tables = read_tables(config, benchmark)
     trends = read_history(tables, nodes)
@@ -60,10 +68,12 @@ def show_history(
 
 
 def read_tables(config: BenchmarkConfig, benchmark: str) -> list[Table]:
-    """Return the table of each sweep of a benchmark, oldest first; one that can't be read costs its
-    sweep alone, and is named on stderr.
+    """Return the table of each sweep of a benchmark, oldest first.
 
-    Raises HistoryError where the bucket has none of that name.
+    Unreadable tables are left out and named on stderr.
+
+    Raises:
+        HistoryError: The bucket has no table of that name.
     """
     with running_platform(config.platform) as platform:
         files = _files(aws_client("s3", platform), config.on_platform(platform), benchmark)
@@ -71,8 +81,10 @@ def read_tables(config: BenchmarkConfig, benchmark: str) -> list[Table]:
 
 
 def parse_readable(files: Mapping[str, bytes]) -> list[Table]:
-    """Return the table of each file (its bytes by its URI); one that can't be read is left out and
-    named on stderr.
+    """Return the table of each file; unreadable ones are left out and named on stderr.
+
+    Args:
+        files: Content of each file by its URI.
     """
     tables = []
     for uri, body in files.items():
@@ -84,7 +96,7 @@ def parse_readable(files: Mapping[str, bytes]) -> list[Table]:
 
 
 def write_plots(directory: Path, benchmark: str, trends: tuple[Trend, ...]) -> list[Path]:
-    """history-NAME.svg and .png; nothing where no trend has two sweeps."""
+    """Write history-NAME.svg and .png, unless no trend has two sweeps, and return their paths."""
     bodies = {
         extension: history_plot(benchmark, trends, extension) for extension in _PLOT_EXTENSIONS
     }

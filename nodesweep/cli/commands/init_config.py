@@ -1,6 +1,4 @@
-"""`nodesweep init` and `nodesweep config init`: a config for a script,
-and for a deployed stack. Runs no flow.
-"""
+"""Create configs for `nodesweep init` (a script) and `nodesweep config init` (a stack)."""
 
 from __future__ import annotations
 
@@ -28,11 +26,19 @@ def init_config(
     output: Path | None,
     force: bool = False,
 ) -> str:
-    """The config's text, also written to `output` where one is given;
-    its paths are relative to that file. `local`: the platform that has the stack, None for AWS.
+    """Return the text of a config for a deployed stack, and write it to `output` if given.
 
-    Raises ConfigError for an unknown stack, one of another template, and an `output` that exists
-    (less with `force`).
+    Paths in the config are relative to that file, or to the working directory.
+
+    Args:
+        stack_name: Name of the stack.
+        region: Its region; None for the default of the AWS configuration.
+        local: The local platform that holds the stack; None for AWS.
+        output: File to write.
+        force: Overwrite an existing file.
+
+    Raises:
+        ConfigError: The stack is unknown or of another template, or `output` exists.
     """
     if output is not None and output.exists() and not force:
         raise ConfigError(f"{output} exists; choose another --output, or replace it with --force")
@@ -53,12 +59,19 @@ def init_config(
 def init_script(
     script: Path | None, output: Path, force: bool = False
 ) -> tuple[Path, tuple[str, ...]]:
-    """Write a config that measures `script` on this machine; returns the script's path, and what
-    preflight remarks on it.
+    """Write a config that measures a script on this machine.
 
-    Without a script, the example is written as code/train.py beside the config. Raises ConfigError
-    for a script that is not there and, less with `force`, for a file that is; PreflightRefused for
-    one that no job could start, before anything is written.
+    Args:
+        script: The training script; None to write an example as code/train.py next to the config.
+        output: Config file to write.
+        force: Overwrite existing files.
+
+    Returns:
+        The script's path, and the notices of preflight.
+
+    Raises:
+        ConfigError: The script does not exist, or an output file does.
+        PreflightRefused: No job could start the script; nothing was written.
     """
     example = (SCRIPT_TEMPLATE.parent / EXAMPLE).read_bytes()
     program = script or output.parent / "code" / "train.py"
@@ -83,7 +96,11 @@ def init_script(
 
 
 def _check_program(config: BenchmarkConfig) -> tuple[str, ...]:
-    """The notices of preflight; raises PreflightRefused for a program that no job could start."""
+    """Return the notices of preflight on the program.
+
+    Raises:
+        PreflightRefused: No job could start the program.
+    """
     from nodesweep.flows.stages.offline import check_offline, refuse
 
     checked = check_offline(config)

@@ -1,8 +1,8 @@
-"""`nodesweep logs`: the logs of a sweep's jobs, line by line with time, job and node. Runs no flow.
+"""`nodesweep logs`: the log lines of a sweep's jobs, with time, job and node.
 
-Jobs that have ended are read from the files beside the report, and kept there first where they are
-not; those that run are read from CloudWatch Logs. A platform that this machine started and that has
-ended since is not started for it.
+Logs of ended jobs are read from files next to the report, which are fetched first if missing; logs
+of running jobs come from CloudWatch Logs. A local platform that has stopped is not started for
+this.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from nodesweep.tasks.sweeps.owner import read_owner_sign
 from nodesweep.tasks.sweeps.stopping import list_of
 
 _OF_VALIDATION = 0
-"""In a key instead of the number of nodes."""
+"""Stands for the number of nodes in a validation job's key."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which lines are asked for; None: all."""
+    """Filter on log lines; None means no restriction."""
 
     nodes: int | None = None
     rank: int | None = None
@@ -49,13 +49,14 @@ class Wanted:
     """Only the Processing job that validated the dataset."""
 
     def has(self, key: tuple[int, int, int]) -> bool:
+        """Return True if lines of the job with this key are wanted."""
         if key[0] == _OF_VALIDATION:
             return self.nodes is None and self.rank is None
         return not self.validation and self.nodes in (None, key[0])
 
 
 def _key_of(job: str) -> tuple[int, int, int]:
-    """(nodes, repeat, attempt) of a job of ours, of a Processing job (0, 0, attempt)."""
+    """Return (nodes, repeat, attempt) of a job; (0, 0, attempt) of a Processing job."""
     attempt = names.attempt_of_validation_job(job)
     if attempt is not None:
         return _OF_VALIDATION, 0, attempt
@@ -63,7 +64,7 @@ def _key_of(job: str) -> tuple[int, int, int]:
 
 
 def _key_of_file(name: str) -> tuple[int, int, int] | None:
-    """What _key_of() says of the job whose log the file is; None for any other file."""
+    """Return the key of the job whose log the file is; None for any other file."""
     if (validation := names.parse_validation_log_file(name)) is not None:
         return _OF_VALIDATION, 0, validation[0]
     parsed = names.parse_log_file(name)
@@ -77,10 +78,18 @@ def show_logs(
     follow_seconds: float | None,
     clock: Clock | None = None,
 ) -> None:
-    """Print them, with `follow_seconds` also what is new until the sweep ends or
-    so many seconds have passed.
+    """Print a sweep's logs and, with `follow_seconds`, new lines until the sweep ends.
 
-    Raises SweepNotFound where there is no log that fits.
+    Args:
+        config: The sweep's config.
+        sweep: Id of the sweep.
+        wanted: Filter on the lines.
+        follow_seconds: How long to follow running jobs; None prints the present lines only.
+        clock: Replaced in tests.
+
+    Raises:
+        SweepNotFound: No log matches.
+        RunFailed: The sweep has not ended within `follow_seconds`.
     """
     platform = own_platform(config.platform, or_silent=True)
     config = config.on_platform(platform or config.platform)
@@ -106,11 +115,11 @@ def show_logs(
 
 
 def _jobs(config: BenchmarkConfig, sweep: str) -> list[Mapping[str, Any]]:
-    """Summaries of the sweep's jobs, of its Processing jobs too, in the words of training jobs."""
+    """Return summaries of the sweep's jobs; Processing jobs are converted to training-job keys."""
     platform = config.platform
     sagemaker = aws_client("sagemaker", platform)
     jobs = list(list_of(sagemaker, sweep)())
-    for first in jobs[:1]:  # for what its log may not show; all of a sweep were given the same
+    for first in jobs[:1]:  # learns the values to mask in logs; the same for all jobs of a sweep
         describe_training(sagemaker, first["TrainingJobName"])
     if config.dataset is None or not config.dataset.may_use_spark:
         return jobs
@@ -123,8 +132,9 @@ def _jobs(config: BenchmarkConfig, sweep: str) -> list[Mapping[str, Any]]:
 
 
 def _is_over(config: BenchmarkConfig, sweep: str, jobs: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether no job runs and nobody will start one: the report is made since the last job,
-    or the owner is gone.
+    """Return True if no job is running and none will be started.
+
+    That is, the report is newer than the last job, or the sweep's owner is gone.
     """
     if any(job["TrainingJobStatus"] not in TERMINAL for job in jobs):
         return False
@@ -139,7 +149,7 @@ def _is_over(config: BenchmarkConfig, sweep: str, jobs: Iterable[Mapping[str, An
 
 
 class _Shown:
-    """What was printed of each job."""
+    """Lines printed so far, per job."""
 
     def __init__(self, config: BenchmarkConfig, sweep: str, wanted: Wanted) -> None:
         self._config, self._sweep, self._wanted = config, sweep, wanted
@@ -150,13 +160,11 @@ class _Shown:
         self._files = 0
 
     def show_kept(self) -> None:
-        """The files that are here, whatever the platform knows."""
+        """Print the local files, regardless of the platform's state."""
         self._print_files(sorted(self._folder.glob("*.log")))
 
     def show(self, jobs: Iterable[Mapping[str, Any]]) -> None:
-        """What is new of these jobs: all of one that has ended and was not followed, the new lines
-        of one that runs.
-        """
+        """Print all lines of ended jobs not followed yet, and the new lines of running jobs."""
         for job in jobs:
             name = job["TrainingJobName"]
             if not self._wanted.has(_key_of(name)) or name in self._done:
@@ -171,6 +179,7 @@ class _Shown:
                 self._done.add(name)
 
     def refuse_none(self) -> None:
+        """Raise SweepNotFound if nothing was printed."""
         if not self._files and not self._followed:
             raise SweepNotFound(
                 f"sweep {self._sweep} has no log that fits: none is kept in {self._folder}, and the"
@@ -178,7 +187,7 @@ class _Shown:
             )
 
     def _processes(self, letter: str) -> int:
-        """Ranks per node of a job whose name has this letter."""
+        """Return the ranks per node of jobs whose name has this instance-type letter."""
         name = type_of_letter(self._config, letter) or self._config.training.instance_type
         return processes_per_node(self._config.of_type(name), load_catalogue().get(name))
 
@@ -186,7 +195,7 @@ class _Shown:
         return aws_client("logs", self._config.platform)
 
     def _print_files(self, paths: Iterable[Path]) -> None:
-        """Job by job, the smallest first; each job's nodes merged by time."""
+        """Print files job by job, smallest first, merging each job's nodes by time."""
         by_job: dict[tuple[tuple[int, int, int], str], list[Path]] = {}
         for path in paths:
             key = _key_of_file(path.name)
@@ -199,9 +208,7 @@ class _Shown:
                 self._print(key, letter, line)
 
     def _print_new(self, name: str, created: datetime) -> None:
-        """Page by page until there is none; a job that is followed is asked from
-        where it was left.
-        """
+        """Print pages until there are no more; a followed job continues where it stopped."""
         self._follower = self._follower or LogFollower(self._logs())
         self._follower.begin([name], created)
         self._followed.add(name)

@@ -1,4 +1,4 @@
-"""What a run would do, without a platform: the plan as text, the requests as JSON."""
+"""`nodesweep plan` and `nodesweep requests`: the plan as text, and the requests as JSON."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ _UNBUILT_DIGEST = "sha256:" + "0" * 64
 
 
 def plan_of(config: BenchmarkConfig) -> Checked:
-    """What a run would do, and every problem that shows without the account."""
+    """Return the plan, and all problems that can be found without the account."""
     return check_requests(check_offline(config), shape_problems)
 
 
 def describe_plan(checked: Checked) -> str:
-    """The points in the order they run, and the cost bound."""
+    """Return the points in the order they run and the cost bound, as text."""
     config, plan = checked.facts.config, checked.facts.plan
     training, sweep = config.training, config.sweep
     most = "" if sweep.design == "full" else "at most "
@@ -98,7 +98,7 @@ def describe_plan(checked: Checked) -> str:
 
 
 def _repeated(config: BenchmarkConfig) -> list[str]:
-    """Say what is run again on emulated nodes, which share a machine that others may use."""
+    """Return a line about repeats of contended runs, which only emulated nodes need."""
     catalogue = load_catalogue()
     if not any(catalogue.get(name).emulated for name in config.instance_types):
         return []
@@ -106,7 +106,7 @@ def _repeated(config: BenchmarkConfig) -> list[str]:
 
 
 def _amount(config: BenchmarkConfig) -> list[str]:
-    """By what each job's steps are counted, where that is not the program's own."""
+    """Return a line about counted steps; nothing if the program sets its own amount of work."""
     seconds = config.training.baseline_seconds
     if seconds is None:
         return []
@@ -115,7 +115,7 @@ def _amount(config: BenchmarkConfig) -> list[str]:
 
 
 def _types(config: BenchmarkConfig, plan: SweepPlan) -> str:
-    """ml.g5.xlarge, 1 process(es); of several types each with its own."""
+    """Return e.g. "ml.g5.xlarge, 1 process(es)"; several types each with its own count."""
     if not plan.by_type:
         return f"{config.training.instance_type}, {plan.processes_per_node} process(es)"
     plans = plan.by_type.items()
@@ -131,8 +131,9 @@ def _what(plan: SweepPlan) -> str:
 
 
 def _designs(config: BenchmarkConfig, plan: SweepPlan) -> list[str]:
-    """What each design would cost if the job took the reference's times; nothing of a design that
-    would be refused, and nothing at all where only one is left.
+    """Return a cost table of all designs, assuming the reference's times.
+
+    Designs that would be refused are left out; the table is empty if fewer than two remain.
     """
     sweep, goals = config.sweep, config.report.recommendation
     has_types = sweep.instance_types is not None
@@ -180,23 +181,23 @@ def _repeats(count: int) -> str:
 
 
 def _mean_price(plan: SweepPlan) -> float | None:
-    """USD per node-hour over the types, each of which gets as many; None where one is unknown."""
+    """Return the mean USD per node-hour of the types, which run equally often; None if unknown."""
     prices = [price for price in plan.usd_per_hour_by_letter.values() if price is not None]
     return fmean(prices) if len(prices) == len(plan.usd_per_hour_by_letter) else None
 
 
 def _packages(facts: Facts) -> list[str]:
-    """What becomes of the code's requirements.txt, as far as that shows without an account."""
+    """Return lines on how requirements.txt is installed, as far as known without an account."""
     packages = facts.files.requirements
     if packages is None:
         return []
     if packages.at_start is not None:
-        # what makes a report takes a while to import
+        # a late import, because the report modules import slowly
         from nodesweep.scaling.report.sources import at_start_text
 
         return [at_start_text(packages.at_start)]
     config = facts.config
-    # else preflight refuses, or there is no layer
+    # otherwise preflight refuses, or there is no layer
     is_sure = config.platform.create_missing or config.image.uri is None
     where = (
         ""
@@ -223,13 +224,17 @@ def _policy(training: TrainingConfig) -> str:
 
 
 def _number(value: float | None) -> str:
-    """A number of the plan; "-" for one that the program chooses."""
+    """Format a number of the plan; "-" for one that the program chooses."""
     return "-" if value is None else str(value) if isinstance(value, int) else f"{value:.6g}"
 
 
 class Requests(NamedTuple):
-    """The requests of a sweep as they are shown: `masked` are the members with secrets, and
-    `variables` those that a run fills from its own environment, by name of the variable.
+    """The requests of a sweep as shown to a user.
+
+    Attributes:
+        requests: The requests, with secrets masked.
+        masked: Members that are masked.
+        variables: Members that a run fills from its environment, with the variable's name.
     """
 
     requests: list[dict[str, Any]]
@@ -238,9 +243,7 @@ class Requests(NamedTuple):
 
 
 def requests_of(config: BenchmarkConfig, checked: Checked) -> Requests:
-    """Every point's request, its secrets masked;
-    the image's digest, not known yet, is spelled as zeros.
-    """
+    """Return every point's request with secrets masked; the unknown image digest is all zeros."""
     platform, facts = config.platform, checked.facts
     registry = f"{platform.role_arn.split(':')[4]}.dkr.ecr.{platform.region}.amazonaws.com"
     inputs = ResolvedInputs(
@@ -261,9 +264,7 @@ def requests_of(config: BenchmarkConfig, checked: Checked) -> Requests:
 
 
 def _container(config: BenchmarkConfig, facts: Facts) -> str | None:
-    """The image that is there already, as the config names it;
-    a run names AWS's container by its digest.
-    """
+    """Return the existing image as configured; a run resolves AWS's container to a digest."""
     uri = facts.config.image.uri
     if uri is None:
         read_context(config.image)
@@ -275,9 +276,7 @@ def _unbuilt_image(config: BenchmarkConfig, registry: str) -> str:
 
 
 def _dataset_place(config: BenchmarkConfig) -> dict[str, Any]:
-    """dataset_uri and dataset_folders of the inputs;
-    folders that lie in S3 only are spelled `<folder>`.
-    """
+    """Return dataset_uri and dataset_folders; folders known only to S3 are spelled `<folder>`."""
     section, platform = config.dataset, config.platform
     if section is None:
         return {"dataset_uri": None}

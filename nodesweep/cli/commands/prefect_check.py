@@ -1,7 +1,6 @@
-"""The doctor's look at Prefect: whether its server takes a run, and what would go wrong later.
+"""The doctor's check of Prefect: the server accepts runs, and later problems are predicted.
 
-python -m nodesweep.cli.commands.prefect_check     prints a finding as JSON: its state, text and
-remedy
+python -m nodesweep.cli.commands.prefect_check     # prints state, text and remedy as JSON
 """
 
 from __future__ import annotations
@@ -19,18 +18,17 @@ if TYPE_CHECKING:
     import httpx
 
 ANSWER_SECONDS, _FURTHER_SECONDS = 10.0, 3.0
-"""For the first answer, which tells whether there is a server, and for each of three further ones.
-"""
+"""Timeouts: of the first call, which shows whether there is a server, and of the next three."""
 _CANCELLING_SECONDS = 60.0
-"""A cancel that is heard has killed the run's process by then; its hook may still wait for jobs."""
-_POOL = "nodesweep"  # of prefect.yaml
+"""By then a cancelled run's process is killed; its hook may still be waiting for jobs."""
+_POOL = "nodesweep"  # as in prefect.yaml
 _LEASES_IN_MEMORY = "prefect.server.concurrency.lease_storage.memory"
 _LEASES_IN_FILES = "prefect.server.concurrency.lease_storage.filesystem"
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A finding; `stops` is True where it prevents a run here, and not only a deployment's."""
+    """A problem found; `stops` is True if it prevents local runs, not only a deployment's."""
 
     text: str
     remedy: str
@@ -38,12 +36,12 @@ class Problem:
 
 
 def look_at_prefect() -> tuple[Literal["ok", "warning", "missing"], str, str]:
-    """State, text and remedy of a finding."""
+    """Return the state, text and remedy of the check."""
     try:
         from prefect.settings import get_current_settings
 
         settings = get_current_settings()
-    except Exception as error:  # whatever Prefect's import makes of a wrong setting
+    except Exception as error:  # Prefect's import may raise anything for an invalid setting
         words = " ".join(str(error).split())
         return "missing", f"a PREFECT_ setting can't be used: {words}", "correct or unset it"
     if settings.api.url is None:
@@ -71,7 +69,7 @@ def _own_server(settings: Any) -> tuple[Literal["ok", "missing"], str, str]:
 
 
 def _client(settings: Any) -> httpx.Client:
-    """As Prefect's own client calls, without its retries."""
+    """Return a client that authenticates as Prefect's does, without its retries."""
     import httpx
 
     key, login = settings.api.key, settings.api.auth_string
@@ -85,7 +83,7 @@ def _client(settings: Any) -> httpx.Client:
 
 
 def _examine(client: httpx.Client) -> tuple[str | None, list[Problem]]:
-    """The server's version, None where it does not say it, and what is wrong."""
+    """Return the server's version (None if not reported) and the problems found."""
     import httpx
 
     try:
@@ -106,7 +104,7 @@ def _examine(client: httpx.Client) -> tuple[str | None, list[Problem]]:
         return None, [_foreign("what came is none of its answers")]
     version: str | None = None
     found: list[Problem] = []
-    # Prefect Cloud has neither of the first two, and a server of another age may not
+    # Prefect Cloud lacks the first two endpoints, and so may other server versions
     with suppress(httpx.HTTPError, ValueError, TypeError, KeyError):
         version = str(_ask(client, "GET", "/admin/version").json())
         found += _of_version(version)
@@ -150,7 +148,7 @@ def _of_leases(storage: str) -> Iterator[Problem]:
 
 
 def _of_workers(client: httpx.Client) -> Iterator[Problem]:
-    """None for a server that has no such pool: nobody has deployed there."""
+    """Yield a problem if no worker polls the pool; nothing if the server has no such pool."""
     online = {"status": {"any_": ["ONLINE"]}}
     path = f"/work_pools/{_POOL}/workers/filter"
     if not _ask(client, "POST", path, workers=online, limit=1).json():
@@ -165,7 +163,7 @@ def _stuck_in_cancelling(client: httpx.Client) -> Iterator[Problem]:
     answer = client.post("/flow_runs/filter", json={"flow_runs": cancelling, "limit": 50})
     answer.raise_for_status()
     now = datetime.now(UTC)
-    with suppress(KeyError, ValueError):  # the server's own clock, where it says it
+    with suppress(KeyError, ValueError):  # by the server's clock, if reported
         now = parsedate_to_datetime(answer.headers["Date"])
     before = now - timedelta(seconds=_CANCELLING_SECONDS)
     stuck = [

@@ -1,4 +1,4 @@
-"""`nodesweep report --share`: the report as one page for people outside the account."""
+"""`nodesweep report --share`: the report as one page for readers outside the account."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from nodesweep.tasks.sweeps.folder import SHARED, write_atomic
 
 
 def write_share(report: ScalingReport, folder: Path) -> Path:
-    """Write share.html beside the report; returns its path. An OSError names it."""
+    """Write share.html next to the report and return its path.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
     path = folder / names.SHARE_HTML
     write_atomic(path, render_share(report).encode(), SHARED)
     return path

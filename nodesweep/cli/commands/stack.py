@@ -1,6 +1,4 @@
-"""CloudFormation: the outputs of a deployed stack.
-Plain functions, so that the command needs no Prefect.
-"""
+"""Read the outputs of a deployed CloudFormation stack, without importing Prefect."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from nodesweep.tasks.errors import error_code
 from nodesweep.tasks.local_keys import local_session
 
 STACK_TEMPLATE = PRESETS_DIRECTORY.parent / "infra" / "aws" / "nodesweep.yaml"
-"""What an account needs, as a CloudFormation template."""
+"""CloudFormation template of the resources that an account needs."""
 _CONFIG = Config(
     retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=5, read_timeout=20
 )
@@ -29,10 +27,15 @@ _DEPLOYED = frozenset(
 
 
 def stack_client(region: str | None, local: LocalEndpoint | None) -> Any:
-    """A CloudFormation client; without a region, that of the user's AWS set-up. Raises ConfigError
-    where it has none.
+    """Return a CloudFormation client, for AWS or for a local platform.
 
-    Raises what local_session() does where a local platform is named.
+    Args:
+        region: None for the region of the user's AWS configuration.
+        local: The local platform that holds the stack; None for AWS.
+
+    Raises:
+        ConfigError: No region is configured. For a local platform, also the errors of
+            local_session().
     """
     session = boto3.Session(region_name=region)
     if session.region_name is None:
@@ -47,8 +50,10 @@ def stack_client(region: str | None, local: LocalEndpoint | None) -> Any:
 
 
 def read_outputs(cloudformation: Any, name: str) -> dict[str, str]:
-    """Output key -> value of a stack. Raises ConfigError for one that does not exist or
-    is not deployed.
+    """Return a stack's outputs by their keys.
+
+    Raises:
+        ConfigError: The stack does not exist or is not deployed.
     """
     region = cloudformation.meta.region_name
     try:

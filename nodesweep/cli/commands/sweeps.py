@@ -1,6 +1,4 @@
-"""`nodesweep list`, `nodesweep show` and `nodesweep open`: the sweeps in a reports directory.
-They read what lies there, change nothing and run no flow.
-"""
+"""`nodesweep list`, `show` and `open`: the sweeps in a reports directory, read-only."""
 
 from __future__ import annotations
 
@@ -31,18 +29,18 @@ State = Literal["finished", "incomplete", "reported", "no report", "unreadable"]
 _directory_option = click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Reports directory of the sweeps; else that of --config, else reports/.",
+    help="Reports directory of the sweeps; default: that of --config, or reports/.",
 )
 _config_option = click.option(
     "--config",
     type=click.Path(path_type=Path),
-    help="The config whose report.directory has the sweeps.",
+    help="Config whose report.directory contains the sweeps.",
 )
 
 
 @dataclass(frozen=True)
 class SweepFacts:
-    """What a reports directory tells of one sweep. None: not known."""
+    """Facts about one sweep from a reports directory; None is unknown."""
 
     sweep_id: str
     state: State
@@ -53,18 +51,17 @@ class SweepFacts:
     problem: str | None = None
 
 
-@click.command("list", short_help="List the sweeps, the newest first.")
+@click.command("list", short_help="List sweeps, newest first.")
 @_config_option
 @_directory_option
 @click.option("--json", "as_json", is_flag=True, help="Print the sweeps as JSON.")
 @guarded
 def list_sweeps(config: Path | None, output: Path | None, as_json: bool) -> None:
-    """The sweeps of the reports directory, the newest first:
-    their states, completed points and costs.
+    """List the sweeps in the reports directory, newest first, with state, points and cost.
 
-    finished: every point has a completed run; incomplete: some have none; reported: its config
-    can't be read, so what was planned is not known; no report: it is running, or ended before its
-    report.
+    States: finished: every point has a completed run; incomplete: some have none; reported: the
+    config cannot be read, so the planned points are unknown; no report: running, or ended before
+    its report.
     """
     directory = reports_directory(config, output)
     sweeps = [read_facts(directory, sweep)[0] for sweep in known_sweeps(directory)]
@@ -79,15 +76,13 @@ def list_sweeps(config: Path | None, output: Path | None, as_json: bool) -> None
                 print_notice(f"nodesweep: {sweep.problem}")
 
 
-@click.command(short_help="Print a sweep's report, or how an unfinished one goes on.")
+@click.command(short_help="Print a sweep's report, or how to resume it.")
 @click.argument("sweep_id", shell_complete=complete_sweep)
 @_config_option
 @_directory_option
 @guarded
 def show(sweep_id: str, config: Path | None, output: Path | None) -> None:
-    """What is known of a sweep here: its report's table and headline, where the report lies,
-    and how it goes on.
-    """
+    """Print a sweep's report and its path and, if it is unfinished, the commands to resume it."""
     directory = reports_directory(config, output)
     sweep = _known(sweep_meant(sweep_id, config, output), directory)
     facts, report, benchmark = read_facts(directory, sweep)
@@ -109,9 +104,9 @@ def show(sweep_id: str, config: Path | None, output: Path | None) -> None:
 @_directory_option
 @guarded
 def open_report(sweep_id: str, config: Path | None, output: Path | None) -> None:
-    """Open a sweep's report in the browser; without SWEEP_ID, that of the newest sweep.
+    """Open a sweep's report in the browser; without SWEEP_ID, the newest sweep's.
 
-    The report's path is printed, too. Without a display that is all.
+    The path of the report is also printed. Without a display, nothing is opened.
     """
     directory = reports_directory(config, output)
     sweep = _known(sweep_meant(sweep_id, config, output), directory)
@@ -126,7 +121,7 @@ def open_report(sweep_id: str, config: Path | None, output: Path | None) -> None
 
 
 def has_display() -> bool:
-    """Whether a browser can show up: not on a server without a desktop."""
+    """Return True if a browser can be shown; False e.g. on a server without a desktop."""
     if sys.platform in ("darwin", "win32"):
         return True
     return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
@@ -135,7 +130,7 @@ def has_display() -> bool:
 def read_facts(
     directory: Path, sweep: str
 ) -> tuple[SweepFacts, ScalingReport | None, BenchmarkConfig | None]:
-    """What is known of a sweep, its report and its config; None of what isn't there."""
+    """Return facts about a sweep, its report and its config; None for whatever is missing."""
     from pydantic import ValidationError
 
     from nodesweep.cli.commands.compare import read_report
@@ -148,7 +143,7 @@ def read_facts(
 
     try:
         started = names.sweep_started(sweep).isoformat()
-    except ValueError:  # the 99th of a month
+    except ValueError:  # not a date, e.g. the 99th of a month
         started = None
     path = directory / sweep / names.REPORT_JSON
     try:
@@ -162,7 +157,7 @@ def read_facts(
     raw = record["config"] if record is not None else report.config if report is not None else None
     try:
         benchmark = BenchmarkConfig.model_validate(raw)
-    except ValidationError:  # of another version, whose fields are others
+    except ValidationError:  # written by a version with other fields
         benchmark = None
     state: State = "no report"
     done: int | None = None
@@ -180,7 +175,7 @@ def read_facts(
 
 
 def sweeps_table(sweeps: list[SweepFacts]) -> Table:
-    """One row per sweep, as rich draws it."""
+    """Return a table with one row per sweep."""
     from rich.table import Table
     from rich.text import Text
 
@@ -210,7 +205,7 @@ def sweeps_table(sweeps: list[SweepFacts]) -> Table:
 
 
 def _known(sweep: str, directory: Path) -> str:
-    """The sweep, which is here. Ends the command with exit code 2 where it isn't."""
+    """Return the sweep if it is here; otherwise exit with code 2."""
     if sweep not in known_sweeps(directory):
         fail(
             f"{sweep}: no such sweep in {directory}; `nodesweep list` says which there are. Is it"

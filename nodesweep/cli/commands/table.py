@@ -1,6 +1,4 @@
-"""`nodesweep report --csv`: the report of a table of anyone's measured times.
-Runs no flow, needs no Prefect.
-"""
+"""`nodesweep report --csv`: the report of a table of measured times, without Prefect."""
 
 from __future__ import annotations
 
@@ -30,15 +28,27 @@ def report_table(
     rules: ReportConfig | None = None,
     goal: Literal["maximize", "minimize"] | None = None,
 ) -> tuple[ScalingReport, Path]:
-    """The report of a CSV of measured times, under <directory>/<folder named after the file>.
+    """Write the report of a CSV of measured times, in a folder named after the file.
 
-    Nodes of a catalogued instance type have a price in a known region: the table's own, else
-    `region`. `goal` says which final metric is the better one; without it, any other than the
-    baseline's counts as worse. Raises MeasuredTableError.
+    Nodes of a catalogued instance type get a price if the region is known.
+
+    Args:
+        table: The CSV file.
+        directory: Reports directory.
+        region: Region for prices, if the table names none.
+        rules: Limits that the report judges by.
+        goal: Direction in which the final metric is better; without it, any difference from the
+            baseline counts as worse.
+
+    Returns:
+        The report and its folder.
+
+    Raises:
+        MeasuredTableError: The table cannot be read or is invalid.
     """
     name, region = names.report_folder_name(table.stem), _readable_region(region)
     report = _analyse(name, table, region, rules or ReportConfig(), goal)
-    # slow to import: a table that is refused is refused at once
+    # imported late, so that invalid tables are rejected quickly
     from nodesweep.scaling.report.render import render_files
 
     return report, write_files(directory, name, render_files(report))
@@ -69,8 +79,10 @@ def _analyse(
 
 
 def read_measured_file(table: Path, goal: str | None = None) -> list[JobOutcome]:
-    """Read a CSV of measured times; a file that is none is refused by its first bytes. Raises
-    MeasuredTableError.
+    """Read a CSV of measured times; other file types are recognized by their first bytes.
+
+    Raises:
+        MeasuredTableError: The file is unreadable, of another type or invalid.
     """
     try:
         with table.open("rb") as stream:
@@ -85,7 +97,7 @@ def read_measured_file(table: Path, goal: str | None = None) -> list[JobOutcome]
 
 
 def _readable_region(region: str | None) -> str | None:
-    """As the table's own column is read: what it holds is shown on terminals and in files."""
+    """Return the region, read as strictly as the table's column, since it is shown to users."""
     try:
         return None if region is None else text(region)
     except BadCell as error:
@@ -93,7 +105,7 @@ def _readable_region(region: str | None) -> str | None:
 
 
 def _table_price(outcomes: Sequence[JobOutcome], region: str | None) -> Price:
-    """The catalogue's price of the table's nodes, or the reason why there is none."""
+    """Return the catalogue price of the table's nodes, or the reason that there is none."""
     instance_type = next(
         (outcome.instance_type for outcome in outcomes if outcome.instance_type), None
     )
@@ -114,5 +126,5 @@ def _table_price(outcomes: Sequence[JobOutcome], region: str | None) -> Price:
 
 
 def _printable(text: str) -> str:
-    """A file's name without what would act on a terminal or can't be encoded."""
+    """Return a file name without control or unencodable characters."""
     return "".join(character if character.isprintable() else "?" for character in text)

@@ -1,6 +1,4 @@
-"""The arguments of `nodesweep compare` and `nodesweep history`.
-Imports nothing heavy until a command needs it.
-"""
+"""Arguments of `nodesweep compare` and `nodesweep history`; slow imports happen on use."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from nodesweep.cli.output import print_rendered, print_text
 from nodesweep.cli.sweep_ids import complete_sweep, complete_sweep_or_file
 
 
-@click.command(short_help="Say whether sweep B is slower than sweep A.")
+@click.command(short_help="Check whether sweep B is slower than sweep A.")
 @click.argument("a", shell_complete=complete_sweep_or_file)
 @click.argument("b", shell_complete=complete_sweep_or_file)
 @tolerance_option
@@ -31,18 +29,20 @@ from nodesweep.cli.sweep_ids import complete_sweep, complete_sweep_or_file
     "allowed",
     multiple=True,
     metavar="CONDITION",
-    help="A condition that may differ; repeatable.",
+    help="Condition that may differ between the sweeps; repeatable.",
 )
-@click.option("--force", is_flag=True, help="Compare whatever differs; the result is labelled.")
+@click.option(
+    "--force", is_flag=True, help="Compare even if conditions differ; the result is labeled."
+)
 @click.option(
     "--config",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Where the sweeps ran, if not from here.",
+    help="Config of the sweeps, if they were not started from here.",
 )
 @click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Reports directory of the sweeps.",
+    help="Reports directory that contains the sweeps.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
 @guarded
@@ -56,10 +56,10 @@ def compare(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Is sweep B slower than sweep A? Exit code 1 where a regression is established,
-    or no run of B completed.
+    """Check whether sweep B is slower than sweep A.
 
-    A and B are each a sweep id, a report.json or the folder of one.
+    A and B are each a sweep id, a report.json or its folder. Exit code 1 if a regression is
+    established, or if no run of B completed.
     """
     from nodesweep.cli.commands.compare import find_report
     from nodesweep.scaling.trend.compare import ComparisonError
@@ -86,20 +86,20 @@ def compare(
         sys.exit(RUN_FAILED)
 
 
-@click.command(short_help="Show a benchmark's trend over its sweeps.")
+@click.command(short_help="Show a benchmark's trend across sweeps.")
 @click.argument("name")
 @click.option(
     "--config",
     required=True,
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Whose bucket holds the history.",
+    help="Config whose bucket holds the history.",
 )
-@click.option("--nodes", type=click.IntRange(min=1), help="Only this node count.")
+@click.option("--nodes", type=click.IntRange(min=1), help="Show only this node count.")
 @click.option(
     "--reference",
     metavar="SWEEP",
     shell_complete=complete_sweep,
-    help="Learn the level from this sweep on, not from the first.",
+    help="Learn the normal level from this sweep on instead of from the first.",
 )
 @tolerance_option
 @output_option
@@ -112,7 +112,7 @@ def history(
     tolerance: float,
     output: Path | None,
 ) -> None:
-    """The trend of benchmark NAME over its sweeps; exit code 1 where the latest sweep alarms."""
+    """Show the trend of benchmark NAME across sweeps; exit code 1 if the latest sweep alarms."""
     benchmark = read_config(config, output=output)
     from nodesweep.cli.commands.history import show_history
     from nodesweep.scaling.trend.history import HistoryError

@@ -1,0 +1,1 @@
+"""Renderings of a run's events: a live view, plain lines, JSON lines and the run's log."""

@@ -1,8 +1,7 @@
 """One JSON object per event, for programs: `nodesweep run --log-format json`.
 
-Every object has time (ISO 8601, UTC), stage, event, level, source, job, nodes and text, null where
-there is none; what else an event has (tasks/events.py) stands beside them. Which events there are
-is as in plain lines.
+Every object has time (ISO 8601, UTC), stage, event, level, source, job, nodes and text, null if
+absent, plus the event's own facts (tasks/events.py). The same events are shown as in plain lines.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from nodesweep.tasks.events import Event
 
 
 class JsonLines:
-    """JSON lines on a stream."""
+    """A view that writes JSON lines to a stream."""
 
     def __init__(
         self, stream: TextIO, verbose: bool, monotonic: Callable[[], float] = time.monotonic
@@ -30,6 +29,7 @@ class JsonLines:
         self._lock = threading.RLock()
 
     def show(self, event: Event) -> None:
+        """Write the event, unless it is filtered."""
         with self._lock:
             if not self._quiet.shows(event):
                 return
@@ -38,10 +38,11 @@ class JsonLines:
             print(json_line(event, **more), file=self._stream, flush=True)
 
     def interrupt(self, words: str, again: str) -> None:
+        """Report Ctrl-C at once."""
         self._say_at_once("interrupted", f"{words}. {again}")
 
     def abandon(self, words: str) -> None:
-        """The terminal was never touched."""
+        """Report the abrupt end; there is no terminal state to restore."""
         self._say_at_once("ended-at-once", words)
 
     def _say_at_once(self, event: str, words: str) -> None:
@@ -49,17 +50,17 @@ class JsonLines:
         write_at_once(self._stream, line)
 
     def close(self) -> None:
-        """Nothing is left to tidy up."""
+        """Do nothing; there is nothing to tidy up."""
 
 
 def line_of_command(event: str, text: str, is_error: bool, facts: Mapping[str, Any]) -> str:
-    """A line that is the command's own."""
+    """Return a message of the command itself as a JSON line."""
     level = logging.ERROR if is_error else logging.INFO
     return json_line(Event(datetime.now(UTC), event, text, level=level, facts=facts))
 
 
 def json_line(event: Event, **more: Any) -> str:
-    """The event as one line of ASCII."""
+    """Return the event as one line of ASCII."""
     known = {
         "time": event.time.isoformat(timespec="milliseconds"),
         "stage": event.stage,

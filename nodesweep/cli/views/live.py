@@ -1,6 +1,6 @@
-"""The live view of a run on a terminal: stages, a row per point, one bar over all, the program's
-last words. What should stay on the terminal goes above it, as plain lines; at the end the view
-takes itself away.
+"""The live view of a run on a terminal: stages, a row per point, a progress bar and recent lines.
+
+Lines that should stay are printed above it; at the end the view removes itself.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ _PROGRESS = _HEADINGS.index("progress")
 _STAY = frozenset({
     "stage-ended", "point-ended", "run-log", "count-answered", "sweep-decided", "image-fetched",
 })  # fmt: skip
-"""Events that stay on the terminal; so do warnings, errors and, at the end, Ctrl-C's words."""
+"""Events that stay on the terminal, like warnings, errors and, at the end, Ctrl-C's message."""
 
 
 class LiveView:
-    """Draws a RunState, which is kept by whoever made it; `show` adds what should stay."""
+    """A view that draws a RunState kept by the caller, and prints events that should stay."""
 
     def __init__(
         self,
@@ -77,6 +77,7 @@ class LiveView:
         self._live.start()
 
     def show(self, event: Event) -> None:
+        """Print the event above the view if it should stay."""
         with self._lock:
             if not (self._stays(event) or (self._verbose and self._quiet.shows(event))):
                 return
@@ -90,26 +91,28 @@ class LiveView:
         return event.event in _STAY or event.level >= logging.WARNING
 
     def interrupt(self, words: str, again: str) -> None:
-        """Drawn by the view's own thread, a quarter of a second later at most."""
+        """Show Ctrl-C's message; the view's thread draws it within a quarter of a second."""
         self._interrupted, self._again = words, again
 
     def abandon(self, words: str) -> None:
-        """Show the cursor, which the view has hidden."""
+        """Show the cursor, which the view has hidden, and a last message."""
         write_at_once(self._console.file, f"\x1b[?25hnodesweep: {words}")
 
     def close(self) -> None:
+        """Remove the view, and leave Ctrl-C's message on the terminal."""
         self._live.stop()
         if self._interrupted:
             words, self._interrupted = self._interrupted, ""
             self._console.print(Text(f"nodesweep: {words}"), soft_wrap=True)
 
     def draw(self) -> RenderableType:
+        """Return the current screen."""
         interrupted = f"{self._interrupted}. {self._again}" if self._interrupted else ""
         return Screen(self._state, self._now(), interrupted)
 
 
 class Screen:
-    """The state at one moment, as high and wide as the terminal is."""
+    """The state at one moment, fitted to the terminal's height and width."""
 
     def __init__(self, state: RunState, now: float, interrupted: str = "") -> None:
         self._state, self._now, self._interrupted = state, now, interrupted
@@ -147,16 +150,14 @@ class Screen:
 
 
 def _why_jobs_wait(state: RunState) -> str:
-    """Pending: another training job runs on this machine. "" where none waits or none says why."""
+    """Return why jobs are waiting, e.g. "Pending: another training job runs"; "" if unknown."""
     waiting = (each for each in state.points if each.runs and each.trains_since is None)
     said = next(((each.state, each.why) for each in waiting if each.why), None)
     return "" if said is None else escape_control_characters(": ".join(said))
 
 
 def _decision(text: str, console: Console, options: ConsoleOptions) -> Text:
-    """Why the next jobs are the next and what is known so far, in a few lines; its beginning where
-    there is no room for more.
-    """
+    """Return the reason for the next jobs and the results so far, truncated to a few lines."""
     lines = Text(escape_control_characters(text)).wrap(console, options.max_width)
     shown = list(lines[:_MOST_DECISION_ROWS])
     if len(lines) > len(shown):
@@ -170,7 +171,7 @@ def _height(console: Console, options: ConsoleOptions, part: RenderableType) -> 
 
 
 def _stages(state: RunState, now: float) -> Table:
-    """A line for each stage: mark, name, time taken, how far its long step is."""
+    """Return a row per stage: mark, name, time taken, progress of its long step."""
     table = Table.grid(padding=(0, 2))
     for column in ("left", "left", "right", "left"):
         table.add_column(justify=column, no_wrap=True, overflow="ellipsis")
@@ -189,9 +190,7 @@ def _stages(state: RunState, now: float) -> Table:
 
 
 def _points(state: RunState, now: float, room: int, width: int) -> list[RenderableType]:
-    """As many points as there is room for: those that run, then those that ended last, then those
-    that come next.
-    """
+    """Return as many rows as fit: running points first, then the last to end, then the next."""
     points = state.points
     shown = points
     if len(points) > room:
@@ -202,7 +201,7 @@ def _points(state: RunState, now: float, room: int, width: int) -> list[Renderab
     rows = [_cells(point, state, now, has_types) for point in shown]
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     least = {"state": 12, "progress": 18}
-    if has_types:  # names are long: what is left is the progress's
+    if has_types:  # type names are long; progress gets the remaining width
         least = {"progress": max(8, min(18, width - _others_width(rows)))}
     for heading in _HEADINGS:
         table.add_column(
@@ -222,7 +221,7 @@ def _points(state: RunState, now: float, room: int, width: int) -> list[Renderab
 
 
 def _cells(point: PointState, state: RunState, now: float, has_types: bool) -> list[str]:
-    """A row. Of several types a projected time is called so by its state, for want of room."""
+    """Return a row; with several types, the state says "projected", because times lack the room."""
     seconds, shown_state = format_seconds(point.train_seconds), point.state
     if point.is_projected and has_types:
         shown_state = "projected" if point.state == "done" else point.state
@@ -241,14 +240,14 @@ def _cells(point: PointState, state: RunState, now: float, has_types: bool) -> l
 
 
 def _others_width(rows: Sequence[Sequence[str]]) -> int:
-    """Of all columns but the progress, with what lies between them."""
+    """Return the width of all columns but progress, with their padding."""
     columns = [list(column) for column in zip(_HEADINGS, *rows, strict=True)]
     widths = [max(map(len, column)) for column in columns]
     return sum(widths) - widths[_PROGRESS] + 2 * len(widths)
 
 
 def _speedup(point: PointState, baseline: float | None) -> float | None:
-    """Of a check none: it is a whole run, and what it would be compared with is projected."""
+    """Return the speedup; None for a validation run, since its baseline is only projected."""
     if point.kind == "check" or not baseline or not point.train_seconds:
         return None
     return baseline / point.train_seconds
@@ -259,7 +258,7 @@ def _urgency(point: PointState) -> int:
 
 
 def _baseline(state: RunState, instance_type: str | None) -> float | None:
-    """T of the smallest node count of that type, of its first repeat that is done."""
+    """Return the train time of the first completed repeat at the type's smallest node count."""
     smallest = min((point.nodes for point in state.points), default=0)
     return next(
         (
@@ -275,12 +274,12 @@ def _baseline(state: RunState, instance_type: str | None) -> float | None:
 
 
 def _progress(point: PointState, now: float) -> str:
-    """Steps where the program tells them; else since when it trains, or until when it may wait."""
+    """Return the steps if the program reports them, otherwise the time in the state."""
     if not point.runs:
         of = f" of {point.steps}" if point.whole_run_seconds and point.steps else ""
         return "" if point.step is None else f"{point.step}{of} steps"
     if point.step is not None:
-        if point.kind == "probe":  # of how many says nothing of its end
+        if point.kind == "probe":  # its step total says nothing about when it ends
             return f"step {point.step}, ends early"
         if not point.steps:
             return f"step {point.step}"
@@ -290,16 +289,17 @@ def _progress(point: PointState, now: float) -> str:
         "" if point.begun is None else f"for {format_seconds(round(max(0.0, now - point.begun)))}"
     )
     if point.trains_since is None and point.wait_until is not None:
-        # local time: it is a person who reads it
+        # local time, for a person at this terminal
         until = datetime.fromtimestamp(point.wait_until).astimezone()
         return f"{since}, at most till {until:%H:%M}"
     return since
 
 
 def left_of(state: RunState, now: float) -> TimeLeft | None:
-    """How long the points that are not done still take: the probes that may be asked for later and
-    the check of a probe sweep, before it is decided where that is, among them. Each instance type
-    goes by its own jobs.
+    """Return the time left for all unfinished points, estimated per instance type.
+
+    Includes probes that may be requested later and the validation run of a probe sweep, even before
+    that is decided.
     """
     done = [point for point in state.points if point.state == "done" and point.job_seconds]
     ended = [
@@ -340,8 +340,9 @@ def left_of(state: RunState, now: float) -> TimeLeft | None:
 
 
 def _awaits_check(state: RunState) -> bool:
-    """Whether probes still run or wait, of which one at least has told how long a whole job takes:
-    then a check will follow.
+    """Return True if a validation run will follow the probes that are running or waiting.
+
+    At least one probe must have projected the duration of a whole job.
     """
     return (
         state.design == "probe"
@@ -352,7 +353,7 @@ def _awaits_check(state: RunState) -> bool:
 
 
 def _left_by_steps(point: PointState, now: float) -> float | None:
-    """Of a probe nothing: it ends when its step time is known."""
+    """Estimate the remaining seconds from steps; None for a probe, whose end is not known."""
     if point.kind == "probe" or point.trains_since is None or not point.runs:
         return None
     if not point.step or not point.steps:
@@ -361,7 +362,7 @@ def _left_by_steps(point: PointState, now: float) -> float | None:
 
 
 def _total(state: RunState, now: float, width: int) -> Table:
-    """The bar over all points, time left, cost; the cost below where one line can't hold it."""
+    """Return the bar over all points with time left and cost; the cost wraps if space is short."""
     over = sum(point.is_over for point in state.points)
     left = left_of(state, now)
     begun = state.stages["sweep"].begun or now
@@ -391,16 +392,16 @@ def _total(state: RunState, now: float, width: int) -> Table:
 
 
 def _most_points(state: RunState) -> int | None:
-    """How many points there may be, where only those that are asked for so far are known."""
+    """Return the maximum number of points, if the planned ones may not be all."""
     if state.design == "sequential":
         return state.most_jobs
     if state.later:
-        return len(state.points) + len(state.later) + 1  # the check
+        return len(state.points) + len(state.later) + 1  # the validation run
     return None
 
 
 def _cost_words(state: RunState, now: float) -> str | None:
-    """What the sweep has cost so far, of the most that it can."""
+    """Return the cost so far and its upper bound."""
     cost = state.cost_so_far_usd(now)
     if cost is None:
         return None
@@ -412,7 +413,7 @@ def _left_words(left: TimeLeft | None) -> str:
     if left is None:
         return "time left: not known yet"
     low = format_seconds(round(left.low_seconds))
-    if math.isinf(left.high_seconds):  # of some type no job has ended
+    if math.isinf(left.high_seconds):  # no job of some type has ended yet
         return f"at least {low} left"
     if left.high_seconds < 1:
         return "about to end"

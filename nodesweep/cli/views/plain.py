@@ -1,9 +1,9 @@
-"""One line per event, for a pipe, CI and a terminal that can't be drawn on: no control characters.
+"""One line per event, for pipes, CI and basic terminals; without control characters.
 
     [  12.3 s] sweep    job 1/4: 1 x ml.local.small, repeat 1
 
-Of a node's log only what the program says, at most 20 lines at once and 60 a minute of a job; all
-of it is in the run's log. With `verbose`, everything.
+Of a node's log only the program's lines are shown, at most 20 at once and 60 a minute per job; the
+run's log has all of them. With `verbose`, everything is shown.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from nodesweep.tasks.polling import CallBudget, Clock
 
 LINES_PER_MINUTE, BURST_LINES = 60.0, 20
 PROGRESS_SECONDS = 10.0
-"""Between two lines on how far a long step is."""
+"""Time between two lines on the progress of a long step."""
 _OVER = frozenset({"Completed", "Failed", "Stopping", "Stopped"})
 _NEVER_ALONE = frozenset({"stage-begun", "sweep-named", "sweep-recorded", "build-ended"})
-"""Events that a reader of lines learns from the next line anyway."""
+"""Events that add nothing to the line that follows them."""
 
 
 class Quiet:
-    """Which events are shown one by one."""
+    """A filter of events that are shown one by one."""
 
     def __init__(self, verbose: bool, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._verbose, self._monotonic = verbose, monotonic
@@ -39,7 +39,7 @@ class Quiet:
         self._progress_at: dict[str, float] = {}
 
     def shows(self, event: Event) -> bool:
-        """Whether this event is shown."""
+        """Return True if the event is shown."""
         if self._verbose:
             return True
         if event.event == "node-line":
@@ -49,9 +49,7 @@ class Quiet:
         return event.event not in _NEVER_ALONE and event.event != "build-line"
 
     def left_out(self, event: Event) -> int:
-        """How many of the program's lines of this job were not shown since the last one that was;
-        asked once.
-        """
+        """Return and reset the number of the job's lines dropped since the last one shown."""
         return self._left_out.pop(event.job or "", 0)
 
     def _shows_line(self, event: Event) -> bool:
@@ -76,7 +74,7 @@ class Quiet:
 
 
 class PlainLines:
-    """Shows a run as lines of text on a stream."""
+    """A view that writes lines of text to a stream."""
 
     def __init__(
         self, stream: TextIO, verbose: bool, monotonic: Callable[[], float] = time.monotonic
@@ -87,6 +85,7 @@ class PlainLines:
         self._lock = threading.RLock()
 
     def show(self, event: Event) -> None:
+        """Write the event, unless it is filtered."""
         with self._lock:
             if not self._quiet.shows(event):
                 return
@@ -97,26 +96,27 @@ class PlainLines:
                 print(line, file=self._stream, flush=True)
 
     def interrupt(self, words: str, again: str) -> None:
+        """Report Ctrl-C at once."""
         write_at_once(self._stream, f"nodesweep: {words}. {again}")
 
     def abandon(self, words: str) -> None:
-        """The terminal was never touched."""
+        """Report the abrupt end; there is no terminal state to restore."""
         write_at_once(self._stream, f"nodesweep: {words}")
 
     def close(self) -> None:
-        """Nothing is left to tidy up."""
+        """Do nothing; there is nothing to tidy up."""
 
 
 def write_at_once(stream: IO[str], line: str) -> None:
-    """A line in a signal handler: past the stream's buffer, which may be in use."""
-    with suppress(OSError, ValueError):  # nobody reads; a stream that is no file
+    """Write a line from a signal handler, bypassing the stream's buffer, which may be in use."""
+    with suppress(OSError, ValueError):  # the reader is gone, or the stream is not a file
         os.write(stream.fileno(), f"{line}\n".encode(errors="replace"))
 
 
 def event_lines(
     event: Event, seconds: float, left_out: int = 0, log_path: str | None = None
 ) -> Iterator[str]:
-    """The event in lines, each of them safe on a terminal."""
+    """Yield the event's lines, each of them safe to print on a terminal."""
     begin = f"[{seconds:6.1f} s] {event.source:<8} "
     if left_out:
         yield f"{begin}… {left_out} lines of {short_name(event.job)} left out"
@@ -140,9 +140,7 @@ def _texts(event: Event) -> Iterator[str]:
 
 
 def _until(event: Event) -> str:
-    """Of a job that waits for its nodes: until when it may. A reader of lines may sit anywhere, so
-    that is UTC.
-    """
+    """Return until when a job may wait for nodes, in UTC, since readers may be anywhere."""
     wait_until = event.facts.get("wait_until")
     if event.event != "job-state" or wait_until is None or event.facts["state"] in _OVER:
         return ""
@@ -152,7 +150,7 @@ def _until(event: Event) -> str:
 
 
 def short_name(job: str | None) -> str:
-    """n4-r1-a1 of a job's whole name, which begins with its sweep's."""
+    """Return the part of a job's name after its sweep's name, e.g. n4-r1-a1."""
     from nodesweep.scaling import names
 
     return (names.short_job_name(job) if job else None) or str(job or "")

@@ -1,8 +1,7 @@
-"""The run's own log: every event and every line of every node, in one file beside the report.
+"""The run's log: every event and every line of every node, in one file next to the report.
 
-The file is opened once the sweep has its name; what came before is kept until then. A sweep that
-goes on adds to the file that is there. Its path is an event of its own. Where the file can't be
-written, that is said once, and the run goes on.
+The file is opened once the sweep has its name; earlier events are buffered. A resumed sweep appends
+to it. If it cannot be written, that is reported once and the run continues.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ MAX_EARLY_EVENTS = 10_000
 
 
 class RunLog:
-    """Keeps events; `say` shows one of its own."""
+    """A view that appends all events to a file; `say` shows an event of its own."""
 
     def __init__(self, say: Callable[[Event], None]) -> None:
         self._say = say
@@ -32,9 +31,10 @@ class RunLog:
         self._file: TextIO | None = None
         self._is_given_up = False
         self.path: Path | None = None
-        """None until the sweep has its name, and where it can't be written."""
+        """None until the sweep has its name, or if the file cannot be written."""
 
     def show(self, event: Event) -> None:
+        """Write the event, or buffer it until the file is open."""
         if self._is_given_up:
             return
         if event.event == "sweep-named" and self._file is None:
@@ -44,10 +44,11 @@ class RunLog:
             return
         try:
             self._write(self._file, event)
-        except (OSError, ValueError) as error:  # a full disk; a file that was closed
+        except (OSError, ValueError) as error:  # e.g. a full disk, or the file was closed
             self._give_up(error)
 
     def close(self) -> None:
+        """Close the file; later events are dropped."""
         if self._file is not None:
             file, self._file, self._is_given_up = self._file, None, True
             file.close()

@@ -1,6 +1,6 @@
-"""What is known of a run so far, from its events: what the live view draws, and what Ctrl-C says.
+"""The state of a run, derived from its events, for the live view and for Ctrl-C's message.
 
-Times are those of the events, Unix seconds, so that a recorded run is drawn as it was.
+Times are the events' own (Unix seconds), so that a recorded run is drawn as it happened.
 """
 
 from __future__ import annotations
@@ -25,100 +25,100 @@ _STATES_OF_ENDED = {"Completed": "done", "Stopped": "stopped"}
 
 @dataclass
 class StageState:
-    """Where a stage stands."""
+    """The state of a stage."""
 
     state: Literal["waiting", "running", "done", "ended early", "as recorded"] = "waiting"
     begun: float | None = None
     seconds: float | None = None
     note: str = ""
-    """How far its long step is."""
+    """Progress of its long step."""
 
 
 @dataclass
 class PointState:
-    """A planned point, as its latest attempt stands."""
+    """A planned point, with the state of its latest attempt."""
 
     nodes: int
     repeat: int
     batch: int | None = None
     kind: JobKind = "run"
     state: str = "waiting"
-    """waiting, done, failed, stopped, left out, or what the platform calls the state of a job that
-    runs.
-    """
+    """waiting, done, failed, stopped, left out, or the platform's state of a running job."""
     job: str | None = None
     begun: float | None = None
     trains_since: float | None = None
     wait_until: float | None = None
     why: str = ""
-    """The platform's message for a job that does not train yet."""
+    """The platform's message for a job that is not training yet."""
     step: int | None = None
     steps: int | None = None
-    """Of the whole training, where the program says so, or a run of the same batch size did."""
+    """Total steps of the training, reported by the program or by a run of the same batch size."""
     train_seconds: float | None = None
     is_projected: bool = False
     job_seconds: float | None = None
-    """From the moment the platform accepted the job to its end."""
+    """Time from the platform's acceptance of the job to its end."""
     whole_run_seconds: float | None = None
-    """Of a probe that ended early: `job_seconds` of a whole job, as it foretells it."""
+    """Projected `job_seconds` of a whole job, for a probe that ended early."""
     instance_type: str | None = None
-    """None in a sweep of one type; else `letter` names it in a job's name."""
+    """None in a sweep of one type; otherwise `letter` stands for it in job names."""
     letter: str = ""
     usd_per_hour: float | None = None
-    """Of a node of that type."""
+    """Price of one node of that type."""
     may_be_dropped: bool = False
-    """Of several types' probes: asked for only where what is known until then says not better."""
+    """True for a probe that is only requested if earlier results do not rule its type out."""
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """Letter of its type, node count, repeat."""
+        """Letter of the type, node count and repeat."""
         return self.letter, self.nodes, self.repeat
 
     @property
     def runs(self) -> bool:
+        """True while an attempt is running."""
         return self.state != "waiting" and not self.is_over
 
     @property
     def is_over(self) -> bool:
+        """True once the point has ended or was left out."""
         return self.state in ("done", "failed", "stopped", "left out")
 
 
 @dataclass
 class RunState:
-    """All of it; `show` takes the next event."""
+    """The state of a whole run, updated by `show` with each event."""
 
     started: float | None = None
     stages: dict[Stage, StageState] = field(
         default_factory=lambda: {name: StageState() for name in STAGES}
     )
     is_detached: bool = False
-    """Whether the command leaves the sweep to itself."""
+    """True if the command does not wait for the sweep."""
     sweep: str | None = None
     is_recorded: bool = False
-    """Whether `--resume` can go on with the sweep."""
+    """True if `--resume` can continue the sweep."""
     builds: set[str] = field(default_factory=set)
-    """The image builds that run."""
+    """Image builds in progress."""
     points: list[PointState] = field(default_factory=list)
     later: list[PointState] = field(default_factory=list)
-    """Probes of several types that may still be asked for."""
+    """Probes that may still be requested in a sweep of several types."""
     design: str = "full"
     most_jobs: int | None = None
     decision: str = ""
-    """Of a sequential or probe sweep: why the next jobs are the next, and what is known so far."""
+    """In a sequential or probe sweep, the reason for the next jobs and the results so far."""
     max_parallel_jobs: int = 1
     usd_per_hour: float | None = None
     cost_bound_usd: float | None = None
     on_cancel: str = "stop"
     ended_usd: float = 0.0
     validation: str | None = None
-    """The Processing job that validates the dataset, while it runs."""
+    """The Processing job that is validating the dataset, if any."""
     recent: deque[str] = field(default_factory=lambda: deque(maxlen=RECENT_LINES))
     log_path: str | None = None
     note: str = ""
-    """What the session does, before the first stage begins."""
+    """Progress of the session before the first stage begins."""
 
     def show(self, event: Event) -> None:
-        """Change the state by what the event says."""
+        """Update the state with an event."""
         at = event.time.timestamp()
         if self.started is None:
             self.started = at
@@ -176,7 +176,7 @@ class RunState:
         known_so_far = "; ".join(each["brief"] for each in facts["answers"])
         self.decision = event.text + (f". So far: {known_so_far}" if known_so_far else "")
         for check in asked:
-            if check.kind == "check":  # its program tells no number of steps, its probes have
+            if check.kind == "check":  # only its probes report a number of steps
                 probes = (each for each in self.points if each.key[:2] == check.key[:2])
                 of = (each.steps for each in probes)
                 check.steps = next(filter(None, of), None)
@@ -261,9 +261,7 @@ class RunState:
         return self.usd_per_hour if point.instance_type is None else point.usd_per_hour
 
     def cost_so_far_usd(self, now: float) -> float | None:
-        """What ended jobs were billed, and those that train count from then on; None without a
-        price.
-        """
+        """Return the cost of ended jobs plus that of running ones so far; None without a price."""
         if None in map(self._price, self.points) or (self.usd_per_hour is None and not self.points):
             return None
         node_hours_usd = sum(
@@ -274,7 +272,7 @@ class RunState:
         return self.ended_usd + node_hours_usd / 3600
 
     def ending_words(self, go_on: str | None) -> str:
-        """What Ctrl-C stops, what it leaves, and the command that goes on or starts again."""
+        """Return what Ctrl-C stops and leaves running, and the command to resume or start again."""
         running = self._running()
         done = sum(point.state == "done" for point in list(self.points))
         jobs = f"{len(running)} job(s) ({', '.join(running[:8])})"
@@ -294,8 +292,9 @@ class RunState:
         return words if then is None else f"{words}. {then[0].upper()}{then[1:]}"
 
     def next_command(self, go_on: str | None) -> str | None:
-        """How a sweep that was interrupted goes on; one that is not on record yet can't, and is
-        started again. None where the command has no sweep.
+        """Return how to resume an interrupted sweep, or start it again if it is not recorded yet.
+
+        None if the command has no sweep.
         """
         if self.sweep is None or go_on is None:
             return None
@@ -304,14 +303,14 @@ class RunState:
         return f"start again: {go_on}{' --detach' if self.is_detached else ''}"
 
     def again_words(self) -> str:
-        """What a second Ctrl-C does."""
+        """Return what a second Ctrl-C does."""
         if self._running() or self.validation is not None:
             return LEAVES_JOBS
         left = " and leaves the build" if self.builds else ""
         return f"Ctrl-C again ends at once{left}"
 
     def ended_at_once_words(self, go_on: str | None) -> str:
-        """What a second Ctrl-C has left behind, as far as is known."""
+        """Return what a second Ctrl-C may have left running."""
         words = "ended at once"
         if self.validation is not None:
             words += f"; the Processing job {self.validation} may run on"

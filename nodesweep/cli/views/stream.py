@@ -1,9 +1,7 @@
-"""From the loggers below `nodesweep` to whatever shows a run: a live view, plain lines, JSON lines,
-and beside each of them the run's own log.
+"""Routes events from the loggers below `nodesweep` to a view and to the run's log.
 
-A view is chosen once, by what standard error is: on a terminal the live one; plain lines on a pipe,
-in CI (the variable CI) and on a terminal that can't be drawn on (TERM=dumb). NO_COLOR is rich's own
-to honour.
+The view depends on standard error: the live view on a terminal; plain lines on a pipe, in CI (the
+variable CI) and on terminals that cannot be drawn on (TERM=dumb). rich honors NO_COLOR.
 """
 
 from __future__ import annotations
@@ -25,31 +23,32 @@ from nodesweep.tasks.events import NODE_LOG, PROGRESS, ROOT, Event, read_event
 LogFormat = Literal["auto", "plain", "json"]
 _NO = ("", "0", "false", "no")
 _OTHERS_WORDS = frozenset({"node-line", "build-line"})
-"""Events whose text is a program's."""
+"""Events whose text comes from a program."""
 
 
 class View(Protocol):
     """Shows events as they come, from any thread."""
 
     def show(self, event: Event) -> None:
-        """Show it, or not: that is the view's own matter."""
+        """Show the event, or filter it."""
 
     def interrupt(self, words: str, again: str) -> None:
-        """Ctrl-C: say at once what it does, and what it does `again`; in a signal handler."""
+        """Report at once, in a signal handler, the effect of Ctrl-C and of pressing it `again`."""
 
     def abandon(self, words: str) -> None:
-        """The process is about to end at once: make the terminal usable and say these words, in a
-        signal handler.
-        """
+        """Restore the terminal and report, in a signal handler, that the process ends at once."""
 
     def close(self) -> None:
-        """The last event was shown; leave the terminal as it was found."""
+        """Restore the terminal after the last event."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """How a command shows what happens. `go_on` is the command that goes on with its sweep, without
-    the sweep's id and --detach; None where it has none.
+    """Options of how a command shows events.
+
+    Attributes:
+        go_on: Command that resumes its sweep, without the sweep's id and --detach; None if it has
+            no sweep.
     """
 
     log_format: LogFormat = "auto"
@@ -61,7 +60,7 @@ class Look:
 def choose_view(
     look: Look, stream: TextIO, state: RunState, environment: Mapping[str, str] = os.environ
 ) -> View:
-    """The view for that stream."""
+    """Return the view for a stream."""
     if look.log_format == "json":
         return JsonLines(stream, look.verbose)
     if look.log_format == "auto" and is_drawn_on(stream, environment):
@@ -72,7 +71,7 @@ def choose_view(
 
 
 def is_drawn_on(stream: TextIO, environment: Mapping[str, str]) -> bool:
-    """Whether lines on the stream may be overwritten, and its encoding has what is drawn."""
+    """Return True if the stream is a terminal that can be redrawn, with a Unicode encoding."""
     return (
         stream.isatty()
         and "utf" in (stream.encoding or "").lower()
@@ -82,7 +81,7 @@ def is_drawn_on(stream: TextIO, environment: Mapping[str, str]) -> bool:
 
 
 class EventStream(logging.Handler):
-    """Hands every event to the run's log, then to the view."""
+    """A log handler that passes every event to the run's log, then to the view."""
 
     def __init__(self, look: Look, stream: TextIO) -> None:
         super().__init__()
@@ -92,8 +91,9 @@ class EventStream(logging.Handler):
         self._run_log = RunLog(self._show)
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Show the record's event."""
         if record.name == NODE_LOG and record.levelno < logging.WARNING:
-            return  # a few of a node's lines, for Prefect; node-line events have all
+            return  # samples of a node's lines for Prefect; node-line events have all lines
         try:
             self._show(read_event(record))
         except Exception:
@@ -107,18 +107,18 @@ class EventStream(logging.Handler):
         self.view.show(event)
 
     def announce(self, at_once: bool) -> None:
-        """Ctrl-C, the first or the second; called in the signal handler."""
+        """Report the first or second Ctrl-C; called in the signal handler."""
         if at_once:
             self.view.abandon(as_typed(self.state.ended_at_once_words(self._go_on)))
             return
         try:
             words, again = self.state.ending_words(self._go_on), self.state.again_words()
-        except RuntimeError:  # another thread was at it
+        except RuntimeError:  # another thread changed the state
             words, again = "ending", LEAVES_JOBS
         self.view.interrupt(words, again)
 
     def say_end(self, error: BaseException) -> None:
-        """After a run that did not end well: where its log is, and how to go on."""
+        """Report where the log is and how to resume, after a run that did not end well."""
         then = self.state.next_command(self._go_on)
         if isinstance(error, KeyboardInterrupt) and then is not None:
             self._say("go-on", then)
@@ -130,7 +130,7 @@ class EventStream(logging.Handler):
         self._show(Event(datetime.now(UTC), event, text, facts=facts))
 
     def attach(self) -> None:
-        """Become the one reader of all loggers below `nodesweep`."""
+        """Replace the handlers of all loggers below `nodesweep`."""
         for name, level in ((ROOT, logging.INFO), (PROGRESS, logging.DEBUG)):
             logger = logging.getLogger(name)
             logger.handlers = [self]
@@ -138,10 +138,10 @@ class EventStream(logging.Handler):
             logger.propagate = False
 
     def detach(self) -> None:
-        """Read no more, and let the view and the log end.
+        """Stop handling events, and close the view and the log.
 
-        Not close(): logging calls that of every handler whenever it is configured, as Prefect does
-        in the middle of a run.
+        Not named close(), because logging calls that on every handler when it is reconfigured, as
+        Prefect does in the middle of a run.
         """
         for name in (ROOT, PROGRESS):
             logger = logging.getLogger(name)
