@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+PYDANTIC_LINK = re.compile(r"\n +For further information visit \S+")  # has pydantic's version
 
 
 def plain(text: object, **names: object) -> str:
-    """Return the text without colours, with each value replaced by its name in angle brackets.
+    """Return the text with each value replaced by its name in angle brackets.
 
-    Longer values are replaced first, so that a file in a folder is not taken for the folder.
+    Colours and pydantic's links to its documentation are dropped. Longer values are replaced
+    first, so that a file in a folder is not taken for the folder.
 
     Example:
         `plain(result.output, config=path)` turns `/tmp/x/a.yaml: no such file` into
         `<config>: no such file`.
     """
-    without_colours = ANSI.sub("", str(text))
+    stable = PYDANTIC_LINK.sub("", ANSI.sub("", str(text)))
     for name, value in sorted(names.items(), key=lambda item: -len(str(item[1]))):
-        without_colours = without_colours.replace(str(value), f"<{name}>")
-    return without_colours
+        stable = stable.replace(str(value), f"<{name}>")
+    return stable
