@@ -7,6 +7,7 @@ from __future__ import annotations
 import gzip
 import io
 import pickle
+import re
 import subprocess
 import sys
 import tarfile
@@ -152,7 +153,8 @@ def test_a_batch_that_is_none_is_named(
     tmp_path: Path, batch: bytes, snapshot: SnapshotAssertion
 ) -> None:
     message = refusal(with_batch(tmp_path / "a.tar.gz", batch))
-    assert message == snapshot
+    # the error in parentheses is the interpreter's
+    assert re.sub(r"can't be read \(.+\);", "can't be read (<error>);", message) == snapshot
     assert "data_batch_3" in message
 
 
