@@ -35,14 +35,20 @@ FILES = sorted(
 )
 
 
-def imported_packages(text: str, path: Path) -> set[str]:
-    """The packages that are imported, by their first names; nodesweep's by the folder in it."""
+def imported_modules(text: str, path: PurePosixPath | Path) -> set[str]:
+    """Return what is imported, at any place in the file, with the names that `from` takes."""
     names = set()
     for node in ast.walk(ast.parse(text, filename=str(path))):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def imported_packages(text: str, path: Path) -> set[str]:
+    """The packages that are imported, by their first names; nodesweep's by the folder in it."""
+    names = imported_modules(text, path)
     return {name.removeprefix("nodesweep.").split(".")[0] for name in names}
 
 
@@ -80,6 +86,101 @@ def test_files_keep_to_their_layer() -> None:
     assert len(FILES) > 500
     problems = {str(path.relative_to(REPOSITORY)): problems_of(path) for path in FILES}
     assert {name: found for name, found in problems.items() if found} == {}
+
+
+def module_of(path: PurePosixPath) -> str:
+    """Return the name by which a file below the repository is imported."""
+    name = path.with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__")
+    return name if name.split(".")[0] in {"nodesweep", "benchmarks"} else f"nodesweep.{name}"
+
+
+def folder_imports(texts: dict[PurePosixPath, str]) -> dict[str, dict[str, set[str]]]:
+    """Return, for every folder at every depth, which of its subfolders import from which others.
+
+    Args:
+        texts: the source of each file, by its path below the repository.
+    """
+    modules = {module_of(path): path for path in texts}
+    imports: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+
+    def folder(module: str) -> list[str]:
+        is_package = modules[module].name == "__init__.py"
+        return module.split(".") if is_package else module.split(".")[:-1]
+
+    for module, path in modules.items():
+        for name in imported_modules(texts[path], path):
+            while name and name not in modules:
+                name = name.rpartition(".")[0]
+            if not name:
+                continue
+            importer, imported = folder(module), folder(name)
+            depth = next(
+                (i for i, (a, b) in enumerate(zip(importer, imported, strict=False)) if a != b),
+                None,
+            )
+            if depth is not None:
+                parent = ".".join(importer[:depth])
+                imports[parent][importer[depth]].add(imported[depth])
+    return imports
+
+
+def knots(imports: dict[str, set[str]]) -> set[frozenset[str]]:
+    """Return the groups of folders of which each imports each other, if only through others."""
+
+    def reached(start: str) -> set[str]:
+        found: set[str] = set()
+        ahead = [start]
+        while ahead:
+            new = imports.get(ahead.pop(), set()) - found
+            found |= new
+            ahead += new
+        return found
+
+    reach = {folder: reached(folder) for folder in imports}
+    return {
+        frozenset(other for other in reach[folder] if folder in reach.get(other, ()))
+        for folder in imports
+        if folder in reach[folder]
+    }
+
+
+def test_a_cycle_is_found_at_any_depth() -> None:
+    texts = {
+        "tasks/a/b/one/x.py": "from nodesweep.tasks.a.b.two.y import f",
+        "tasks/a/b/two/y.py": "def f():\n    import nodesweep.tasks.a.b.three.z",
+        "tasks/a/b/three/z.py": "from nodesweep.tasks.a.b.one import x",
+        "tasks/a/b/four/z.py": "import nodesweep.tasks.a.b.one.x\nimport nodesweep.tasks.c",
+        "tasks/c/__init__.py": "",
+    }
+    imports = folder_imports({PurePosixPath(path): text for path, text in texts.items()})
+    assert knots(imports["nodesweep.tasks.a.b"]) == {frozenset({"one", "two", "three"})}
+    assert imports["nodesweep.tasks"] == {"a": {"c"}} and knots(imports["nodesweep.tasks"]) == set()
+
+
+# Folders that import each other in circles. None may be added to a group, and no group be added;
+# take out what no longer takes part.
+KNOTS = {
+    "nodesweep.infra.local": {
+        "api", "builds", "engine", "faults", "jobs", "processing", "sagemaker", "server",
+        "simulation", "state", "training",
+    },
+    "nodesweep.scaling": {
+        "analysis", "design", "fits", "instances", "outcome", "planning", "report", "rules",
+    },
+    "nodesweep.tasks": {"dataset", "image", "jobs", "preflight", "processing", "sweeps"},
+}  # fmt: skip
+
+
+def test_no_further_folders_import_each_other_in_circles() -> None:
+    texts = {
+        PurePosixPath(path.relative_to(REPOSITORY).as_posix()): path.read_text(encoding="utf-8")
+        for path in FILES
+        if "tests" not in path.relative_to(REPOSITORY).parts
+    }
+    found = {parent: knots(imports) for parent, imports in folder_imports(texts).items()}
+    assert {parent: groups for parent, groups in found.items() if groups} == {
+        parent: {frozenset(group)} for parent, group in KNOTS.items()
+    }
 
 
 def mirror_problems(files: Iterable[str]) -> list[str]:

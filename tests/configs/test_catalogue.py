@@ -12,6 +12,7 @@ import botocore.session
 import pytest
 import yaml
 from pydantic import ValidationError
+from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.catalogue import (
     PACKAGED_CATALOGUE,
@@ -19,6 +20,7 @@ from nodesweep.configs.catalogue import (
     UnknownInstanceType,
     load_catalogue,
 )
+from tests.plain import plain
 
 
 @pytest.fixture(scope="module")
@@ -82,15 +84,16 @@ def test_a_fact_kept_by_hand_has_its_own_source() -> None:
     assert "awsdocs-neuron" in trn2.other_sources["accelerator_memory_gib"].url
 
 
-def test_a_fact_by_hand_without_a_source_is_refused(tmp_path: Path) -> None:
+def test_a_fact_by_hand_without_a_source_is_refused(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     raw = packaged_rows()
     raw["instances"].append({"instance_type": "ml.g6.xlarge", "vcpus": 5})
     path = tmp_path / "instances.yaml"
     path.write_text(yaml.safe_dump(raw), encoding="utf-8")
-    with pytest.raises(
-        ValueError, match=r"ml\.g6\.xlarge: vcpus without specs_source; name where it was read"
-    ):
+    with pytest.raises(ValueError) as refused:
         load_catalogue(path)
+    assert plain(refused.value, path=path) == snapshot
 
 
 def test_local_types_have_their_cpu_quota_and_no_price() -> None:
@@ -137,11 +140,10 @@ def test_every_number_has_a_source(row: InstanceType) -> None:
 
 
 @pytest.mark.parametrize("missing", ["ml.p3.4xlarge", "p3.16xlarge", "ml.P3.16XLARGE"])
-def test_unknown_type_names_its_family(missing: str) -> None:
-    with pytest.raises(
-        UnknownInstanceType, match=rf"'{missing}' is not in the catalogue; nearest: ml\.p3\."
-    ) as error:
+def test_unknown_type_names_its_family(missing: str, snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(UnknownInstanceType) as error:
         load_catalogue().get(missing)
+    assert str(error.value) == snapshot
     assert "ml.p3.16xlarge" in str(error.value)
 
 
@@ -155,25 +157,32 @@ def packaged_rows() -> dict:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change",
     [
-        ({"price_source": "hearsay"}, "price_source 'hearsay' is not one of"),
-        ({"price_source": None}, "a price needs all three"),
-        ({"accelerators": 0}, "accelerators is 0, but accelerator"),
-        ({"emulated": True}, "emulated is True"),
-        ({"vcpus": float("nan")}, "finite number"),
-        ({"colour": "red"}, "Extra inputs are not permitted"),
-        ({"instance_type": "ml.m5.large"}, "listed twice: ml.m5.large"),
+        {"price_source": "hearsay"},
+        {"price_source": None},
+        {"accelerators": 0},
+        {"emulated": True},
+        {"vcpus": float("nan")},
+        {"colour": "red"},
+        {"instance_type": "ml.m5.large"},
     ],
 )
-def test_wrong_row_is_refused(tmp_path: Path, change: dict, message: str) -> None:
+def test_wrong_row_is_refused(tmp_path: Path, change: dict, snapshot: SnapshotAssertion) -> None:
     raw = packaged_rows()
     row = next(row for row in raw["instances"] if row["instance_type"] == "ml.p3.16xlarge")
     row.update(change)
     path = tmp_path / "instances.yaml"
     path.write_text(yaml.safe_dump(raw), encoding="utf-8")
-    with pytest.raises((ValidationError, ValueError), match=message):
+    with pytest.raises((ValidationError, ValueError)) as refused:
         load_catalogue(path)
+    error = refused.value
+    messages = (
+        [each["msg"] for each in error.errors()]
+        if isinstance(error, ValidationError)
+        else [plain(error, path=path)]
+    )
+    assert messages == snapshot
 
 
 def test_import_is_light() -> None:

@@ -12,23 +12,20 @@ SMALL, MEDIUM = "ml.local.small", "ml.local.medium"
 
 
 @pytest.mark.parametrize(
-    ("sweep", "words"),
+    "sweep",
     [
-        ({"instance_types": [SMALL]}, "at least 2 items"),
-        ({"instance_types": [SMALL, SMALL]}, "repeat one; name each once"),
-        ({"instance_types": [SMALL, "ml.nothing.large"]}, "sweep.instance_types.1: instance type"),
-        ({"instance_types": [MEDIUM, "ml.local.large"]}, "without training.instance_type"),
-        (
-            {"instance_types": [SMALL, MEDIUM], "design": "sequential", "repeats": 3},
-            "decides between the node counts of one type; set design: probe",
-        ),
-        ({"instance_types": [SMALL, MEDIUM], "repeats": 50, "node_counts": list(range(1, 30))},
-         "2 types x 29 node counts x 50 repeats are 2900 jobs"),
+        {"instance_types": [SMALL]},
+        {"instance_types": [SMALL, SMALL]},
+        {"instance_types": [SMALL, "ml.nothing.large"]},
+        {"instance_types": [MEDIUM, "ml.local.large"]},
+        {"instance_types": [SMALL, MEDIUM], "design": "sequential", "repeats": 3},
+        {"instance_types": [SMALL, MEDIUM], "repeats": 50, "node_counts": list(range(1, 30))},
     ],
 )  # fmt: skip
-def test_what_is_refused(make_config, sweep, words):
-    with pytest.raises(ConfigError, match=words):
+def test_what_is_refused(make_config, sweep, snapshot):
+    with pytest.raises(ConfigError) as refused:
         make_config(sweep=sweep, training={"instance_type": SMALL})
+    assert str(refused.value) == snapshot
 
 
 def test_a_config_of_one_type_keeps_its_digest(make_config):

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 import yaml
 from pydantic import BaseModel, ValidationError
+from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs import models
 from nodesweep.configs.load import ConfigError, load_config, parse_config
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.section import WITH_SECRETS
 from nodesweep.scaling.names import config_digest
+from tests.plain import plain
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHIPPED = sorted(
@@ -60,81 +62,38 @@ def test_models_are_frozen(benchmark_config: BenchmarkConfig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("section", "values", "message"),
+    ("section", "values"),
     [
-        (
-            "training",
-            {"colour": 1},
-            r"training\.colour: unknown key; allowed here: .*instance_type",
-        ),
-        ("sweep", {"node_counts": []}, r"sweep\.node_counts: .*at least 1 item"),
-        ("sweep", {"node_counts": [1, 1]}, r"sweep\.node_counts: .*repeat a number"),
-        (
-            "sweep",
-            {"node_counts": [0]},
-            r"sweep\.node_counts\.0: .*greater than or equal to 1 \(got 0\)",
-        ),
-        ("dataset", {"expectations": []}, r"dataset: expectations: there is none, and tables"),
-        (
-            "training",
-            {"instance_type": "ml.p3.16xlarg"},
-            r"training\.instance_type: .*ml\.p3\.16xlarge",
-        ),
-        (
-            "training",
-            {"hyperparameters": {"b": "{batch}"}},
-            r"unknown placeholder \['batch'\]; allowed: ",
-        ),
-        (
-            "training",
-            {"hyperparameters": {"sagemaker_program": "x"}},
-            r"sagemaker_ are set by nodesweep",
-        ),
-        ("training", {"metric_definitions": {"m": "x=[0-9]+"}}, r"has no group around the number"),
-        ("training", {"metric_definitions": {"m": "x=("}}, r"is not a regular expression"),
-        (
-            "training",
-            {"distribution": {"kind": "none", "processes_per_node": 2}},
-            r"use kind 'torch_distributed'",
-        ),
-        ("platform", {"credentials": "platform"}, r"'platform' needs an endpoint_url"),
-        ("platform", {"autostart": True}, r"autostart needs an endpoint_url on loopback"),
-        ("platform", {"role_arn": "role"}, r"platform\.role_arn: .*pattern"),
-        ("training", {"entry_point": ""}, r"training\.entry_point: .*at least 1 character"),
-        (
-            "report",
-            {"parity": {"tolerance": -1}},
-            r"report\.parity\.tolerance: .*greater than or equal to 0",
-        ),
-        ("report", {"recommendation": {"min_efficiency": 0}}, r"min_efficiency: .*greater than 0"),
-        (
-            "report",
-            {"recommendation": {"min_efficiency": 1.1}},
-            r"min_efficiency: .*less than or equal to 1",
-        ),
-        (
-            "report",
-            {"recommendation": {"min_doubling_ratio": 2.5}},
-            r"min_doubling_ratio: .*less than or equal to 2",
-        ),
-        (
-            "report",
-            {"recommendation": {"budget_usd_per_run": 0}},
-            r"budget_usd_per_run: .*greater than 0",
-        ),
-        (
-            "report",
-            {"recommendation": {"deadline_seconds": 0}},
-            r"deadline_seconds: .*greater than 0",
-        ),
+        ("training", {"colour": 1}),
+        ("sweep", {"node_counts": []}),
+        ("sweep", {"node_counts": [1, 1]}),
+        ("sweep", {"node_counts": [0]}),
+        ("dataset", {"expectations": []}),
+        ("training", {"instance_type": "ml.p3.16xlarg"}),
+        ("training", {"hyperparameters": {"b": "{batch}"}}),
+        ("training", {"hyperparameters": {"sagemaker_program": "x"}}),
+        ("training", {"metric_definitions": {"m": "x=[0-9]+"}}),
+        ("training", {"metric_definitions": {"m": "x=("}}),
+        ("training", {"distribution": {"kind": "none", "processes_per_node": 2}}),
+        ("platform", {"credentials": "platform"}),
+        ("platform", {"autostart": True}),
+        ("platform", {"role_arn": "role"}),
+        ("training", {"entry_point": ""}),
+        ("report", {"parity": {"tolerance": -1}}),
+        ("report", {"recommendation": {"min_efficiency": 0}}),
+        ("report", {"recommendation": {"min_efficiency": 1.1}}),
+        ("report", {"recommendation": {"min_doubling_ratio": 2.5}}),
+        ("report", {"recommendation": {"budget_usd_per_run": 0}}),
+        ("report", {"recommendation": {"deadline_seconds": 0}}),
     ],
 )
 def test_bad_value_names_its_field(
-    raw_config: dict[str, Any], section: str, values: dict[str, Any], message: str
+    raw_config: dict[str, Any], section: str, values: dict[str, Any], snapshot: SnapshotAssertion
 ) -> None:
     raw_config.setdefault(section, {}).update(values)
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError) as refused:
         parse_config(raw_config, origin="bench.yaml")
+    assert str(refused.value) == snapshot
 
 
 def test_a_refused_item_is_told_once(raw_config: dict[str, Any]) -> None:
@@ -172,27 +131,28 @@ def test_infinities_and_nan_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("url", "message"),
+    "url",
     [
-        ("ftp://127.0.0.1:1", "should match pattern"),
-        ("http://", "the host is missing"),
-        ("http://:4570", "the host is missing"),
-        ("http://127.0.0.1:port", "not a URL: Port could not be cast"),
-        ("http://127.0.0.1:65536", "not a URL: Port out of range"),
-        ("http://127.0.0.1:0", "port 0"),
-        ("http://[::1", "not a URL: Invalid IPv6"),
-        ("http://127.0.0 .1:1", "no white space"),
-        ("http://127.0.0.1:1?x=1", "query or fragment"),
-        ("http://127.0.0.1:1#x", "query or fragment"),
-        ("http://somebody:secret@127.0.0.1:1", "no user or password here"),
+        "ftp://127.0.0.1:1",
+        "http://",
+        "http://:4570",
+        "http://127.0.0.1:port",
+        "http://127.0.0.1:65536",
+        "http://127.0.0.1:0",
+        "http://[::1",
+        "http://127.0.0 .1:1",
+        "http://127.0.0.1:1?x=1",
+        "http://127.0.0.1:1#x",
+        "http://somebody:secret@127.0.0.1:1",
     ],
 )
 def test_an_endpoint_that_is_no_plain_url_is_refused(
-    raw_config: dict[str, Any], url: str, message: str
+    raw_config: dict[str, Any], url: str, snapshot: SnapshotAssertion
 ) -> None:
     raw_config["platform"]["endpoint_url"] = url
-    with pytest.raises(ConfigError, match=rf"platform\.endpoint_url: .*{message}") as caught:
+    with pytest.raises(ConfigError) as caught:
         parse_config(raw_config, origin="bench.yaml")
+    assert str(caught.value) == snapshot
     assert "secret" not in str(caught.value)
 
 
@@ -218,16 +178,15 @@ def test_other_endpoints_are_taken_as_they_are(raw_config: dict[str, Any], url: 
     ],
 )
 def test_autostart_is_for_a_port_on_loopback(
-    raw_config: dict[str, Any], url: str, allowed: bool
+    raw_config: dict[str, Any], url: str, allowed: bool, snapshot: SnapshotAssertion
 ) -> None:
     raw_config["platform"].update(endpoint_url=url, autostart=True)
     if allowed:
         assert parse_config(raw_config, origin="bench.yaml").platform.autostart
     else:
-        with pytest.raises(
-            ConfigError, match="autostart needs an endpoint_url on loopback with its port"
-        ):
+        with pytest.raises(ConfigError) as refused:
             parse_config(raw_config, origin="bench.yaml")
+        assert str(refused.value) == snapshot
 
 
 def test_an_unknown_instance_type_is_named_beside_other_problems(
@@ -243,9 +202,10 @@ def test_an_unknown_instance_type_is_named_beside_other_problems(
 @pytest.mark.parametrize(
     "raw", [None, [], {"training": None}, {"training": {"instance_type": 3}}, {1: 2}]
 )
-def test_what_is_no_config_at_all_is_refused(raw: Any) -> None:
-    with pytest.raises(ConfigError, match=r"bench\.yaml is not a valid benchmark config"):
+def test_what_is_no_config_at_all_is_refused(raw: Any, snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(ConfigError) as refused:
         parse_config(raw, origin="bench.yaml")
+    assert str(refused.value) == snapshot
 
 
 def test_what_the_report_judges_by_unless_told_otherwise(benchmark_config: BenchmarkConfig) -> None:
@@ -302,35 +262,39 @@ def test_an_override_fills_an_empty_section(tmp_path: Path, raw_config: dict[str
 
 
 @pytest.mark.parametrize(
-    ("override", "message"),
+    "override",
     [
-        ("sweep.repeats", "expected a.b.c=value"),
-        ("name.x=1", "name is a value"),
-        ("a=[", r'not valid YAML: (.|\n)*in "--set a", line 1'),
-        ("a={x: 1, x: 2}", "the key 'x' stands more than once"),
-        ("a=" + "[" * 5000, "nested more than 50 levels"),
+        "sweep.repeats",
+        "name.x=1",
+        "a=[",
+        "a={x: 1, x: 2}",
+        "a=" + "[" * 5000,
     ],
 )
 def test_bad_override_is_refused(
-    tmp_path: Path, raw_config: dict[str, Any], override: str, message: str
+    tmp_path: Path, raw_config: dict[str, Any], override: str, snapshot: SnapshotAssertion
 ) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError) as refused:
         load_config(write(tmp_path / "c.yaml", raw_config), [override])
+    assert str(refused.value) == snapshot
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text",
     [
-        ("a: [", r'not valid YAML: (.|\n)*in ".*c\.yaml", line 1'),
-        ("- 1", "expected a mapping"),
-        ("name: a\nname: b\n", r"the key 'name' stands more than once in this section\s.*line 2"),
-        ("a: " + "[" * 5000, "nested more than 50 levels"),
+        "a: [",
+        "- 1",
+        "name: a\nname: b\n",
+        "a: " + "[" * 5000,
     ],
 )
-def test_file_that_is_no_config_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_file_that_is_no_config_is_refused(
+    tmp_path: Path, text: str, snapshot: SnapshotAssertion
+) -> None:
     (tmp_path / "c.yaml").write_text(text)
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError) as refused:
         load_config(tmp_path / "c.yaml")
+    assert plain(refused.value, folder=tmp_path) == snapshot
 
 
 def test_missing_file_is_refused(tmp_path: Path) -> None:
@@ -389,13 +353,15 @@ def test_build_arguments_without_a_build_are_refused(make_config: Any) -> None:
         make_config(image=image, training=OWN_CODE["training"])
 
 
-def test_a_message_shows_no_value_that_may_be_a_secret(raw_config: dict[str, Any]) -> None:
+def test_a_message_shows_no_value_that_may_be_a_secret(
+    raw_config: dict[str, Any], snapshot: SnapshotAssertion
+) -> None:
     raw_config["training"]["environment"] = {"PIN": 12345678}
     raw_config["image"]["build_args"] = {"INDEX": ["s3cr3t"]}
     raw_config["dataset"]["validation"] = {"image": {"build_args": {"INDEX": ["s3cr3t"]}}}
     with pytest.raises(ConfigError) as refused:
         parse_config(raw_config, origin="c.yaml")
-    assert "training.environment.PIN: Input should be a valid string" in str(refused.value)
+    assert str(refused.value) == snapshot
     assert "12345678" not in str(refused.value) and "s3cr3t" not in str(refused.value)
 
 
@@ -459,32 +425,20 @@ def test_half_a_character_is_a_message(
 
 
 @pytest.mark.parametrize(
-    ("training", "message"),
+    "training",
     [
-        (
-            {"batch": None},
-            (
-                "hyperparameter 'batch-size': '{per_replica_batch_size}' is filled from"
-                " training.batch, which"
-            ),
-        ),
-        (
-            {"learning_rate": None},
-            "hyperparameter 'lr': '{learning_rate}' is filled from training.learning_rate, which",
-        ),
-        (
-            {"batch": None, "hyperparameters": {}},
-            "learning_rate.rule: linear follows the global batch, and training.batch",
-        ),
+        {"batch": None},
+        {"learning_rate": None},
+        {"batch": None, "hyperparameters": {}},
     ],
 )
 def test_a_number_that_the_config_leaves_to_the_program_cannot_be_handed_to_it(
-    raw_config, training, message
+    raw_config, training, snapshot
 ):
     raw_config["training"] |= training
     with pytest.raises(ConfigError) as refused:
         parse_config(raw_config, origin="test")
-    assert message in str(refused.value) and "is not given; set" in str(refused.value)
+    assert str(refused.value) == snapshot
 
 
 @pytest.mark.parametrize(
@@ -514,43 +468,34 @@ MATCHES = "expect_column_values_to_match_regex"
 
 
 @pytest.mark.parametrize(
-    ("section", "words"),
+    "section",
     [
-        ({"platform": {"bucket": "a..b"}}, "two dots in a row"),
-        ({"platform": {"bucket": "192.168.0.1"}}, "the form of an IP address"),
-        ({"platform": {"bucket": "x-s3alias"}}, "S3 keeps names for itself"),
-        ({"platform": {"bucket": "xn--runs"}}, "S3 keeps names for itself"),
-        ({"dataset": {"source": "s3://a..b/c"}}, "two dots in a row"),
-        ({"image": {"uri": "{"}}, "expected a reference such as"),
-        ({"image": {"base_image": "a b"}}, "without https:// or blanks"),
-        ({"training": {"environment": {"SEED": "{seed}"}}}, "'SEED' holds {seed}; placeholders"),
-        (expectation(NOT_NULL, column="a", mostly=7), "mostly: expected a number from 0 to 1"),
-        (expectation(NOT_NULL, column=None), "column: expected a text that is not empty"),
-        (expectation(NOT_NULL, column=""), "column: expected a text that is not empty"),
-        (expectation(MATCHES, column="a", regex="("), "regex: not a regular expression: missing )"),
-        (
-            expectation("expect_column_values_to_match_regex_list", column="a", regex_list=["("]),
-            "regex_list: not a regular expression",
-        ),
-        (
-            expectation("expect_table_row_count_to_equal", value="many"),
-            "value: expected a number (got 'many')",
-        ),
-        (
-            expectation("expect_compound_columns_to_be_unique", column_list="a"),
-            "column_list: expected a list",
-        ),
-        (
-            expectation("expect_column_max_to_be_between", column="a", strict_max="no"),
-            "strict_max: expected true or false",
-        ),
+        {"platform": {"bucket": "a..b"}},
+        {"platform": {"bucket": "192.168.0.1"}},
+        {"platform": {"bucket": "x-s3alias"}},
+        {"platform": {"bucket": "xn--runs"}},
+        {"dataset": {"source": "s3://a..b/c"}},
+        {"image": {"uri": "{"}},
+        {"image": {"base_image": "a b"}},
+        {"training": {"environment": {"SEED": "{seed}"}}},
+        expectation(NOT_NULL, column="a", mostly=7),
+        expectation(NOT_NULL, column=None),
+        expectation(NOT_NULL, column=""),
+        expectation(MATCHES, column="a", regex="("),
+        expectation("expect_column_values_to_match_regex_list", column="a", regex_list=["("]),
+        expectation("expect_table_row_count_to_equal", value="many"),
+        expectation("expect_compound_columns_to_be_unique", column_list="a"),
+        expectation("expect_column_max_to_be_between", column="a", strict_max="no"),
     ],
 )
 def test_a_value_that_no_run_can_use_is_refused_with_the_config(
-    make_config: Callable[..., BenchmarkConfig], section: dict[str, Any], words: str
+    make_config: Callable[..., BenchmarkConfig],
+    section: dict[str, Any],
+    snapshot: SnapshotAssertion,
 ) -> None:
-    with pytest.raises(ConfigError, match=re.escape(words)):
+    with pytest.raises(ConfigError) as refused:
         make_config(**section)
+    assert str(refused.value) == snapshot
 
 
 @pytest.mark.parametrize(

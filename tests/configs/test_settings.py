@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.presets import presets_as_written
 from nodesweep.configs.settings import settings_schema
@@ -33,25 +34,27 @@ def test_every_field_of_a_preset_may_be_a_setting_or_be_left_to_the_preset(prese
 
 
 @pytest.mark.parametrize(
-    ("settings", "problem"),
+    "settings",
     [
-        ({"sweep.node_count": [1]}, "('sweep.node_count' was unexpected)"),
-        ({"sweeps": {}}, "('sweeps' was unexpected)"),
-        ({"sweep.repeats.of": 3}, "('sweep.repeats.of' was unexpected)"),
-        ({"xsweep.repeats": 3}, "('xsweep.repeats' was unexpected)"),
-        ({"sweep": {"node_count": [1]}}, "('node_count' was unexpected)"),
-        ({"sweep.repeats": 0}, "0 is less than the minimum of 1"),
-        ({"sweep.repeats": "3"}, "'3' is not of type 'integer', 'null'"),
-        ({"sweep.order": "up"}, "'up' is not valid under any of the given schemas"),
-        ({"training.distribution.kind": "ddp"}, "'ddp' is not valid under any of the"),
-        ({"training.max_runtime_seconds": 10}, "10 is less than the minimum of 60"),
-        ({"platform.bucket": "my bucket"}, "'my bucket' does not match"),
-        ({"dataset.expectations": [{}]}, "'type' is a required property"),
+        {"sweep.node_count": [1]},
+        {"sweeps": {}},
+        {"sweep.repeats.of": 3},
+        {"xsweep.repeats": 3},
+        {"sweep": {"node_count": [1]}},
+        {"sweep.repeats": 0},
+        {"sweep.repeats": "3"},
+        {"sweep.order": "up"},
+        {"training.distribution.kind": "ddp"},
+        {"training.max_runtime_seconds": 10},
+        {"platform.bucket": "my bucket"},
+        {"dataset.expectations": [{}]},
     ],
 )
-def test_a_wrong_name_or_value_is_found_and_named(settings: dict[str, Any], problem: str) -> None:
+def test_a_wrong_name_or_value_is_found_and_named(
+    settings: dict[str, Any], snapshot: SnapshotAssertion
+) -> None:
     found = problems(settings)
-    assert any(problem in message for message in found), found
+    assert found == snapshot, found
 
 
 @pytest.mark.parametrize(

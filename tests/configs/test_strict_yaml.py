@@ -4,6 +4,7 @@ import time
 
 import pytest
 import yaml
+from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs import strict_yaml
 from nodesweep.configs.catalogue import PACKAGED_CATALOGUE, load_catalogue
@@ -24,63 +25,66 @@ def bomb(levels: int, merge: bool = False) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text",
     [
-        ("a: 1\nb: 2\na: 3\n", r"the key 'a' stands more than once in this section\s.*line 3"),
-        ('a: 1\n"a": 2\n', r"the key 'a' .*\s.*line 2"),
-        ("a:\n  - {x: 1, y: 2, x: 3}\n", r"the key 'x' .*\s.*line 2"),
-        ("x: &a {y: *a}", r"\*a refers to a value that it is part of"),
-        ("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), "nested more than 50 levels deep"),
-        ("[" * 20_000, "nested more than 50 levels deep"),
-        ("a: 2026-13-01", "month must be in 1..12"),
-        ('a: !!int ""', r"this is no !!int\s.*line 1, column 4"),
-        ('a: !!float ""', "this is no !!float"),
-        ("a: !!float x", "this is no !!float"),
-        ("a: !!timestamp x", "this is no !!timestamp"),
-        ("a: !!bool x", "this is no !!bool"),
-        ("a: !!int [1]", "expected a scalar node"),
-        (bomb(7), r"with its aliases written out this is more than 20000 values\s.*line 5"),
-        (bomb(40), "with its aliases written out"),
-        (bomb(7, merge=True), "with its aliases written out"),
-        ("[" + "x, " * MAX_NODES + "x]", "more than 20000 values"),
-        ("\n".join(["- 1"] * 60_000), r"more than 20000 values\s.*line 20000"),
-        ("# " + "x" * MAX_CHARACTERS, "it has 262146 characters; at most 262144 are read"),
-        ('a: "\\ud800"', r"this text holds half a character .*\s.*line 1"),
-        ("a: 1\nb: \udcff", "line 2 holds half a character"),
+        "a: 1\nb: 2\na: 3\n",
+        'a: 1\n"a": 2\n',
+        "a:\n  - {x: 1, y: 2, x: 3}\n",
+        "x: &a {y: *a}",
+        "[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1),
+        "[" * 20_000,
+        "a: 2026-13-01",
+        'a: !!int ""',
+        'a: !!float ""',
+        "a: !!float x",
+        "a: !!timestamp x",
+        "a: !!bool x",
+        "a: !!int [1]",
+        bomb(7),
+        bomb(40),
+        bomb(7, merge=True),
+        "[" + "x, " * MAX_NODES + "x]",
+        "\n".join(["- 1"] * 60_000),
+        "# " + "x" * MAX_CHARACTERS,
+        'a: "\\ud800"',
+        "a: 1\nb: \udcff",
     ],
 )
-def test_what_would_be_read_as_something_else_is_refused(text: str, message: str) -> None:
+def test_what_would_be_read_as_something_else_is_refused(
+    text: str, snapshot: SnapshotAssertion
+) -> None:
     began = time.process_time()
-    with pytest.raises(yaml.YAMLError, match=message):
+    with pytest.raises(yaml.YAMLError) as refused:
         parse_yaml(text)
+    assert str(refused.value) == snapshot
     assert time.process_time() - began < 10, (
         "a refusal is quick; a bomb of 40 levels would never end"
     )
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text",
     [
-        ("a: 1\nb: [1", r'in "my\.yaml", line 2, column 4'),
-        ("a: 1\na: 2", r'in "my\.yaml", line 2, column 1'),
-        (
-            "a: 1\nb: \x07",
-            r"^line 2 of my\.yaml holds '\\x07': special characters are not",
-        ),
+        "a: 1\nb: [1",
+        "a: 1\na: 2",
+        "a: 1\nb: \x07",
     ],
 )
-def test_what_is_refused_is_named_by_file_and_line(text: str, message: str) -> None:
-    with pytest.raises(yaml.YAMLError, match=message) as refused:
+def test_what_is_refused_is_named_by_file_and_line(text: str, snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(yaml.YAMLError) as refused:
         parse_yaml(text, "my.yaml")
+    assert str(refused.value) == snapshot
     assert "<unicode string>" not in str(refused.value)
 
 
 def test_a_long_document_is_refused_at_the_limit_and_not_at_its_end(
     monkeypatch: pytest.MonkeyPatch,
+    snapshot: SnapshotAssertion,
 ) -> None:
     monkeypatch.setattr(strict_yaml, "MAX_NODES", 10)
-    with pytest.raises(yaml.YAMLError, match=r"more than 10 values\s.*line 10, column 3"):
-        parse_yaml("- x\n" * 20 + "]")  # the bracket at the end is never read
+    with pytest.raises(yaml.YAMLError) as refused:
+        parse_yaml("- x\n" * 20 + "]")
+    assert str(refused.value) == snapshot  # the bracket at the end is never read
 
 
 @pytest.mark.parametrize(
@@ -106,11 +110,12 @@ def test_nesting_up_to_the_limit_is_read() -> None:
     assert value == []
 
 
-def test_a_catalogue_with_a_repeated_key_is_refused(tmp_path) -> None:
+def test_a_catalogue_with_a_repeated_key_is_refused(tmp_path, snapshot: SnapshotAssertion) -> None:
     text = PACKAGED_CATALOGUE.read_text(encoding="utf-8")
     (tmp_path / "instances.yaml").write_text(text + "\ninstances: []\n", encoding="utf-8")
-    with pytest.raises(yaml.YAMLError, match="the key 'instances' stands more than once"):
+    with pytest.raises(yaml.YAMLError) as refused:
         load_catalogue(tmp_path / "instances.yaml")
+    assert str(refused.value) == snapshot
 
 
 def test_an_aliased_section_and_its_twin_are_two() -> None:

@@ -32,53 +32,36 @@ def test_a_written_config_reads_back(make_config, sweep):
 
 
 @pytest.mark.parametrize(
-    ("sections", "named"),
+    "sections",
     [
-        ({"sweep": {"max_repeats": 7}}, "max_repeats is 7, and only design: sequential has one"),
-        ({"sweep": SEQUENTIAL | {"repeats": 5}}, "repeats is 5, and design: sequential decides"),
-        ({"sweep": SEQUENTIAL | {"node_counts": [4]}}, r"node_counts is \[4\]"),
-        ({"sweep": SEQUENTIAL | {"max_repeats": 1}}, "max_repeats"),
-        ({"sweep": SEQUENTIAL | {"design": "some"}}, "'full', 'sequential' or 'probe'"),
-        ({"sweep": PROBE | {"max_repeats": 7}}, "max_repeats is 7, and only design: sequential"),
-        ({"sweep": PROBE | {"min_points": 8}}, "repeats and the check are 7 points"),
-        ({"sweep": {"probe": {}}}, "probe is given, and design is full"),
-        ({"sweep": PROBE | {"probe": {"precision": 0.5}}}, "precision"),
-        ({"sweep": PROBE | {"probe": {"max_steps": 10}}}, "max_steps"),
-        (
-            {"sweep": PROBE, "training": {"spot": {"max_wait_seconds": 7200}}},
-            "training.spot is set.*design: probe",
-        ),
-        (
-            {"sweep": PROBE, "training": {"baseline_seconds": 40}},
-            "training.baseline_seconds is 40, by which a whole run counts its steps",
-        ),
-        (
-            {"sweep": PROBE, "report": {"parity": {"target_metric": 0.9}}},
-            "report.parity.target_metric is 0.9",
-        ),
-        (
-            {
-                "sweep": SEQUENTIAL,
-                "report": {"recommendation": {"deadline_seconds": 60}},
-            },
-            "report.recommendation.deadline_seconds is 60",
-        ),
-        (
-            {
-                "sweep": SEQUENTIAL,
-                "report": {"recommendation": {"budget_usd_per_run": 5}},
-            },
-            "report.recommendation.budget_usd_per_run is 5",
-        ),
-        (
-            {"sweep": SEQUENTIAL, "training": {"spot": {"max_wait_seconds": 7200}}},
-            "training.spot is set",
-        ),
+        {"sweep": {"max_repeats": 7}},
+        {"sweep": SEQUENTIAL | {"repeats": 5}},
+        {"sweep": SEQUENTIAL | {"node_counts": [4]}},
+        {"sweep": SEQUENTIAL | {"max_repeats": 1}},
+        {"sweep": SEQUENTIAL | {"design": "some"}},
+        {"sweep": PROBE | {"max_repeats": 7}},
+        {"sweep": PROBE | {"min_points": 8}},
+        {"sweep": {"probe": {}}},
+        {"sweep": PROBE | {"probe": {"precision": 0.5}}},
+        {"sweep": PROBE | {"probe": {"max_steps": 10}}},
+        {"sweep": PROBE, "training": {"spot": {"max_wait_seconds": 7200}}},
+        {"sweep": PROBE, "training": {"baseline_seconds": 40}},
+        {"sweep": PROBE, "report": {"parity": {"target_metric": 0.9}}},
+        {
+            "sweep": SEQUENTIAL,
+            "report": {"recommendation": {"deadline_seconds": 60}},
+        },
+        {
+            "sweep": SEQUENTIAL,
+            "report": {"recommendation": {"budget_usd_per_run": 5}},
+        },
+        {"sweep": SEQUENTIAL, "training": {"spot": {"max_wait_seconds": 7200}}},
     ],
 )
-def test_what_does_not_go_with_a_design_is_refused(make_config, sections, named):
-    with pytest.raises(ConfigError, match=named):
+def test_what_does_not_go_with_a_design_is_refused(make_config, sections, snapshot):
+    with pytest.raises(ConfigError) as refused:
         make_config(**sections)
+    assert str(refused.value) == snapshot
 
 
 def test_max_repeats_may_be_raised_for_a_resume(make_config):
@@ -103,9 +86,10 @@ def test_other_designs_have_nothing_of_it(make_config):
     "section",
     [{"spot": {"max_wait_seconds": 7200}}, {"checkpoints": {"local_path": "/opt/ml/checkpoints"}}],
 )
-def test_run_that_may_begin_again_can_not_count_its_steps(make_config, section):
-    with pytest.raises(ConfigError, match=f"with {next(iter(section))} a run may begin again"):
+def test_run_that_may_begin_again_can_not_count_its_steps(make_config, section, snapshot):
+    with pytest.raises(ConfigError) as refused:
         make_config(training={"baseline_seconds": 40, **section})
+    assert str(refused.value) == snapshot
 
 
 def test_sweeps_of_a_given_amount_keep_their_ids(make_config):

@@ -7,6 +7,7 @@ from __future__ import annotations
 import gzip
 import io
 import pickle
+import re
 import subprocess
 import sys
 import tarfile
@@ -16,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.data import make_cifar10
 from nodesweep.configs.data.make_cifar10 import SHARDS, BadArchive, read_archive, tables_of
@@ -64,7 +66,9 @@ def test_the_published_form_becomes_files_of_equal_length(tmp_path: Path) -> Non
     assert [label for table in tables for label in table["label"].to_pylist()] == labels
 
 
-def test_what_is_made_is_what_the_example_expects(tmp_path: Path) -> None:
+def test_what_is_made_is_what_the_example_expects(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     images, labels, _ = small_batches(rows=16)
     paths = make_cifar10.write_shards(tmp_path, tables_of(images, np.array(labels, np.uint8)))
     dataset = load_config(EXAMPLE).dataset.model_copy(update={"min_rows": 80})
@@ -73,9 +77,8 @@ def test_what_is_made_is_what_the_example_expects(tmp_path: Path) -> None:
     repeated = dataset.model_copy(update={"unique_columns": ("pixels",)})
     assert validate_dataset(paths, repeated, now=datetime.now(UTC)).problems == ()
     [twice] = validate_dataset([*paths, *paths[:1]], repeated, now=datetime.now(UTC)).problems
-    assert (
-        "10 of 90 rows repeat another row's values" in twice.message and len(twice.message) < 1000
-    )
+    assert twice.message == snapshot
+    assert len(twice.message) < 1000
 
 
 def test_python_3_pickles_of_the_same_form_are_read(tmp_path: Path) -> None:
@@ -99,11 +102,14 @@ class Evil:
 
 
 @pytest.mark.parametrize("protocol", [0, 2, 4, 5])
-def test_a_pickle_with_code_runs_none_of_it(tmp_path: Path, protocol: int) -> None:
+def test_a_pickle_with_code_runs_none_of_it(
+    tmp_path: Path, protocol: int, snapshot: SnapshotAssertion
+) -> None:
     trap = tmp_path / "ran"
     batch = pickle.dumps({b"data": Evil(trap), b"labels": [1]}, protocol)
     message = refusal(with_batch(tmp_path / "a.tar.gz", batch))
-    assert message.startswith("data_batch_3 asks for ") and message.endswith("it was not run")
+    assert message.startswith("data_batch_3 asks for ")
+    assert message == snapshot
     assert not trap.exists()
 
 
@@ -123,62 +129,50 @@ def test_names_that_no_batch_needs_are_refused(tmp_path: Path, name: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("batch", "says"),
+    "batch",
     [
-        (b"", "data_batch_3 can't be read"),
-        (b"nonsense", "data_batch_3 can't be read"),
-        (python2_pickle(ONE, [1, 2, 3])[:-100], "data_batch_3 can't be read"),
-        (b"\x80\x02cnumpy\nndarray\n}(U\x01aK\x01ub.", "data_batch_3 can't be read"),
-        (b"\x80\x02r\xff\xff\xff\xff.", "data_batch_3 can't be read"),
-        (b"\x80\x02]q\x00h\x00a.", "holds no b'data' and b'labels'"),
-        (pickle.dumps({b"fine_labels": [1]}, 2), "holds no b'data' and b'labels'"),
-        (pickle.dumps({b"data": [1], b"labels": [1]}, 2), "its data is no array"),
-        (
-            pickle.dumps({b"data": np.array([1, "a"], object), b"labels": [1]}, 2),
-            "its data has type 'O8'",
-        ),
-        (
-            pickle.dumps({b"data": ONE.astype(np.float32), b"labels": [1]}, 2),
-            "its data has type 'f4'",
-        ),
-        (pickle.dumps({b"data": np.asfortranarray(ONE), b"labels": [1]}, 2), "row by row"),
-        (
-            pickle.dumps({b"data": ONE[:, :100], b"labels": [1, 2, 3]}, 2),
-            "images are rows of 3072 bytes",
-        ),
-        (python2_pickle(ONE[:0], []), "images are rows of 3072 bytes"),
-        (python2_pickle(ONE, [1, 2]), "holds 3 images and 2 labels"),
-        (python2_pickle(ONE, [1, 2, 10]), "no list of numbers from 0 to 9"),
-        (
-            pickle.dumps({b"data": ONE, b"labels": ["1", "2", "3"]}, 2),
-            "no list of numbers from 0 to 9",
-        ),
+        b"",
+        b"nonsense",
+        python2_pickle(ONE, [1, 2, 3])[:-100],
+        b"\x80\x02cnumpy\nndarray\n}(U\x01aK\x01ub.",
+        b"\x80\x02r\xff\xff\xff\xff.",
+        b"\x80\x02]q\x00h\x00a.",
+        pickle.dumps({b"fine_labels": [1]}, 2),
+        pickle.dumps({b"data": [1], b"labels": [1]}, 2),
+        pickle.dumps({b"data": np.array([1, "a"], object), b"labels": [1]}, 2),
+        pickle.dumps({b"data": ONE.astype(np.float32), b"labels": [1]}, 2),
+        pickle.dumps({b"data": np.asfortranarray(ONE), b"labels": [1]}, 2),
+        pickle.dumps({b"data": ONE[:, :100], b"labels": [1, 2, 3]}, 2),
+        python2_pickle(ONE[:0], []),
+        python2_pickle(ONE, [1, 2]),
+        python2_pickle(ONE, [1, 2, 10]),
+        pickle.dumps({b"data": ONE, b"labels": ["1", "2", "3"]}, 2),
     ],
 )
-def test_a_batch_that_is_none_is_named(tmp_path: Path, batch: bytes, says: str) -> None:
+def test_a_batch_that_is_none_is_named(
+    tmp_path: Path, batch: bytes, snapshot: SnapshotAssertion
+) -> None:
     message = refusal(with_batch(tmp_path / "a.tar.gz", batch))
-    assert says in message and "data_batch_3" in message
+    # the error in parentheses is the interpreter's
+    assert re.sub(r"can't be read \(.+\);", "can't be read (<error>);", message) == snapshot
+    assert "data_batch_3" in message
 
 
 @pytest.mark.parametrize(
-    ("folder", "members", "says"),
+    ("folder", "members"),
     [
-        ("cifar-100-python", {"train": b"", "test": b"", "meta": b""},
-         "is that of CIFAR-100; give the Python version"),
-        ("cifar-10-batches-bin", {"data_batch_1.bin": b""},
-         "is the binary version; give the Python version"),
-        ("cifar-10-batches-mat", {"data_batch_1.mat": b""},
-         "is the Matlab version; give the Python version"),
-        ("photos", {"a.jpg": b""}, "data_batch_4, data_batch_5; it holds 'photos/a.jpg'"),
-        ("cifar-10-batches-py", {name: b"" for name in BATCHES if name != "data_batch_4"},
-         "lacks data_batch_4; it"),
-        ("cifar-10-batches-py", {}, "it holds nothing"),
+        ("cifar-100-python", {"train": b"", "test": b"", "meta": b""}),
+        ("cifar-10-batches-bin", {"data_batch_1.bin": b""}),
+        ("cifar-10-batches-mat", {"data_batch_1.mat": b""}),
+        ("photos", {"a.jpg": b""}),
+        ("cifar-10-batches-py", {name: b"" for name in BATCHES if name != "data_batch_4"}),
+        ("cifar-10-batches-py", {}),
     ],
 )  # fmt: skip
 def test_another_archive_is_named(
-    tmp_path: Path, folder: str, members: dict[str, bytes], says: str
+    tmp_path: Path, folder: str, members: dict[str, bytes], snapshot: SnapshotAssertion
 ) -> None:
-    assert says in refusal(write_archive(tmp_path / "a.tar.gz", members, folder))
+    assert refusal(write_archive(tmp_path / "a.tar.gz", members, folder)) == snapshot
 
 
 def test_a_truncated_archive_says_so_at_any_length(tmp_path: Path) -> None:
@@ -201,21 +195,21 @@ def test_damage_inside_is_found(tmp_path: Path) -> None:
         assert "download it again" in refusal(damaged), place
 
 
-def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bomb_is_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
     """Neither a member, nor a header, nor what lies between them may be of any size."""
     monkeypatch.setattr(make_cifar10, "MAX_BATCH_BYTES", 1 << 20)
     monkeypatch.setattr(make_cifar10, "MAX_ARCHIVE_BYTES", 4 << 20)
     zeros = bytes(2 << 20)
-    assert "a batch has 31 MB" in refusal(
-        write_archive(tmp_path / "a.tar.gz", {"data_batch_1": zeros})
-    )
+    assert refusal(write_archive(tmp_path / "a.tar.gz", {"data_batch_1": zeros})) == snapshot
     many = write_archive(tmp_path / "b.tar.gz", {"a": zeros, "b": zeros, "c": zeros})
-    assert "unpacks to more than 4 MiB" in refusal(many)
+    assert refusal(many) == snapshot
     with tarfile.open(tmp_path / "c.tar.gz", "w:gz", format=tarfile.PAX_FORMAT) as archive:
         info = tarfile.TarInfo("data_batch_1")
         info.pax_headers = {"comment": "x" * (8 << 20)}
         archive.addfile(info, io.BytesIO())
-    assert "unpacks to more than 4 MiB" in refusal(tmp_path / "c.tar.gz")
+    assert refusal(tmp_path / "c.tar.gz") == snapshot
 
 
 def test_links_and_paths_that_lead_out_leave_no_file(tmp_path: Path) -> None:

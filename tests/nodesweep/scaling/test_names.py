@@ -82,12 +82,13 @@ def test_config_digest_sees_what_is_measured(sections, make_config):
     assert names.config_digest(make_config(**sections)) != names.config_digest(make_config())
 
 
-def test_canonical_digest_knows_no_key_order():
+def test_canonical_digest_knows_no_key_order(snapshot):
     assert names.canonical_digest({"a": 1, "b": [1, {"c": 2, "d": 3}]}) == names.canonical_digest(
         {"b": [1, {"d": 3, "c": 2}], "a": 1}
     )
-    with pytest.raises(ValueError, match="Out of range float"):
+    with pytest.raises(ValueError) as refused:
         names.canonical_digest({"a": float("nan")})
+    assert str(refused.value) == snapshot
 
 
 @pytest.mark.parametrize(

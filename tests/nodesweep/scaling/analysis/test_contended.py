@@ -75,24 +75,20 @@ def test_what_is_recommended_or_named_holds_the_undisturbed_answer(
         assert answer.between == ()
 
 
-def test_both_ends_agree():
+def test_both_ends_agree(snapshot):
     """8 nodes fail even at 90 % of their time, 4 pass even with a baseline that was 6 % faster."""
     answer = advise({1: 100, 2: 51, 4: 27, 8: 22}, {1: 0.94, 8: 0.9})
     assert answer.chosen is not None
     assert (answer.chosen.nodes, answer.between) == (4, ())
     rejected = {choice.nodes: choice.reason for choice in answer.rejected}
-    assert rejected[8].startswith("at best, efficiency 63 % is below 75 %")
+    assert rejected[8] == snapshot
 
 
-def test_the_counts_between_which_contended_times_do_not_decide_are_named():
+def test_the_counts_between_which_contended_times_do_not_decide_are_named(snapshot):
     answer = advise({1: 100, 2: 52, 4: 36, 8: 30}, {4: 0.85})
     assert (answer.chosen, answer.runner_up) == (None, None)
     assert (answer.between, answer.not_ruled_out) == ((2, 4), (4,))
-    assert answer.reason == (
-        "Undecided between 2 and 4 nodes, since nodes were contended at 4 nodes; at 4 nodes,"
-        " efficiency 69 %–82 % may reach 75 % or miss it and doubling ratio 1.44–1.70 may reach"
-        " 1.50 or miss it."
-    )
+    assert answer.reason == snapshot
     assert [choice.nodes for choice in answer.rejected] == [1, 2, 4, 8]
     [four] = answer.undecided
     assert [(each.nodes, each.runs) for each in four.more_runs] == [(4, 1)]
@@ -112,17 +108,17 @@ def test_below_70_percent_there_is_no_recommendation():
     assert answer.reason.startswith("No recommendation")
 
 
-def test_a_count_that_nothing_is_known_of_above_those_in_question_leaves_no_answer():
+def test_a_count_that_nothing_is_known_of_above_those_in_question_leaves_no_answer(snapshot):
     answer = advise({1: 100, 2: 68, 4: 30}, {2: 0.9, 4: 0.5})
     assert (answer.chosen, answer.between) == (None, ())
-    assert "contended at 4 nodes" in answer.reason
+    assert answer.reason == snapshot
 
 
-def test_the_cheapest_within_a_deadline_may_be_either():
+def test_the_cheapest_within_a_deadline_may_be_either(snapshot):
     """In node-seconds: 110 of one node, 100 to 120 of two."""
     answer = advise({1: 110, 2: 60}, {2: 0.8}, deadline_seconds=200)
     assert answer.between == (1, 2)
-    assert "at 2 nodes, the cost may be the least" in answer.reason
+    assert answer.reason == snapshot
     answer = advise({1: 110, 2: 60}, {2: 0.94}, deadline_seconds=200)
     assert answer.chosen is not None and answer.chosen.nodes == 1
     assert advise({1: 110, 2: 60}, {2: 0.94}, deadline_seconds=63).between == (2,)

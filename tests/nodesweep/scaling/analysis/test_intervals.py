@@ -229,11 +229,12 @@ def test_an_interval_of_other_than_finite_numbers_is_refused(fields):
         Interval(**{"low": 1.0, "high": 2.0, **fields})
 
 
-def test_times_that_are_no_times_are_refused():
+def test_times_that_are_no_times_are_refused(snapshot):
     with pytest.raises(ValueError, match="values: got nan"):
         median_interval([1.0, float("nan"), 2.0])
-    with pytest.raises(ValueError, match=r"denominator: got 0\.0; a ratio needs times above zero"):
+    with pytest.raises(ValueError) as refused:
         ratio_interval([1.0, 2.0, 3.0], [1.0, 0.0, 2.0])
+    assert str(refused.value) == snapshot
 
 
 def test_the_next_run_is_below_its_bound_in_19_of_20_cases():

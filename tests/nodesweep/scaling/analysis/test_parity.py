@@ -36,14 +36,12 @@ def judge(
         (0.99, "up", "different"),
     ],
 )
-def test_one_run_is_held_against_the_tolerance_in_the_metrics_direction(value, goal, verdict):
+def test_one_run_is_held_against_the_tolerance_in_the_metrics_direction(
+    value, goal, verdict, snapshot
+):
     judged = judge([value], [0.96], goal)
     assert judged.verdict == verdict
-    assert (
-        judged.reason
-        == f"{value:g} against the baseline's 0.96, tolerance 0.02; fewer than 3 runs each, so not"
-        " tested"
-    )
+    assert judged.reason == snapshot
 
 
 def test_two_runs_are_not_tested():
@@ -65,14 +63,14 @@ def test_a_reached_target_counts_whatever_the_baseline(values, goal, target, ver
     assert judge(values, [0.98], goal, target=target).verdict == verdict
 
 
-def test_reason_of_a_reached_target_has_both_numbers():
-    assert judge([0.951], [0.99], target=0.95).reason == "0.951 reached the target 0.95"
+def test_reason_of_a_reached_target_has_both_numbers(snapshot):
+    assert judge([0.951], [0.99], target=0.95).reason == snapshot
 
 
-def test_without_a_metric_at_the_baseline_parity_is_unknown():
+def test_without_a_metric_at_the_baseline_parity_is_unknown(snapshot):
     metric, rule = FinalMetric(name="val", value=0.9, goal="maximize"), ParityConfig()
     assert judge_parity(metric, [0.9], None, [], rule).verdict == "unknown"
-    assert judge_parity(None, [], None, [], rule).reason == "no run gave a final metric"
+    assert judge_parity(None, [], None, [], rule).reason == snapshot
     target = ParityConfig(target_metric=0.9)
     assert judge_parity(metric, [0.9], None, [], target).verdict == "reached_target"
 
@@ -88,12 +86,12 @@ def test_a_point_without_the_baselines_metric_is_not_shown_to_be_the_same_model(
     assert (mixed.verdict, mixed.reason) == ("different", "its runs gave different final metrics")
 
 
-def test_another_metric_reaches_no_target():
+def test_another_metric_reaches_no_target(snapshot):
     base = FinalMetric(name="accuracy", value=0.95, goal="maximize")
     loss = FinalMetric(name="loss", value=0.4, goal="minimize")
     judged = judge_parity(loss, [0.4], base, [0.95], ParityConfig(target_metric=0.9))
     assert judged.verdict == "different"
-    assert judged.reason == "loss (minimize) instead of the baseline's accuracy (maximize)"
+    assert judged.reason == snapshot
 
 
 SAMPLES = [
@@ -156,9 +154,9 @@ def test_tiny_and_huge_metrics_are_tested_all_the_same(scale):
     assert judge(base_values, values, "minimize", tolerance=0).verdict == "different"
 
 
-def test_one_side_without_variance_is_tested_by_the_others():
+def test_one_side_without_variance_is_tested_by_the_others(snapshot):
     # Standard error 0.01/sqrt(3) at 2 degrees of freedom: t = -0.03/0.00577 = -5.2
-    assert "p = 0.018 (3 and 3 runs)" in judge([0.96, 0.97, 0.98], [0.96] * 3).reason
+    assert judge([0.96, 0.97, 0.98], [0.96] * 3).reason == snapshot
 
 
 SEEDED = [0.797, 0.688, 0.666, 0.861, 0.844]  # one per seed: seeds differ more than node counts
@@ -174,15 +172,14 @@ def judge_seeded(values, base_values, goal="maximize") -> Parity:
     )
 
 
-def test_repeats_of_one_seed_are_compared_with_each_other():
+def test_repeats_of_one_seed_are_compared_with_each_other(snapshot):
     values = [value - 0.002 * number for number, value in enumerate(SEEDED)]
     judged = judge_seeded(values, SEEDED)
     lost = [base - value for value, base in zip(values, SEEDED, strict=True)]
     p_value = ttest_1samp(lost, 0.02, alternative="less").pvalue
     assert judged.verdict == "same"
-    assert judged.reason == (
-        f"one-sided t-test of the 5 repeats' differences against a loss of 0.02: p = {p_value:.2g}"
-    )
+    assert judged.reason.endswith(f"p = {p_value:.2g}")
+    assert judged.reason == snapshot
     # the seeds alone hide it from a test of all against all
     assert judge(values, SEEDED).verdict == "different"
 
@@ -196,10 +193,7 @@ def test_a_loss_in_every_repeat_is_found():
     assert judge_seeded([value + 0.05 for value in SEEDED], SEEDED, None).verdict == "different"
 
 
-def test_of_a_few_repeats_only_those_that_both_have_are_compared():
+def test_of_a_few_repeats_only_those_that_both_have_are_compared(snapshot):
     judged = judge_seeded(SEEDED[:2], SEEDED)
     assert judged.verdict == "same"
-    assert judged.reason == (
-        "0.7425 against the baseline's 0.7425 in the 2 repeats that both have, tolerance 0.02;"
-        " fewer than 3 runs each, so not tested"
-    )
+    assert judged.reason == snapshot

@@ -82,33 +82,23 @@ def why_not(answer: Recommendation, nodes: int) -> str:
     return next(choice.reason for choice in answer.rejected if choice.nodes == nodes)
 
 
-def test_reference_row_recommends_its_largest_count_by_point_estimates():
+def test_reference_row_recommends_its_largest_count_by_point_estimates(snapshot):
     # E = 1, .9, .917, .917; D = 1.8, 2.04, 2: all above the limits
     answer = advise(REFERENCE)
     assert (answer.rule, answer.basis) == ("efficiency", "point")
     assert (chosen(answer), runner_up(answer)) == (8, 4)
-    assert answer.chosen.reason == "7.3x faster than 1 node, efficiency 92 %, doubling ratio 2.00"
-    assert (
-        answer.runner_up.reason == "3.7x faster than 1 node, efficiency 92 %, doubling ratio 2.04"
-    )
-    assert (
-        answer.reason
-        == "8 nodes is the largest measured count that passes (efficiency at least 75 %, doubling"
-        " ratio at least 1.50); more than 8 nodes were not measured and may pass, too; n = 1 has no"
-        " interval, so point estimates were judged."
-    )
+    assert answer.chosen.reason == snapshot
+    assert answer.runner_up.reason == snapshot
+    assert answer.reason == snapshot
     assert [choice.nodes for choice in answer.rejected] == [1, 2, 4]
-    assert why_not(answer, 4) == "passes too, with fewer nodes than 8"
+    assert why_not(answer, 4) == snapshot
 
 
-def test_perfect_scaling_recommends_the_largest_and_says_what_was_not_judged():
+def test_perfect_scaling_recommends_the_largest_and_says_what_was_not_judged(snapshot):
     answer = advise(PERFECT)
     assert chosen(answer) == 4
     assert "not judged" not in answer.reason
-    assert (
-        "half of 3 has no train time to compare with, so its doubling ratio was not judged"
-        in advise({1: 120, 3: 40}).reason
-    )
+    assert advise({1: 120, 3: 40}).reason == snapshot
 
 
 def test_a_count_that_meets_its_limits_exactly_passes_in_spite_of_rounding():
@@ -118,131 +108,113 @@ def test_a_count_that_meets_its_limits_exactly_passes_in_spite_of_rounding():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "reason"),
+    "seconds",
     [
-        (68, "efficiency 74 % is below 75 % and doubling ratio 1.47 is below 1.50"),
-        (66.8, "efficiency 75 % is just below 75 % and doubling ratio 1.50 is just below 1.50"),
-        (
-            100,
-            (
-                "efficiency 50 % is below 75 % and doubling ratio 1.00 is below 1.50 and not faster"
-                " than 1 node"
-            ),
-        ),
+        68,
+        66.8,
+        100,
     ],
 )
-def test_an_inefficient_count_leaves_the_baseline(seconds, reason):
+def test_an_inefficient_count_leaves_the_baseline(seconds, snapshot):
     answer = advise({1: 100, 2: seconds})
     assert (chosen(answer), runner_up(answer)) == (1, 2)
-    assert why_not(answer, 2) == reason
-    assert answer.chosen.reason == "the baseline, 1 min 40 s"
-    assert answer.reason.startswith("No count larger than 1 node passes (efficiency at least 75 %")
+    assert why_not(answer, 2) == snapshot
+    assert answer.chosen.reason == snapshot
+    assert answer.reason == snapshot
 
 
-def test_limits_are_the_configs():
+def test_limits_are_the_configs(snapshot):
     assert chosen(advise({1: 100, 2: 68}, min_efficiency=0.7, min_doubling_ratio=1.4)) == 2
     assert chosen(advise(REFERENCE, min_efficiency=0.91)) == 8
     assert chosen(advise(REFERENCE, min_doubling_ratio=2.0)) == 8
-    assert (
-        why_not(advise({1: 100, 2: 54}, min_efficiency=0.95), 2) == "efficiency 93 % is below 95 %"
-    )
+    assert why_not(advise({1: 100, 2: 54}, min_efficiency=0.95), 2) == snapshot
 
 
-def test_a_doubling_that_does_not_pay_is_rejected_though_its_efficiency_holds():
+def test_a_doubling_that_does_not_pay_is_rejected_though_its_efficiency_holds(snapshot):
     # 4 is superlinear (E = 1.25), so 8 holds E = .8 with D = 1.28
     answer = advise({1: 100, 2: 45, 4: 20, 8: 15.625})
     assert chosen(answer) == 4
-    assert why_not(answer, 8) == "doubling ratio 1.28 is below 1.50"
+    assert why_not(answer, 8) == snapshot
 
 
-def test_a_larger_count_may_pass_where_a_smaller_one_does_not():
+def test_a_larger_count_may_pass_where_a_smaller_one_does_not(snapshot):
     # E = .667, then 1
     answer = advise({1: 100, 2: 75, 4: 25})
     assert (chosen(answer), runner_up(answer)) == (4, 1)
-    assert "smaller counts that do not pass: 2;" in answer.reason
+    assert answer.reason == snapshot
 
 
-def test_a_failed_half_leaves_the_doubling_ratio_unjudged():
+def test_a_failed_half_leaves_the_doubling_ratio_unjudged(snapshot):
     answer = advise({1: 80, 2: 40, 4: None, 8: 10})
     assert chosen(answer) == 8
-    assert "half of 8 has no train time to compare with" in answer.reason
+    assert answer.reason == snapshot
     assert [choice.nodes for choice in answer.rejected] == [1, 2]
 
 
-def test_a_count_slower_than_a_smaller_one_is_never_the_largest_that_passes():
+def test_a_count_slower_than_a_smaller_one_is_never_the_largest_that_passes(snapshot):
     # 2 nodes are superlinear: 3 hold E = .76 and no D is known, but they are slower than 2
     answer = advise({1: 100, 2: 40, 3: 44})
     assert chosen(answer) == 2
-    assert why_not(answer, 3) == "not faster than 2 nodes"
+    assert why_not(answer, 3) == snapshot
 
 
-def test_relative_baseline_is_the_fallback_and_needs_no_doubling_ratio():
+def test_relative_baseline_is_the_fallback_and_needs_no_doubling_ratio(snapshot):
     answer = advise({2: 60, 4: 59})
     assert chosen(answer) == 2
-    assert answer.reason.startswith("No count larger than 2 nodes passes")
-    assert (
-        advise({2: 60, 4: 30}).chosen.reason
-        == "2.0x faster than 2 nodes, efficiency 100 %, doubling ratio 2.00"
-    )
+    assert answer.reason == snapshot
+    assert advise({2: 60, 4: 30}).chosen.reason == snapshot
 
 
-def test_three_runs_are_judged_by_their_interval():
+def test_three_runs_are_judged_by_their_interval(snapshot):
     # Median E(2) = 100/(2 x 62) = .81, but the slowest of three runs against the fastest baseline:
     # 98/(2 x 75) = .65
     answer = advise({1: [98, 100, 102], 2: [60, 62, 75]})
     assert (chosen(answer), answer.basis) == (1, "interval")
-    assert why_not(answer, 2) == (
-        "efficiency 81 % (90 %: 65 %–85 %) may reach 75 % or miss it and doubling ratio 1.61"
-        " (90 %: 1.31–1.70) may reach 1.50 or miss it"
-    )
+    assert why_not(answer, 2) == snapshot
     assert "interval" not in answer.reason
     assert chosen(advise({1: [98, 100, 102], 2: [60, 62, 63]})) == 2
 
 
-def test_counts_with_too_few_runs_are_named():
+def test_counts_with_too_few_runs_are_named(snapshot):
     answer = advise({1: [98, 100, 102], 2: [50, 51, 52], 4: [26, 27]})
     assert (chosen(answer), answer.basis) == (4, "point")
-    assert answer.reason.endswith("n = 2 (at 4) has no interval, so point estimates were judged.")
+    assert answer.reason == snapshot
 
 
-def test_throughput_only_is_never_chosen_nor_runner_up():
+def test_throughput_only_is_never_chosen_nor_runner_up(snapshot):
     loss = {1: 0.5, 2: 0.5, 4: 0.9}
     answer = advise({1: 100, 2: 50, 4: 25}, loss=loss)
     assert (chosen(answer), runner_up(answer)) == (2, 1)
-    assert (
-        why_not(answer, 4)
-        == "the final metric is not shown to be within the tolerance of the baseline's, so its time"
-        " is not a time-to-train"
-    )
+    assert why_not(answer, 4) == snapshot
     assert chosen(advise({1: 100, 2: 50, 4: 25}, loss=loss, deadline_seconds=30)) is None
     assert runner_up(advise({1: 100, 4: 25}, loss=loss)) is None
 
 
-def test_a_throughput_only_count_rules_out_no_larger_one():
+def test_a_throughput_only_count_rules_out_no_larger_one(snapshot):
     # 4 nodes are slower than 2 (D = .8), but those did not train the same model
     answer = advise({1: 100, 2: 20, 4: 25}, loss={1: 0.5, 2: 0.9, 4: 0.5})
     assert chosen(answer) == 4
-    assert "half of 4 has no train time to compare with" in answer.reason
-    assert answer.chosen.reason == "4.0x faster than 1 node, efficiency 100 %"
+    assert answer.reason == snapshot
+    assert answer.chosen.reason == snapshot
 
 
-def test_budget_rules_out_dearer_counts():
+def test_budget_rules_out_dearer_counts(snapshot):
     usd = {1: 10, 2: 11, 4: 12, 8: 13.001}
     answer = advise(REFERENCE, usd, budget_usd_per_run=13)
     assert chosen(answer) == 4
-    assert answer.chosen.reason.startswith("3.7x faster than 1 node, 20 % dearer, ")
-    assert why_not(answer, 8) == "run cost $13.00 is just above the budget of $13.00"
-    assert "run cost at most $13.00" in answer.reason
+    assert answer.chosen.reason == snapshot
+    assert why_not(answer, 8) == snapshot
+    assert answer.reason == snapshot
     assert chosen(advise(REFERENCE, usd, budget_usd_per_run=13.001)) == 8
 
 
-def test_nothing_within_the_budget_or_no_known_cost_recommends_nothing():
+def test_nothing_within_the_budget_or_no_known_cost_recommends_nothing(snapshot):
     answer = advise(REFERENCE, {1: 10, 2: 11, 4: 12, 8: 13}, budget_usd_per_run=9)
     assert (answer.chosen, answer.runner_up) == (None, None)
-    assert "; at 1 node, run cost $10.00 is above the budget of $9.00; " in answer.reason
+    assert answer.reason == snapshot
     unpriced = advise(REFERENCE, budget_usd_per_run=9)
     assert chosen(unpriced) is None
-    assert why_not(unpriced, 8) == "run cost is unknown, against a budget of $9.00"
+    assert why_not(unpriced, 8) == snapshot
 
 
 @pytest.mark.parametrize("times", [{1: None, 2: None}, {1: 10, 2: None}, {4: [10, 11, 12]}])
@@ -340,17 +312,17 @@ def pooled(nodes: int, seconds: float, retained: float) -> JobOutcome:
     )
 
 
-def test_the_warm_pool_counts_into_budget_and_price():
+def test_the_warm_pool_counts_into_budget_and_price(snapshot):
     rows = summarise([pooled(1, 100, 0), pooled(2, 50, 100)], CENT_A_NODE_SECOND)
     assert (rows[1].costs.run_usd, rows[1].costs.total_usd) == pytest.approx((1.0, 3.0))
-    assert cost_change(rows[1], rows[0]) == "200 % dearer, warm pool included"
+    assert cost_change(rows[1], rows[0]) == snapshot
     assert pareto_front(rows) == (1, 2)
     answer = recommend(rows, RecommendationConfig(budget_usd_per_run=2))
     assert answer is not None and chosen(answer) == 1
-    assert why_not(answer, 2) == "run cost (warm pool included) $3.00 is above the budget of $2.00"
+    assert why_not(answer, 2) == snapshot
     late = recommend(rows, RecommendationConfig(deadline_seconds=100))
     assert late is not None and late.deadline_clock == "train"
-    assert why_not(late, 2) == "run cost (warm pool included) $3.00 is above the $1.00 of 1 node"
+    assert why_not(late, 2) == snapshot
 
 
 def test_the_warm_pool_can_take_a_count_off_the_pareto_front():
@@ -417,16 +389,14 @@ def costs_of(each: Mapping[int, Sequence[float | None]], **changes: Any) -> list
     ]
 
 
-def test_the_budget_is_held_by_the_next_run_and_not_by_the_median():
+def test_the_budget_is_held_by_the_next_run_and_not_by_the_median(snapshot):
     # The next run of 2 nodes: exp(2.3951 + 2.920 x .0912 x sqrt(4/3)) = $14.92
     rows = summarise(costs_of({1: [10, 10, 10], 2: [10, 11, 12]}))
     assert rows[1].cost_spread.next_run_usd == pytest.approx(14.92, abs=0.01)
     assert (rows[1].cost_spread.interval.low, rows[1].cost_spread.interval.high) == (10, 12)
     answer = recommend(rows, RecommendationConfig(budget_usd_per_run=12.5))
     assert answer is not None and (chosen(answer), answer.not_ruled_out) == (1, (2,))
-    assert why_not(answer, 2) == (
-        "run cost $11.00 is within the budget of $12.50, but the next run may cost up to $14.92"
-    )
+    assert why_not(answer, 2) == snapshot
     assert chosen(recommend(rows, RecommendationConfig(budget_usd_per_run=15))) == 2
 
 

@@ -125,12 +125,11 @@ def test_cost_is_billable_times_nodes_times_price(make_outcome):
     ],
 )
 def test_points_of_different_policies_images_or_regions_are_refused(
-    make_outcome, field, one, other
+    make_outcome, field, one, other, snapshot
 ):
-    with pytest.raises(
-        MixedOutcomesError, match=rf"{field}: the outcomes come from 2 .*{one}.*{other}"
-    ):
+    with pytest.raises(MixedOutcomesError) as refused:
         summarise([make_outcome(1, 9, **{field: other}), make_outcome(2, 5, **{field: one})])
+    assert str(refused.value) == snapshot
     rows = summarise([make_outcome(1, 9, **{field: one}), make_outcome(2, **{field: None})])
     assert [row.n for row in rows] == [1, 0], "what is not known is no difference"
 
@@ -228,14 +227,14 @@ def test_mixed_instance_types_and_platforms_are_refused(make_outcome):
         summarise([make_outcome(1, 9), make_outcome(2, 5, platform_kind="emulated")])
 
 
-def test_parity_is_judged_against_the_baseline(make_outcome):
+def test_parity_is_judged_against_the_baseline(make_outcome, snapshot):
     def run(nodes: int, value: object) -> JobOutcome:
         metric = {"name": "val_accuracy", "value": value, "goal": "maximize"}
         return make_outcome(nodes, 90 / nodes, metrics={"final_metric": metric})
 
     rows = summarise([run(1, 0.95), run(2, 0.94), run(4, 0.90), run(8, float("nan"))])
     assert column(rows, "flags") == [(), (), ("throughput_only",), ("throughput_only",)]
-    assert rows[3].parity.reason == "1 of 1 runs gave no final metric"
+    assert rows[3].parity.reason == snapshot
     assert rows[3].final_metric is None
 
 

@@ -48,12 +48,12 @@ def advise_starved(
     return answer
 
 
-def test_a_starved_count_is_never_chosen_nor_rules_out_another():
+def test_a_starved_count_is_never_chosen_nor_rules_out_another(snapshot):
     answer = advise_starved({1: 100, 2: 50, 4: 45, 8: 40}, starved=[8])
     assert (chosen(answer), runner_up(answer)) == (2, 1)
-    assert why_not(answer, 8) == "its nodes were contended, so its time is no measurement"
+    assert why_not(answer, 8) == snapshot
     assert answer.not_ruled_out == (8,)
-    assert "8 nodes are not ruled out: about 1 more run at 8 nodes would decide it" in answer.reason
+    assert answer.reason == snapshot
     # 4 nodes would be no faster than 2, and D = .4: but the time of 2 is no measurement
     answer = advise_starved({1: 100, 2: 20, 4: 25}, starved=[2])
     assert chosen(answer) == 4
@@ -62,54 +62,49 @@ def test_a_starved_count_is_never_chosen_nor_rules_out_another():
 
 @pytest.mark.parametrize("goals", [{}, {"deadline_seconds": 1000}])
 @pytest.mark.parametrize(
-    ("starved", "reason"),
+    "starved",
     [
-        ([1], ("1 node", "all are compared with the baseline.")),
-        ([1, 8], ("1 and 8 nodes", "all are compared with the baseline.")),
-        ([2, 8], ("2 and 8 nodes", "what is left has nothing to compare with.")),
+        [1],
+        [1, 8],
+        [2, 8],
     ],
 )
 def test_no_recommendation_rests_on_a_starved_baseline_or_on_one_count_alone(
-    starved, reason, goals
+    starved, goals, snapshot
 ):
     answer = advise_starved({1: 100, 2: 50, 8: 12}, starved, **goals)
     assert (answer.chosen, answer.runner_up) == (None, None)
-    assert answer.reason == UNKNOWN.format(*reason)
+    assert answer.reason == snapshot
     assert [choice.nodes for choice in answer.rejected] == [1, 2, 8]
 
 
-def test_the_fewest_nodes_are_not_best_where_the_next_were_starved():
+def test_the_fewest_nodes_are_not_best_where_the_next_were_starved(snapshot):
     """8 nodes alone say nothing of 2 and 4, which may well have passed."""
     answer = advise_starved({1: 100, 2: 60, 4: 40, 8: 25}, starved=[2, 4])
     assert (answer.chosen, answer.runner_up) == (None, None)
-    assert answer.reason == UNKNOWN.format(
-        "2 and 4 nodes", "whether more than 1 node pay is not known without them."
-    )
+    assert answer.reason == snapshot
     assert [choice.nodes for choice in answer.rejected] == [1, 2, 4, 8]
-    assert why_not(answer, 1) == "2 nodes may be better: not known"
-    assert why_not(answer, 8).startswith("efficiency 50 % is below")
+    assert why_not(answer, 1) == snapshot
+    assert why_not(answer, 8) == snapshot
     # 2 nodes were measured, and don't pay
     assert chosen(advise_starved({1: 100, 2: 90, 4: 40}, starved=[4])) == 1
 
 
-def test_a_count_is_not_best_where_the_next_were_starved():
+def test_a_count_is_not_best_where_the_next_were_starved(snapshot):
     answer = advise_starved({1: 100, 2: 52, 4: 31, 8: 30}, starved=[4, 8])
     assert (answer.chosen, answer.runner_up) == (None, None)
-    assert answer.reason == UNKNOWN.format(
-        "4 and 8 nodes",
-        "whether more than 2 nodes pay is not known without them; 2 nodes passed all limits.",
-    )
+    assert answer.reason == snapshot
     assert [choice.nodes for choice in answer.rejected] == [1, 2, 4, 8]
-    assert why_not(answer, 2) == "4 nodes may be better: not known"
+    assert why_not(answer, 2) == snapshot
 
 
-def test_undecided_counts_before_a_starved_one_make_the_fewest_nodes_no_best_choice():
+def test_undecided_counts_before_a_starved_one_make_the_fewest_nodes_no_best_choice(snapshot):
     """On a busy machine: 2 nodes vary too much, 4 and 8 were starved, so nothing is known."""
     noisy = {1: [100, 101, 99], 2: [50, 70, 95], 4: 30, 8: 25}
     answer = advise_starved(noisy, starved=[4, 8])
     assert (answer.chosen, answer.runner_up) == (None, None)
-    assert answer.reason.endswith("whether more than 1 node pay is not known without them.")
-    assert why_not(answer, 1) == "4 nodes may be better: not known"
+    assert answer.reason == snapshot
+    assert why_not(answer, 1) == snapshot
     assert chosen(advise_starved({**noisy, 4: [90, 91, 92]}, starved=[8])) == 1
 
 

@@ -13,7 +13,7 @@ from nodesweep.configs.models import RecommendationConfig
 from nodesweep.scaling.analysis.advice import Recommendation
 from nodesweep.scaling.analysis.recommend import recommend
 from nodesweep.scaling.analysis.speedup import baseline_of, summarise_runs
-from nodesweep.scaling.analysis.verdicts import MOST_MORE_RUNS, JudgedCount, not_ruled_out
+from nodesweep.scaling.analysis.verdicts import JudgedCount, not_ruled_out
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from nodesweep.scaling.report.headline import write_headline
 from tests.nodesweep.scaling.analysis.test_recommend import advise, chosen, rows_of, why_not
@@ -41,7 +41,7 @@ def headline(times, usd=None) -> str:
     return write_headline("aws", baseline_of(rows), rows, 9, advice)
 
 
-def test_an_interval_with_the_limit_inside_decides_nothing_and_says_what_would():
+def test_an_interval_with_the_limit_inside_decides_nothing_and_says_what_would(snapshot):
     # E(2) = 100/(2 x 62) = .81, from 98/(2 x 75) = .65 to 102/(2 x 60) = .85
     answer = advise({1: [98, 100, 102], 2: [60, 62, 75]}, {1: 10, 2: 12})
     assert (chosen(answer), answer.not_ruled_out) == (1, (2,))
@@ -54,28 +54,21 @@ def test_an_interval_with_the_limit_inside_decides_nothing_and_says_what_would()
     assert (efficiency.limit, efficiency.interval.low) == (0.75, pytest.approx(98 / 150))
     # log(.806/.653) / log(.806/.75) = 2.91 times as near: 8.5 times the runs, of which 3 are there
     assert [(each.nodes, each.runs) for each in of(answer, 2).more_runs] == [(1, 23), (2, 23)]
-    assert "No count larger than 1 node is shown to pass" in answer.reason
-    assert answer.reason.endswith(
-        "; 2 nodes are not ruled out: about 23 more runs each at 1 and 2 nodes would decide it,"
-        " for about $506.00."
-    )
-    assert "may reach 75 % or miss it" in why_not(answer, 2)
-    assert headline({1: [98, 100, 102], 2: [60, 62, 75]}).endswith(
-        "; 2 nodes are not ruled out: about 23 more runs each at 1 and 2 nodes would decide it."
-    )
+    assert answer.reason == snapshot
+
+    assert why_not(answer, 2) == snapshot
+    assert headline({1: [98, 100, 102], 2: [60, 62, 75]}) == snapshot
 
 
-def test_what_is_wholly_below_a_limit_fails_and_what_is_wholly_above_passes():
+def test_what_is_wholly_below_a_limit_fails_and_what_is_wholly_above_passes(snapshot):
     answer = advise({1: [99, 100, 101], 2: [54, 55, 56], 4: [44, 45, 46]})
     assert (chosen(answer), answer.not_ruled_out, of(answer, 4).answer) == (2, (), "fail")
     assert verdicts(answer, 4)["efficiency"] == "fail"
-    assert (
-        why_not(answer, 4) == "efficiency 56 % is below 75 % and doubling ratio 1.22 is below 1.50"
-    )
+    assert why_not(answer, 4) == snapshot
     assert of(answer, 1).verdicts == ()
 
 
-def test_a_wide_interval_is_never_said_to_be_below_the_limit():
+def test_a_wide_interval_is_never_said_to_be_below_the_limit(snapshot):
     # 40 % noise: E(2) = .53, from 43 to 108 %
     answer = advise({1: [86, 100, 112], 2: [52, 94.3, 100]})
     interval = of(answer, 2).verdicts[0].interval
@@ -83,7 +76,7 @@ def test_a_wide_interval_is_never_said_to_be_below_the_limit():
     assert verdicts(answer, 2)["efficiency"] == "undecided"
     text = answer.reason + why_not(answer, 2) + headline({1: [86, 100, 112], 2: [52, 94.3, 100]})
     assert "below 75 %" not in text
-    assert "2 nodes are not ruled out" in text
+    assert text == snapshot
 
 
 def test_one_run_is_judged_by_its_value_as_before():
@@ -93,45 +86,42 @@ def test_one_run_is_judged_by_its_value_as_before():
     assert all(verdict.interval is None for each in answer.judged for verdict in each.verdicts)
 
 
-def test_a_larger_count_than_measured_may_pass_where_the_largest_does():
+def test_a_larger_count_than_measured_may_pass_where_the_largest_does(snapshot):
     answer = advise({1: 100, 2: 50})
     assert answer.larger_may_pass
-    assert "more than 2 nodes were not measured and may pass, too" in answer.reason
+    assert answer.reason == snapshot
     assert not advise({1: 100, 2: 90}).larger_may_pass
 
 
-def test_two_counts_that_are_within_each_others_interval_are_not_called_slower():
+def test_two_counts_that_are_within_each_others_interval_are_not_called_slower(snapshot):
     # 3 nodes hold E and have no D; their median is that of 2 nodes or above it
     times = {1: [99, 100, 101], 2: [39, 40, 45], 3: [38, 42, 43]}
     answer = advise(times)
     assert verdicts(answer, 3) == {"efficiency": "pass", "faster": "undecided"}
-    assert why_not(answer, 3) == "not shown to be faster or slower than 2 nodes"
+    assert why_not(answer, 3) == snapshot
     assert [each.nodes for each in of(answer, 3).more_runs] == [2, 3]
     assert (chosen(answer), answer.not_ruled_out) == (2, (3,))
     same = advise({**times, 3: [39, 40, 43]})
     assert of(same, 3).more_runs == ()
-    assert f"even {MOST_MORE_RUNS} more runs would not decide it at 3 nodes" in same.reason
+    assert same.reason == snapshot
     assert verdicts(advise({**times, 3: [46, 47, 48]}), 3)["faster"] == "fail"
 
 
-def test_what_is_on_the_limit_takes_no_number_of_runs():
+def test_what_is_on_the_limit_takes_no_number_of_runs(snapshot):
     answer = advise({1: [98, 100, 102], 2: [60, 66.66, 75]})
     assert verdicts(answer, 2)["efficiency"] == "undecided"
     assert of(answer, 2).more_runs == ()
-    assert answer.reason.endswith(
-        f"2 nodes are not ruled out: even {MOST_MORE_RUNS} more runs would not decide it"
-        " at 2 nodes."
-    )
+    assert answer.reason == snapshot
 
 
-def test_several_undecided_counts_share_their_runs():
+def test_several_undecided_counts_share_their_runs(snapshot):
     answer = advise({1: [98, 100, 102], 2: [60, 62, 75], 4: [25, 29, 36]}, {1: 10, 2: 12, 4: 20})
     assert answer.not_ruled_out == (2, 4)
     text = not_ruled_out(answer.undecided)
-    assert text.startswith("2 and 4 nodes are not ruled out: about 23 more runs each at 1 and 2")
-    assert ", for about $" in text
+    assert text == snapshot
+
     needed = {each.nodes: each.runs for each in of(answer, 4).more_runs}
-    assert f" and {needed[4]} at 4 nodes would decide it" in text
+    assert f" {needed[4]} at 4 nodes" in text
 
 
 runs = st.lists(st.floats(10, 1000), min_size=1, max_size=4)
@@ -168,7 +158,7 @@ def test_at_5_percent_noise_what_is_said_is_right_in_85_of_100_sweeps(curve, rep
     assert everything <= 0.5 * 40
 
 
-def test_too_few_pairs_are_said_where_point_estimates_are_judged():
+def test_too_few_pairs_are_said_where_point_estimates_are_judged(snapshot):
     def run(nodes: int, repeat: int) -> JobOutcome:
         return JobOutcome(
             nodes=nodes,
@@ -185,7 +175,4 @@ def test_too_few_pairs_are_said_where_point_estimates_are_judged():
     rows, _ = summarise_runs(outcomes, paired=True)
     answer = recommend(rows, RecommendationConfig())
     assert answer is not None and (chosen(answer), answer.basis) == (2, "point")
-    assert answer.reason.endswith(
-        "; fewer than 3 repeats have the time of 1 and that of 2 both, so point estimates were"
-        " judged there."
-    )
+    assert answer.reason == snapshot

@@ -42,48 +42,41 @@ def runs(**repeats):
     return [(n, r) for n in COUNTS for r in range(1, repeats.get(f"n{n}", 1) + 1)]
 
 
-def test_two_runs_of_each_are_enough_for_an_answer_with_its_promise(report_of):
+def test_two_runs_of_each_are_enough_for_an_answer_with_its_promise(report_of, snapshot):
     report = report_of(REFERENCE, runs(n1=2, n4=2, n8=2))
     advice = report.recommendation
     assert (advice.chosen.nodes, advice.basis, advice.larger_may_pass) == (8, "sequential", True)
-    assert report.headline.startswith("Run it on 8 nodes: 7.")
+    assert report.headline == snapshot
     assert PROMISE in report.headline and PROMISE in advice.reason
-    assert advice.reason.startswith("8 nodes is the largest measured count that passes (efficiency")
-    assert "more than 8 nodes were not measured and may pass, too" in advice.reason
+    assert advice.reason == snapshot
+
     assert [each.nodes for each in advice.judged] == [1, 8]
-    assert {each.nodes: each.reason for each in advice.rejected} == {
-        1: "fewer nodes than 8",
-        2: "fewer nodes than 8, so that it was not looked at",
-        4: "fewer nodes than 8, so that it was not looked at",
-    }
+    assert {each.nodes: each.reason for each in advice.rejected} == snapshot
     bounds = advice.judged[-1].verdicts[0].interval
     assert bounds.low > 0.75 and bounds.level > 0.95
-    assert report.caveats[0] == (
-        "Sequential design: 7 runs were asked for instead of 20 (5 of each node count); counts with"
-        " fewer than 3 have no interval."
-    )
-    assert not any("noise from run to run is unknown" in caveat for caveat in report.caveats)
+    assert report.caveats[0] == snapshot
+    assert report.caveats == snapshot
 
 
-def test_a_failed_count_is_named_with_what_it_misses(report_of):
+def test_a_failed_count_is_named_with_what_it_misses(report_of, snapshot):
     report = report_of(KNEE, runs(n1=2, n2=2, n4=2, n8=2))
     advice = report.recommendation
     assert advice.chosen.nodes == 4 and not advice.larger_may_pass
     assert {each.nodes: each.answer for each in advice.judged} == {1: "pass", 4: "pass", 8: "fail"}
     rejected = {each.nodes: each.reason for each in advice.rejected}
-    assert rejected[8].startswith("efficiency 56 % (50 %–65 %) misses 75 % and ")
+    assert rejected[8] == snapshot
     assert "not measured" not in advice.reason
     text = render_markdown(report)
-    assert "the one-sided bounds of the sequential design" in text
+    assert text == snapshot
 
 
-def test_undecided_says_what_would_decide_it(report_of):
+def test_undecided_says_what_would_decide_it(report_of, snapshot):
     report = report_of(REFERENCE | {8: 15.7}, runs(n1=5, n4=5, n8=5, n2=5), noise=2.0)
     advice = report.recommendation
     assert (advice.chosen.nodes, advice.not_ruled_out) == (4, (8,))
-    assert "8 nodes are not ruled out: about " in report.headline
-    assert "each at 1 and 8 nodes would decide it" in advice.reason
-    assert "may reach 75 % or miss it" in {e.nodes: e.reason for e in advice.rejected}[8]
+    assert report.headline == snapshot
+    assert advice.reason == snapshot
+    assert {e.nodes: e.reason for e in advice.rejected}[8] == snapshot
 
 
 def test_on_the_limit_is_an_answer_of_its_own(report_of):
@@ -97,18 +90,16 @@ def test_on_the_limit_is_an_answer_of_its_own(report_of):
     assert "on the limit" in render_markdown(report)
 
 
-def test_a_sweep_that_ended_before_its_design_says_so(report_of):
+def test_a_sweep_that_ended_before_its_design_says_so(report_of, snapshot):
     report = report_of(REFERENCE, runs())
     advice = report.recommendation
     assert advice.chosen.nodes == 1
-    assert {each.nodes: each.reason for each in advice.rejected}[8] == (
-        "not decided when the sweep ended"
-    )
+    assert {each.nodes: each.reason for each in advice.rejected}[8] == snapshot
     assert {each.answer for each in advice.judged[1:]} == {"undecided"}
-    assert any("not at its end: 3 of its runs" in caveat for caveat in report.caveats)
+    assert report.caveats == snapshot
 
 
-def test_another_model_is_no_answer(report_of):
+def test_another_model_is_no_answer(report_of, snapshot):
     def ended_at(value):
         return {"metrics": {"final_metric": {"name": "a", "goal": "maximize", "value": value}}}
 
@@ -116,7 +107,7 @@ def test_another_model_is_no_answer(report_of):
     report = report_of(REFERENCE, runs(n1=2, n2=2, n4=2), n1=good, n2=good, n4=good, n8=bad)
     advice = report.recommendation
     assert advice.chosen.nodes == 4
-    assert "not shown to be within the tolerance" in {e.nodes: e.reason for e in advice.rejected}[8]
+    assert {e.nodes: e.reason for e in advice.rejected}[8] == snapshot
 
 
 @pytest.mark.parametrize("limit", ["deadline_seconds", "budget_usd_per_run"])
@@ -130,14 +121,16 @@ def test_a_limit_of_the_next_run_is_judged_as_in_a_full_sweep(report_of, config,
     assert PROMISE not in report.headline
 
 
-def test_the_end_at_max_repeats_is_called_undecided_with_what_to_do(make_config, report_of):
+def test_the_end_at_max_repeats_is_called_undecided_with_what_to_do(
+    make_config, report_of, snapshot
+):
     config = make_config(
         sweep={"design": "sequential", "node_counts": list(COUNTS), "repeats": 3, "max_repeats": 2}
     )
     report = report_of(KNEE, runs(n1=2, n2=2, n4=2, n8=2), noise=8.0, with_config=config)
     (said,) = [each for each in report.caveats if each.startswith("Undecided after")]
-    assert said.startswith("Undecided after sweep.max_repeats, 2 runs of each: 8 nodes")
-    assert "go on with --resume" in said
+    assert said == snapshot
+
     open_ = report_of(KNEE, runs(n1=2), noise=8.0, with_config=config)
     assert not any(each.startswith("Undecided after") for each in open_.caveats)
 
@@ -147,26 +140,25 @@ def test_repeats_that_are_no_passes_over_all_counts_are_not_paired(report_of, co
     assert report_of(REFERENCE, runs(n1=3, n4=3, n8=3)).ratio_intervals == "bootstrap"
 
 
-def test_two_runs_that_are_exactly_alike_are_odd_where_they_decide(report_of, make_report):
+def test_two_runs_that_are_exactly_alike_are_odd_where_they_decide(
+    report_of, make_report, snapshot
+):
     report = report_of(REFERENCE, runs(n1=2, n4=2, n8=2), noise=0.0)
     assert report.recommendation.chosen.nodes == 8
     said = "\n".join(report.caveats)
-    assert "No variance at 1, 4 and 8 nodes" in said
+    assert said == snapshot
     plain = report_of(REFERENCE, runs(n1=2, n4=2, n8=2), noise=0.0, with_config=None)
     assert not any("No variance" in each for each in plain.caveats)
 
 
-def test_runs_that_the_design_asks_for_no_more_are_named(report_of):
+def test_runs_that_the_design_asks_for_no_more_are_named(report_of, snapshot):
     report = report_of(REFERENCE, [*runs(n1=2, n4=2, n8=2), (1, 3), (2, 2)])
-    assert (
-        "2 runs of an earlier try, at 1 node and 2 nodes, that the design asks for no more: in the"
-        " times and the cost, and deciding nothing." in report.caveats
-    )
+    assert report.caveats == snapshot
     assert {row.nodes: row.n for row in report.summary} == {1: 3, 2: 2, 4: 2, 8: 2}
 
 
 def test_a_count_whose_last_runs_gave_no_time_is_undecided_for_that(
-    config, make_outcome, make_report
+    config, make_outcome, make_report, snapshot
 ):
     outcomes = [
         make_outcome(nodes, REFERENCE[nodes] if repeat == 1 else None, repeat)
@@ -174,6 +166,4 @@ def test_a_count_whose_last_runs_gave_no_time_is_undecided_for_that(
     ]
     report = make_report(outcomes, config=config)
     (said,) = [each for each in report.caveats if each.startswith("Undecided")]
-    assert said.startswith(
-        "Undecided, since the last runs made for it gave no time: 8 nodes, 4 nodes and 2 nodes."
-    )
+    assert said == snapshot

@@ -123,18 +123,15 @@ def test_interval_holds_what_each_law_leaves_open():
     )
 
 
-def test_supported_prediction_says_on_what_it_rests():
+def test_supported_prediction_says_on_what_it_rests(snapshot):
     found = beyond(spread(amdahl, 0.004))
-    assert found.supported.reason == (
-        "by amdahl; the interval holds what amdahl and usl leave open with 3 runs of each count,"
-        " which scatter by 0.4 %"
-    )
+    assert found.supported.reason == snapshot
     assert found.train_seconds == pytest.approx(amdahl(16))
     assert found.by_law == pytest.approx({"amdahl": amdahl(16), "usl": amdahl(16)})
     assert found.leave_one_out_seconds == pytest.approx((amdahl(16), amdahl(16)))
     five = spread(amdahl, 0.003)
     five[8] = [*five[8], five[8][1], five[8][1]]
-    assert "with 3 to 5 runs of each count" in beyond(five).supported.reason
+    assert beyond(five).supported.reason == snapshot
 
 
 def test_law_that_the_runs_reject_leaves_nothing_open():
@@ -157,12 +154,12 @@ def test_margin_of_error_is_that_of_the_farther_end():
     assert margin_of_error(Interval(low=95, high=130), 100) == pytest.approx(math.log(1.3))
 
 
-def test_ring_predicts_where_the_steps_differ():
+def test_ring_predicts_where_the_steps_differ(snapshot):
     counts = (1, 2, 4, 8, 16)
     found = beyond(spread(ring, 0.01, counts), {nodes: 1 / nodes for nodes in (*counts, 32)})
     assert found.nodes == 32 and found.supported.value
     assert found.train_seconds == pytest.approx(ring(32))
-    assert found.supported.reason.startswith("by ring; the interval holds what ring leaves open")
+    assert found.supported.reason == snapshot
     assert found.interval is not None and found.interval.contains(ring(32))
 
 
@@ -189,35 +186,28 @@ def test_interval_covers_the_truth_where_a_law_goes_on(beta):
     assert np.mean(covered) >= 0.88
 
 
-def test_fewer_than_three_runs_are_refused():
+def test_fewer_than_three_runs_are_refused(snapshot):
     runs = sweep(amdahl, 0.01, 5)
     runs[4], runs[8] = runs[4][:2], runs[8][:1]
-    assert refusal(beyond(runs)) == (
-        "fewer than 3 runs at 4 and 8 nodes, so the noise of a run is not known;"
-        " what it takes at least: 3 runs of each count"
-    )
+    assert refusal(beyond(runs)) == snapshot
     runs[4] = runs[2]
-    assert "fewer than 3 runs at 8 nodes" in refusal(beyond(runs))
+    assert refusal(beyond(runs)) == snapshot
     no_runs = fit_laws([(nodes, amdahl(nodes)) for nodes in COUNTS], None)
-    assert "fewer than 3 runs at 1, 2, 4 and 8 nodes" in refusal(no_runs.extrapolation)
+    assert refusal(no_runs.extrapolation) == snapshot
 
 
-def test_runs_without_variance_are_refused():
-    assert refusal(beyond(spread(amdahl, 0))).startswith(
-        "the runs of each count took exactly as long as each other"
-    )
+def test_runs_without_variance_are_refused(snapshot):
+    assert refusal(beyond(spread(amdahl, 0))) == snapshot
 
 
-def test_noise_that_leaves_more_than_ten_percent_open_is_refused():
+def test_noise_that_leaves_more_than_ten_percent_open_is_refused(snapshot):
     some, much = refusal(beyond(spread(amdahl, 0.012))), refusal(beyond(spread(amdahl, 0.3)))
-    assert some.startswith(
-        "the noise of the runs and the laws leave the time at 16 nodes open by more than 10 %"
-    )
+    assert some == snapshot
     # The margin of three runs over ln 1.1, squared, is how many times as many are needed.
     error = margin(said(spread(amdahl, 0.012)), "amdahl")
     more = math.ceil(3 * (error / math.log(1.1)) ** 2) - 3
-    assert f"what would support it: about {more} more runs of each count that scatter" in some
-    assert much.endswith("what would support it: runs at 16 nodes themselves")
+    assert f"about {more} more runs" in some
+    assert much == snapshot
 
 
 def test_interval_of_a_supported_prediction_is_within_ten_percent():
@@ -228,37 +218,28 @@ def test_interval_of_a_supported_prediction_is_within_ten_percent():
     assert found.interval.low < found.train_seconds < found.interval.high
 
 
-def test_times_that_follow_no_law_are_refused():
+def test_times_that_follow_no_law_are_refused(snapshot):
     # 8 nodes take 30 % longer than the law of the others: 1 % of noise does not explain that.
     runs = spread(lambda nodes: amdahl(nodes) * (1.3 if nodes == 4 else 1), 0.01)
-    assert refusal(beyond(runs)) == (
-        "the measured times do not follow amdahl within the noise of their runs (F test, 1 %);"
-        " what would support it: runs at 16 nodes themselves"
-    )
+    assert refusal(beyond(runs)) == snapshot
 
 
-def test_laws_that_can_not_be_told_are_refused():
+def test_laws_that_can_not_be_told_are_refused(snapshot):
     assert refusal(fit_laws([], None).extrapolation) == "no points"
-    assert refusal(beyond({1: [9.0] * 3, 2: [5.0] * 3})).startswith(
-        "no law is identifiable (amdahl"
-    )
+    assert refusal(beyond({1: [9.0] * 3, 2: [5.0] * 3})) == snapshot
     linear = spread(lambda nodes: 100 / nodes, 0.01)
-    assert "amdahl: sigma lies on its bound 0" in refusal(beyond(linear))
+    assert refusal(beyond(linear)) == snapshot
 
 
-def test_single_law_is_refused():
+def test_single_law_is_refused(snapshot):
     # Without small N nothing holds usl's time on one node above 0.
     points = [(10, 3.7), (13, 1.7), (18, 125.0), (26, 600.0), (34, 232.0), (40, 29.0)]
-    assert refusal(fit_laws(points, None).extrapolation).startswith(
-        "amdahl alone could be fitted, so no other law confirms it; what would support it: "
-    )
+    assert refusal(fit_laws(points, None).extrapolation) == snapshot
 
 
-def test_unknown_number_of_steps_there_is_refused():
+def test_unknown_number_of_steps_there_is_refused(snapshot):
     runs = spread(ring, 0.01, (1, 2, 4, 8, 16))
-    assert refusal(beyond(runs, {nodes: 1 / nodes for nodes in runs})).startswith(
-        "ring gives no prediction: the number of optimiser steps at 32 nodes is not known"
-    )
+    assert refusal(beyond(runs, {nodes: 1 / nodes for nodes in runs})) == snapshot
 
 
 def test_longer_times_scale_the_prediction_alone():

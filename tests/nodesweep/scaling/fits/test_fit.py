@@ -92,30 +92,25 @@ def test_reference_row_as_ring():
     assert fits.laws[0].law == "ring"
 
 
-def test_four_points_do_not_identify_usl():
+def test_four_points_do_not_identify_usl(snapshot):
     fits = fit_laws(REFERENCE, None)
     assert not law_of(fits, "usl").identifiable.value
-    assert "4 node counts, 5 needed for 3 parameters" in law_of(fits, "usl").identifiable.reason
+    assert law_of(fits, "usl").identifiable.reason == snapshot
     five = fit_laws(curve(usl, (1, 2, 4, 8, 16)), None)
     assert law_of(five, "usl").identifiable.value
-    assert (
-        law_of(five, "usl").identifiable.reason
-        == "5 node counts for 3 parameters, none on its bound"
-    )
+    assert law_of(five, "usl").identifiable.reason == snapshot
 
 
-def test_perfect_scaling_lies_on_the_bound_so_nothing_is_identifiable():
+def test_perfect_scaling_lies_on_the_bound_so_nothing_is_identifiable(snapshot):
     fits = fit_laws([(nodes, 100 / nodes) for nodes in EIGHT], None)
     assert values(fits, "amdahl") == pytest.approx([100, 0])
     sigma = parameter(fits, "amdahl", "sigma")
     assert sigma.on_bound and sigma.value == 0 and sigma.interval is None
-    assert "lies on its bound 0" in sigma.no_interval
-    assert law_of(fits, "amdahl").identifiable.reason == "sigma lies on its bound 0"
+    assert sigma.no_interval == snapshot
+    assert law_of(fits, "amdahl").identifiable.reason == snapshot
     assert parameter(fits, "amdahl", "t1").interval is not None
     assert not fits.extrapolation.supported.value
-    assert fits.extrapolation.supported.reason.startswith(
-        "no law is identifiable (amdahl: sigma lies on its bound 0;"
-    )
+    assert fits.extrapolation.supported.reason == snapshot
     assert fits.extrapolation.train_seconds is None
     assert [fit.predict(32) for fit in fits.laws] == pytest.approx([100 / 32, 100 / 32])
 
@@ -220,42 +215,37 @@ def test_ring_is_not_amdahls_curve_under_a_fixed_per_replica_batch():
     assert law_of(fits, "amdahl").predict(32) > 1.1 * ring(32)
 
 
-def test_ring_is_left_out_where_it_is_amdahls_curve_or_the_steps_are_unknown():
+def test_ring_is_left_out_where_it_is_amdahls_curve_or_the_steps_are_unknown(snapshot):
     points = curve(amdahl)
     assert "amdahl's curve" in fit_laws(points, same_steps(points)).left_out["ring"]
-    assert fit_laws(points, None).left_out["ring"] == "the number of optimiser steps is not known"
+    assert fit_laws(points, None).left_out["ring"] == snapshot
     partly = {nodes: 1 / nodes for nodes in EIGHT if nodes not in (3, 12)}
-    assert (
-        fit_laws(points, partly).left_out["ring"]
-        == "the number of optimiser steps is not known at 3 and 12 nodes"
-    )
+    assert fit_laws(points, partly).left_out["ring"] == snapshot
 
 
-def test_ring_needs_the_steps_ratio_to_predict():
+def test_ring_needs_the_steps_ratio_to_predict(snapshot):
     points = curve(ring)
     fit = law_of(fit_laws(points, fewer_steps(points)), "ring")
-    with pytest.raises(ValueError, match="steps_ratio is None; ring needs the steps at 32 nodes"):
+    with pytest.raises(ValueError) as refused:
         fit.predict(32)
+    assert str(refused.value) == snapshot
     with pytest.raises(ValueError, match=r"nodes is 0\.5"):
         fit.predict(0.5, 1)
 
 
-def test_too_few_points():
+def test_too_few_points(snapshot):
     assert fit_laws([], None).extrapolation.supported.reason == "no points"
     one = fit_laws([(4, 10.0)], {4: 1})
     assert one.laws == () and set(one.left_out) == {"amdahl", "usl", "ring"}
-    assert one.left_out["usl"] == "1 point for 3 parameters"
+    assert one.left_out["usl"] == snapshot
     assert (one.extrapolation.nodes, one.extrapolation.by_law) == (8, {})
-    assert one.extrapolation.supported.reason.startswith("no law could be fitted; what would")
+    assert one.extrapolation.supported.reason == snapshot
     two = fit_laws([(1, 10.0), (2, 6.0)], None)
     assert values(two, "amdahl") == pytest.approx([10, 0.2])
     assert law_of(two, "amdahl").leave_one_out_error is None
-    assert law_of(two, "amdahl").identifiable.reason == "2 node counts, 4 needed for 2 parameters"
-    assert (
-        parameter(two, "amdahl", "sigma").no_interval
-        == "2 points for 2 parameters leave no spread to judge by"
-    )
-    assert two.left_out["usl"] == "2 points for 3 parameters"
+    assert law_of(two, "amdahl").identifiable.reason == snapshot
+    assert parameter(two, "amdahl", "sigma").no_interval == snapshot
+    assert two.left_out["usl"] == snapshot
 
 
 def test_law_without_a_leave_one_out_error_ranks_last():
@@ -270,22 +260,19 @@ def test_equal_errors_rank_the_law_of_fewer_parameters_first():
     assert [fit.law for fit in fit_laws(curve(amdahl), None).laws] == ["amdahl", "usl"]
 
 
-def test_law_that_would_need_no_time_on_one_node_is_left_out():
+def test_law_that_would_need_no_time_on_one_node_is_left_out(snapshot):
     fits = fit_laws([(2, 1.0), (4, 1e3), (8, 1e9), (16, 1e9), (32, 1e9)], None)
-    assert (
-        fits.left_out["usl"]
-        == "the time on one node is fitted as 0 s: node-time grows faster than the law allows"
-    )
+    assert fits.left_out["usl"] == snapshot
 
 
-def test_points_per_sample_are_named_as_such_and_fitted_alike():
+def test_points_per_sample_are_named_as_such_and_fitted_alike(snapshot):
     whole = fit_laws(REFERENCE, fewer_steps(REFERENCE))
     rates = fit_laws(REFERENCE, fewer_steps(REFERENCE), per_sample=True)
-    assert parameter(whole, "amdahl", "t1").meaning == "train time on one node"
-    assert parameter(rates, "amdahl", "t1").meaning == "train time per sample on one node"
-    assert parameter(rates, "usl", "t1").meaning == "train time per sample on one node"
+    assert parameter(whole, "amdahl", "t1").meaning == snapshot
+    assert parameter(rates, "amdahl", "t1").meaning == snapshot
+    assert parameter(rates, "usl", "t1").meaning == snapshot
     assert "per sample" in parameter(rates, "ring", "t_compute").meaning
-    assert "steps per sample at N0" in parameter(rates, "ring", "c").meaning
+    assert parameter(rates, "ring", "c").meaning == snapshot
     assert parameter(rates, "amdahl", "sigma") == parameter(whole, "amdahl", "sigma")
     assert [fit.law for fit in rates.laws] == [fit.law for fit in whole.laws]
     assert rates.extrapolation == whole.extrapolation
@@ -336,18 +323,19 @@ def test_any_measurable_times_are_fitted_or_left_out(times):
 
 
 @pytest.mark.parametrize(
-    ("points", "ratios", "message"),
+    ("points", "ratios"),
     [
-        ([(0, 1.0)], None, "nodes is 0; allowed: whole numbers from 1"),
-        ([(2, 1.0), (2, 3.0)], None, "2 nodes stand twice"),
-        ([(2, 0.0)], None, r"0\.0 s at 2 nodes; allowed: finite seconds above 0"),
-        ([(2, math.nan)], None, "nan s at 2 nodes"),
-        ([(2, 1.0)], {2: 0.0}, r"steps_ratio: 0\.0 at 2 nodes"),
+        ([(0, 1.0)], None),
+        ([(2, 1.0), (2, 3.0)], None),
+        ([(2, 0.0)], None),
+        ([(2, math.nan)], None),
+        ([(2, 1.0)], {2: 0.0}),
     ],
 )
-def test_impossible_numbers_are_refused(points, ratios, message):
-    with pytest.raises(ValueError, match=message):
+def test_impossible_numbers_are_refused(points, ratios, snapshot):
+    with pytest.raises(ValueError) as refused:
         fit_laws(points, ratios)
+    assert str(refused.value) == snapshot
 
 
 def test_of_many_points_evenly_spaced_ones_are_left_out(monkeypatch):

@@ -29,13 +29,11 @@ def chosen(config, outcomes):
     ]
 
 
-def test_the_cheapest_within_the_deadline(types_config):
+def test_the_cheapest_within_the_deadline(types_config, snapshot):
     config = types_config({"deadline_seconds": 1500})
     [(arm, reason)] = chosen(config, all_runs())
     assert arm == (CHEAP, 4)
-    assert reason == (
-        "4 x ml.m5.xlarge (15 min 50 s, $0.2581) is the cheapest within the deadline."
-    )
+    assert reason == snapshot
 
 
 def test_a_shorter_deadline_takes_the_faster_type(types_config):
@@ -43,10 +41,10 @@ def test_a_shorter_deadline_takes_the_faster_type(types_config):
     assert arm == (FAST, 2)
 
 
-def test_the_fastest_within_the_budget(types_config):
+def test_the_fastest_within_the_budget(types_config, snapshot):
     [(arm, reason)] = chosen(types_config({"budget_usd_per_run": 0.3}), all_runs())
     assert arm == (CHEAP, 4)
-    assert "is the fastest within the budget" in reason
+    assert reason == snapshot
 
 
 def test_both_limits_ask_both_questions(types_config):
@@ -59,10 +57,10 @@ def test_both_limits_ask_both_questions(types_config):
     assert [(answer.by, answer.nodes) for answer in answers] == [("cost", 2), ("time", 4)]
 
 
-def test_without_limits_the_cheapest_of_what_each_type_recommends(types_config):
+def test_without_limits_the_cheapest_of_what_each_type_recommends(types_config, snapshot):
     [(arm, reason)] = chosen(types_config(), all_runs())
     assert arm == (CHEAP, 4)
-    assert "the cheapest of what each type's own limits recommend" in reason
+    assert reason == snapshot
 
 
 def test_one_count_of_each_type_is_compared_too(types_config):
@@ -71,13 +69,10 @@ def test_one_count_of_each_type_is_compared_too(types_config):
     assert arm == (CHEAP, 1)
 
 
-def test_no_arm_in_time_says_what_the_fastest_lacks(types_config):
+def test_no_arm_in_time_says_what_the_fastest_lacks(types_config, snapshot):
     [(arm, reason)] = chosen(types_config({"deadline_seconds": 60}), all_runs())
     assert arm == (None, None)
-    assert reason.startswith(
-        "No type and node count is known to meet the deadline; at the fastest, 4 x ml.m5.4x"
-    )
-    assert "misses the deadline of 1 min 0 s by 6 min 30 s" in reason
+    assert reason == snapshot
 
 
 def test_a_contended_arm_is_not_chosen_nor_ruled_out_and_on_no_front(types_config):
@@ -97,37 +92,35 @@ def test_a_contended_arm_is_not_chosen_nor_ruled_out_and_on_no_front(types_confi
     assert lacks_sound_runs(config, outcomes) and not lacks_sound_runs(config, all_runs())
 
 
-def test_an_arm_that_may_pass_is_named(types_config):
+def test_an_arm_that_may_pass_is_named(types_config, snapshot):
     # 2 x the cheap type takes 32 min 50 s from submission to end, give or take 1 %
     config = types_config({"deadline_seconds": 1975})
     [(arm, reason)] = chosen(config, all_runs())
     assert arm == (CHEAP, 4)
-    assert "2 x ml.m5.xlarge is not ruled out: time from submission to end 32 min" in reason
+    assert reason == snapshot
 
 
-def test_nothing_passes_and_one_is_open(types_config):
+def test_nothing_passes_and_one_is_open(types_config, snapshot):
     config = types_config({"deadline_seconds": 1325}, node_counts=[1])
     runs = [run(FAST, 1, repeat) for repeat in (1, 2, 3)]
     [(arm, reason)] = chosen(config, runs)
     assert arm == (None, None)
-    assert reason.startswith(
-        "No type and node count is known to meet the deadline; 1 x ml.m5.4xlarge is n"
-    )
+    assert reason == snapshot
 
 
-def test_types_without_a_price_are_ranked_by_time(types_config):
+def test_types_without_a_price_are_ranked_by_time(types_config, snapshot):
     types = (CHEAP, UNPRICED)
     config = types_config({"deadline_seconds": 9000}, types=types)
     runs = [run(UNPRICED, nodes, types=types) for nodes in (1, 2)]
     [(arm, reason)] = chosen(config, runs)
     assert arm[0] == UNPRICED
-    assert "is the fastest within the deadline; no cost is known, so the fastest counts" in reason
+    assert reason == snapshot
     [(arm, reason)] = chosen(config, [*runs, run(CHEAP, 1, types=types)])
     assert arm == (CHEAP, 1)
-    assert "the cost of 1 x ml.m5.2xlarge and 2 x ml.m5.2xlarge is unknown" in reason
+    assert reason == snapshot
 
 
-def test_arms_within_each_other_s_interval_are_not_told_apart(types_config):
+def test_arms_within_each_other_s_interval_are_not_told_apart(types_config, snapshot):
     config = types_config({"deadline_seconds": 9000}, node_counts=[1])
     near = [
         run(name, 1, repeat, train_seconds=seconds * (0.98, 1.0, 1.02)[repeat - 1])
@@ -135,15 +128,16 @@ def test_arms_within_each_other_s_interval_are_not_told_apart(types_config):
         for repeat in (1, 2, 3)
     ]
     [(_, reason)] = chosen(config, near)
-    assert "is not told apart from it by the intervals" in reason
+    assert reason == snapshot
     config = types_config({"budget_usd_per_run": 9}, node_counts=[1])
     same = [run(name, 1, repeat, train_seconds=900.0 + repeat) for name in (CHEAP, FAST)
             for repeat in (1, 2, 3)]  # fmt: skip
     [(arm, reason)] = chosen(config, same)
-    assert arm == (CHEAP, 1) and "1 x ml.m5.4xlarge is not told apart" in reason
+    assert arm == (CHEAP, 1)
+    assert reason == snapshot
 
 
-def test_a_type_that_trains_another_model_is_no_answer(types_config):
+def test_a_type_that_trains_another_model_is_no_answer(types_config, snapshot):
     config = types_config({"deadline_seconds": 800})
     metric = {"metrics": {"final_metric": {"name": "accuracy", "value": 0.9, "goal": "maximize"}}}
     worse = {"metrics": {"final_metric": {"name": "accuracy", "value": 0.5, "goal": "maximize"}}}
@@ -155,7 +149,7 @@ def test_a_type_that_trains_another_model_is_no_answer(types_config):
     arms = judged(config, runs)
     fast = [each for each in arms if each.arm.instance_type == FAST]
     assert {each.answer for each in fast} == {"fail"}
-    assert fast[0].judged.problems[0].startswith("its model is not that of ml.m5.xlarge: 0.5 ag")
+    assert fast[0].judged.problems[0] == snapshot
     assert not any(front_of(arms)[each.arm] for each in fast)
 
 
@@ -177,12 +171,12 @@ def test_an_unknown_cost_is_on_no_front(types_config):
     assert beaten_for_sure(arms) == set()
 
 
-def test_nothing_measured_answers_nothing(types_config):
+def test_nothing_measured_answers_nothing(types_config, snapshot):
     failed = [run(CHEAP, 1, train_seconds=None)]
     assert judged(types_config({"deadline_seconds": 9}), failed) == []
     [(arm, reason)] = chosen(types_config(), failed)
     assert arm == (None, None)
-    assert reason == "No type has a node count that is known to pass its own limits."
+    assert reason == snapshot
 
 
 def test_a_type_with_the_same_metric_and_a_count_that_fails_its_own_limits(types_config):
@@ -195,7 +189,7 @@ def test_a_type_with_the_same_metric_and_a_count_that_fails_its_own_limits(types
     assert arm == (CHEAP, 2)
 
 
-def test_arms_whose_nodes_each_did_all_of_the_work_are_not_chosen(types_config):
+def test_arms_whose_nodes_each_did_all_of_the_work_are_not_chosen(types_config, snapshot):
     config, outcomes = types_config({"deadline_seconds": 1500}), all_runs()
     rows = {
         name: summarise_runs(own, price_of(load_catalogue().get(name), "us-east-1"))[0]
@@ -205,4 +199,4 @@ def test_arms_whose_nodes_each_did_all_of_the_work_are_not_chosen(types_config):
     [answer] = choose_arms(config, arms)
     assert (answer.instance_type, answer.nodes) != (CHEAP, 4)
     [repeated] = [each for each in arms if each.arm == Arm(CHEAP, 4)]
-    assert repeated.judged.problems == ["the work was repeated there, not divided"]
+    assert repeated.judged.problems == snapshot

@@ -27,9 +27,9 @@ def runs_of(**means):
     }
 
 
-def test_an_arm_is_beaten_where_another_is_faster_and_cheaper():
+def test_an_arm_is_beaten_where_another_is_faster_and_cheaper(snapshot):
     given = {A: samples(100, 1.0), B: samples(200, 2.0), C: samples(50, 4.0)}
-    assert find_beaten(given, NO_GOALS, 0.001) == {B: "1 x a is faster and cheaper"}
+    assert find_beaten(given, NO_GOALS, 0.001) == snapshot
 
 
 @pytest.mark.parametrize(("seconds", "usd"), [(200, 0.5), (50, 2.0), (101, 1.01), (200, None)])
@@ -43,15 +43,15 @@ def test_one_run_each_shows_no_spread():
     assert find_beaten(given, NO_GOALS, 0.001) == {}
 
 
-def test_limits_that_are_missed_for_sure_drop_an_arm():
+def test_limits_that_are_missed_for_sure_drop_an_arm(snapshot):
     given = {A: samples(100, None), B: samples(300, None)}
     late = RecommendationConfig(deadline_seconds=150)
-    assert find_beaten(given, late, 0.001) == {B: "slower than the deadline of 2 min 30 s"}
+    assert find_beaten(given, late, 0.001) == snapshot
     close = RecommendationConfig(deadline_seconds=301)
     assert find_beaten(given, close, 0.001) == {}
     given = {A: samples(100, 1.0), B: samples(50, 3.0), C: samples(20, None)}
     dear = RecommendationConfig(budget_usd_per_run=2)
-    assert find_beaten(given, dear, 0.001) == {B: "dearer than the budget of $2.00"}
+    assert find_beaten(given, dear, 0.001) == snapshot
 
 
 def test_every_arm_is_probed_twice_before_one_is_dropped():

@@ -60,33 +60,30 @@ def test_a_name_of_another_type_is_no_point_of_the_sweep(types_config):
     assert keys_done(config, [outcome(1, 80.0), run(CHEAP, 1)]) == {Key(CHEAP, 1, 1)}
 
 
-def test_every_arm_is_probed_first(probing):
+def test_every_arm_is_probed_first(probing, snapshot):
     progress = sweep_progress(probing(), [])
     assert {key.repeat for key in progress.next_keys} == {1} and len(progress.next_keys) == 6
-    assert progress.reason == "every instance type is probed at every node count first"
+    assert progress.reason == snapshot
 
 
-def test_after_two_passes_what_is_beaten_is_dropped(probing):
+def test_after_two_passes_what_is_beaten_is_dropped(probing, snapshot):
     two = all_runs(2, probe)
     second = sweep_progress(probing(), all_runs(1, probe))
-    assert second.reason == "pass 2: no arm is known to be beaten"
+    assert second.reason == snapshot
     third = sweep_progress(probing(), two)
     assert Arm(FAST, 1) in third.dropped
     assert Key(FAST, 1, 3) not in third.asked and Key(CHEAP, 4, 3) in third.next_keys
-    assert (
-        third.reason.startswith(f"pass 3: {len(third.dropped)} arm")
-        and "1 x ml.m5.4xlarge (4 x ml.m5.xlarge is faster and cheaper)" in third.reason
-    )
+    assert third.reason == snapshot
     assert asked_keys(probing(), two) == list(third.asked)
 
 
-def test_then_one_whole_job_checks_the_answer(probing):
+def test_then_one_whole_job_checks_the_answer(probing, snapshot):
     config = probing({"deadline_seconds": 1500}, repeats=1)
     done = all_runs(1, probe)
     progress = sweep_progress(config, done)
     assert progress.next_keys == (Key(CHEAP, 4, 2),)
     assert progress.reason.startswith("4 x ml.m5.xlarge (")
-    assert progress.reason.endswith("; one whole job on 4 x ml.m5.xlarge checks it")
+    assert progress.reason == snapshot
     check = run(CHEAP, 4, 2, train_seconds_by={"program": 951.0})
     assert sweep_progress(config, [*done, check]).next_keys == ()
 

@@ -41,22 +41,18 @@ from tests.nodesweep.scaling.instances.conftest import (
 )
 
 
-def test_the_headline_names_type_and_nodes(types_config, types_report):
+def test_the_headline_names_type_and_nodes(types_config, types_report, snapshot):
     report, by_type = types_report(types_config({"deadline_seconds": 800}), all_runs())
-    assert report.headline == (
-        "Run it on 2 x ml.m5.4xlarge (10 min 20 s, $0.3483), the cheapest within the deadline;"
-        " 5 of 6 combinations are on the time-cost front, from 4 x ml.m5.4xlarge (5 min 30 s,"
-        " $0.3995) to 1 x ml.m5.xlarge (1 h 0 min, $0.2338)."
-    )
+    assert report.headline == snapshot
     assert report.instances.main == FAST and report.platform.instance_type == FAST
     assert list(by_type) == [CHEAP, FAST]
     assert by_type[FAST].headline.startswith("Run it on")
 
 
-def test_emulated_nodes_open_the_headline(types_config, types_report):
+def test_emulated_nodes_open_the_headline(types_config, types_report, snapshot):
     runs = [run(*arm, platform_kind="emulated") for arm in SECONDS]
     report, _ = types_report(types_config(), runs)
-    assert report.headline.startswith("On emulated nodes, 4 x ml.m5.xlarge (")
+    assert report.headline == snapshot
 
 
 def test_the_validation_of_the_one_dataset_is_paid_once(types_config, types_report):
@@ -104,94 +100,88 @@ def test_a_sweep_of_one_type_has_the_report_it_had(make_config, make_outcomes, t
     assert not {"instances", "other_points"} & json.loads(report.model_dump_json()).keys()
 
 
-def test_memory_is_named_and_fails_that_arm_alone(types_config, types_report):
+def test_memory_is_named_and_fails_that_arm_alone(types_config, types_report, snapshot):
     config = types_config(repeats=1)
     lacking = run(CHEAP, 2, train_seconds=None, reason=OUT_OF_MEMORY)
     rest = [run(*arm) for arm in SECONDS if arm not in ((CHEAP, 1), (CHEAP, 2))]
     report, _ = types_report(config, [lacking, *rest])
     arms = {(arm.instance_type, arm.nodes): arm for arm in report.instances.arms}
     assert arms[CHEAP, 2].reason == "out of memory" and arms[CHEAP, 2].n_failed == 1
-    assert arms[CHEAP, 1].reason == "out of memory on 2 nodes already, so not run"
+    assert arms[CHEAP, 1].reason == snapshot
     assert arms[CHEAP, 1].train_seconds is None and arms[CHEAP, 1].answer is None
-    assert (
-        "Memory rules out 1 x ml.m5.xlarge and 2 x ml.m5.xlarge; a smaller batch per process may"
-        " fit." in report.caveats
-    )
-    assert report.headline.endswith("; 1 of 5 jobs did not complete.")
+    assert report.caveats == snapshot
+    assert report.headline == snapshot
     assert (report.instances.points_done, report.instances.points_asked) == (4, 4)
 
 
-def test_a_type_that_fails_is_named(types_config, types_report):
+def test_a_type_that_fails_is_named(types_config, types_report, snapshot):
     failed = [run(CHEAP, nodes, train_seconds=None) for nodes in (1, 2)]
     report, by_type = types_report(types_config(repeats=1), [*failed, run(FAST, 1)])
-    assert any(
-        each.startswith("On ml.m5.xlarge the program failed twice in a row with the same cause")
-        for each in report.caveats
-    )
+    assert report.caveats == snapshot
     assert by_type[CHEAP].baseline is None
     arms = {(arm.instance_type, arm.nodes): arm for arm in report.instances.arms}
     assert arms[CHEAP, 1].reason == "no run completed" and arms[FAST, 4].reason == "not run"
-    assert failure_lines(report)[0].startswith("1 x ml.m5.xlarge, repeat 1, attempt 1 (and 1 more")
+    assert failure_lines(report)[0] == snapshot
 
 
-def test_a_type_without_a_job_and_one_without_a_price_are_said(types_config, types_report):
+def test_a_type_without_a_job_and_one_without_a_price_are_said(
+    types_config, types_report, snapshot
+):
     types = (UNPRICED, CHEAP)
     config = types_config(types=types, repeats=1)
     report, by_type = types_report(config, [run(UNPRICED, 1, types=types)])
     assert list(by_type) == [UNPRICED]
-    assert "No job ran on ml.m5.xlarge." in report.caveats
-    assert any(each.startswith("No price is known for ml.m5.2xlarge:") for each in report.caveats)
+    assert report.caveats == snapshot
+
     assert report.costs.spent_usd is None
 
 
-def test_the_main_type_is_one_that_has_a_report(types_config, types_report):
+def test_the_main_type_is_one_that_has_a_report(types_config, types_report, snapshot):
     report, _ = types_report(types_config(), [run(FAST, 1, train_seconds=None)])
     assert report.instances.main == FAST and report.instances.answers[0].nodes is None
-    assert report.headline.startswith("No type has a node count")
+    assert report.headline == snapshot
 
 
-def test_times_of_no_program_are_not_compared(types_config, types_report):
+def test_times_of_no_program_are_not_compared(types_config, types_report, snapshot):
     phase = {"train_clock": "training_phase", "phases": {"Training": 60.0}}
     runs = [
         run(CHEAP, nodes, train_seconds_by={"training_phase": 60.0}, **phase) for nodes in (1, 2)
     ]
     report, _ = types_report(types_config(), [*runs, run(FAST, 1)])
     arm = report.instances.arms[0]
-    assert arm.reason == "no program gave a train time of its own" and arm.answer is None
-    assert any("are on different clocks" in each for each in report.caveats)
+    assert arm.reason == snapshot
+    assert arm.answer is None
+    assert report.caveats == snapshot
 
 
-def test_probes_are_called_projected(types_config, types_report):
+def test_probes_are_called_projected(types_config, types_report, snapshot):
     config = types_config({"deadline_seconds": 1500}, design="probe", repeats=1)
     done = all_runs(1, probe)
     report, by_type = types_report(config, done)
-    assert "; projected from probes, not checked" in report.headline
+    assert report.headline == snapshot
     check = run(CHEAP, 4, 2, train_seconds_by={"program": 951.0})
     report, by_type = types_report(config, [*done, check])
-    assert f"; projected from probes, checked by a whole run: 4 x {CHEAP} took" in report.headline
+    assert report.headline == snapshot
     assert by_type[FAST].check is None
-    assert (
-        f"{FAST}: No whole run has checked what is projected: the sweep's one whole run is that of"
-        f" 4 x {CHEAP}." in report.caveats
-    )
+    assert report.caveats == snapshot
 
 
-def test_a_dropped_arm_says_why(types_config, types_report):
+def test_a_dropped_arm_says_why(types_config, types_report, snapshot):
     report, _ = types_report(types_config(design="probe"), all_runs(2, probe))
     arms = {(arm.instance_type, arm.nodes): arm for arm in report.instances.arms}
-    assert arms[FAST, 1].reason == "4 x ml.m5.xlarge is faster and cheaper"
+    assert arms[FAST, 1].reason == snapshot
 
 
-def test_no_outcome_is_no_report(types_config):
+def test_no_outcome_is_no_report(types_config, snapshot):
     config = types_config()
-    with pytest.raises(ValueError, match="no outcome to report"):
+    with pytest.raises(ValueError) as refused:
         analyse_sweep(SWEEP, config, plan_for(config), [], {}, {}, NOW)
+    assert str(refused.value) == snapshot
 
 
 def test_the_page_and_the_markdown_have_every_arm(types_config, types_report):
     report, _ = types_report(types_config({"deadline_seconds": 800}), all_runs())
     page, text = render_html(report), render_markdown(report)
-    assert "Instance types (AWS, 2 instance types)" in page
     assert '<p class="chosen">2 x ml.m5.4xlarge</p>' in page
     assert '<a href="ml.m5.xlarge/report.html">ml.m5.xlarge</a>' in page
     assert 'id="plot-frontier"' in page and 'id="plot-types"' in page
@@ -248,12 +238,12 @@ def test_a_page_to_share_has_no_output_of_any_type(types_config, types_report):
     assert 'href="ml.m5.xlarge/report.html"' not in render_share(report)
 
 
-def test_the_terminal_has_a_short_table_of_all(types_config, types_report):
+def test_the_terminal_has_a_short_table_of_all(types_config, types_report, snapshot):
     report, _ = types_report(types_config({"deadline_seconds": 800}), all_runs())
     console = Console(file=io.StringIO(), width=120)
     console.print(render_terminal(report))
     text = console.file.getvalue()
-    assert "Instance types (AWS, 2 instance types)" in text
+    assert text == snapshot
     [row] = [line.split() for line in text.splitlines() if line.startswith(" ml.m5.4xlarge  2")]
     assert row == ["ml.m5.4xlarge", "2", "10", "min", "20", "s", "$0.3483", "●", "pass", "1.9x",
                    "97", "%", "3"]  # fmt: skip

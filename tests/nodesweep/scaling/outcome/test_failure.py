@@ -94,9 +94,9 @@ def test_so_many_lines_of_the_node_and_as_many_of_the_others_are_kept():
     assert failure.other_lines[-2:] == ("algo-1: ValueError 49", "algo-3: ValueError 49")
 
 
-def test_outcome_of_a_failed_job_names_the_node_in_its_reason():
+def test_outcome_of_a_failed_job_names_the_node_in_its_reason(snapshot):
     outcome = outcome_of("InternalServerError: try again")
-    assert outcome.reason == "InternalServerError: try again (algo-2 failed first, by its log)"
+    assert outcome.reason == snapshot
     assert outcome.failure_is_transient
     assert (outcome.failed_host, outcome.log_tail, len(outcome.other_log_tail)) == (
         "algo-2",
@@ -111,8 +111,8 @@ def test_reason_is_left_alone_where_it_names_the_node_or_there_is_one_only():
     assert name_host("AlgorithmError: boom", None) == "AlgorithmError: boom"
 
 
-def test_node_is_named_where_the_platform_gives_no_reason():
-    assert outcome_of(None).reason == "algo-2 failed first, by its log"
+def test_node_is_named_where_the_platform_gives_no_reason(snapshot):
+    assert outcome_of(None).reason == snapshot
 
 
 def test_stopped_job_has_no_failed_node():
@@ -196,8 +196,8 @@ def test_the_plainest_word_counts_wherever_it_stands():
     )
 
 
-def test_a_long_line_is_cut_around_the_words():
+def test_a_long_line_is_cut_around_the_words(snapshot):
     shortage = memory_that_ran_out("x" * 500 + " CUDA out of memory " + "y" * 500, [])
     assert shortage is not None
-    assert "CUDA out of memory" in shortage.said
+    assert shortage.said == snapshot
     assert len(shortage.said) <= 202

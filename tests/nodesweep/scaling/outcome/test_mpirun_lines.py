@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.scaling.outcome.failure import FailureLog, read_failure
 from nodesweep.scaling.outcome.mpirun_lines import MpirunReport, read_mpirun
@@ -26,50 +27,50 @@ def failure_of(name: str, exit_code: int = 1, nodes: int = 1) -> FailureLog:
 
 
 @pytest.mark.parametrize(
-    ("name", "exit_code", "said", "advice"),
+    ("name", "exit_code", "advice"),
     [
-        ("mpirun_root", 1, "mpirun has detected an attempt to run as root.", "--allow-run-as-root"),
-        ("prterun_root", 1, "prterun has detected an attempt to run", "--allow-run-as-root"),
-        ("mpirun_missing_program", 132, "mpirun was unable to launch", "must be executable"),
-        ("prterun_missing_program", 183, "prterun was unable to launch", "must be executable"),
-        ("mpirun_missing_host", 255, "mpirun could not start its daemon on a node: ssh: Could not"
-         " resolve hostname algo-77", "SM_HOSTS"),
-        ("prterun_missing_host", 255, "mpirun could not start its daemon on a node: ssh: Could not"
-         " resolve hostname algo-77", "SM_HOSTS"),
-        ("mpirun_slots", 1, "There are not enough slots available", "--oversubscribe"),
-        ("prterun_slots", 1, "There are not enough slots available", "--oversubscribe"),
-        ("mpirun_badoption", 1, 'mpirun: Error: unknown option "--no-such-option"', None),
+        ("mpirun_root", 1, "--allow-run-as-root"),
+        ("prterun_root", 1, "--allow-run-as-root"),
+        ("mpirun_missing_program", 132, "must be executable"),
+        ("prterun_missing_program", 183, "must be executable"),
+        ("mpirun_missing_host", 255, "SM_HOSTS"),
+        ("prterun_missing_host", 255, "SM_HOSTS"),
+        ("mpirun_slots", 1, "--oversubscribe"),
+        ("prterun_slots", 1, "--oversubscribe"),
+        ("mpirun_badoption", 1, None),
     ],
 )  # fmt: skip
 def test_mpiruns_own_failure_is_the_reason(
-    name: str, exit_code: int, said: str, advice: str | None
+    name: str, exit_code: int, advice: str | None, snapshot: SnapshotAssertion
 ) -> None:
     """Never a signal: mpirun's own exit code 132 is no SIGILL."""
     failure = failure_of(name, exit_code)
-    assert failure.error is not None and failure.error.said.startswith(said)
+    assert failure.error is not None
+    assert failure.error.said == snapshot
     assert advice is None or advice in (failure.error.advice or "")
     assert failure.rank is None
-    assert failure.lines[-1].startswith(f"algo-1: {said}")
+    assert failure.lines[-1] == snapshot
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
 @pytest.mark.parametrize(
-    ("name", "exit_code", "text", "rank"),
+    ("name", "exit_code", "rank"),
     [
-        ("mpirun_exit3_tag", 3, "rank 1 exited with code 3 and wrote no error", 1),
-        ("mpirun_mpi_abort_tag", 7, "rank 1 exited with code 7 and wrote no error", 1),
-        ("mpirun_kill_tag", 137, "rank 1 was ended by SIGKILL (the kernel", 1),
-        ("prterun_kill_tag", 137, "rank 1 was ended by SIGKILL (the kernel", 1),
-        ("mpirun_raise_tag", 1, "prog.py, line 10: ValueError: learning rate must be positive", 1),
-        ("mpirun_mpi_raise_tag", 1, "abort_mpi.py, line 11: ValueError: learning rate must", 1),
-        ("mpirun_mpi_truncate", 6, "[vm:27732] *** MPI_ERR_RANK: invalid rank", None),
+        ("mpirun_exit3_tag", 3, 1),
+        ("mpirun_mpi_abort_tag", 7, 1),
+        ("mpirun_kill_tag", 137, 1),
+        ("prterun_kill_tag", 137, 1),
+        ("mpirun_raise_tag", 1, 1),
+        ("mpirun_mpi_raise_tag", 1, 1),
+        ("mpirun_mpi_truncate", 6, None),
     ],
 )
 def test_the_end_of_a_rank_is_the_reason(
-    name: str, exit_code: int, text: str, rank: int | None, nodes: int
+    name: str, exit_code: int, rank: int | None, nodes: int, snapshot: SnapshotAssertion
 ) -> None:
     failure = failure_of(name, exit_code, nodes)
-    assert failure.error is not None and failure.error.text.startswith(text)
+    assert failure.error is not None
+    assert failure.error.text == snapshot
     assert failure.rank == rank
     others = [line for line in failure.lines if "[1,0]<std" in line and "[1,1]<std" not in line]
     assert not any("Primary job" in line or "MPI_ABORT was" in line for line in failure.lines)

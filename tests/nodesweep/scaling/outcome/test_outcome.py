@@ -185,14 +185,12 @@ def test_only_capacity_and_internal_errors_may_pass(reason):
     assert read(None, "Failed", FailureReason=reason).failure_is_transient
 
 
-def test_why_a_job_stopped():
+def test_why_a_job_stopped(snapshot):
     limit = {
         "SecondaryStatus": "MaxRuntimeExceeded",
         "StoppingCondition": {"MaxRuntimeInSeconds": 600},
     }
-    assert "limit of 600 s (training.max_runtime_seconds)" in failure_reason(
-        description("Stopped", **limit)
-    )
+    assert failure_reason(description("Stopped", **limit)) == snapshot
     assert failure_reason(description("Stopped")) == "stopped on request"
     assert failure_reason(description("Completed")) is None
 
@@ -206,23 +204,20 @@ def test_the_account_tells_the_kind_of_platform(account, kind):
     assert platform_kind("not an arn") == "aws"
 
 
-def test_isolation_is_read_from_the_starting_message():
+def test_isolation_is_read_from_the_starting_message(snapshot):
     message = (
         "Preparing the instances for training. Emulated nodes: 0.2 vCPU per node by cgroup v1"
         " quota\nmore"
     )
-    assert (
-        isolation({"SecondaryStatusTransitions": [{"StatusMessage": message}]})
-        == "0.2 vCPU per node by cgroup v1 quota"
-    )
+    assert isolation({"SecondaryStatusTransitions": [{"StatusMessage": message}]}) == snapshot
     assert isolation({}) is None
 
 
-def test_launch_path_only_is_read_from_the_starting_message():
+def test_launch_path_only_is_read_from_the_starting_message(snapshot):
     message = "launch path only: smdistributed is not here; Emulated nodes: 0.2 vCPU per node"
     said = {"SecondaryStatusTransitions": [{"StatusMessage": message}]}
-    assert launch_path_only(said) == "smdistributed is not here"
-    assert isolation(said) == "0.2 vCPU per node"
+    assert launch_path_only(said) == snapshot
+    assert isolation(said) == snapshot
     assert launch_path_only({}) is None
 
 
@@ -308,7 +303,7 @@ def test_a_simulation_confirms_and_contradicts_nothing():
     assert (other.status, other.world_size) == ("Completed", 16)
 
 
-def test_nodes_that_never_talked_are_a_failed_point_with_both_numbers():
+def test_nodes_that_never_talked_are_a_failed_point_with_both_numbers(snapshot):
     """Each of two nodes trained alone and said so."""
     alone = read_logged_run(Logged({"train_seconds": 6.0}, frozenset({1})))
     assert (alone.status, alone.world_size, alone.completed, alone.failure_is_transient) == (
@@ -317,11 +312,9 @@ def test_nodes_that_never_talked_are_a_failed_point_with_both_numbers():
         False,
         False,
     )
-    assert (
-        "2 processes were planned on 2 nodes, the program ran with 1 (by its log)" in alone.reason
-    )
+    assert alone.reason == snapshot
     file = read_logged_run(Logged(), {"train_seconds": 6.0, "world": {"world_size": 1}})
-    assert "the program ran with 1 (by its metrics.json)" in file.reason
+    assert file.reason == snapshot
     failed = read_logged_run(
         Logged(world_sizes=frozenset({1})), status="Failed", FailureReason="AlgorithmError: boom"
     )

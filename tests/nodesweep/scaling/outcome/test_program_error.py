@@ -12,6 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.scaling.outcome.failure import FailureLog, read_failure
 from nodesweep.scaling.outcome.program_error import ProgramError, failure_cause, find_program_error
@@ -27,31 +28,26 @@ def failure_of(name: str) -> FailureLog:
 
 
 @pytest.mark.parametrize(
-    ("name", "where", "said", "advice", "rank"),
+    ("name", "where", "advice", "rank"),
     [
-        ("module", "module.py, line 5", "ModuleNotFoundError: No module named 'timm",
-         "requirements.txt", None),
-        ("path", "path.py, line 2", "FileNotFoundError: [Errno 2] No such file",
-         "SM_CHANNEL_<NAME>", None),
-        ("plainusage", "usage.py", "usage.py: error: unrecognized arguments",
-         "training.hyperparameters", None),
-        ("raise", "ranks.py, line 20", "ValueError: label 17 is outside 0..9", None, 1),
-        ("memory", "ranks.py, line 24", "RuntimeError: [enforce fail at alloc_cpu.cpp",
-         "memory ran out", 1),
-        ("kill", "ranks.py", "rank 1 was ended by SIGKILL", "smaller batch", 1),
-        ("address", None, "torch.distributed.DistNetworkError: The server socket has failed to",
-         "--master-port", None),
-        ("abort", "abort.py, line 3", "rank 0 was ended by SIGABRT", None, 0),
-        ("skip", "ranks.py, line 9", "RuntimeError: [", "every rank must make the same calls", 0),
+        ("module", "module.py, line 5", "requirements.txt", None),
+        ("path", "path.py, line 2", "SM_CHANNEL_<NAME>", None),
+        ("plainusage", "usage.py", "training.hyperparameters", None),
+        ("raise", "ranks.py, line 20", None, 1),
+        ("memory", "ranks.py, line 24", "memory ran out", 1),
+        ("kill", "ranks.py", "smaller batch", 1),
+        ("address", None, "--master-port", None),
+        ("abort", "abort.py, line 3", None, 0),
+        ("skip", "ranks.py, line 9", "every rank must make the same calls", 0),
     ],
 )  # fmt: skip
 def test_error_comes_with_the_file_and_line_of_the_users_program_and_what_to_do(
-    name: str, where: str | None, said: str, advice: str | None, rank: int | None
+    name: str, where: str | None, advice: str | None, rank: int | None, snapshot: SnapshotAssertion
 ) -> None:
     failure = failure_of(name)
     assert failure.error is not None
     assert (failure.error.where, failure.rank) == (where, rank)
-    assert failure.error.said.startswith(said)
+    assert failure.error.said == snapshot
     assert (
         (advice in failure.error.advice)
         if advice and failure.error.advice
@@ -69,39 +65,34 @@ def test_rank_that_only_lost_its_peer_is_left_out() -> None:
     )
 
 
-def test_one_line_says_where_what_and_what_to_do_once() -> None:
+def test_one_line_says_where_what_and_what_to_do_once(snapshot: SnapshotAssertion) -> None:
     assert (
-        ProgramError(said="ValueError: x", where="a.py, line 3", advice="mend it").text
-        == "a.py, line 3: ValueError: x (mend it)"
+        ProgramError(said="ValueError: x", where="a.py, line 3", advice="mend it").text == snapshot
     )
     assert ProgramError(said="train.py: error: y", where="train.py").text == "train.py: error: y"
     assert ProgramError(said="ValueError: x").text == "ValueError: x"
 
 
 @pytest.mark.parametrize(
-    ("reason", "exit_code", "said"),
+    ("reason", "exit_code"),
     [
-        ("AlgorithmError: , exit code: 137", None, "a process was ended by SIGKILL"),
-        (
-            "AlgorithmError: ExecuteUserScriptError: ExitCode -11",
-            None,
-            "a process was ended by SIGSEGV",
-        ),
-        ("AlgorithmError: , exit code: 1", -7, "a process was ended by SIGBUS"),
-        ("AlgorithmError: , exit code: 1", None, None),
-        (None, -60, None),
+        ("AlgorithmError: , exit code: 137", None),
+        ("AlgorithmError: ExecuteUserScriptError: ExitCode -11", None),
+        ("AlgorithmError: , exit code: 1", -7),
+        ("AlgorithmError: , exit code: 1", None),
+        (None, -60),
     ],
 )
 def test_a_signal_is_named_where_the_program_said_nothing(
-    reason: str | None, exit_code: int | None, said: str | None
+    reason: str | None, exit_code: int | None, snapshot: SnapshotAssertion
 ) -> None:
     found = find_program_error(["step=1;"], reason, None, exit_code)
-    assert (found and found.said) == said
+    assert (found and found.said) == snapshot
 
 
-def test_lost_connection_is_told_where_there_is_nothing_else() -> None:
+def test_lost_connection_is_told_where_there_is_nothing_else(snapshot: SnapshotAssertion) -> None:
     found = find_program_error(["RuntimeError: Connection closed by peer"])
-    assert found == ProgramError(said="RuntimeError: Connection closed by peer")
+    assert found == snapshot
 
 
 def test_frames_of_libraries_are_not_the_users() -> None:
@@ -116,7 +107,7 @@ def test_frames_of_libraries_are_not_the_users() -> None:
     )
 
 
-def test_same_cause_whatever_differs_from_point_to_point() -> None:
+def test_same_cause_whatever_differs_from_point_to_point(snapshot: SnapshotAssertion) -> None:
     def cause(nodes: int) -> str:
         error = ProgramError(
             said=f"train.py: error: unrecognized arguments: --num-nodes {nodes}", where="train.py"
@@ -124,9 +115,7 @@ def test_same_cause_whatever_differs_from_point_to_point() -> None:
         return failure_cause(f"AlgorithmError: algo-{nodes}: x", error)
 
     assert cause(1) == cause(8)
-    assert failure_cause('AlgorithmError: algo-2: boom\nCommand "a --b 1"', None) == failure_cause(
-        'AlgorithmError: algo-1: boom\nCommand "a --b 2"', None
-    )
+    assert failure_cause('AlgorithmError: algo-2: boom\nCommand "a --b 1"', None) == snapshot
     assert failure_cause("AlgorithmError: boom", None) != failure_cause(
         "AlgorithmError: bang", None
     )
@@ -150,23 +139,23 @@ def test_nodes_of_ranks_are_in_the_toolkits_order() -> None:
         "Error: Missing option '--epochs'.",
     ],
 )
-def test_an_argument_that_is_missing_is_to_be_given_not_removed(said: str) -> None:
+def test_an_argument_that_is_missing_is_to_be_given_not_removed(
+    said: str, snapshot: SnapshotAssertion
+) -> None:
     found = find_program_error([said])
     assert found is not None and found.advice is not None
-    assert found.advice.startswith(
-        "give it in training.hyperparameters, by its name without the dashes"
-    )
+    assert found.advice == snapshot
 
 
 @pytest.mark.parametrize("mark", ["[1,mpirank:1,algo-2]<stderr>:", "[default1]:", "\x1b[31m"])
-def test_an_error_is_found_behind_a_launchers_mark(mark: str) -> None:
+def test_an_error_is_found_behind_a_launchers_mark(mark: str, snapshot: SnapshotAssertion) -> None:
     said = [
         "Traceback (most recent call last):",
         '  File "/opt/ml/code/train.py", line 7, in <module>',
         "ValueError: no such label",
     ]
     error = find_program_error([mark + line for line in said])
-    assert error == ProgramError(said="ValueError: no such label", where="train.py, line 7")
+    assert error == snapshot
 
 
 def test_what_a_logger_calls_an_error_is_one_and_a_warning_is_none() -> None:
@@ -188,18 +177,19 @@ def test_a_launchers_own_failure_is_shown_below_the_programs_last_words() -> Non
     assert len(failure.lines) == 2
 
 
-def test_the_programs_own_error_goes_before_the_launchers() -> None:
+def test_the_programs_own_error_goes_before_the_launchers(snapshot: SnapshotAssertion) -> None:
     log = [*(CAPTURED / "address.log").read_text().splitlines(), "ValueError: no such label"]
     failure = read_failure(SHORTENED, [f"algo-1: {line}" for line in log])
-    assert failure.error is not None and failure.error.said == "ValueError: no such label"
+    assert failure.error is not None
+    assert failure.error.said == snapshot
 
 
-def test_a_launcher_that_tells_of_a_programs_end_is_no_reason() -> None:
+def test_a_launcher_that_tells_of_a_programs_end_is_no_reason(snapshot: SnapshotAssertion) -> None:
     log = (CAPTURED / "abort.log").read_text().replace("exitcode  : -6", "exitcode  : 1")
     silent = [line for line in log.splitlines() if "Fatal Python error" not in line]
     error = read_failure(SHORTENED, [f"algo-1: {line}" for line in silent]).error
     assert error is not None
-    assert error.text == "abort.py: rank 0 exited with code 1 and wrote no error"
+    assert error.text == snapshot
 
 
 def test_the_node_whose_launcher_failed_is_the_one_that_failed_first() -> None:
@@ -224,16 +214,19 @@ Current thread 0x00007f59e57cfb80 (most recent call first):
 """
 
 
-def test_an_abort_of_native_code_comes_with_its_words_and_the_line_of_python() -> None:
+def test_an_abort_of_native_code_comes_with_its_words_and_the_line_of_python(
+    snapshot: SnapshotAssertion,
+) -> None:
     lines = ABORTED.splitlines()
     error = find_program_error(lines, "AlgorithmError: ExecuteUserScriptError:\nExitCode -6")
     assert error is not None
-    assert error.said == "a process was ended by SIGABRT: shape 3 does not fit 4"
+    assert error.said == snapshot
     assert error.where == "train.py, line 31"
     earlier = find_program_error(["ValueError: caught, and gone on", *lines])
     assert earlier is not None and earlier.where == "train.py, line 31"
     later = find_program_error([*lines, "ValueError: no such label"])
-    assert later is not None and later.said == "ValueError: no such label"
+    assert later is not None
+    assert later.said == snapshot
 
 
 def test_a_fault_without_a_frame_of_the_users_names_the_program() -> None:
@@ -244,22 +237,16 @@ def test_a_fault_without_a_frame_of_the_users_names_the_program() -> None:
     assert find_program_error(["Fatal Python error: init_fs_encoding"]) is None
 
 
-def test_a_crash_in_pieces_is_made_whole() -> None:
+def test_a_crash_in_pieces_is_made_whole(snapshot: SnapshotAssertion) -> None:
     """As the toolkit passes the fault handler's words on, a line each."""
     pieces = (CAPTURED / "abort_in_pieces.log").read_text().splitlines()
     log = [f"algo-{1 + (index % 7 == 3)}: {line}" for index, line in enumerate(["step=1;"] * 4)]
     log += [f"algo-1: {line}" for line in pieces]
     failure = read_failure("AlgorithmError: ExecuteUserScriptError:\nExitCode -6", log)
     assert failure.error is not None
-    assert failure.error.said == "a process was ended by SIGABRT"
+    assert failure.error.said == snapshot
     assert failure.error.where == "abort.py, line 3"
-    assert [line.strip() for line in failure.lines[-5:]] == [
-        "algo-1: Fatal Python error: Aborted",
-        "algo-1: Current thread 0x00007f5b7460fb80 (most recent call first):",
-        'algo-1:   File "/opt/ml/code/abort.py", line 3 in inner',
-        'algo-1:   File "/opt/ml/code/abort.py", line 5 in main',
-        'algo-1:   File "/opt/ml/code/abort.py", line 7 in <module>',
-    ]
+    assert [line.strip() for line in failure.lines[-5:]] == snapshot
 
 
 def test_torchvision_of_another_torch_comes_with_the_cure() -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from syrupy.assertion import SnapshotAssertion
+
 from nodesweep.scaling.outcome.failure import read_failure
 from nodesweep.scaling.outcome.program_log import find_program_lines
 
@@ -125,14 +127,16 @@ def test_program_may_log_and_raise_as_the_toolkit_does() -> None:
     assert written(own) == own
 
 
-def test_only_the_rank_that_failed_first_keeps_its_marked_lines() -> None:
+def test_only_the_rank_that_failed_first_keeps_its_marked_lines(
+    snapshot: SnapshotAssertion,
+) -> None:
     summary = CAPTURED[CAPTURED.index("Traceback (most recent call last):") :]
     ranks = [
         "step=1;",
         "[rank1]: RuntimeError: Connection closed by peer",
         "[rank0]: ValueError: label 17",
     ]
-    assert written([*ranks, *summary]) == ["step=1;", "[rank0]: ValueError: label 17"]
+    assert written([*ranks, *summary]) == snapshot
     assert written(ranks) == ranks
 
 

@@ -83,16 +83,12 @@ def allowance(make_config, usd_per_hour=DOLLAR_A_SECOND, **sweep):
     )
 
 
-def test_the_budget_holds_all_attempts_running_ones_in_full(make_config):
+def test_the_budget_holds_all_attempts_running_ones_in_full(make_config, snapshot):
     sweep = allowance(make_config, budget_usd=2000.0)
     sweep.count(job(4))  # 800 USD
     sweep.count(job(2))  # 400
     assert sweep.budget_problem(job(4, attempt=2)) is None  # 1200 + 800: exactly the budget
-    assert (
-        sweep.budget_problem(job(8))
-        == "sweep.budget_usd: 2000.00 USD; the sweep's 2 jobs cost 1200.00 so far, "
-        "and this attempt can cost 1600.00 more; raise it and go on with --resume"
-    )
+    assert sweep.budget_problem(job(8)) == snapshot
     sweep.settle(description(nodes=4, name=job(4), BillableTimeInSeconds=10))
     sweep.settle(description("InProgress", name=job(2)))
     assert sweep.node_seconds == {job(4): 40, job(2): 400}
@@ -105,14 +101,12 @@ def test_the_budget_holds_all_attempts_running_ones_in_full(make_config):
     assert sweep.budget_problem(job(8, attempt=2)) is None
 
 
-def test_a_kept_pool_is_part_of_what_an_attempt_can_cost(make_config):
+def test_a_kept_pool_is_part_of_what_an_attempt_can_cost(make_config, snapshot):
     config = make_config(
         training={"max_runtime_seconds": 80, "keep_alive_seconds": 50},
         sweep={"budget_usd": 499.0, "repeats": 1},
     )
-    assert "this attempt can cost 500.00 more" in str(
-        Allowance(config, {"": DOLLAR_A_SECOND}).budget_problem(job(2))
-    )
+    assert str(Allowance(config, {"": DOLLAR_A_SECOND}).budget_problem(job(2))) == snapshot
 
 
 def test_without_a_budget_or_a_price_nothing_is_held_back(make_config):
@@ -124,7 +118,7 @@ def test_without_a_budget_or_a_price_nothing_is_held_back(make_config):
         assert sweep.budget_problem(job(8, attempt=2)) is None
 
 
-def test_further_attempts_are_counted_over_the_whole_sweep(make_config):
+def test_further_attempts_are_counted_over_the_whole_sweep(make_config, snapshot):
     sweep = allowance(make_config, max_retries=2)
     for name in (
         job(1),
@@ -135,11 +129,7 @@ def test_further_attempts_are_counted_over_the_whole_sweep(make_config):
     ):
         sweep.count(name)
     assert sweep.retry_problem(job(4)) is None
-    assert (
-        sweep.retry_problem(job(1, attempt=3))
-        == "sweep.max_retries: the whole sweep may make 2 further attempts, and 2 were made; "
-        "raise it and go on with --resume"
-    )
+    assert sweep.retry_problem(job(1, attempt=3)) == snapshot
     sweep.forget(job(2, attempt=2))
     assert sweep.retry_problem(job(1, attempt=3)) is None
     assert allowance(make_config, max_retries=None).retry_problem(job(1, attempt=9)) is None
@@ -150,17 +140,17 @@ def bound_of(config):
 
 
 @pytest.mark.parametrize(
-    ("max_retries", "node_hours", "attempts"),
+    ("max_retries", "node_hours"),
     [
         # 1, 1, 8, 8 nodes for an hour and 120 s to stop, twice each, is 37.2 node-hours
-        (None, 37.2, "x 2 attempts each, x "),
-        (4, 37.2, "x 2 attempts each, x "),
-        (3, 35 * 31 / 30, "x 1 attempt each and 3 further ones of 17 nodes together, x "),
-        (0, 18.6, "x 1 attempt each and 0 further ones of 0 nodes together, x "),
+        (None, 37.2),
+        (4, 37.2),
+        (3, 35 * 31 / 30),
+        (0, 18.6),
     ],
 )
 def test_the_cost_bound_has_no_more_attempts_than_the_sweep_may_make(
-    max_retries, node_hours, attempts, make_config
+    max_retries, node_hours, make_config, snapshot
 ):
     config = make_config(
         sweep={"node_counts": [1, 8], "repeats": 2, "max_attempts": 2, "max_retries": max_retries}
@@ -168,10 +158,7 @@ def test_the_cost_bound_has_no_more_attempts_than_the_sweep_may_make(
     price = load_catalogue().get("ml.m5.xlarge").on_demand_usd_per_hour
     bound, reason = bound_of(config)
     assert bound == pytest.approx(node_hours * price)
-    included = (
-        "18.6 node-hours, 120 s to stop per job included and the time to download and upload not, "
-    )
-    assert reason.startswith(included + attempts)
+    assert reason == snapshot
 
 
 def test_a_short_limit_counts_the_time_to_stop_which_is_longer(make_config):

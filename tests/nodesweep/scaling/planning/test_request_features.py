@@ -215,29 +215,17 @@ def test_the_examples_requests_are_what_the_service_takes(path, service_shape):
 
 
 @pytest.mark.parametrize(
-    ("member", "value", "broken"),
+    ("member", "value"),
     [
-        (
-            "RetryStrategy",
-            {"MaximumRetryAttempts": 31},
-            "RetryStrategy.MaximumRetryAttempts: 31 > 30",
-        ),
-        ("Environment", {"A-B": "x"}, "Environment.A-B: does not match [a-zA-Z_][a-zA-Z0-9_]*"),
-        (
-            "VpcConfig",
-            {"Subnets": ["s"] * 17, "SecurityGroupIds": ["s"]},
-            "VpcConfig.Subnets: 17 > 16",
-        ),
-        (
-            "ProfilerConfig",
-            {"S3OutputPath": "ftp://x"},
-            "ProfilerConfig.S3OutputPath: does not match ",
-        ),
+        ("RetryStrategy", {"MaximumRetryAttempts": 31}),
+        ("Environment", {"A-B": "x"}),
+        ("VpcConfig", {"Subnets": ["s"] * 17, "SecurityGroupIds": ["s"]}),
+        ("ProfilerConfig", {"S3OutputPath": "ftp://x"}),
     ],
 )
-def test_the_comparison_with_the_model_finds_what_is_broken(member, value, broken, service_shape):
+def test_the_comparison_with_the_model_finds_what_is_broken(member, value, service_shape, snapshot):
     (problem,) = model_problems({member: value}, service_shape)
-    assert problem.startswith(broken)
+    assert problem == snapshot
 
 
 def assert_valid(request: dict[str, Any], shape: StructureShape) -> None:

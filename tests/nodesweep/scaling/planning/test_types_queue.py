@@ -155,21 +155,21 @@ def test_two_lacks_of_memory_in_a_row_do_not_end_the_sweep(types_config):
     assert sent == [(CHEAP, 4, 1), (FAST, 4, 1), (FAST, 2, 1), (FAST, 1, 1)]
 
 
-def test_a_program_that_fails_on_one_type_goes_on_with_the_others(types_config):
+def test_a_program_that_fails_on_one_type_goes_on_with_the_others(types_config, snapshot):
     queue = queue_of(types_config(repeats=2))
     sent = to_the_end(queue, lambda name, nodes, repeat: THE_PROGRAMS if name == CHEAP else None)
     assert [arm for arm in sent if arm[0] == CHEAP] == [(CHEAP, 1, 1), (CHEAP, 2, 1)]
     assert len([arm for arm in sent if arm[0] == FAST]) == 4
     refused = [each for each in queue.outcomes if (each.reason or "").startswith("not run: ")]
     assert len(refused) == 2 and queue.given_up is None
-    assert refused[0].reason.startswith(f"not run: on {CHEAP} the program failed twice in a row")
+    assert refused[0].reason == snapshot
 
 
-def test_a_program_that_fails_on_every_type_ends_the_sweep(types_config):
+def test_a_program_that_fails_on_every_type_ends_the_sweep(types_config, snapshot):
     queue = queue_of(types_config(repeats=2))
     sent = to_the_end(queue, lambda *arm: THE_PROGRAMS)
     assert len(sent) == 4
-    assert queue.given_up.startswith(f"on {CHEAP} the program failed twice in a row")
+    assert queue.given_up == snapshot
 
 
 def test_a_resume_knows_the_jobs_of_each_type(types_config):
@@ -195,7 +195,7 @@ def test_a_resume_does_not_try_again_what_does_not_fit(types_config):
     assert arm_of(submit(again)) == (FAST, 1, 1)
 
 
-def test_the_budget_counts_each_type_at_its_price(types_config):
+def test_the_budget_counts_each_type_at_its_price(types_config, snapshot):
     config = types_config(budget_usd=50.0, node_counts=[1])
     plan = plan_types(config, instances(config))
     # 200 s at 360 and 720 USD/h are 20 and 40 USD
@@ -210,10 +210,10 @@ def test_the_budget_counts_each_type_at_its_price(types_config):
     assert isinstance(second, Submit)
     refused = queue.confirm(second, frozenset({first.job_name, second.job_name}))
     assert isinstance(refused, Refuse) and refused.is_over_budget
-    assert "cost 20.00 so far, and this attempt can cost 40.00 more" in refused.reason
+    assert refused.reason == snapshot
 
 
-def test_the_bound_is_the_sum_over_the_types(types_config):
+def test_the_bound_is_the_sum_over_the_types(types_config, snapshot):
     config = types_config(max_attempts=2, max_retries=1)
     bound, text = cost_bound_of_types(config, instances(config))
     hours = 200 / 3600
@@ -224,7 +224,8 @@ def test_the_bound_is_the_sum_over_the_types(types_config):
     assert cost_bound_of_types(probing, instances(probing))[0] == pytest.approx(checked)
     unpriced = types_config(types=(CHEAP, UNPRICED))
     bound, text = cost_bound_of_types(unpriced, instances(unpriced))
-    assert bound is None and text.startswith("no price for ml.m5.2xlarge: ")
+    assert bound is None
+    assert text == snapshot
 
 
 BEATEN = {(CHEAP, 1): 400.0, (CHEAP, 2): 390.0, (FAST, 1): 90.0, (FAST, 2): 47.0}

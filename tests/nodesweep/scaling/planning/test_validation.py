@@ -46,27 +46,29 @@ def config(make_config):
 
 
 @pytest.mark.parametrize(
-    ("asked", "size_bytes", "engine", "why"),
+    ("asked", "size_bytes", "engine"),
     [
-        ({"engine": "pandas"}, 10**15, "pandas", "dataset.validation.engine names it"),
-        ({"engine": "spark"}, 1, "spark", "dataset.validation.engine names it"),
-        ({}, SPARK_FROM_BYTES - 1, "pandas", "50 GB are less than 50 GB, from which on Spark pays"),
-        ({}, SPARK_FROM_BYTES, "spark", "50 GB are not less than 50 GB, from which on Spark pays"),
-        ({"spark_from_bytes": 10}, 2 * 10**9, "spark", "2 GB are not less than 1e-08 GB"),
-        ({"source": "data"}, 10**15, "pandas", "the data lie on this machine"),
+        ({"engine": "pandas"}, 10**15, "pandas"),
+        ({"engine": "spark"}, 1, "spark"),
+        ({}, SPARK_FROM_BYTES - 1, "pandas"),
+        ({}, SPARK_FROM_BYTES, "spark"),
+        ({"spark_from_bytes": 10}, 2 * 10**9, "spark"),
+        ({"source": "data"}, 10**15, "pandas"),
     ],
 )
-def test_the_engine_goes_by_what_is_asked_and_by_size(config, asked, size_bytes, engine, why):
+def test_the_engine_goes_by_what_is_asked_and_by_size(config, asked, size_bytes, engine, snapshot):
     choice = choose_engine(config(**asked).dataset, size_bytes)
     assert choice.engine == engine
-    assert choice.why.startswith(why)
+    assert choice.why == snapshot
 
 
-def test_without_the_section_it_is_this_machine_and_a_large_dataset_gets_a_hint(make_config):
+def test_without_the_section_it_is_this_machine_and_a_large_dataset_gets_a_hint(
+    make_config, snapshot
+):
     dataset = make_config(dataset={"source": "s3://raw/tables"}).dataset
     assert choose_engine(dataset, 10**15).engine == "pandas"
     assert size_hint(dataset, SPARK_FROM_BYTES - 1) is None
-    assert "1e+03 GB are read through this machine" in size_hint(dataset, 10**12)
+    assert size_hint(dataset, 10**12) == snapshot
     assert describe_engine(dataset) is None
 
 
@@ -74,43 +76,32 @@ def test_no_hint_where_the_config_says_what_it_wants(config):
     assert size_hint(config(engine="pandas").dataset, 10**15) is None
 
 
-def test_files_are_not_read_by_any_engine(make_config):
+def test_files_are_not_read_by_any_engine(make_config, snapshot):
     files = {"source": "s3://raw/pictures", "format": "files", "expectations": []}
     dataset = make_config(dataset={**files, "validation": {}}).dataset
-    assert choose_engine(dataset, 10**15).why == "format files is not read"
-    with pytest.raises(ConfigError, match="format is files, which is not read"):
+    assert choose_engine(dataset, 10**15).why == snapshot
+    with pytest.raises(ConfigError) as refused:
         make_config(dataset={**files, "validation": {"engine": "spark"}})
+    assert str(refused.value) == snapshot
 
 
 @pytest.mark.parametrize(
-    ("asked", "text"),
+    "asked",
     [
-        (
-            {},
-            "by size: Spark on 2 x ml.m5.4xlarge for at most 3600 s from 50 GB on, else the machine"
-            " that runs the flow",
-        ),
-        (
-            {"engine": "spark", "instance_count": 4},
-            "Spark on 4 x ml.m5.4xlarge for at most 3600 s (dataset.validation.engine names it)",
-        ),
-        (
-            {"engine": "pandas"},
-            "the machine that runs the flow (dataset.validation.engine names it)",
-        ),
-        (
-            {"source": "data"},
-            "the machine that runs the flow (the data lie on this machine; Spark reads them in S3)",
-        ),
+        {},
+        {"engine": "spark", "instance_count": 4},
+        {"engine": "pandas"},
+        {"source": "data"},
     ],
 )
-def test_a_plan_says_the_engine_before_the_size_is_known(config, asked, text):
-    assert describe_engine(config(**asked).dataset) == text
+def test_a_plan_says_the_engine_before_the_size_is_known(config, asked, snapshot):
+    assert describe_engine(config(**asked).dataset) == snapshot
 
 
-def test_spark_on_a_directory_of_this_machine_is_refused(config):
-    with pytest.raises(ConfigError, match="source is 'data': Spark reads data where it lies in S3"):
+def test_spark_on_a_directory_of_this_machine_is_refused(config, snapshot):
+    with pytest.raises(ConfigError) as refused:
         config(source="data", engine="spark")
+    assert str(refused.value) == snapshot
 
 
 def test_the_request_is_one_that_the_service_takes(config):
@@ -211,29 +202,29 @@ def test_the_image_is_built_by_the_training_images_builder(config):
     assert (made.build_context / "Dockerfile").read_text().count("sagemaker-spark-processing") == 1
 
 
-def test_the_bound_counts_every_attempt_at_its_limit(config):
+def test_the_bound_counts_every_attempt_at_its_limit(config, snapshot):
     asked = config(engine="spark", sections={"sweep": {"node_counts": [1], "max_attempts": 3}})
     usd, how = validation_bound(asked, DOLLAR)
     assert usd == pytest.approx(3 * 2 * 3720 / 3600)
-    assert how == (
-        "the dataset's validation on 2 x ml.m5.4xlarge for at most 3600 s, 120 s to stop included,"
-        " x 3 attempts x 1.0 USD/h"
-    )
+    assert how == snapshot
     once = config(engine="spark", sections={"sweep": {"node_counts": [1], "max_attempts": 1}})
-    assert "x 1 attempt x" in validation_bound(once, DOLLAR)[1]
+    assert validation_bound(once, DOLLAR)[1] == snapshot
     usd, how = validation_bound(asked, unknown_price("ml.m5.4xlarge", "nobody said"))
     assert (usd, how) == (None, "no price for a Processing job on ml.m5.4xlarge: nobody said")
 
 
-def test_the_plans_bound_has_the_validation_in_it_once_its_price_is_known(config, make_config):
+def test_the_plans_bound_has_the_validation_in_it_once_its_price_is_known(
+    config, make_config, snapshot
+):
     asked, instance = config(engine="auto"), load_catalogue().get("ml.m5.xlarge")
     jobs, reason = cost_bound(asked, instance)
     offline = plan_sweep(asked, instance)
     assert offline.cost_bound_usd == jobs
-    assert offline.cost_bound_reason.endswith("its price is asked for by a run")
+    assert offline.cost_bound_reason == snapshot
     known = plan_sweep(asked, instance, DOLLAR)
     assert known.cost_bound_usd == pytest.approx(jobs + 2 * 2 * 3720 / 3600)
-    assert known.cost_bound_reason.startswith(f"{reason}; and the dataset's validation on")
+    assert known.cost_bound_reason.startswith(f"{reason}; ")
+    assert known.cost_bound_reason == snapshot
     unknown = plan_sweep(asked, instance, unknown_price("ml.m5.4xlarge", "nobody said"))
     assert unknown.cost_bound_usd is None
     emulated = plan_sweep(asked, load_catalogue().get("ml.local.small"), DOLLAR)
@@ -243,13 +234,13 @@ def test_the_plans_bound_has_the_validation_in_it_once_its_price_is_known(config
         assert (plan.cost_bound_usd, plan.cost_bound_reason) == cost_bound(without, instance)
 
 
-def test_a_further_attempt_keeps_to_the_budget(config):
+def test_a_further_attempt_keeps_to_the_budget(config, snapshot):
     asked = config(engine="spark", sections={"sweep": {"node_counts": [1], "budget_usd": 3.0}})
     bound = validation.attempt_bound_usd(asked, DOLLAR)
     assert bound == pytest.approx(2 * 3720 / 3600)
     assert attempt_budget_problem(asked, 3.0 - bound, DOLLAR) is None
     problem = attempt_budget_problem(asked, 1.0, DOLLAR)
-    assert problem.startswith("sweep.budget_usd: 3.00 USD; the validation of the dataset has cost")
+    assert problem == snapshot
     unpriced = unknown_price("ml.m5.4xlarge", "nobody said")
     assert attempt_budget_problem(asked, 1.0, unpriced) is None
     unlimited = config(engine="spark")

@@ -22,21 +22,19 @@ def test_the_small_config_has_neither_problems_nor_hints(check_config):
 
 
 @pytest.mark.parametrize(
-    ("distribution", "start"),
+    "distribution",
     [
-        ({"kind": "smp_v1", "partitions": 2, "ddp": True},
-         "training.distribution.kind: the shipped training"),
-        ({"kind": "smp_v2", "hybrid_shard_degree": 4, "tensor_parallel_degree": 2},
-         "training.distribution.tensor_parallel_degree: 2,"
-         " but the shipped training program shards states and splits"),
-        ({"kind": "smp_v2", "hybrid_shard_degree": 4, "expert_parallel_degree": 8},
-         "training.distribution.expert_parallel_degree: 8, but the shipped training program"),
+        {"kind": "smp_v1", "partitions": 2, "ddp": True},
+        {"kind": "smp_v2", "hybrid_shard_degree": 4, "tensor_parallel_degree": 2},
+        {"kind": "smp_v2", "hybrid_shard_degree": 4, "expert_parallel_degree": 8},
     ],
 )  # fmt: skip
-def test_a_model_split_in_a_way_that_the_shipped_program_has_not(distribution, start, check_config):
+def test_a_model_split_in_a_way_that_the_shipped_program_has_not(
+    distribution, check_config, snapshot
+):
     training = {"distribution": distribution, "instance_type": "ml.p4d.24xlarge"}
     (problem,) = check_config(training=training, image=SHIPPED).problems
-    assert problem.startswith(start)
+    assert problem == snapshot
     assert check_config(training=training).problems == ()  # another program
     whole = {"kind": "smp_v2", "hybrid_shard_degree": 8}
     assert check_config(training={**training, "distribution": whole}, image=SHIPPED).problems == ()
@@ -55,51 +53,35 @@ def test_the_shipped_program_has_one_amount_of_work(check_config):
     assert refused() == []  # another program
 
 
-def test_spot_with_a_wait_shorter_than_the_run(check_config):
+def test_spot_with_a_wait_shorter_than_the_run(check_config, snapshot):
     (problem,) = check_config(
         training={"spot": {"max_wait_seconds": 3599}, "checkpoints": {}}
     ).problems
-    assert (
-        problem
-        == "training.spot.max_wait_seconds: 3599 is less than max_runtime_seconds 3600, and it"
-        " covers waiting and running together; use 3600 or more, or lower max_runtime_seconds"
-    )
+    assert problem == snapshot
     assert (
         check_config(training={"spot": {"max_wait_seconds": 3600}, "checkpoints": {}}).problems
         == ()
     )
 
 
-def test_spot_with_a_warm_pool(check_config):
+def test_spot_with_a_warm_pool(check_config, snapshot):
     spot = {"spot": {"max_wait_seconds": 3600}, "checkpoints": {}}
     (problem,) = check_config(training={**spot, "keep_alive_seconds": 600}).problems
-    assert (
-        problem == "training.keep_alive_seconds: 600, but spot nodes can't be kept in a warm pool; "
-        "leave out keep_alive_seconds or spot"
-    )
+    assert problem == snapshot
     assert check_config(training={**spot, "keep_alive_seconds": 0}).problems == ()
 
 
-def test_a_file_system_without_a_vpc(check_config):
+def test_a_file_system_without_a_vpc(check_config, snapshot):
     channels = {"extra_channels": {"corpus": EFS, "labels": S3}}
     (problem,) = check_config(training=channels).problems
-    assert (
-        problem
-        == "training.extra_channels.corpus: EFS fs-01234567 is reached through a VPC only; set"
-        " training.vpc to the file system's subnet and a security group that lets the nodes"
-        " reach it"
-    )
+    assert problem == snapshot
     assert check_config(training={**channels, "vpc": VPC}).problems == ()
 
 
-def test_a_key_for_a_volume_that_is_the_instances_own(check_config):
+def test_a_key_for_a_volume_that_is_the_instances_own(check_config, snapshot):
     key = {"volume_kms_key_id": "alias/volumes"}
     (problem,) = check_config(training={**key, "instance_type": "ml.g4dn.xlarge"}).problems
-    assert (
-        problem
-        == "training.volume_kms_key_id: ml.g4dn.xlarge trains on its own NVMe disks, which its"
-        " hardware encrypts and for which SageMaker takes no key; leave it out"
-    )
+    assert problem == snapshot
     assert check_config(training={**key, "instance_type": "ml.p3.2xlarge"}).problems == ()
 
 
@@ -116,33 +98,22 @@ def test_whether_a_type_has_disks_is_in_the_catalogue(instance_type, refused, ch
     ] * refused
 
 
-def test_a_key_where_nobody_knows_of_the_disks_is_said(check_config):
+def test_a_key_where_nobody_knows_of_the_disks_is_said(check_config, snapshot):
     plan = check_config(
         training={"instance_type": "ml.p2.xlarge", "volume_kms_key_id": "alias/volumes"}
     )
     assert plan.problems == ()
-    assert (
-        "training.volume_kms_key_id: whether ml.p2.xlarge trains on disks of its own is unknown; if"
-        " so, " in str(plan.hints)
-    )
+    assert str(plan.hints) == snapshot
 
 
-def test_two_channels_that_become_one_variable(check_config):
+def test_two_channels_that_become_one_variable(check_config, snapshot):
     (problem,) = check_config(training={"extra_channels": {"Training": S3, "labels": S3}}).problems
-    assert (
-        problem == "training.extra_channels: 2 channels (dataset.channel is one) become"
-        " SM_CHANNEL_TRAINING; rename one"
-    )
+    assert problem == snapshot
 
 
-def test_pipe_mode_with_the_shipped_program(check_config):
+def test_pipe_mode_with_the_shipped_program(check_config, snapshot):
     plan = check_config(dataset={"input_mode": "Pipe"}, image=SHIPPED)
-    assert plan.problems == (
-        (
-            "dataset.input_mode: Pipe streams the data, and the shipped training program reads"
-            " files; use FastFile, which starts as early, or File"
-        ),
-    )
+    assert plan.problems == snapshot
     assert plan.hints == ()
     assert check_config(dataset={"input_mode": "FastFile"}, image=SHIPPED).problems == ()
 
@@ -155,18 +126,13 @@ def test_pipe_mode_with_the_shipped_program(check_config):
         {"image": SHIPPED, "training": {"source_dir": "code"}},
     ],
 )
-def test_pipe_mode_with_a_program_of_ones_own_is_hinted(sections, check_config):
+def test_pipe_mode_with_a_program_of_ones_own_is_hinted(sections, check_config, snapshot):
     plan = check_config(dataset={"input_mode": "Pipe", "channel": "train"}, **sections)
     assert plan.problems == ()
-    assert plan.hints == (
-        (
-            "dataset.input_mode: Pipe gives the program /opt/ml/input/data/train_<epoch>, a stream"
-            " that is read once, and no files; FastFile starts as early and gives files"
-        ),
-    )
+    assert plan.hints == snapshot
 
 
-def test_a_further_channel_in_pipe_mode_is_hinted(check_config):
+def test_a_further_channel_in_pipe_mode_is_hinted(check_config, snapshot):
     plan = check_config(
         image=SHIPPED,
         training={
@@ -175,50 +141,29 @@ def test_a_further_channel_in_pipe_mode_is_hinted(check_config):
         },
     )
     (hint,) = plan.hints
-    assert hint.startswith(
-        "training.extra_channels.labels.input_mode: Pipe gives the program"
-        " /opt/ml/input/data/labels_<epoch>, a stream"
-    )
+    assert hint == snapshot
 
 
-def test_spot_without_checkpoints_is_hinted(check_config):
+def test_spot_without_checkpoints_is_hinted(check_config, snapshot):
     spot = {"spot": {"max_wait_seconds": 3600}}
-    assert check_config(training=spot).hints == (
-        (
-            "training.checkpoints: not set, so a spot job that is interrupted trains again from its"
-            " first step; set it where the program can resume"
-        ),
-    )
+    assert check_config(training=spot).hints == snapshot
     assert check_config(training={**spot, "checkpoints": {}}).hints == ()
 
 
 @pytest.mark.parametrize(
-    ("spot", "limits"),
+    "spot",
     [
-        ({}, "and max_runtime_seconds covers all of them together"),
-        (
-            {"spot": {"max_wait_seconds": 3600}, "checkpoints": {}},
-            "and max_runtime_seconds and spot.max_wait_seconds cover all of them together",
-        ),
+        {},
+        {"spot": {"max_wait_seconds": 3600}, "checkpoints": {}},
     ],
 )
-def test_the_platforms_retries_are_hinted_with_their_limits(spot, limits, check_config):
+def test_the_platforms_retries_are_hinted_with_their_limits(spot, check_config, snapshot):
     (hint,) = check_config(training={"retry_attempts": 3, **spot}).hints
-    assert (
-        hint
-        == "training.retry_attempts: up to 3 retries happen inside one job, whose clocks then hold"
-        f" every start, {limits}; sweep.max_attempts starts a new job with clocks of its own"
-    )
+    assert hint == snapshot
 
 
-def test_a_warm_pool_with_one_repeat_serves_nothing(check_config):
-    assert check_config(training={"keep_alive_seconds": 600}).hints == (
-        (
-            "training.keep_alive_seconds: a warm pool serves jobs of the same node count only, and"
-            " with one repeat each occurs once: nothing is reused, and every job's nodes are billed"
-            " up to 600 s longer; leave it out, or raise sweep.repeats"
-        ),
-    )
+def test_a_warm_pool_with_one_repeat_serves_nothing(check_config, snapshot):
+    assert check_config(training={"keep_alive_seconds": 600}).hints == snapshot
 
 
 @pytest.mark.parametrize(
@@ -230,15 +175,12 @@ def test_a_warm_pool_with_one_repeat_serves_nothing(check_config):
         ([1, 2, 4], "shuffled", "4 jobs run"),
     ],
 )
-def test_a_warm_pool_that_may_end_before_its_count_comes_again(counts, order, jobs, check_config):
+def test_a_warm_pool_that_may_end_before_its_count_comes_again(
+    counts, order, jobs, check_config, snapshot
+):
     sweep = {"node_counts": counts, "repeats": 2, "order": order}
     (hint,) = check_config(training={"keep_alive_seconds": 600}, sweep=sweep).hints
-    assert (
-        hint
-        == "training.keep_alive_seconds: a warm pool serves jobs of the same node count only; up"
-        f" to {jobs} between two of them, each for up to 3600 s, so a pool kept 600 s may end"
-        " unused and its time is paid for nothing; one node count per sweep reuses it always"
-    )
+    assert hint == snapshot
 
 
 @pytest.mark.parametrize(
@@ -251,15 +193,9 @@ def test_a_warm_pool_that_lasts_is_not_hinted(counts, keep, check_config):
     assert check_config(training={"keep_alive_seconds": keep}, sweep=sweep).hints == ()
 
 
-def test_encryption_between_nodes_is_hinted(check_config):
+def test_encryption_between_nodes_is_hinted(check_config, snapshot):
     encrypted = {"encrypt_inter_container_traffic": True}
-    assert check_config(training=encrypted).hints == (
-        (
-            "training.encrypt_inter_container_traffic: encryption takes time where nodes exchange"
-            " gradients, so the curve is that of encrypted training; don't compare it with one"
-            " without"
-        ),
-    )
+    assert check_config(training=encrypted).hints == snapshot
     assert check_config(training=encrypted, sweep={"node_counts": [1]}).hints == ()
 
 
@@ -291,28 +227,28 @@ def test_every_problem_is_named_at_once(check_config):
 @pytest.mark.parametrize(
     ("dataset", "got"), [(None, "none"), ({"format": "files", "expectations": []}, "format files")]
 )
-def test_the_shipped_program_learns_from_tables(dataset, got, check_config):
+def test_the_shipped_program_learns_from_tables(dataset, got, check_config, snapshot):
     (problem,) = check_config(dataset=dataset, image=SHIPPED).problems
-    assert problem.startswith(
-        f"dataset: {got}, but the shipped training program learns from tables; give a dataset"
-    )
+    assert problem == snapshot
     assert check_config(dataset=dataset).problems == ()  # another program
 
 
-def test_folders_as_channels_beside_a_stream(check_config):
+def test_folders_as_channels_beside_a_stream(check_config, snapshot):
     dataset = {"format": "files", "expectations": [], "channel": None, "input_mode": "Pipe"}
     (hint,) = check_config(dataset=dataset).hints
-    assert "Pipe gives the program /opt/ml/input/data/<folder>_<epoch>, a stream" in hint
+    assert hint == snapshot
 
 
-def test_own_code_has_to_ask_whether_a_probe_ends(check_config):
+def test_own_code_has_to_ask_whether_a_probe_ends(check_config, snapshot):
     probe = {"design": "probe", "node_counts": [1, 2]}
     (hint,) = check_config(sweep=probe).hints
-    assert hint.startswith("sweep.design: probe: a job ends early only where its program asks")
+    assert hint == snapshot
     assert check_config(sweep={**probe, "design": "full"}).hints == ()
 
 
-def test_own_code_that_can_not_say_of_how_many_steps_a_probe_made_some_is_named(make_config):
+def test_own_code_that_can_not_say_of_how_many_steps_a_probe_made_some_is_named(
+    make_config, snapshot
+):
     config = make_config(
         sweep={"design": "probe", "node_counts": [1, 2]}, training={"source_dir": "code"}
     )
@@ -321,18 +257,15 @@ def test_own_code_that_can_not_say_of_how_many_steps_a_probe_made_some_is_named(
         for says in (False, True, None)
     }
     assert [len(hints) for hints in said.values()] == [2, 1, 1]
-    assert said[False][1].startswith(
-        "sweep.design: probe: no .py file in training.source_dir code has clock(steps=…) or"
-        " planned_steps in it"
-    )
+    assert said[False][1] == snapshot
 
 
 @pytest.mark.parametrize("design", ["full", "sequential", "probe"])
-def test_a_limit_of_steps_that_may_be_left_from_a_try_is_named(design, check_config):
+def test_a_limit_of_steps_that_may_be_left_from_a_try_is_named(design, check_config, snapshot):
     sweep = {"design": design, "node_counts": [1, 2], "repeats": 3}
     for name, value in (("max-steps", 100), ("max_steps", "100"), ("max_train_steps", 5)):
         hints = check_config(sweep=sweep, training={"hyperparameters": {name: value}}).hints
-        assert hints[-1].startswith(f"training.hyperparameters.{name}: {value}: where that ends")
+        assert hints[-1] == snapshot
     for name, value in (("max_steps", -1), ("max_steps", 0), ("steps", 100)):
         hints = check_config(sweep=sweep, training={"hyperparameters": {name: value}}).hints
         assert not any("hyperparameters" in hint for hint in hints)

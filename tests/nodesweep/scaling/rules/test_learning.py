@@ -22,7 +22,7 @@ def hyperparameters(**own):
         ("Optim", "Adam", "linear", "sqrt"),
     ],
 )
-def test_a_rule_that_is_not_the_optimisers(name, optimiser, rule, fitting, check_config):
+def test_a_rule_that_is_not_the_optimisers(name, optimiser, rule, fitting, check_config, snapshot):
     plan = check_config(
         training={
             "batch": GROWING,
@@ -31,13 +31,7 @@ def test_a_rule_that_is_not_the_optimisers(name, optimiser, rule, fitting, check
         }
     )
     assert plan.problems == ()
-    assert plan.hints == (
-        (
-            f"training.learning_rate.rule: {rule} with optimizer {optimiser.lower()}, while the"
-            f" global batch grows with the nodes; {fitting} is the rule for it, or the points may"
-            " not reach the baseline's metric"
-        ),
-    )
+    assert plan.hints == snapshot
 
 
 @pytest.mark.parametrize(
@@ -62,17 +56,11 @@ def test_a_rule_that_fits_or_has_no_effect(batch, counts, optimiser, rule, check
     assert plan.hints == ()
 
 
-def test_the_batch_of_64_that_becomes_2_on_32_gpus(check_config):
+def test_the_batch_of_64_that_becomes_2_on_32_gpus(check_config, snapshot):
     # 4 ml.p3dn.24xlarge of 8 V100: 64 / 32 = 2 per GPU; on one node 64 / 8 = 8
     training = {"instance_type": "ml.p3dn.24xlarge", "distribution": {"kind": "torch_distributed"}}
     training["environment"] = {"FI_PROVIDER": "efa"}
-    assert check_config(training=training, sweep={"node_counts": [1, 4]}).hints == (
-        (
-            "training.batch.size: 64 over the 32 ranks of 4 nodes leaves 2 samples per replica (8"
-            " on 1); batch normalisation loses accuracy below 16; if the model has it, use"
-            " SyncBatchNorm or group normalisation, a larger batch, or fewer nodes"
-        ),
-    )
+    assert check_config(training=training, sweep={"node_counts": [1, 4]}).hints == snapshot
 
 
 @pytest.mark.parametrize(
@@ -95,35 +83,18 @@ def test_a_batch_that_leaves_nothing_is_a_problem_and_no_hint(check_config):
 
 
 @pytest.mark.parametrize(
-    ("instance_type", "counts", "text"),
+    ("instance_type", "counts"),
     [
         # 4 x 1 T4 on one g4dn.12xlarge; 8 nodes fit on none, so 4 is the largest point that does
-        (
-            "ml.g4dn.xlarge",
-            [1, 2, 4, 8],
-            "4 nodes of ml.g4dn.xlarge are 4 accelerators, which one ml.g4dn.12xlarge (4)",
-        ),
-        (
-            "ml.p3.2xlarge",
-            [2, 8],
-            "8 nodes of ml.p3.2xlarge are 8 accelerators, which one ml.p3.16xlarge (8)",
-        ),
+        ("ml.g4dn.xlarge", [1, 2, 4, 8]),
+        ("ml.p3.2xlarge", [2, 8]),
         # 12xlarge and 24xlarge both hold 4: the cheaper one is named
-        (
-            "ml.g5.2xlarge",
-            [3],
-            "3 nodes of ml.g5.2xlarge are 3 accelerators, which one ml.g5.12xlarge (4)",
-        ),
+        ("ml.g5.2xlarge", [3]),
     ],
 )
-def test_a_larger_instance_that_holds_the_nodes(instance_type, counts, text, check_config):
+def test_a_larger_instance_that_holds_the_nodes(instance_type, counts, check_config, snapshot):
     training = {"instance_type": instance_type, "batch": GROWING}
-    assert check_config(training=training, sweep={"node_counts": counts}).hints == (
-        (
-            f"training.instance_type: {text} holds without a network between them; choose the"
-            " larger instance before more instances"
-        ),
-    )
+    assert check_config(training=training, sweep={"node_counts": counts}).hints == snapshot
 
 
 @pytest.mark.parametrize(

@@ -36,101 +36,55 @@ def test_the_numbers_are_those_of_the_service(service):
 
 
 @pytest.mark.parametrize(
-    ("environment", "message"),
+    "environment",
     [
-        (
-            {"1A": ""},
-            (
-                "training.environment: '1A' is no name for a variable; use letters, digits and _,"
-                " no digit first"
-            ),
-        ),
-        ({"A\n": ""}, r"training.environment: 'A\n' is no name for a variable"),
-        ({"": ""}, "training.environment: '' is no name for a variable"),
-        (
-            {"A" * 513: ""},
-            f"training.environment: the name '{'A' * 37}…' is 513 characters; SageMaker takes 512",
-        ),
-        (
-            {"A": "v" * 513},
-            (
-                "training.environment: the value of 'A' is 513 characters; SageMaker takes 512; put"
-                " it into a file beside the program"
-            ),
-        ),
+        {"1A": ""},
+        {"A\n": ""},
+        {"": ""},
+        {"A" * 513: ""},
+        {"A": "v" * 513},
     ],
 )
-def test_environment(environment, message, check_config):
+def test_environment(environment, check_config, snapshot):
     (problem,) = check_config(training={"environment": environment}).problems
-    assert problem.startswith(message)
+    assert problem == snapshot
 
 
 @pytest.mark.parametrize(
-    ("metrics", "message"),
+    "metrics",
     [
-        ({"": "(x)"}, "training.metric_definitions: a metric has an empty name; name it"),
-        (
-            {"m" * 256: "(x)"},
-            (
-                f"training.metric_definitions: the name '{'m' * 37}…' is 256 characters; SageMaker"
-                " takes 255"
-            ),
-        ),
-        (
-            {"loss": f"({'x' * 499})"},
-            (
-                "training.metric_definitions: the expression of 'loss' is 501 characters; SageMaker"
-                " takes 500"
-            ),
-        ),
+        {"": "(x)"},
+        {"m" * 256: "(x)"},
+        {"loss": f"({'x' * 499})"},
     ],
 )
-def test_metric_definitions(metrics, message, check_config):
-    assert check_config(training={"metric_definitions": metrics}).problems == (message,)
+def test_metric_definitions(metrics, check_config, snapshot):
+    assert check_config(training={"metric_definitions": metrics}).problems == snapshot
 
 
 @pytest.mark.parametrize(("region", "room"), [("us-east-1", 138), ("cn-north-1", 134)])
-def test_a_repository_that_makes_the_image_uri_too_long(region, room, check_config):
+def test_a_repository_that_makes_the_image_uri_too_long(region, room, check_config, snapshot):
     # 255 - 72 of the digest - 45 of "123456789012.dkr.ecr.us-east-1.amazonaws.com/"; China: 1 + 3
     # characters more
     platform = {"region": region}
     (problem,) = check_config(image={"repository": "r" * (room + 1)}, platform=platform).problems
-    assert (
-        problem
-        == f"image.repository: {room + 1} characters make an image URI longer than SageMaker's 255"
-        f" with registry and digest; use at most {room}"
-    )
+    assert problem == snapshot
     assert check_config(image={"repository": "r" * room}, platform=platform).problems == ()
     given = {"repository": "r" * 200, "uri": "example.com/own:1"}
     assert check_config(image=given, platform=platform).problems == ()
 
 
 @pytest.mark.parametrize(
-    ("entry_point", "message"),
+    "entry_point",
     [
-        (
-            "../train.py",
-            (
-                "training.entry_point: '../train.py' leads out of training.source_dir; name a file"
-                " in it"
-            ),
-        ),
-        (
-            "/opt/train.py",
-            (
-                "training.entry_point: '/opt/train.py' leads out of training.source_dir; name a"
-                " file in it"
-            ),
-        ),
-        (
-            "d/" * 255 + "t.py",
-            "training.entry_point: the name is 514 characters; SageMaker takes 512",
-        ),
+        "../train.py",
+        "/opt/train.py",
+        "d/" * 255 + "t.py",
     ],
 )
-def test_an_entry_point_of_ones_own_code(entry_point, message, check_config):
+def test_an_entry_point_of_ones_own_code(entry_point, check_config, snapshot):
     code = {"entry_point": entry_point, "source_dir": "code"}
-    assert check_config(training=code).problems == (message,)
+    assert check_config(training=code).problems == snapshot
     assert check_config(training={**code, "source_dir": None}).problems == ()
 
 
@@ -144,7 +98,7 @@ def test_what_is_just_within_the_limits(check_config):
     assert check_config(training=training).problems == ()
 
 
-def test_variables_that_the_run_has_not_or_whose_values_are_too_long(make_config):
+def test_variables_that_the_run_has_not_or_whose_values_are_too_long(make_config, snapshot):
     """Of a value nothing but its length is looked at; a plan that is made elsewhere knows none."""
     environment = {"A": "${SET}", "B": "${UNSET}", "C": "${LONG}", "D": "plain ${SET}"}
     config = make_config(training={"environment": environment})
@@ -154,27 +108,23 @@ def test_variables_that_the_run_has_not_or_whose_values_are_too_long(make_config
 
     assert problems(None) == ()
     unset, too_long = problems({"SET": 512, "LONG": 513})
-    assert unset == (
-        "training.environment.B is ${UNSET}, and UNSET is not set where the flow runs; set it in"
-        " the environment of the command or of the worker"
-    )
-    assert too_long.startswith("training.environment.C is ${LONG}, and LONG has 513 characters")
-    assert too_long.endswith("let the job fetch it, e.g. from Secrets Manager")
+    assert unset == snapshot
+    assert too_long == snapshot
 
 
 @pytest.mark.parametrize("name", [ASKED_BY, MOST_STEPS])
 @pytest.mark.parametrize("design", ["full", "probe"])
-def test_what_ends_every_job_early_is_the_sweeps_to_set(name, design, check_config):
+def test_what_ends_every_job_early_is_the_sweeps_to_set(name, design, check_config, snapshot):
     """A probe's check would end early, too."""
     sweep = {"design": design, "node_counts": [1, 2]}
     (problem,) = check_config(sweep=sweep, training={"environment": {name: "30"}}).problems
-    assert problem.startswith(f"training.environment: {name} has every job end itself early")
+    assert problem == snapshot
 
 
 @pytest.mark.parametrize("name", [RUN_SECONDS, RUN_STEPS])
-def test_how_much_each_job_does_is_the_sweeps_to_set(name, check_config):
+def test_how_much_each_job_does_is_the_sweeps_to_set(name, check_config, snapshot):
     (problem,) = check_config(training={"environment": {name: "30"}}).problems
-    assert problem.startswith(f"training.environment: {name} tells every job how much to do")
+    assert problem == snapshot
 
 
 def test_a_build_argument_that_looks_like_a_secret_is_named(make_config):

@@ -29,7 +29,7 @@ def test_a_budget_holds_every_attempt(make_config):
     assert "sweep.budget_usd" in problem and "max_attempts" in problem
 
 
-def test_all_problems_are_named_at_once(make_config):
+def test_all_problems_are_named_at_once(make_config, snapshot):
     config = make_config(
         training={
             "hyperparameters": {"epochs": 3, "long": "x" * 2499},
@@ -39,21 +39,14 @@ def test_all_problems_are_named_at_once(make_config):
         sweep={"node_counts": [1], "repeats": 1, "budget_usd": 0.01},
     )
     indivisible, batch, accumulation, rate, long, dear = check_all(config).problems
-    assert (
-        "training.batch.size: 63 does not divide by 2" in indivisible
-        and "use 62 or 64" in indivisible
-    )
-    assert (
-        "no value holds {per_replica_batch_size} or {global_batch_size}" in batch
-        and "fixed_global" in batch
-    )
-    assert (
-        "no value holds {accumulate_grad_batches}" in accumulation
-        and "2 batches per step" in accumulation
-    )
-    assert "no value holds {learning_rate}" in rate and "rule sqrt" in rate
-    assert "'long' is 2501 characters" in long
-    assert "sweep.budget_usd: 0.01 is less than" in dear
+    assert indivisible == snapshot
+    assert batch == snapshot
+    assert "fixed_global" in batch
+    assert accumulation == snapshot
+    assert rate == snapshot
+    assert "rule sqrt" in rate
+    assert long == snapshot
+    assert dear == snapshot
 
 
 @pytest.mark.parametrize("policy", ["fixed_global", "fixed_per_replica"])
@@ -92,18 +85,15 @@ def test_a_hyperparameters_length_is_checked_where_its_placeholders_make_it_long
         assert len(check_all(config).problems) == problems
 
 
-def test_limits_of_the_service():
+def test_limits_of_the_service(snapshot):
     within = {f"h{index}": "1" * 2500 for index in range(100)}
     assert hyperparameter_problems(within) == []
     long, many = hyperparameter_problems({**within, "last": "1" * 2501})
     assert hyperparameter_problems({"k" * 256: "1"}) == []
     (name,) = hyperparameter_problems({"k" * 257: "1"})
-    assert (
-        name == f"training.hyperparameters: the name '{'k' * 37}'… is 257 characters; SageMaker"
-        " takes 256"
-    )
-    assert "'last' is 2501 characters as JSON; SageMaker takes 2500" in long
-    assert "101 of them with the toolkit's own; SageMaker takes 100" in many
+    assert name == snapshot
+    assert long == snapshot
+    assert many == snapshot
 
 
 @pytest.mark.parametrize("name", ["local.yaml", "search_mlp_p3.yaml"])
@@ -112,12 +102,12 @@ def test_the_shipped_configs_pass(name):
     assert check_all(config).problems == ()
 
 
-def test_a_budget_without_a_price_is_a_problem(make_config):
+def test_a_budget_without_a_price_is_a_problem(make_config, snapshot):
     config = make_config(
         training={"instance_type": "ml.local.small"}, sweep={"node_counts": [1], "budget_usd": 1.0}
     )
     (problem,) = check_all(config).problems
-    assert "sweep.budget_usd: 1.0 can't be checked" in problem
+    assert problem == snapshot
 
 
 def test_microbatches_of_a_batch_that_only_the_program_knows_are_not_judged(make_config):
@@ -138,6 +128,6 @@ def test_a_program_may_bring_its_own_batch_and_learning_rate(make_config):
     assert check_all(make_config(training=own_rate)).problems == ()
 
 
-def test_what_the_built_requests_show_is_a_problem_of_the_request(make_config):
+def test_what_the_built_requests_show_is_a_problem_of_the_request(make_config, snapshot):
     facts = facts_of(make_config(), request_problems=("tags: too many",))
-    assert offline.check(facts).problems == ("CreateTrainingJob request: tags: too many",)
+    assert offline.check(facts).problems == snapshot

@@ -14,24 +14,25 @@ MPI = {"kind": "mpi", "processes_per_node": 1}
 
 
 @pytest.mark.parametrize(
-    ("entry_point", "words"),
+    "entry_point",
     [
-        ("train v2.py", "'train v2.py' has ' '"),
-        ("train (1).py", "has ' ()'"),
-        ("entraînement.py", "has 'î'"),
-        ("src\\train.py", "has '\\\\'"),
-        ("a;b.py", "has ';'"),
-        ("-train.py", "begins with '-'"),
-        ("./", "is a folder"),
-        (".src/train.py", "is not sent"),
-        ("src/__pycache__/train.py", "is not sent"),
-        (".train.py", "is not sent"),
+        "train v2.py",
+        "train (1).py",
+        "entraînement.py",
+        "src\\train.py",
+        "a;b.py",
+        "-train.py",
+        "./",
+        ".src/train.py",
+        "src/__pycache__/train.py",
+        ".train.py",
     ],
 )
-def test_an_entry_point_that_no_job_could_start_is_refused(entry_point, words, check_config):
+def test_an_entry_point_that_no_job_could_start_is_refused(entry_point, check_config, snapshot):
     training = {"entry_point": entry_point, "source_dir": "code"}
     [problem] = check_config(training=training).problems
-    assert problem.startswith("training.entry_point: ") and words in problem
+    assert problem.startswith("training.entry_point: ")
+    assert problem == snapshot
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_a_setup_py_makes_a_package_of_the_code(distribution, entry_point, words
     assert is_hinted == (distribution == PLAIN and entry_point != "run.sh")
 
 
-def test_what_files_show_of_the_entry_point_is_a_problem(make_config):
+def test_what_files_show_of_the_entry_point_is_a_problem(make_config, snapshot):
     config = make_config(training={"source_dir": "code"})
     found = check(facts_of(config, files=Files(entry_point_problem="it is not there")))
-    assert found.problems == ("it is not there",)
+    assert found.problems == snapshot

@@ -26,76 +26,31 @@ def about(word: str, sentences: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("tag", "repository", "instance_type", "remedy"),
+    ("tag", "repository", "instance_type"),
     [
-        (
-            "2.13-cu133-amzn2023-sagemaker",
-            "pytorch",
-            "ml.p3.16xlarge",
-            "pytorch-training 2.6.0 (CUDA 12.6) is the new",
-        ),
-        (
-            "2.9.0-gpu-py312-cu130-ubuntu22.04-sagemaker",
-            "pytorch-training",
-            "ml.p3dn.24xlarge",
-            "pytorch-training 2.6",
-        ),
-        (
-            "2.7.1-gpu-py312-cu128-ubuntu22.04-sagemaker",
-            "pytorch-training",
-            "ml.p3.2xlarge",
-            "pytorch-training 2.6.0",
-        ),
+        ("2.13-cu133-amzn2023-sagemaker", "pytorch", "ml.p3.16xlarge"),
+        ("2.9.0-gpu-py312-cu130-ubuntu22.04-sagemaker", "pytorch-training", "ml.p3dn.24xlarge"),
+        ("2.7.1-gpu-py312-cu128-ubuntu22.04-sagemaker", "pytorch-training", "ml.p3.2xlarge"),
         # the SDK's short tag
-        ("2.8.0-gpu-py312", "pytorch-training", "ml.p3.2xlarge", "pytorch-training 2.6.0"),
-        (
-            "2.3.0-gpu-py311-cu121-ubuntu20.04-sagemaker",
-            "pytorch-training",
-            "ml.p2.xlarge",
-            "pytorch-training 2.0.1",
-        ),
-        (
-            "2.6.0-gpu-py312-cu126-ubuntu22.04-sagemaker",
-            "pytorch-training",
-            "ml.p6-b200.48xlarge",
-            "CUDA 12.8 or later",
-        ),
-        (
-            "2.6.0-gpu-py312-cu126-ubuntu22.04-sagemaker",
-            "pytorch-training",
-            "ml.p6-b300.48xlarge",
-            "CUDA 12.8 or later",
-        ),
-        (
-            "2.6.0-gpu-py312-cu126-ubuntu22.04-sagemaker",
-            "pytorch-training",
-            "ml.g7e.12xlarge",
-            "CUDA 12.8 or later",
-        ),
-        (
-            "1.13.1-gpu-py39-cu117-ubuntu20.04-sagemaker",
-            "pytorch-training",
-            "ml.p5.48xlarge",
-            "CUDA 11.8 or later: use",
-        ),
-        (
-            "1.6.0-gpu-py36-cu101-ubuntu16.04-sagemaker",
-            "pytorch-training",
-            "ml.p4d.24xlarge",
-            "CUDA 11.0 or later: use",
-        ),
+        ("2.8.0-gpu-py312", "pytorch-training", "ml.p3.2xlarge"),
+        ("2.3.0-gpu-py311-cu121-ubuntu20.04-sagemaker", "pytorch-training", "ml.p2.xlarge"),
+        ("2.6.0-gpu-py312-cu126-ubuntu22.04-sagemaker", "pytorch-training", "ml.p6-b200.48xlarge"),
+        ("2.6.0-gpu-py312-cu126-ubuntu22.04-sagemaker", "pytorch-training", "ml.p6-b300.48xlarge"),
+        ("2.6.0-gpu-py312-cu126-ubuntu22.04-sagemaker", "pytorch-training", "ml.g7e.12xlarge"),
+        ("1.13.1-gpu-py39-cu117-ubuntu20.04-sagemaker", "pytorch-training", "ml.p5.48xlarge"),
+        ("1.6.0-gpu-py36-cu101-ubuntu16.04-sagemaker", "pytorch-training", "ml.p4d.24xlarge"),
     ],
 )
 def test_a_gpu_that_the_cuda_has_no_code_for_is_refused(
-    tag, repository, instance_type, remedy, check
+    tag, repository, instance_type, check, snapshot
 ):
     (problem,) = about(
         "no code for", check({"kind": "none"}, instance_type, {"uri": uri(tag, repository)})[0]
     )
-    assert problem.startswith(f"image.uri: {uri(tag, repository)} holds CUDA ")
+    assert problem == snapshot
     gpu = load_catalogue().get(instance_type).accelerator
     assert NO_CODE.format(gpu=gpu, instance_type=instance_type) in problem
-    assert remedy in problem
+    assert problem == snapshot
 
 
 @pytest.mark.parametrize(
@@ -119,10 +74,10 @@ def test_a_gpu_that_the_cuda_has_code_for_passes(tag, instance_type, check):
 BASE = uri("2.13-cu133-amzn2023-sagemaker", "pytorch")
 
 
-def test_the_shipped_program_on_a_container_is_held_to_it(check):
+def test_the_shipped_program_on_a_container_is_held_to_it(check, snapshot):
     problems, hints = check(TORCHRUN, "ml.p3.16xlarge", {**SHIPPED, "base_image": BASE})
     (problem,) = about("no code for the V100", problems)
-    assert problem.startswith(f"image.base_image: {BASE} holds CUDA 13.3")
+    assert problem == snapshot
     assert about("no code for", hints) == []
 
 
@@ -147,10 +102,10 @@ def test_nothing_is_assumed_of_an_unknown_image(image, check):
     assert about("CUDA", [*check(TORCHRUN, "ml.p3.16xlarge", {"uri": image})[0]]) == []
 
 
-def test_a_tag_without_cuda_is_said(check):
+def test_a_tag_without_cuda_is_said(check, snapshot):
     image = uri("2.0.1-gpu-py310")
     (hint,) = about("does not tell its CUDA", check(TORCHRUN, "ml.p5.48xlarge", {"uri": image})[1])
-    assert "the H100 of ml.p5.48xlarge needs CUDA 11.8 or later" in hint
+    assert hint == snapshot
 
 
 def test_every_gpu_of_the_catalogue_is_known():
@@ -158,13 +113,10 @@ def test_every_gpu_of_the_catalogue_is_known():
     assert {model for model in models if not model.startswith("Trainium")} == set(GPUS)
 
 
-def test_an_arm_processor_starts_no_x86_container(check):
+def test_an_arm_processor_starts_no_x86_container(check, snapshot):
     image = {"uri": uri("2.9.0-gpu-py312-cu130-ubuntu22.04-sagemaker")}
     problems = check({**TORCHRUN, "processes_per_node": 4}, "ml.p6e-gb200.36xlarge", image)[0]
-    assert [problem.partition(";")[0] for problem in problems] == [
-        f"image.uri: {image['uri']} is for x86 processors, and ml.p6e-gb200.36xlarge has Arm ones,"
-        " on which it does not start"
-    ]
+    assert [problem.partition(";")[0] for problem in problems] == snapshot
 
 
 NEURON = uri("2.9.0-neuronx-py312-sdk2.30.0-ubuntu24.04", "pytorch-training-neuronx")
@@ -173,30 +125,22 @@ GPU = uri("2.6.0-gpu-py312-cu126-ubuntu22.04-sagemaker")
 
 
 @pytest.mark.parametrize(
-    ("image", "instance_type", "text"),
+    ("image", "instance_type"),
     [
-        (
-            CPU,
-            "ml.g5.12xlarge",
-            "made for CPUs, so the A10G of ml.g5.12xlarge stay idle, and are paid for",
-        ),
-        (
-            GPU,
-            "ml.m5.xlarge",
-            "made for GPUs, and ml.m5.xlarge has none; a CPU container is smaller",
-        ),
-        (GPU, "ml.trn1.32xlarge", "made for GPUs, so the Trainium of ml.trn1.32xlarge stay idle"),
-        (NEURON, "ml.g5.12xlarge", "made for NeuronCores, so the A10G of ml.g5.12xlarge stay idle"),
-        (GPU, "ml.g5.12xlarge", None),
-        (CPU, "ml.m5.xlarge", None),
-        (NEURON, "ml.trn1.32xlarge", None),
-        (CPU, "ml.local.small", None),
-        (GPU, "ml.local.small", None),
+        (CPU, "ml.g5.12xlarge"),
+        (GPU, "ml.m5.xlarge"),
+        (GPU, "ml.trn1.32xlarge"),
+        (NEURON, "ml.g5.12xlarge"),
+        (GPU, "ml.g5.12xlarge"),
+        (CPU, "ml.m5.xlarge"),
+        (NEURON, "ml.trn1.32xlarge"),
+        (CPU, "ml.local.small"),
+        (GPU, "ml.local.small"),
     ],
 )
-def test_a_container_for_another_device_is_a_hint(image, instance_type, text, check):
+def test_a_container_for_another_device_is_a_hint(image, instance_type, check, snapshot):
     hints = about("made for", check(TORCHRUN, instance_type, {"uri": image})[1])
-    assert [text in hint for hint in hints] == [True] * bool(text)
+    assert hints == snapshot
 
 
 @pytest.mark.parametrize(

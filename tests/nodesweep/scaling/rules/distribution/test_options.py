@@ -41,6 +41,7 @@ from nodesweep.scaling.rules.distribution.trials import (
 )
 from nodesweep.scaling.rules.offline import check
 from tests.nodesweep.scaling.rules.facts import facts_of
+from tests.plain import plain
 
 REPOSITORY = Path(__file__).resolve().parents[5]
 SMP_V1 = {"kind": "smp_v1", "partitions": 2, "ddp": True}
@@ -81,44 +82,33 @@ def test_every_field_of_every_kind_is_described_in_the_schema():
 
 
 @pytest.mark.parametrize(
-    ("raw", "message"),
+    "raw",
     [
-        (
-            {"kind": "herring"},
-            "'herring' found using 'kind' does not match any of the expected tags: 'none', ",
-        ),
-        ({}, "Unable to extract tag using discriminator 'kind'"),
-        ({"kind": "smddp", "processes_per_node": 8}, "Extra inputs are not permitted"),
-        ({"kind": "smp_v1"}, "partitions"),
-        ({"kind": "smp_v2"}, "hybrid_shard_degree"),
-        ({"kind": "none", "processes_per_node": 2}, "use kind 'torch_distributed'"),
-        ({"kind": "mpi", "processes_per_node": 0}, "greater than or equal to 1"),
-        ({**SMP_V1, "pipeline": "circular"}, "'interleaved' or 'simple'"),
-        ({**SMP_V1, "placement_strategy": "DDT"}, "'spread', 'cluster'"),
-        (
-            {**SMP_V1, "auto_partition": False},
-            "default_partition is missing; auto_partition false needs it",
-        ),
-        ({**SMP_V1, "default_partition": 2}, "default_partition is 2; it must be less than 2"),
-        ({"kind": "smp_v1", "partitions": 1, "tensor_parallel_degree": 2}, "needs ddp: true"),
-        ({**SMP_V1, "memory_weight": 1.5}, "less than or equal to 1"),
-        ({**SMP_V1, "horovod": True}, "horovod and ddp are both true"),
-        ({"kind": "smp_v1", "partitions": 2, "ddp_port": 7778}, "ddp_port is set and ddp is not"),
-        (
-            {"kind": "smp_v1", "partitions": 2, "ddp_dist_backend": "nccl"},
-            "ddp_dist_backend is set and ddp is not",
-        ),
-        ({**SMP_V1, "ddp_port": -1}, "greater than or equal to 0"),
-        ({**SMP_V1, "load_partition": True}, "partition_file is missing; name the file to load"),
-        (
-            {**SMP_V1, "sdp_gradient_clipping": 0.5},
-            "sdp_gradient_clipping goes with sharding; set sharded_data_parallel",
-        ),
+        {"kind": "herring"},
+        {},
+        {"kind": "smddp", "processes_per_node": 8},
+        {"kind": "smp_v1"},
+        {"kind": "smp_v2"},
+        {"kind": "none", "processes_per_node": 2},
+        {"kind": "mpi", "processes_per_node": 0},
+        {**SMP_V1, "pipeline": "circular"},
+        {**SMP_V1, "placement_strategy": "DDT"},
+        {**SMP_V1, "auto_partition": False},
+        {**SMP_V1, "default_partition": 2},
+        {"kind": "smp_v1", "partitions": 1, "tensor_parallel_degree": 2},
+        {**SMP_V1, "memory_weight": 1.5},
+        {**SMP_V1, "horovod": True},
+        {"kind": "smp_v1", "partitions": 2, "ddp_port": 7778},
+        {"kind": "smp_v1", "partitions": 2, "ddp_dist_backend": "nccl"},
+        {**SMP_V1, "ddp_port": -1},
+        {**SMP_V1, "load_partition": True},
+        {**SMP_V1, "sdp_gradient_clipping": 0.5},
     ],
 )
-def test_a_choice_that_is_none_is_refused(raw, message):
-    with pytest.raises(ValidationError, match=message):
+def test_a_choice_that_is_none_is_refused(raw, snapshot):
+    with pytest.raises(ValidationError) as refused:
         typed(raw)
+    assert plain(refused.value) == snapshot
 
 
 def test_parameters_left_to_the_library_are_not_sent():
@@ -203,7 +193,7 @@ def test_a_split_model_has_fewer_replicas_than_ranks(make_config):
     assert points[2].learning_rate == pytest.approx(0.2)
 
 
-def test_an_indivisible_batch_names_the_ranks_that_share_one(make_config):
+def test_an_indivisible_batch_names_the_ranks_that_share_one(make_config, snapshot):
     training = {
         "distribution": SMP_V1,
         "instance_type": "ml.p3.16xlarge",
@@ -211,11 +201,7 @@ def test_an_indivisible_batch_names_the_ranks_that_share_one(make_config):
     }
     config = make_config(training=training, sweep={"node_counts": [1]})
     (problem,) = check(facts_of(config)).problems
-    assert (
-        "66 does not divide by 4 (1 nodes x 8 processes / 2 ranks per replica x 1 accumulated"
-        in problem
-    )
-    assert "use 64 or 68" in problem
+    assert problem == snapshot
 
 
 # -- documents -------------------------------------------------------------------------------------

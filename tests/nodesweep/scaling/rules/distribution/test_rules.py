@@ -63,12 +63,12 @@ def test_mpi_options_keep_what_the_user_says():
         ({"kind": "torch_distributed"}, "ml.c5n.18xlarge", False),  # gloo has no libfabric
     ],
 )
-def test_an_adapter_that_nothing_turns_on_is_a_hint(raw, instance_type, said, check):
+def test_an_adapter_that_nothing_turns_on_is_a_hint(raw, instance_type, said, check, snapshot):
     hints = [hint for hint in check(raw, instance_type)[1] if "Elastic" in hint]
     advice = f'kind {raw["kind"]}; add {{FI_PROVIDER: "efa", {RDMA}: "1", RDMAV_FORK_SAFE: "1"}}'
     assert [hint.endswith(advice) for hint in hints] == [True] * said
     told = check(raw, instance_type, environment={"FI_PROVIDER": "efa"})[1]
-    assert not [hint for hint in told if "that nothing turns on" in hint]
+    assert told == snapshot
 
 
 def test_the_toolkits_list_of_adapters_is_in_the_catalogue():
@@ -104,38 +104,28 @@ def test_flags_of_an_adapter_that_is_not_there_are_a_hint(raw, environment, fiel
     ]
 
 
-def test_rdma_is_neither_refused_nor_demanded_where_nobody_knows_of_it(check):
+def test_rdma_is_neither_refused_nor_demanded_where_nobody_knows_of_it(check, snapshot):
     # p6-b200's adapter came after libfabric's list of those without RDMA; the type was refused as
     # if it had none.
     assert check({"kind": "none"}, "ml.p6-b200.48xlarge", environment={RDMA: "1"})[0] == []
     assert RDMA not in efa_settings(instance_of("ml.p6-b200.48xlarge"))
     (problem,) = check({"kind": "none"}, "ml.c5n.18xlarge", environment={RDMA: "1"})[0]
-    assert "the adapter of ml.c5n.18xlarge has no RDMA read" in problem
+    assert problem == snapshot
 
 
 # -- unknown facts ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("raw", "remedy"),
+    "raw",
     [
-        (
-            {"kind": "trainium"},
-            "so the world size is unknown; set it, or use another instance type",
-        ),
-        (
-            {"kind": "torch_distributed"},
-            "so the world size is unknown; set it, or use another instance type",
-        ),
+        {"kind": "trainium"},
+        {"kind": "torch_distributed"},
     ],
 )
-def test_a_launcher_is_refused_where_nobody_knows_how_many_ranks_it_starts(raw, remedy, check):
+def test_a_launcher_is_refused_where_nobody_knows_how_many_ranks_it_starts(raw, check, snapshot):
     (problem,) = check(raw, "ml.trn2.48xlarge")[0]
-    assert (
-        problem
-        == "training.distribution.processes_per_node: the catalogue does not know how many devices"
-        f" the framework sees on ml.trn2.48xlarge, {remedy}"
-    )
+    assert problem == snapshot
 
 
 def test_a_kind_without_the_field_is_told_which_has_it(check):
@@ -144,23 +134,17 @@ def test_a_kind_without_the_field_is_told_which_has_it(check):
     assert [problem for problem in problems if problem.endswith(f"kind pytorchddp {remedy}")]
 
 
-def test_ranks_that_were_given_are_taken_and_said_to_be_unchecked(check):
+def test_ranks_that_were_given_are_taken_and_said_to_be_unchecked(check, snapshot):
     problems, hints = check({"kind": "trainium", "processes_per_node": 64}, "ml.trn2.48xlarge")
     assert problems == []
-    assert [hint for hint in hints if "is unknown" in hint] == [
-        "training.distribution.processes_per_node: how many devices the framework sees on"
-        " ml.trn2.48xlarge is unknown, so 64 is not held against it"
-    ]
+    assert [hint for hint in hints if "is unknown" in hint] == snapshot
     assert check({"kind": "none"}, "ml.trn2.48xlarge")[0] == [], "plain processes are one per node"
 
 
-def test_an_adapter_nobody_knows_of_is_said(check):
+def test_an_adapter_nobody_knows_of_is_said(check, snapshot):
     problems, hints = check({"kind": "none"}, "ml.p2.xlarge", environment={RDMA: "1"})
     assert problems == []
-    assert hints == [
-        "training.instance_type: whether ml.p2.xlarge has an Elastic Fabric Adapter is unknown, so"
-        " nothing turns one on, and settings for it are not checked"
-    ]
+    assert hints == snapshot
 
 
 # -- rules -----------------------------------------------------------------------------------------
@@ -266,39 +250,28 @@ def test_an_unsupported_choice_is_refused(raw, instance_type, message, check):
 
 
 @pytest.mark.parametrize(
-    ("raw", "training", "message"),
+    ("raw", "training"),
     [
-        (
-            {"kind": "torch_distributed"},
-            {"entry_point": "run.sh"},
-            "training.entry_point: run.sh is no .py file",
-        ),
-        (
-            {"kind": "smddp"},
-            {"hyperparameters": {"mp_parameters": "{}"}},
-            "use kind smp_v1 or smp_v2 (kind is smddp)",
-        ),
-        ({"kind": "none"}, {"environment": {RDMA: "1"}}, None),
+        ({"kind": "torch_distributed"}, {"entry_point": "run.sh"}),
+        ({"kind": "smddp"}, {"hyperparameters": {"mp_parameters": "{}"}}),
+        ({"kind": "none"}, {"environment": {RDMA: "1"}}),
     ],
 )
-def test_the_rest_of_the_job_must_fit(raw, training, message, check):
+def test_the_rest_of_the_job_must_fit(raw, training, check, snapshot):
     problems = check(raw, "ml.p4d.24xlarge", **training)[0]
-    assert [message in problem for problem in problems] == [True] * bool(message)
+    assert problems == snapshot
 
 
-def test_rdma_in_the_environment_is_refused_where_the_adapter_has_none(check):
+def test_rdma_in_the_environment_is_refused_where_the_adapter_has_none(check, snapshot):
     (problem,) = check({"kind": "torch_distributed"}, "ml.g5.48xlarge", environment={RDMA: "1"})[0]
-    assert problem.startswith(f"training.environment: {RDMA}=1, but the adapter of ml.g5.48xlarge")
+    assert problem == snapshot
 
 
 @pytest.mark.parametrize("size", [66, 12])
-def test_microbatches_look_at_the_batch_of_a_replica(size, check):
+def test_microbatches_look_at_the_batch_of_a_replica(size, check, snapshot):
     batch = {"policy": "fixed_per_replica", "size": size}
     problems = check({**SMP_V1, "microbatches": 4}, "ml.p3.16xlarge", nodes=[1], batch=batch)[0]
-    assert [
-        problem.startswith("training.distribution.microbatches: 4 do not divide")
-        for problem in problems
-    ] == ([True] if size % 4 else [])
+    assert problems == snapshot
 
 
 def test_every_problem_is_named_at_once(make_config):
@@ -327,7 +300,7 @@ def test_every_problem_is_named_at_once(make_config):
     assert [problem.partition(":")[0] for problem in problems] == fields
 
 
-def test_mpi_options_longer_than_a_hyperparameter_are_refused(make_config):
+def test_mpi_options_longer_than_a_hyperparameter_are_refused(make_config, snapshot):
     # 2,490 characters, 61 more of EFA settings with their blank, 2 quotes
     training = {
         "distribution": {"kind": "mpi", "custom_mpi_options": "x" * 2490},
@@ -335,14 +308,11 @@ def test_mpi_options_longer_than_a_hyperparameter_are_refused(make_config):
     }
     (problem,) = offline.check(facts_of(make_config(training=training))).problems
     length = 2490 + 1 + len(f"-x FI_PROVIDER=efa -x {RDMA}=1 -x RDMAV_FORK_SAFE=1") + 2
-    assert (
-        problem
-        == f"training.distribution: 'sagemaker_mpi_custom_mpi_options' is {length} characters as"
-        " JSON; SageMaker takes 2500; shorten custom_mpi_options"
-    )
+    assert f" {length} characters" in problem
+    assert problem == snapshot
 
 
-def test_the_hyperparameters_of_the_launch_count(make_config):
+def test_the_hyperparameters_of_the_launch_count(make_config, snapshot):
     # 90 of the user's + 4 common + 6 of smp_v1 = 100 fit; code of one's own adds one.
     user = {f"h{number}": 1 for number in range(88)} | {
         "b": "{global_batch_size}",
@@ -357,9 +327,7 @@ def test_the_hyperparameters_of_the_launch_count(make_config):
     (problem,) = offline.check(
         facts_of(make_config(training={**training, "source_dir": "code"}))
     ).problems
-    assert problem.startswith(
-        "training.hyperparameters: 101 of them with the toolkit's own; SageMaker takes 100"
-    )
+    assert problem == snapshot
 
 
 def test_what_the_plan_counts_is_what_the_request_sends(make_config):
