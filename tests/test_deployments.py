@@ -120,7 +120,7 @@ def test_nothing_is_deployed_without_a_place_for_the_code() -> None:
         )
 
     refused = run(NODESWEEP_REVISION="abc")
-    assert refused.returncode != 0 and "NODESWEEP_HOME is not set" in refused.stderr
+    assert refused.returncode != 0 and "NODESWEEP_HOME" in refused.stderr
     for place in ("NODESWEEP_HOME", "NODESWEEP_REPOSITORY"):
         assert run(NODESWEEP_REVISION="abc", **{place: "x"}).stdout == "abc\n"
 
@@ -300,17 +300,17 @@ def test_run_itself_refuses_bounds_too() -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"preset": "no-such"}, "preset: got 'no-such'; expected one of examples/g5_fsx_vpc, "),
-        ({"node_counts": [2, 2]}, r"sweep.node_counts: node counts \[2, 2\] repeat a number"),
+        ({"preset": "no-such"}, "preset: got 'no-such'; .* examples/g5_fsx_vpc, "),
+        ({"node_counts": [2, 2]}, r"sweep.node_counts: .*\[2, 2\]"),
         (
             {"settings": {"sweep.node_count": [1]}},  # a server without the schema
-            "sweep.node_count: unknown key; allowed here: node_counts, ",
+            "sweep.node_count: .* node_counts, ",
         ),
         (
             {"settings": {"platform.endpoint_url": "http://example.com"}},
-            "autostart needs an endpoint_url on loopback",
+            "autostart .* endpoint_url",
         ),
-        ({"settings": {"name.first": 1}}, "name is a value, not a section"),
+        ({"settings": {"name.first": 1}}, "name is a value"),
     ],
 )
 def test_what_the_schema_cannot_see_is_a_config_error(
@@ -351,11 +351,11 @@ def test_a_prefect_variable_may_hold_the_config(prefect: None) -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (None, "config_variable: Prefect has no variable 'broken'; make it in the UI under"),
-        ("name: [", "the Prefect variable broken is not valid YAML"),
-        ("three words only", "the Prefect variable broken: expected a mapping .*, got str"),
-        (3, "the Prefect variable broken: expected a mapping .*, got int"),
-        ({"name": "x"}, "the Prefect variable broken is not a valid benchmark config:"),
+        (None, "config_variable: .* 'broken'"),
+        ("name: [", "variable broken .*YAML"),
+        ("three words only", "variable broken: .*, got str"),
+        (3, "variable broken: .*, got int"),
+        ({"name": "x"}, "variable broken .* benchmark config:"),
     ],
 )
 def test_a_variable_that_holds_none_is_a_config_error(

@@ -62,7 +62,7 @@ def test_nodesweep_run_of_a_dataset_that_spark_validates(
     assert [point["status"] for point in report["points"]] == ["Completed"]
     docs = (site.folder / "reports" / report["sweep_id"] / "data-docs.html").read_text()
     assert "label" in docs and "warning" in docs
-    assert "1797 rows in 8 files" in done.stdout + done.stderr
+    assert "1797 rows" in done.stdout + done.stderr
 
 
 def on_spark(site: SimpleNamespace) -> Any:  # noqa: F811

@@ -66,24 +66,24 @@ def test_a_run_is_described_by_its_report() -> None:
         ([], []),
         ([(2, 4)] * 2, []),
         ([()], []),  # 19 of 20
-        ([()] * 2, ["an answer in 18 of 20 runs"]),
+        ([()] * 2, ["18 of 20"]),
         ([(2,)] * 2, []),
-        ([(2,)] * 3, ["the quiet runs' answer, 4, in 17 of 20 runs"]),
-        ([(1,)], ["1 beside the quiet runs' 4"]),
+        ([(2,)] * 3, ["17 of 20"]),
+        ([(1,)], ["1 beside"]),
     ],
 )
 def test_promises(others: list[tuple[int, ...]], broken: list[str]) -> None:
     runs = [QUIET] * (20 - len(others)) + [
         replace(QUIET, condition="one_neighbour", answer=answer) for answer in others
     ]
-    assert broken_promises(runs) == broken
+    found = broken_promises(runs)
+    assert len(found) == len(broken)
+    assert all(words in said for words, said in zip(broken, found, strict=True)), found
 
 
 def test_quiet_runs_without_an_answer_promise_nothing() -> None:
-    assert broken_promises([replace(QUIET, answer=())]) == [
-        "an answer in 0 of 1 runs",
-        "no quiet run has an answer",
-    ]
+    few, none = broken_promises([replace(QUIET, answer=())])
+    assert "0 of 1" in few and "no quiet run" in none
 
 
 def test_neighbours_compute_and_end(monkeypatch: pytest.MonkeyPatch) -> None:

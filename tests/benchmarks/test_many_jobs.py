@@ -31,9 +31,7 @@ def test_a_sweep_has_as_many_jobs_as_are_asked_for(jobs: int) -> None:
 
 
 def test_a_size_that_no_sweep_has_is_refused() -> None:
-    with pytest.raises(
-        ValueError, match="1001 jobs are not up to 20 node counts times up to 50 repeats"
-    ):
+    with pytest.raises(ValueError, match="1001 jobs"):
         shape(1001)
     assert len(NODE_COUNTS) == 20
 

@@ -33,7 +33,7 @@ def test_result_is_printed_and_stored(tmp_path, capsys, monkeypatch) -> None:
     output = tmp_path / "trend.json"
     assert main(["--histories=2", f"--output={output}"]) == 0
     assert len(json.loads(output.read_text())["cells"]) == 8
-    assert "creep from the first, found in 12" in capsys.readouterr().out
+    assert "found in 12" in capsys.readouterr().out
 
 
 def test_missed_goal_is_the_exit_code(capsys, monkeypatch) -> None:

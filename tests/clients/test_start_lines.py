@@ -39,7 +39,7 @@ def test_lines_that_start_prints(tmp_path: Path) -> None:
         run("nodesweep local stop")
     assert done.returncode == 0, done.stderr
     assert len(commands) == 5
-    assert lines[-1].endswith("the SDK v2, s3fs, awswrangler, pyarrow: docs/local-platform.md")
+    assert lines[-1].endswith("docs/local-platform.md")
     assert (
         done.stdout.count("TrainingJobSummaries") == 2
     )  # the CLI's and boto3's; the SDK's is empty

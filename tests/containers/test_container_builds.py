@@ -151,7 +151,7 @@ def test_failing_command_is_named_with_its_phase(platform, context):
     phase = next(phase for phase in build["phases"] if phase["phaseType"] == "BUILD")
     assert (build["buildStatus"], phase["phaseStatus"]) == ("FAILED", "FAILED")
     message = phase["contexts"][0]["message"]
-    assert message.startswith("Error while executing command: ") and "docker build" in message
+    assert message.startswith("Error while executing") and "docker build" in message
     assert "on the way" in build_log(platform, build)
     # on-failure: ABORT
     assert "POST_BUILD" not in [phase["phaseType"] for phase in build["phases"]]
@@ -176,7 +176,7 @@ def test_packages_of_the_code_are_a_layer_on_an_image_of_the_registry(
     build = run_build(platform, layer, "layer", buildspec="", BUILD_ARG_BASE_IMAGE=tiny_image)
     log = build_log(platform, build)
     assert build["buildStatus"] == "SUCCEEDED", log[-30:]
-    assert any("Requirement already satisfied: pip" in line for line in log)
+    assert any("already satisfied: pip" in line for line in log)
     image = f"{registry(platform)}/{REPOSITORY}@{digest_in_ecr(platform, 'layer')}"
     job = run_job(platform, "on-the-layer", image, "look")
     assert_completed(platform, job)
@@ -190,16 +190,14 @@ def test_missing_variable_fails_before_the_build(platform, context):
         "FINALIZING",
         "COMPLETED",
     ]
-    assert any("IMAGE_TAG is not set" in line for line in build_log(platform, build))
+    assert any("IMAGE_TAG" in line for line in build_log(platform, build))
 
 
 def test_project_without_a_buildspec_is_told_so(platform, context):
     build = run_build(platform, context, "no-spec", buildspec="buildspec.yml")
     phase = next(phase for phase in build["phases"] if phase["phaseStatus"] == "FAILED")
-    assert phase["contexts"][0] == {
-        "statusCode": "YAML_FILE_ERROR",
-        "message": "buildspec.yml: no such file in the source",
-    }
+    only = phase["contexts"][0]
+    assert only["statusCode"] == "YAML_FILE_ERROR" and "buildspec.yml" in only["message"]
 
 
 def test_stopped_build_ends_what_it_runs(platform, context):

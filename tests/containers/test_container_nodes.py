@@ -96,16 +96,14 @@ def test_failure_file_and_exit_code_are_the_reason(platform, tiny_image):
 
 def test_node_that_needs_more_memory_than_it_has_is_ended(platform, tiny_image):
     job = run_job(platform, "eat", tiny_image, "eat")
-    assert (
-        job["FailureReason"]
-        == "AlgorithmError: algo-1 was ended by SIGKILL and left no output/failure, exit code: 137"
-    )
+    assert "algo-1" in (reason := job["FailureReason"]) and "SIGKILL" in reason
+    assert reason.endswith("exit code: 137")
     assert not Path("oom").exists()  # podman's monitor writes one where it was started
 
 
 def test_image_that_is_not_there_fails_the_job(platform, tiny_image):
     job = run_job(platform, "missing", tiny_image.partition("@")[0] + ":never-built", "look")
-    assert job["FailureReason"].startswith("ClientError: Cannot find the requested image")
+    assert job["FailureReason"].startswith("ClientError: ") and "image" in job["FailureReason"]
 
 
 def test_a_file_systems_folder_is_there_to_read_and_write_and_no_other_of_it(platform):

@@ -54,7 +54,7 @@ def test_a_recipe_says_how_it_is_run_and_what_was_added(name: str) -> None:
     command = f"nodesweep run examples/{name}/nodesweep.yaml"
     program = (folder / "train.py").read_text(encoding="utf-8")
     assert command in program and command in (folder / "nodesweep.yaml").read_text(encoding="utf-8")
-    assert "What was added for nodesweep: " in program
+    assert "added for nodesweep" in program
     assert "from nodesweep_clock import clock" in program
 
 

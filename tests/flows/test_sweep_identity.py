@@ -175,8 +175,8 @@ def test_resume_without_an_id_asks_for_it_where_it_is_not_certain(
             scaling_benchmark(config)
         unrecorded = nodesweep_run(config, tmp_path, "--resume")
         assert unrecorded.exit_code == 2, unrecorded.output
-        assert "ended before its sweep was recorded" in unrecorded.output
-        assert f"name the sweep that is meant: --resume {finished}" in unrecorded.output
+        assert "before its sweep" in unrecorded.output
+        assert f"--resume {finished}" in unrecorded.output
         assert ledger(served) == [(1, 1, "Completed")]
         named = nodesweep_run(config, tmp_path, "--resume", finished)
         assert named.exit_code == 0, named.output

@@ -80,7 +80,7 @@ def test_drips_of_all_calls_together_are_silence(monkeypatch: pytest.MonkeyPatch
             client_at(endpoint, "sagemaker").list_training_jobs,
             client_at(endpoint, "s3").list_buckets,
         ]
-        with pytest.raises(PlatformSilent, match="given up at List"):
+        with pytest.raises(PlatformSilent, match="given up at"):
             for call in calls * 10:
                 with suppress(CallTimedOut):
                     call()
@@ -94,15 +94,13 @@ def test_service_is_named_where_the_config_names_no_endpoint(
         session = boto3.Session("a", "b", region_name="eu-west-1")
         with pytest.raises(CallTimedOut) as raised:
             client_of(session, "sagemaker", config=SOON).list_training_jobs()
-    assert str(raised.value).endswith("a proxy on the way, and sagemaker in eu-west-1")
+    assert "sagemaker in eu-west-1" in str(raised.value)
 
 
 def test_body_that_drips_is_given_up() -> None:
     with dripping_server(DRIPS["body"]) as endpoint:
         body = client_at(endpoint, "s3").get_object(Bucket="bucket", Key="key")["Body"]
-        with pytest.raises(
-            ResponseStreamingError, match="/bucket/key sent fewer than 1,000"
-        ) as raised:
+        with pytest.raises(ResponseStreamingError, match=r"/bucket/key .* 1,000") as raised:
             body.read(1000)
     assert is_transient(raised.value)
 
@@ -200,7 +198,7 @@ def test_body_that_is_sent_has_time_while_it_moves(clock: FakeTime) -> None:
         s3 = client_at(endpoint, "s3", MINUTE)
         s3.put_object(Bucket="bucket", Key="key", Body=Disk(clock))
         assert clock.now > 1_000, "many times the deadline of one answer"
-        with pytest.raises(CallTimedOut, match="no whole answer within 200 s"):
+        with pytest.raises(CallTimedOut, match="200 s"):
             s3.put_object(Bucket="bucket", Key="key", Body=Disk(clock, over))
         over.set()
 

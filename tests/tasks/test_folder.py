@@ -6,9 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.tasks import folder
 from nodesweep.tasks.folder import Entry, Walked, holds_secret, shown_names, walk
+from tests.plain import plain
 
 
 def make(root: Path, *names: str) -> Path:
@@ -48,7 +50,7 @@ def test_a_link_to_a_folder_around_it_ends(tmp_path: Path, target: str) -> None:
 
 
 def test_links_that_multiply_the_paths_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:
     monkeypatch.setattr(folder, "MAX_LINKED_FOLDERS", 50)
     root = tmp_path / "root"
@@ -57,10 +59,12 @@ def test_links_that_multiply_the_paths_are_refused(
         for other in range(8):
             (root / str(number) / f"to{other}").symlink_to(f"../{other}")
     [refused] = walk(root, nothing).refused
-    assert "more than 50 linked folders" in refused.why
+    assert refused.why == snapshot
 
 
-def test_links_outside_are_refused_with_their_targets(tmp_path: Path) -> None:
+def test_links_outside_are_refused_with_their_targets(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     make(tmp_path, "secret/credentials", "root/a", "rooted/b")
     root = tmp_path / "root"
     (root / "weights.txt").symlink_to(tmp_path / "secret" / "credentials")
@@ -71,9 +75,7 @@ def test_links_outside_are_refused_with_their_targets(tmp_path: Path) -> None:
     assert names_in(root, walked) == ["a"]
     refused = {it.name: it for it in walked.refused}
     assert set(refused) == {"by", "more", "prefix", "weights.txt"}
-    assert f"is a link to {tmp_path / 'secret' / 'credentials'}, outside" in (
-        refused["weights.txt"].why
-    )
+    assert plain(refused["weights.txt"].why, folder=tmp_path) == snapshot
     assert [name for name, it in refused.items() if not it.is_folder] == ["weights.txt"]
     followed = walk(root, nothing, follow_outside=True)
     assert "weights.txt" in names_in(root, followed) and followed.refused == ()
@@ -87,18 +89,19 @@ def test_a_link_outside_that_leads_back_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["nowhere", "link", "../root/nowhere"])
-def test_broken_links_are_refused(tmp_path: Path, target: str) -> None:
+def test_broken_links_are_refused(tmp_path: Path, target: str, snapshot: SnapshotAssertion) -> None:
     root = make(tmp_path / "root", "a")
     (root / "link").symlink_to(target)
     walked = walk(root, nothing)
     assert names_in(root, walked) == ["a"]
     [refused] = walked.refused
-    assert refused.name == "link" and f"is a link to {target}, which can't be" in refused.why
+    assert refused.name == "link"
+    assert refused.why == snapshot
     assert walk(root, lambda entry: entry.name == "link").refused == ()
 
 
 def test_a_folder_that_may_not_be_read_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:
     root, scandir = make(tmp_path / "root", "a", "locked/b"), os.scandir
 
@@ -109,7 +112,8 @@ def test_a_folder_that_may_not_be_read_is_refused(
 
     monkeypatch.setattr(folder.os, "scandir", refuse)
     [refused] = walk(root, nothing).refused
-    assert (refused.name, refused.why[:36]) == ("locked", "can't be read (Permission denied); a")
+    assert refused.name == "locked"
+    assert refused.why == snapshot
 
 
 def test_order_is_that_of_paths_and_a_folder_is_left_out_once(tmp_path: Path) -> None:
@@ -153,11 +157,12 @@ def test_secrets_are_known_by_name_and_keys_by_what_they_hold(
     assert holds_secret(Entry(name, False, tmp_path / name)) is is_secret
 
 
-def test_names_are_shown_without_what_a_terminal_would_obey(tmp_path: Path) -> None:
+def test_names_are_shown_without_what_a_terminal_would_obey(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     root = make(tmp_path / "root", "a")
     (root / os.fsdecode(b"caf\xe9\x1b]52;c")).symlink_to("no\x07where")
     [refused] = walk(root, nothing).refused
-    assert refused.name == r"caf\udce9\x1b]52;c" and r"a link to no\x07where" in refused.why
-    assert shown_names([os.fsdecode(b"\xe9"), "b", "c", "d", "e", "f"]) == (
-        r"\udce9, b, c, d, e and 1 more"
-    )
+    assert refused.name == r"caf\udce9\x1b]52;c"
+    assert refused.why == snapshot
+    assert shown_names([os.fsdecode(b"\xe9"), "b", "c", "d", "e", "f"]) == snapshot

@@ -56,10 +56,9 @@ def test_another_answer_and_a_larger_share_are_missed() -> None:
     same = summarise("sequential", report(8, [point(8, 6.0)]), whole)
     assert failures([full, same]) == []
     other = replace(same, recommended=4, share=0.61)
-    assert failures([full, other]) == [
-        "sequential recommends 4, the full design 8",
-        "sequential took 61.0%, more than 60%",
-    ]
+    first, second = failures([full, other])
+    assert "recommends 4, " in first and first.endswith(" 8")
+    assert "61.0%" in second and "60%" in second
     nothing = summarise("probe", report(8, [], recommendation=None), whole)
     assert nothing.recommended is None
 
@@ -75,7 +74,7 @@ def test_the_sequential_rule_is_played_with_the_full_designs_runs() -> None:
     told = replayed({"points": [*runs, lost]}, 0.75)
     assert (told["jobs"], told["share"]) == (4, round(4 / 6, 4))
     [answer] = told["answers"]
-    assert answer.startswith("2 nodes pass: efficiency 96")
+    assert answer.startswith("2 nodes pass: ") and " 96" in answer
 
 
 @pytest.mark.parametrize("design", ["full", "sequential", "probe"])

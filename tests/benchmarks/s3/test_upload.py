@@ -39,13 +39,12 @@ def test_a_missed_goal_and_a_second_run_that_reads_are_problems() -> None:
     slow = copy.deepcopy(case)
     slow["ratio"]["aws"]["times_as_fast"] = 1.19
     slow["runs"]["again"][0]["opened"] = 1
-    again = "few: a second run sent bytes or opened files"
-    assert problems({"answers at once": {"cases": {"few": slow}}}) == [
-        "answers at once, few: 1.19 times as fast as aws s3 cp, the goal is 1.2",
-        f"answers at once, {again}",
-    ]
+    first, second = problems({"answers at once": {"cases": {"few": slow}}})
+    assert "few: 1.19 " in first and first.endswith(" 1.2")
+    assert "few: " in second and "second run" in second
     # there the server's own work is most of it
-    assert problems({"local platform": {"cases": {"few": slow}}}) == [f"local platform, {again}"]
+    [only] = problems({"local platform": {"cases": {"few": slow}}})
+    assert only.startswith("local platform, few: ")
 
 
 def test_ours_sends_all_and_the_second_time_nothing(

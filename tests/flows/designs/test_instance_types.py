@@ -139,9 +139,7 @@ def test_probes_of_types_drop_what_misses_the_deadline_and_check_the_answer(
     assert sorted(later[1]) == [(*arm, True) for arm in every]
     assert later[2:] == [[], [], []]
     told = [event.text for event in decisions]
-    assert told[0] == "4 jobs next: every instance type is probed at every node count first"
-    assert told[2].startswith(
-        "2 jobs next: pass 3: 2 arms dropped: 1 x ml.local.small (slower than"
-    )
-    assert told[3].startswith("1 job next: 2 x ml.local.") and told[3].endswith(" checks it")
-    assert "checked by a whole run" in result.report.headline
+    assert told[0].startswith("4 jobs next: ")
+    assert told[2].startswith("2 jobs next: pass 3: ") and "1 x ml.local.small (" in told[2]
+    assert told[3].startswith("1 job next: 2 x ml.local.")
+    assert "a whole run" in result.report.headline

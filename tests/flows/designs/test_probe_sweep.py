@@ -39,14 +39,14 @@ def test_probes_project_and_a_whole_run_checks(
         assert points_of(served, result.sweep_id) == sorted([*PROBES, CHECK])
     assert (result.planned_points, result.missing_points) == (4, 0)
     probed, checked, done = [event.text for event in events_of(caplog, "sweep-decided")]
-    assert probed == "3 jobs next: every node count is probed first"
-    assert checked.startswith("1 job next: projected: 10 min 0 s on 1 node, 5 min ")
-    assert checked.endswith("; that recommends 4 nodes, and one whole job there checks it")
-    assert done.startswith("no further job: projected: ")
+    assert probed.startswith("3 jobs next: ")
+    assert checked.startswith("1 job next: projected: 10 min 0 s ")
+    assert "recommends 4 nodes" in checked
+    assert done.startswith("no further job: ")
     ended = events_of(caplog, "point-ended")
     assert [event.facts["is_projected"] for event in ended] == [True, True, True, False]
     alone = next(event.text for event in ended if "-n1-" in event.text)
-    assert alone.endswith(": projected 599.7 s ± 0.0 s of training, from 30 of 976 steps")
+    assert "599.7 s ± 0.0 s" in alone and "30 of 976 steps" in alone
     written = json.loads((result.folder / "report.json").read_text())
     assert written["train_clock"] == "projected"
     assert written["check"]["is_within_error"] is True
@@ -97,7 +97,7 @@ def test_detached_jobs_can_not_be_decided_one_by_one(
 ) -> None:
     with simulated(model=MODEL) as served:
         config = sweep_config(served, sweep=PROBE)
-        with pytest.raises(PreflightRefused, match=r"sweep\.design: probe decides on each job"):
+        with pytest.raises(PreflightRefused, match=r"sweep\.design: probe "):
             start_detached_sweep(config)
 
 
@@ -150,11 +150,11 @@ def test_own_code_that_ends_early_and_does_not_say_so_is_no_whole_run(
     assert result.report.recommendation is None and result.report.check is None
     assert result.missing_points == 4
     caveats = "\n".join(result.report.caveats)
-    assert "4 of 6 planned points were not run: two jobs in a row gave no time to train" in caveats
-    assert "No time to train from 2 jobs at " in caveats
+    assert "4 of 6 planned points" in caveats
+    assert "from 2 jobs" in caveats
     said = [each.text for each in events_of(caplog, "point-ended")]
     assert len(said) == 2
-    assert all("no time to train: the program says not how many steps" in each for each in said)
+    assert all("no time to train" in each for each in said)
 
 
 def test_own_code_of_a_full_sweep_that_says_only_how_long_it_trained_is_whole(

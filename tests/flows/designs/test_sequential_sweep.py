@@ -42,11 +42,9 @@ def test_it_runs_what_the_answer_needs_and_says_why(
     assert points_of(served, result.sweep_id) == ALL
     assert (result.planned_points, result.missing_points) == (6, 0)
     events = [event for event in map(read_event, caplog.records) if event.event == "sweep-decided"]
-    assert [event.text for event in events[:2]] == [
-        "3 jobs next: every node count is run once first",
-        ("3 jobs next: one run of each shows no spread; one more run each at 1, 2 and 4 nodes"),
-    ]
-    assert len(events) == 3 and events[2].text.startswith("no further job: 4 nodes pass: ")
+    assert [event.text.partition(": ")[0] for event in events[:2]] == ["3 jobs next"] * 2
+    assert "1, 2 and 4 nodes" in events[1].text
+    assert len(events) == 3 and events[2].text.startswith("no further job: ")
     assert [answer["answer"] for answer in events[2].facts["answers"]] == ["pass"]
     assert [len(event.facts["points"]) for event in events] == [3, 3, 0]
 
@@ -95,5 +93,5 @@ def test_a_crash_between_two_decisions_loses_nothing(
 
 def test_detached_jobs_can_not_be_decided_one_by_one(pipeline_config: Configs) -> None:
     config = pipeline_config("scaling", name="apart", sweep=SEQUENTIAL)
-    with pytest.raises(PreflightRefused, match=r"sweep\.design: sequential decides on each job"):
+    with pytest.raises(PreflightRefused, match=r"sweep\.design: sequential "):
         start_detached_sweep(config)

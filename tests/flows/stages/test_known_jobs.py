@@ -369,7 +369,7 @@ def test_the_resume_of_another_configs_sweep_leaves_that_one_alone(
     theirs = pipeline_config("endless", name="theirs", sweep={"node_counts": [1]})
     [job] = start_crashed_sweep(theirs, monkeypatch)
     sweep = job.rsplit("-n1-", 1)[0]
-    with pytest.raises(PreflightRefused, match="started with another config"):
+    with pytest.raises(PreflightRefused, match="another config"):
         scaling_benchmark(pipeline_config("endless", name="mistyped"), sweep_id=sweep)
     assert statuses(served, "theirs") == ["InProgress"]
     stop_sweep(sweep, theirs)
@@ -457,10 +457,7 @@ def test_job_that_does_not_stop_is_its_points_outcome_and_no_other_is_lost(
     assert [point["status"] for name, point in points.items() if name != stubborn[0]] == [
         "Completed"
     ] * 2
-    assert (
-        points[stubborn[0]]["status"] == "Failed"
-        and "did not stop within 300 s" in points[stubborn[0]]["reason"]
-    )
+    assert points[stubborn[0]]["status"] == "Failed" and "300 s" in points[stubborn[0]]["reason"]
     assert len(statuses(served, "stubborn")) == 3, (
         "no further attempt beside a job that may still run"
     )

@@ -93,9 +93,8 @@ def test_nodes_that_say_that_they_trained_alone_fail_the_point(
     platform.program("world_size=1;")
     report = measure(config).report
     assert [point.status for point in report.points] == ["Completed", "Failed"]
-    assert "2 processes were planned on 2 nodes, the program ran with 1 (by its log)" in (
-        report.points[1].reason or ""
-    )
+    reason = report.points[1].reason or ""
+    assert all(words in reason for words in ("2 processes", "2 nodes", "with 1 (by"))
     assert report.summary[1].world_size == 1
     assert report.summary[1].train.speedup is None
 
@@ -125,5 +124,5 @@ def test_a_metric_that_is_never_printed_is_named_in_the_report_with_the_line_mos
     report = scaling_benchmark(config.model_copy(update={"training": training})).report
     assert [point.clocks.train_seconds for point in report.points] == [6.138, pytest.approx(3.079)]
     [said] = [caveat for caveat in report.caveats if "was never printed" in caveat]
-    assert "final_metric" in said and "in the log of 1 node, repeat 1 and 2 nodes, repeat 1" in said
-    assert "the line most like it is “algo-1: world_size=1; accuracy: 0.91”" in said
+    assert "final_metric" in said and "1 node, repeat 1" in said and "2 nodes, repeat 1" in said
+    assert "“algo-1: world_size=1; accuracy: 0.91”" in said

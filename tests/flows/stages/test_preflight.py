@@ -135,14 +135,8 @@ def test_container_that_runs_as_it_is_must_carry_the_option(make_config: Configs
     }
     built = plan_of(make_config(image={"context": "image", **image}, training=training))
     as_it_is = plan_of(make_config(image={"context": None, **image}, training=training))
-    assert [
-        problem for problem in built.findings.problems if "needs a container with SMDDP" in problem
-    ] == []
-    assert [
-        problem
-        for problem in as_it_is.findings.problems
-        if "needs a container with SMDDP" in problem
-    ] != []
+    assert [problem for problem in built.findings.problems if "SMDDP" in problem] == []
+    assert [problem for problem in as_it_is.findings.problems if "SMDDP" in problem] != []
 
 
 def test_current_price_may_break_the_budget_beside_what_the_account_lacks(
@@ -153,14 +147,15 @@ def test_current_price_may_break_the_budget_beside_what_the_account_lacks(
     found = stage.check_account(
         plan_of(config), at_two_dollars, answer("no bucket", "no role")
     ).findings
-    assert found.problems[0].startswith("sweep.budget_usd: 11.0 is less than the 12.40 USD")
+    assert found.problems[0].startswith("sweep.budget_usd: 11.0 ")
+    assert "12.40 USD" in found.problems[0]
     assert found.problems[1:] == ("no bucket", "no role")
 
 
 def test_preflight_asks_nothing_where_an_offline_rule_is_broken(
     make_config: Configs, account: list[Findings]
 ) -> None:
-    with pytest.raises(PreflightRefused, match="does not divide by 3"):
+    with pytest.raises(PreflightRefused, match="divide by 3"):
         stage.preflight(make_config(sweep={"node_counts": [3]}))  # the account has no answer ready
 
 
@@ -174,7 +169,7 @@ def test_preflight_refuses_with_every_online_problem(
     ):
         stage.preflight(make_config())
     assert refused.value.problems == ("no bucket", "no role")
-    assert "notice: the quota was not checked" in caplog.text
+    assert "notice: the quota " in caplog.text
     assert stage.preflight(make_config()).cost_bound_usd == pytest.approx(12.4)
 
 
@@ -188,14 +183,8 @@ def test_plan_asks_the_account_only_with_online(served: SimpleNamespace) -> None
     assert "notice" not in plan_command(served.endpoint).output
     online = plan_command(served.endpoint, "--online", *own)
     assert online.exit_code == 0
-    assert (
-        "notice: quota, network, role and price were not asked for: ml.local.small is an emulated"
-        in online.output
-    )
-    assert (
-        "notice: platform.bucket: nodesweep-local does not exist yet; the run creates it"
-        in online.output
-    )
+    assert "notice: quota, network, role and price " in online.output
+    assert "notice: platform.bucket: nodesweep-local " in online.output
 
 
 def test_plan_refuses_what_the_account_lacks(served: SimpleNamespace) -> None:
@@ -207,7 +196,7 @@ def test_plan_refuses_what_the_account_lacks(served: SimpleNamespace) -> None:
     )
     assert refused.exit_code == 3
     assert "cost bound" in refused.output
-    assert "platform.bucket: nodesweep-local does not exist; create it" in refused.output
+    assert "platform.bucket: nodesweep-local " in refused.output
 
 
 def test_plan_with_a_broken_offline_rule_asks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +221,7 @@ def test_plan_refuses_an_image_that_mpirun_could_not_start(tmp_path: Path) -> No
     command = ["plan", LOCAL, *mpi]
     refused = CliRunner().invoke(main, command)
     assert refused.exit_code == 3
-    assert "mpi starts every rank by `python -m mpi4py`" in refused.output
+    assert "`python -m mpi4py`" in refused.output
     (tmp_path / "requirements.txt").write_text("torch\nmpi4py\n")
     assert CliRunner().invoke(main, command).exit_code == 0
 
@@ -247,7 +236,7 @@ def test_flow_begins_with_the_online_rules(
     monkeypatch.setattr(
         "nodesweep.flows.scaling_benchmark.ensure_bucket", lambda _: pytest.fail("the flow went on")
     )
-    with pytest.raises(PreflightRefused, match=r"platform\.bucket: nowhere-at-all does not exist"):
+    with pytest.raises(PreflightRefused, match=r"platform\.bucket: nowhere-at-all "):
         scaling_benchmark(config)
 
 
@@ -269,9 +258,7 @@ def test_the_rules_see_the_container_that_the_framework_stands_for(make_config: 
     training = {"instance_type": "ml.p4d.24xlarge", "distribution": {"kind": "smddp"}}
     image = {"framework": {"version": "2.6.0", "python": "py312"}}
     hints = plan_of(make_config(training=training, image=image)).findings.hints
-    assert any(
-        "pytorch-training:2.6.0-gpu-py312 has nothing for kind smddp" in hint for hint in hints
-    )
+    assert any("pytorch-training:2.6.0-gpu-py312" in hint and "smddp" in hint for hint in hints)
 
 
 def test_a_variable_that_is_not_set_is_refused_by_a_run_and_not_by_a_plan(
@@ -281,7 +268,5 @@ def test_a_variable_that_is_not_set_is_refused_by_a_run_and_not_by_a_plan(
     monkeypatch.setattr(stage, "ask_platform", None)  # nothing is asked
     config = make_config(training={"environment": {"HF_TOKEN": "${TOKEN_OF_MINE}"}})
     assert plan_of(config).findings.problems == ()
-    with pytest.raises(
-        PreflightRefused, match=r"training\.environment\.HF_TOKEN is .*TOKEN_OF_MINE is not set"
-    ):
+    with pytest.raises(PreflightRefused, match=r"training\.environment\.HF_TOKEN.*TOKEN_OF_MINE"):
         stage.preflight(config)

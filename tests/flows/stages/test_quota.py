@@ -33,9 +33,7 @@ def test_two_sweeps_never_hold_more_nodes_than_the_limit(limit_of_four: str) -> 
     first, second = NodeSlots(limit_of_four), NodeSlots(limit_of_four)
     first.take("a", 3)
     first.take("a", 3)  # adopted again: it holds its slots already
-    with pytest.raises(
-        QuotaReached, match="b: 2 slots of the global concurrency limit test-instances are not free"
-    ):
+    with pytest.raises(QuotaReached, match=r"b: 2 slots .* test-instances "):
         second.take("b", 2)
     second.take("c", 1)
     first.give_back("a")
@@ -55,9 +53,7 @@ def test_a_sweep_without_a_limit_asks_nobody(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_limit_that_cannot_work_is_refused_before_anything_is_sent(limit_of_four: str) -> None:
     check_limit(limit_of_four, 4)
-    with pytest.raises(
-        PreflightRefused, match="test-instances has 4 slots, and the largest job needs 8"
-    ):
+    with pytest.raises(PreflightRefused, match=r"test-instances has 4 slots.* 8"):
         check_limit(limit_of_four, 8)
     with pytest.raises(PreflightRefused, match="prefect gcl create nowhere --limit INSTANCES"):
         check_limit("nowhere", 1)

@@ -118,7 +118,7 @@ def test_equal_night_raises_no_alarm_and_the_verdict_is_kept(bucket: Bucket) -> 
 
 def test_slow_night_is_an_event_and_a_failure(bucket: Bucket) -> None:
     day = bucket.learn()
-    with pytest.raises(RegressionEstablished, match=r"more than 5% and noise at node counts \[2\]"):
+    with pytest.raises(RegressionEstablished, match=r"5% .* node counts \[2\]"):
         bucket.alarm(day, slower=1.2)
     [(sweep, before, message)] = bucket.events
     assert (sweep, before) == (bucket.sweep(day), bucket.sweep(1))
@@ -148,7 +148,7 @@ def test_node_count_at_which_nothing_completed_any_more_alarms_from_the_second_n
     """At N0 too, where the rest of the sweep has another baseline and so another trend."""
     bucket.night(1)
     for day, lost in ((2, 2), (3, 1)):
-        with pytest.raises(RegressionEstablished, match=rf"no completed run at \[{lost}\]"):
+        with pytest.raises(RegressionEstablished, match=rf"completed run at \[{lost}\]"):
             bucket.alarm(day, lost=lost)
 
 
@@ -161,7 +161,7 @@ def test_night_without_any_run_alarms_where_an_earlier_one_had_some(bucket: Buck
     )  # fmt: skip
     assert alarm_on_regression(bucket.config, nothing, 0.05) is None
     bucket.night(1)
-    with pytest.raises(RegressionEstablished, match=r"no completed run at \[1\]"):
+    with pytest.raises(RegressionEstablished, match=r"completed run at \[1\]"):
         alarm_on_regression(bucket.config, nothing, 0.05)
     assert bucket.events[0][1] == bucket.sweep(1)
 
@@ -185,7 +185,7 @@ def test_pinned_reference_is_what_the_level_is_learnt_from(bucket: Bucket) -> No
     assert verdict is not None and (verdict.pinned, verdict.alarms) == (True, ())
     with pytest.raises(RegressionEstablished):
         bucket.alarm(day + LEARNING_SWEEPS, slower=1.2)
-    with pytest.raises(HistoryError, match="reference: other is not in this trend"):
+    with pytest.raises(HistoryError, match="reference: other "):
         bucket.alarm(day + LEARNING_SWEEPS, reference="other")
 
 
@@ -200,7 +200,8 @@ def test_other_conditions_start_a_new_trend_and_are_a_warning(
 ) -> None:
     verdict = bucket.alarm(bucket.learn(), slower=1.5, instance_type="ml.m5.2xlarge")
     assert verdict is not None and verdict.headline == "Cannot alarm."
-    assert "starts a new trend: the 5 earlier sweeps" in caplog.text and not bucket.events
+    assert "new trend" in caplog.text and "5 earlier sweeps" in caplog.text
+    assert not bucket.events
 
 
 def test_of_several_types_the_recommended_one_alone_is_judged(bucket: Bucket) -> None:

@@ -185,10 +185,9 @@ def test_budget_holds_all_attempts_of_all_runs(
         assert resumed.missing_points == 1
         status, reason = rows(resumed)[4, 2]
         assert status == "Failed"
-        assert reason.startswith(
-            f"sweep.budget_usd: {budget:.2f} USD; the sweep's 5 jobs cost {spent_usd(served):.2f} "
-        )
-        assert "this attempt can cost 14.40 more" in reason
+        assert reason.startswith(f"sweep.budget_usd: {budget:.2f} USD; ")
+        assert f"5 jobs cost {spent_usd(served):.2f} " in reason
+        assert "14.40 more" in reason
         assert [(event["event"], event["payload"]) for event in events] == [
             ("nodesweep.budget", {"sweep": first.sweep_id, "message": reason})
         ]
@@ -267,9 +266,7 @@ def test_min_points_decides_whether_a_run_with_gaps_is_done(
     if enough:
         check_points(config, result)
     else:
-        with pytest.raises(
-            PointsMissing, match=f"^{missing} of the planned points have no completed run"
-        ):
+        with pytest.raises(PointsMissing, match=f"^{missing} of"):
             check_points(config, result)
 
 
@@ -278,9 +275,7 @@ def test_refused_budget_is_an_event(
 ) -> None:
     with simulated() as served:
         config = sweep_config(served, budget_usd=25.1)
-        with pytest.raises(
-            PreflightRefused, match=r"sweep.budget_usd: 25.1 is less than the 25.20 USD"
-        ):
+        with pytest.raises(PreflightRefused, match=r"sweep.budget_usd: 25.1 .* 25.20 USD"):
             scaling_benchmark(config)
         assert jobs_of(served) == {}
     [event] = events
@@ -292,7 +287,7 @@ def test_refused_budget_is_an_event(
 def test_other_refusals_are_no_budget_event(
     simulated: Platform, sweep_config: Configs, events: list[dict[str, Any]]
 ) -> None:
-    with simulated() as served, pytest.raises(PreflightRefused, match="does not divide by 3"):
+    with simulated() as served, pytest.raises(PreflightRefused, match="divide by 3"):
         scaling_benchmark(sweep_config(served, node_counts=[3], budget_usd=1000.0))
     assert events == []
 

@@ -4,7 +4,6 @@ goes on with the sweep goes on with that job, and pays for no second one.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -106,17 +105,16 @@ def test_a_new_sweep_names_the_one_that_was_left(
     config, left = cut_off(7, name="left")
     served.go = True
     new = names.sweep_id(config, datetime(2026, 12, 8, tzinfo=UTC))
-    go_on = f": `nodesweep run CONFIG --resume {left}` goes on with it"
+    go_on = f"`nodesweep run CONFIG --resume {left}`"
     with caplog.at_level("WARNING", logger="nodesweep.flow"):
         with monkeypatch.context() as patched:
             patched.setattr(
                 "nodesweep.tasks.sweeps.owner._LOST_SECONDS", -1.0
             )  # its last sign is old
             _say_unfinished(config, new)
-        assert f"{left}, of the same config, has points left{go_on}" in caplog.text
+        assert go_on in caplog.text and "s ago" not in caplog.text
         assert begin_as(config, new).sweep_id == new
-    seen = "points left, and was run until 0 s ago at least: if it still is, both run now"
-    assert re.sub(r"\d+ s ago", "0 s ago", caplog.text).count(seen + go_on) == 1
+    assert caplog.text.count("s ago") == 1 and caplog.text.count(go_on) == 2
     caplog.clear()
     begin_as(config, names.sweep_id(config, datetime(2026, 12, 9, tzinfo=UTC)))
     assert "has points left" not in caplog.text, "the latest one is done"
@@ -138,7 +136,7 @@ def test_another_config_does_not_go_on_with_it(
 ) -> None:
     config, sweep = cut_off(3)
     other = config.model_copy(update={"name": "another"})
-    with pytest.raises(PreflightRefused, match="started with another config"):
+    with pytest.raises(PreflightRefused, match="another config"):
         scaling_benchmark(other, sweep_id=sweep, resume=True)
     assert stop_sweep(sweep, config)
 
@@ -152,7 +150,7 @@ def test_what_was_stopped_is_not_gone_on_with(
     wait_until(lambda: processing_jobs(served, sweep) == {job: "Stopped"}, 30)
     with pytest.raises(SweepNotFound):
         scaling_benchmark(config, sweep_id=sweep, resume=True)
-    with pytest.raises(SweepNotNamed, match="ended before its sweep was recorded"):
+    with pytest.raises(SweepNotNamed, match="before its sweep"):
         scaling_benchmark(config, resume=True)
     assert processing_jobs(served, sweep) == {job: "Stopped"}
 

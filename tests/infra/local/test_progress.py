@@ -28,7 +28,7 @@ def test_what_moves_is_waited_for_well_past_any_start_of_an_idle_machine(
         world.ticks[2] += 1  # the second alone: a command waits for its server
         assert progress.problem() is None
     world.now += 60
-    assert progress.problem() == "without any progress for 60 s"
+    assert "60 s" in str(progress.problem())
 
 
 def test_what_computes_for_ever_is_given_up(world: SimpleNamespace) -> None:

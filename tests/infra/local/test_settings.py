@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.infra.local.__main__ import ENGINES, main
 from nodesweep.infra.local.engine import choice
@@ -16,6 +17,7 @@ from nodesweep.infra.local.server import daemon, serving
 from nodesweep.infra.local.server.backends import BACKENDS
 from nodesweep.infra.local.server.contract import ServerConfig, ServerStartError
 from nodesweep.infra.local.settings import SettingsError, digest, read_quotas
+from tests.plain import plain
 
 
 def written(folder: Path, content: Any) -> Path:
@@ -30,21 +32,19 @@ def test_quotas(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content",
     [
-        ("{", "is not JSON"),
-        ([1], r'expected a JSON object such as \{"ml.local.small": 8\}, got \[1\]'),
-        (
-            {"ml.local.small": -1},
-            "ml.local.small is -1; a quota is a whole number of instances, 0 or more",
-        ),
-        ({"ml.local.small": True}, "ml.local.small is True"),
-        ({"ml.local.small": "8"}, "ml.local.small is '8'"),
+        "{",
+        [1],
+        {"ml.local.small": -1},
+        {"ml.local.small": True},
+        {"ml.local.small": "8"},
     ],
 )
-def test_bad_quotas(tmp_path: Path, content: Any, message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
+def test_bad_quotas(tmp_path: Path, content: Any, snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(SettingsError) as refused:
         read_quotas(written(tmp_path, content))
+    assert plain(refused.value, folder=tmp_path) == snapshot
 
 
 def test_fault_plan_in_yaml(tmp_path: Path) -> None:
@@ -67,64 +67,48 @@ def test_fault_plan_of_the_readme(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content",
     [
-        ("faults: [", "is neither YAML nor JSON"),
-        ([], r'expected \{"faults": \[rule, …\]\}'),
-        ({"faults": [], "rules": []}, "unknown key rules; the only one is faults"),
+        "faults: [",
+        [],
+        {"faults": [], "rules": []},
     ],
 )
-def test_bad_fault_files(tmp_path: Path, content: Any, message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
+def test_bad_fault_files(tmp_path: Path, content: Any, snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(SettingsError) as refused:
         read_fault_plan(written(tmp_path, content))
+    assert plain(refused.value, folder=tmp_path) == snapshot
 
 
 CREATE = {"fault": "throttle", "operation": "CreateTrainingJob", "calls": [1, 2]}
 
 
 @pytest.mark.parametrize(
-    ("rule", "message"),
+    "rule",
     [
-        (5, r"faults\[0\]: Input should be a valid dictionary .* got 5"),
-        ({}, r"faults\[0\]\.fault: must be one of throttle, error, pending, .*, got None"),
-        ({"fault": "fire"}, r"must be one of .*, got 'fire'"),
-        (CREATE | {"operation": "Nope"}, r"operation 'Nope' is none of sagemaker's"),
-        (CREATE | {"service": "ecr"}, r"operation 'CreateTrainingJob' is none of ecr's"),
-        (
-            CREATE | {"calls": [0, 2]},
-            r"calls \[0, 2\] is not \[first, last\] with 1 <= first <= last",
-        ),
-        (CREATE | {"calls": [3, 2]}, r"calls \[3, 2\]"),
-        (CREATE | {"calls": 3}, r"faults\[0\]\.calls: .* got 3"),
-        (CREATE | {"chance": 0.5}, r"faults\[0\]\.chance: unknown key"),
-        (CREATE | {"fault": "error"}, r"faults\[0\]\.code: Field required"),
-        ({"fault": "pending"}, r"faults\[0\]\.seconds: Field required"),
-        (
-            {"fault": "pending", "seconds": -1},
-            r"\.seconds: Input should be greater than or equal to 0, got -1",
-        ),
-        (
-            {"fault": "pending", "seconds": "9"},
-            r"\.seconds: Input should be a valid number, got '9'",
-        ),
-        ({"fault": "internal_error"}, r"faults\[0\]: give one of after_seconds and at_line"),
-        (
-            {"fault": "internal_error", "after_seconds": 1, "at_line": "x"},
-            "give one of after_seconds and at_line",
-        ),
-        (
-            {"fault": "spot_interruption", "at_line": "("},
-            r"\.at_line: '\(' is no regular expression",
-        ),
-        (
-            {"fault": "algorithm_error", "after_seconds": 1, "node": "host"},
-            r"\.node: .* got 'host'",
-        ),
+        5,
+        {},
+        {"fault": "fire"},
+        CREATE | {"operation": "Nope"},
+        CREATE | {"service": "ecr"},
+        CREATE | {"calls": [0, 2]},
+        CREATE | {"calls": [3, 2]},
+        CREATE | {"calls": 3},
+        CREATE | {"chance": 0.5},
+        CREATE | {"fault": "error"},
+        {"fault": "pending"},
+        {"fault": "pending", "seconds": -1},
+        {"fault": "pending", "seconds": "9"},
+        {"fault": "internal_error"},
+        {"fault": "internal_error", "after_seconds": 1, "at_line": "x"},
+        {"fault": "spot_interruption", "at_line": "("},
+        {"fault": "algorithm_error", "after_seconds": 1, "node": "host"},
     ],
 )
-def test_bad_rules(tmp_path: Path, rule: Any, message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
+def test_bad_rules(tmp_path: Path, rule: Any, snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(SettingsError) as refused:
         read_fault_plan(written(tmp_path, {"faults": [rule]}))
+    assert plain(refused.value, folder=tmp_path) == snapshot
 
 
 def test_every_broken_rule_is_named(tmp_path: Path) -> None:
@@ -142,7 +126,7 @@ def test_bad_file_is_a_bad_argument(
     with pytest.raises(SystemExit) as ended:
         main(["start", "--state-dir", str(tmp_path), *option.split(), str(tmp_path / "missing")])
     assert ended.value.code == 2
-    assert f"{tmp_path / 'missing'} can't be read: No such file" in capsys.readouterr().err
+    assert f"{tmp_path / 'missing'} " in capsys.readouterr().err
 
 
 def served(config: ServerConfig, monkeypatch: pytest.MonkeyPatch) -> ServerConfig:
@@ -238,7 +222,7 @@ def test_simulation_settings_are_not_for_the_process_engine(
     with pytest.raises(SystemExit) as ended:
         main(["start", option])
     assert ended.value.code == 2
-    assert "--model and --time-scale are for --engine simulated" in capsys.readouterr().err
+    assert "--engine simulated" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["-0.1", "1.5", "nan"])
@@ -249,16 +233,19 @@ def test_time_scale_is_from_0_to_1(text: str) -> None:
 
 @pytest.mark.parametrize(("running", "asked"), [("process", "simulated"), ("simulated", "process")])
 def test_running_server_with_another_engine_is_not_adopted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, running: str, asked: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    running: str,
+    asked: str,
+    snapshot: SnapshotAssertion,
 ) -> None:
     monkeypatch.setattr(
         daemon, "find_server", lambda _: daemon.RunningServer(1, 2, "http://127.0.0.1:4570")
     )
     monkeypatch.setattr(daemon, "read_status", lambda _: {"running": True, "engine": running})
-    with pytest.raises(
-        ServerStartError, match=rf"with engine {running}, asked for {asked}: stop it first"
-    ):
+    with pytest.raises(ServerStartError) as refused:
         daemon.start(ServerConfig(0, tmp_path, engine=asked))
+    assert plain(refused.value, folder=tmp_path) == snapshot
 
 
 @pytest.mark.parametrize("text", ["-1", "inf", "soon"])
@@ -272,7 +259,10 @@ def test_cold_start_is_a_number_of_seconds(text: str) -> None:
     [{"quotas": {"ml.local.small": 2}}, {"faults_file": Path("/x")}, {"cold_start_seconds": 1.0}],
 )
 def test_running_server_with_other_settings_is_not_adopted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, Any],
+    snapshot: SnapshotAssertion,
 ) -> None:
     found = daemon.RunningServer(1, 2, "http://127.0.0.1:4570")
     status = {
@@ -283,16 +273,15 @@ def test_running_server_with_other_settings_is_not_adopted(
     }
     monkeypatch.setattr(daemon, "find_server", lambda _: found)
     monkeypatch.setattr(daemon, "read_status", lambda _: status)
-    with pytest.raises(
-        ServerStartError, match=rf"already runs at .* with {next(iter(changes))} .*: stop it first"
-    ):
+    with pytest.raises(ServerStartError) as refused:
         daemon.start(ServerConfig(0, tmp_path, **changes))
+    assert plain(refused.value, folder=tmp_path) == snapshot
     assert daemon.start(ServerConfig(0, tmp_path)) == found.endpoint
     assert daemon.start(ServerConfig(0, tmp_path, quotas={"ml.local.small": 1})) == found.endpoint
 
 
 def test_running_server_with_an_earlier_version_of_the_plan_is_not_adopted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:
     plan = written(tmp_path, {"faults": []})
     status = {"running": True, "faults_file": str(plan), "faults_sha256": digest(plan)}
@@ -302,10 +291,9 @@ def test_running_server_with_an_earlier_version_of_the_plan_is_not_adopted(
     monkeypatch.setattr(daemon, "read_status", lambda _: status)
     assert daemon.start(ServerConfig(0, tmp_path, faults_file=plan)) == "http://127.0.0.1:4570"
     written(tmp_path, {"faults": [CREATE]})
-    with pytest.raises(
-        ServerStartError, match=r"already runs at .* with faults_sha256 .*: stop it first"
-    ):
+    with pytest.raises(ServerStartError) as refused:
         daemon.start(ServerConfig(0, tmp_path, faults_file=plan))
+    assert plain(refused.value, folder=tmp_path) == snapshot
 
 
 def test_auto_without_containers_adopts_what_it_started(

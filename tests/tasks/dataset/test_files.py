@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.models import BenchmarkConfig
@@ -25,6 +26,7 @@ from nodesweep.tasks.dataset.files import (
 from nodesweep.tasks.dataset.sending import PART_BYTES, DataFile
 from nodesweep.tasks.errors import DatasetRefused, UploadFailed
 from nodesweep.tasks.platform import aws_client
+from tests.plain import plain
 
 
 class Counting:
@@ -103,7 +105,10 @@ def test_scan_refuses_a_source_without_files(tmp_path: Path, missing: str) -> No
 
 @pytest.mark.parametrize(("letter", "name_bytes"), [("x", 200), ("ä", 200)])
 def test_a_key_that_s3_would_not_take_is_refused(
-    tmp_path: Path, benchmark_config: BenchmarkConfig, letter: str, name_bytes: int
+    tmp_path: Path,
+    benchmark_config: BenchmarkConfig,
+    letter: str,
+    name_bytes: int,
 ) -> None:
     """1,024 bytes of UTF-8, the prefix included."""
     platform, section = benchmark_config.platform, dataset_at(tmp_path)
@@ -113,8 +118,9 @@ def test_a_key_that_s3_would_not_take_is_refused(
     for size, is_refused in ((left, False), (names_left + 1, True)):
         found = Dataset((DataFile(folders + "y" * size, 1, "", tmp_path, None),), "0" * 64)
         if is_refused:
-            with pytest.raises(DatasetRefused, match=r"would have 1025 bytes.*S3 takes 1024"):
+            with pytest.raises(DatasetRefused) as refused:
                 check_keys(found, section, platform)
+            assert "1025 bytes" in str(refused.value) and "1024" in str(refused.value)
         else:
             check_keys(found, section, platform)
 
@@ -169,13 +175,14 @@ def test_same_size_with_other_bytes_is_not_trusted(
 
 
 def test_foreign_object_under_the_prefix_is_refused(
-    s3: Any, files: Dataset, benchmark_config: BenchmarkConfig
+    s3: Any, files: Dataset, benchmark_config: BenchmarkConfig, snapshot: SnapshotAssertion
 ) -> None:
     config, platform = benchmark_config.dataset, benchmark_config.platform
     key = names.dataset_data_prefix(platform.prefix, config.name, files.digest) + "stray.parquet"
     s3.put_object(Bucket=platform.bucket, Key=key, Body=b"?")
-    with pytest.raises(UploadFailed, match=r"stray\.parquet is not part of this dataset"):
+    with pytest.raises(UploadFailed) as refused:
         upload(s3, files, config, platform)
+    assert str(refused.value) == snapshot
 
 
 def test_a_small_file_is_one_call_with_the_checksum_that_the_service_checks(
@@ -227,12 +234,17 @@ def test_small_files_wait_for_s3_side_by_side(
 
 
 def test_a_file_that_changed_after_it_was_hashed_is_refused_and_not_sent(
-    s3: Any, files: Dataset, benchmark_config: BenchmarkConfig
+    tmp_path: Path,
+    s3: Any,
+    files: Dataset,
+    benchmark_config: BenchmarkConfig,
+    snapshot: SnapshotAssertion,
 ) -> None:
     files.files[0].path.write_bytes(b"X" * 10)
     counting = Counting(s3)
-    with pytest.raises(UploadFailed, match=r"a\.parquet has changed since it was hashed"):
+    with pytest.raises(UploadFailed) as refused:
         upload(counting, files, benchmark_config.dataset, benchmark_config.platform)
+    assert plain(refused.value, folder=tmp_path) == snapshot
     assert not [key for key in counting.sent if key.endswith("a.parquet")]
 
 
@@ -249,7 +261,12 @@ def test_a_file_that_is_as_it_was_hashed_is_not_hashed_again(
 
 
 def test_a_file_that_changes_while_it_is_sent_is_refused(
-    s3: Any, files: Dataset, benchmark_config: BenchmarkConfig, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    s3: Any,
+    files: Dataset,
+    benchmark_config: BenchmarkConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    snapshot: SnapshotAssertion,
 ) -> None:
     put_object = s3.put_object
 
@@ -258,27 +275,36 @@ def test_a_file_that_changes_while_it_is_sent_is_refused(
         return put_object(**request)
 
     monkeypatch.setattr(s3, "put_object", change)
-    with pytest.raises(UploadFailed, match=r"a\.parquet has changed since it was hashed"):
+    with pytest.raises(UploadFailed) as refused:
         upload(s3, files, benchmark_config.dataset, benchmark_config.platform)
+    assert plain(refused.value, folder=tmp_path) == snapshot
 
 
 def test_a_local_name_that_is_not_utf_8_is_refused_before_anything_is_hashed(
     tmp_path: Path,
+    snapshot: SnapshotAssertion,
 ) -> None:
     (tmp_path / os.fsdecode(b"caf\xe9.parquet")).write_bytes(b"1")
-    with pytest.raises(DatasetRefused, match=r"caf\\xe9\.parquet' is not UTF-8.*rename the file"):
+    with pytest.raises(DatasetRefused) as refused:
         scan_directory(dataset_at(tmp_path))
+    assert plain(refused.value, folder=tmp_path) == snapshot
 
 
 def test_a_file_that_arrives_otherwise_is_refused(
-    s3: Any, files: Dataset, benchmark_config: BenchmarkConfig, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    s3: Any,
+    files: Dataset,
+    benchmark_config: BenchmarkConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    snapshot: SnapshotAssertion,
 ) -> None:
     def answer(**request: Any) -> None:
         raise ClientError({"Error": {"Code": "BadDigest"}}, "PutObject")
 
     monkeypatch.setattr(s3, "put_object", answer)
-    with pytest.raises(UploadFailed, match=r"differs from .*parquet after the upload"):
+    with pytest.raises(UploadFailed) as refused:
         upload(s3, files, benchmark_config.dataset, benchmark_config.platform)
+    assert plain(refused.value, folder=tmp_path) == snapshot
 
 
 def test_no_more_calls_at_once_than_the_client_has_connections(
@@ -322,20 +348,16 @@ def test_folders_become_channels() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names_below", "message"),
+    "names_below",
     [
-        (
-            ["train/1.jpg", "labels.json"],
-            "makes a channel of each folder under data, and labels.json lies beside them",
-        ),
-        (["tr ain/1.jpg"], "the folder 'tr ain' under data can't be a channel's name"),
-        (
-            [f"f{number}/x" for number in range(21)],
-            "21 folders under data, and a job takes 20 channels",
-        ),
+        ["train/1.jpg", "labels.json"],
+        ["tr ain/1.jpg"],
+        [f"f{number}/x" for number in range(21)],
     ],
 )
-def test_folders_that_cannot_be_channels_are_refused(names_below: list[str], message: str) -> None:
+def test_folders_that_cannot_be_channels_are_refused(
+    names_below: list[str], snapshot: SnapshotAssertion
+) -> None:
     with pytest.raises(DatasetRefused) as refused:
         channel_folders(dataset_at("data", "files", channel=None), names_below)
-    assert message in str(refused.value)
+    assert str(refused.value) == snapshot

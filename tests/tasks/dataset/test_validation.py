@@ -15,6 +15,7 @@ import boto3
 import pandas as pd
 import pytest
 from moto import mock_aws
+from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.data.make_digits import DEFAULT_DIRECTORY
 from nodesweep.configs.dataset import DatasetConfig
@@ -84,24 +85,21 @@ def test_good_digits_pass(digits: list[Path]) -> None:
     ]
 
 
-def test_out_of_range_says_column_rows_examples_and_file(broken: list[Path]) -> None:
+def test_out_of_range_says_column_rows_examples_and_file(
+    broken: list[Path], snapshot: SnapshotAssertion
+) -> None:
     (failure,) = check(broken).problems
-    assert (
-        failure.message
-        == "column 'label': 3 of 225 rows not between 0 and 9, e.g. 12, 11 (file part-1.parquet)"
-    )
+    assert failure.message == snapshot
     assert (failure.column, failure.unexpected_count, failure.examples) == ("label", 3, (12, 11))
     assert failure.unexpected_percent == pytest.approx(100 * 3 / 225)
 
 
-def test_every_problem_is_in_one_error(broken: list[Path]) -> None:
+def test_every_problem_is_in_one_error(broken: list[Path], snapshot: SnapshotAssertion) -> None:
     report = check(broken, min_rows=500)
     with pytest.raises(ValidationFailed) as error:
         report.raise_if_failed()
     assert isinstance(error.value, DatasetRefused) and error.value.report is report
-    assert "broke 2 expectation(s) (2 files, 450 rows)" in str(error.value)
-    assert "450 rows in all files together, min_rows is 500" in str(error.value)
-    assert "3 of 225 rows not between 0 and 9" in str(error.value)
+    assert str(error.value) == snapshot
 
 
 def test_warning_is_reported_and_lets_the_run_go_on(broken: list[Path]) -> None:
@@ -111,19 +109,15 @@ def test_warning_is_reported_and_lets_the_run_go_on(broken: list[Path]) -> None:
     assert [warning.severity for warning in report.warnings] == ["warning"]
 
 
-def test_null_and_wrong_set(tmp_path: Path) -> None:
+def test_null_and_wrong_set(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     file = table(
         tmp_path / "a.parquet", label=[1, None, 12, 3], split=["train", "test", "tset", "tset"]
     )
     messages = [failure.message for failure in check([file], LABEL, NOT_NULL, IN_SET).problems]
-    assert messages == [
-        "column 'label': 1 of 4 rows not between 0 and 9, e.g. 12 (file a.parquet)",
-        "column 'label': 1 of 4 rows are null (file a.parquet)",
-        "column 'split': 2 of 4 rows not in {train, test}, e.g. tset (file a.parquet)",
-    ]
+    assert messages == snapshot
 
 
-def test_table_rules(tmp_path: Path) -> None:
+def test_table_rules(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     file = table(tmp_path / "a.parquet", label=[1, 1], extra=[0, 0])
     columns = {
         "type": "expect_table_columns_to_match_set",
@@ -139,40 +133,26 @@ def test_table_rules(tmp_path: Path) -> None:
         "kwargs": {"column_A": "label", "column_B": "extra", "mostly": 0.9},
     }
     messages = [failure.message for failure in check([file], columns, rows, mean, pair).problems]
-    assert messages == [
-        (
-            "table: columns are not the expected set; missing: split; not expected: extra (file"
-            " a.parquet)"
-        ),
-        "table: number of rows not at least 3, found 2 (file a.parquet)",
-        "column 'label': mean not at most 0.5, found 1 (file a.parquet)",
-        (
-            "columns label, extra: 2 of 2 rows break expect_column_pair_values_to_be_equal()"
-            " (allowed: 10 %), e.g. [1, 0] (file a.parquet)"
-        ),
-    ]
+    assert messages == snapshot
 
 
-def test_missing_column_is_critical_even_as_a_warning(tmp_path: Path) -> None:
+def test_missing_column_is_critical_even_as_a_warning(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     file = table(tmp_path / "a.parquet", label=[1])
     (failure,) = check([file], {**IN_SET, "severity": "warning"}).problems
-    assert (
-        failure.message
-        == "column 'split': the column is missing, needed by expect_column_values_to_be_in_set;"
-        " its columns: label (file a.parquet)"
-    )
+    assert failure.message == snapshot
 
 
 @pytest.mark.parametrize(
     ("text", "there"),
     [
-        ("label,Split\n1,a\n", "its columns, separated by ',': label, Split"),
+        ("label,Split\n1,a\n", "',': label, Split"),
         (
             "label;split\n1;a\n",
-            "its only column: 'label;split'; the file seems to be separated by ';', and is read"
-            " with ','; write it with commas",
+            "'label;split'; ",
         ),
-        ("label\tsplit\n", "its only column: 'label\\tsplit'"),
+        ("label\tsplit\n", "'label\\tsplit'"),
     ],
 )
 def test_a_missing_column_names_those_that_are_there(tmp_path: Path, text: str, there: str) -> None:
@@ -190,7 +170,7 @@ def test_what_cannot_be_evaluated_fails(tmp_path: Path) -> None:
         "kwargs": {"column": "split", "regex": "("},
     }
     (failure,) = check([file], regex).problems
-    assert "could not be evaluated: Invalid regular expression" in failure.message
+    assert "not be evaluated" in failure.message
 
 
 def test_same_rows_in_two_files(digits: list[Path]) -> None:
@@ -199,45 +179,39 @@ def test_same_rows_in_two_files(digits: list[Path]) -> None:
         [*digits, again], unique_columns=[f"pixel_{index}" for index in range(64)]
     ).problems
     assert failure.unexpected_count == 225 and failure.file is None
-    assert (
-        "unique_columns (pixel_0, pixel_1, pixel_2 and 61 more): 225 of 675 rows repeat"
-        in failure.message
-    )
+    assert "pixel_2 and 61 more): 225 of 675 rows" in failure.message
     assert failure.message.endswith("(in part-0.parquet, part-9.parquet)")
 
 
-def test_unique_column_that_is_not_there(digits: list[Path]) -> None:
+def test_unique_column_that_is_not_there(digits: list[Path], snapshot: SnapshotAssertion) -> None:
     failures = check(digits, unique_columns=["id"]).problems
     assert [failure.file for failure in failures] == ["part-0.parquet", "part-1.parquet"]
-    assert failures[0].message.startswith(
-        "unique_columns names 'id', not in part-0.parquet; its columns: pixel_0"
-    )
+    assert failures[0].message == snapshot
 
 
-def test_too_many_rows(digits: list[Path]) -> None:
+def test_too_many_rows(digits: list[Path], snapshot: SnapshotAssertion) -> None:
     (failure,) = check(digits, max_rows=100).problems
-    assert failure.message == "450 rows in all files together, max_rows is 100"
+    assert failure.message == snapshot
 
 
 @pytest.mark.parametrize(("age_days", "stale"), [(6.9, False), (7.5, True)])
-def test_age_goes_by_the_newest_file(digits: list[Path], age_days: float, stale: bool) -> None:
+def test_age_goes_by_the_newest_file(
+    digits: list[Path], age_days: float, stale: bool, snapshot: SnapshotAssertion
+) -> None:
     for path, age in zip(digits, (30.0, age_days), strict=True):
         modified = (NOW - timedelta(days=age)).timestamp()
         os.utime(path, (modified, modified))
     problems = check(digits, max_age_days=7).problems
     assert bool(problems) == stale
     if stale:
-        assert (
-            "the newest file, part-1.parquet, was modified 2026-11-13 00:00 UTC, 7.5 days ago"
-            in problems[0].message
-        )
+        assert problems[0].message == snapshot
 
 
 def test_file_that_is_not_parquet(digits: list[Path]) -> None:
     digits[1].write_bytes(b"not parquet")
     report = check(digits)
     assert report.files[1].rows is None and report.rows == 225
-    assert "part-1.parquet can't be read as parquet" in report.problems[0].message
+    assert "part-1.parquet can't be" in report.problems[0].message
     assert ">not checked everywhere<" in render_data_docs(report)
 
 
@@ -251,8 +225,8 @@ def test_truncated_file_among_many_is_named_and_the_others_are_judged(tmp_path: 
         "part-09.parquet",
     ]
     messages = [failure.message for failure in report.problems]
-    assert messages[7].startswith("part-07.parquet can't be read as parquet: ")
-    assert len(messages) == 20 and sum("1 of 2 rows not between" in text for text in messages) == 18
+    assert messages[7].startswith("part-07.parquet can't be")
+    assert len(messages) == 20 and sum("1 of 2 rows" in text for text in messages) == 18
 
 
 def test_damaged_rows_behind_a_whole_footer_are_named(tmp_path: Path) -> None:
@@ -261,10 +235,12 @@ def test_damaged_rows_behind_a_whole_footer_are_named(tmp_path: Path) -> None:
     content[4:400] = b"\xff" * 396
     file.write_bytes(content)
     (failure,) = check([file]).problems
-    assert failure.message.startswith("a.parquet can't be read as parquet: ")
+    assert failure.message.startswith("a.parquet can't be")
 
 
-def test_column_that_changes_its_type_between_files(tmp_path: Path) -> None:
+def test_column_that_changes_its_type_between_files(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     files = [
         table(tmp_path / "a.parquet", label=[1], split=["x"], note=[None]),
         table(tmp_path / "b.parquet", label=[1.5], split=["x"], note=["y"]),
@@ -273,10 +249,7 @@ def test_column_that_changes_its_type_between_files(tmp_path: Path) -> None:
     ]
     (failure,) = check(files, NOT_NULL).problems
     assert (failure.expectation, failure.column, failure.file) == ("column_types", "label", None)
-    assert failure.message == (
-        "column 'label' is int64 in a.parquet and large_string in c.parquet;"
-        " write it with one type in every file"
-    )
+    assert failure.message == snapshot
 
 
 def test_csv_in_folders(tmp_path: Path) -> None:
@@ -289,7 +262,9 @@ def test_csv_in_folders(tmp_path: Path) -> None:
     assert [failure.file for failure in report.problems] == ["b/part.csv"]
 
 
-def test_bad_expectations_are_refused_together_before_any_file_is_read() -> None:
+def test_bad_expectations_are_refused_together_before_any_file_is_read(
+    snapshot: SnapshotAssertion,
+) -> None:
     typo = {"type": "expect_column_values_to_be_betwen", "kwargs": {}}
     wrong = {
         "type": "expect_column_values_to_be_between",
@@ -298,31 +273,24 @@ def test_bad_expectations_are_refused_together_before_any_file_is_read() -> None
     with pytest.raises(InvalidExpectations) as error:
         check([Path("/nowhere/a.parquet")], LABEL, typo, wrong)
     text = str(error.value)
-    assert (
-        "expectations[1] expect_column_values_to_be_betwen: no such expectation; nearest: " in text
-    )
+    assert text == snapshot
     assert "nearest: expect_column_values_to_be_between" in text
-    assert (
-        "expectations[2] expect_column_values_to_be_between: minimum: extra fields not permitted"
-        in text
-    )
     assert "expectations[0]" not in text
 
 
-def test_empty_suite_is_refused(digits: list[Path]) -> None:
+def test_empty_suite_is_refused(digits: list[Path], snapshot: SnapshotAssertion) -> None:
     empty = config().model_copy(update={"expectations": ()})
-    with pytest.raises(InvalidExpectations, match="an empty suite always succeeds"):
+    with pytest.raises(InvalidExpectations) as refused:
         validate_dataset(digits, empty, now=NOW)
+    assert str(refused.value) == snapshot
 
 
-def test_dataset_without_a_row_is_not_valid(tmp_path: Path) -> None:
+def test_dataset_without_a_row_is_not_valid(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     files = [table(tmp_path / f"{name}.parquet", label=[]) for name in "ab"]
     exists = {"type": "expect_column_to_exist", "kwargs": {"column": "label"}}
     report = check(files, exists)
     assert not report.success
-    assert [failure.message for failure in report.problems] == [
-        "no file has a row; there is nothing to train on"
-    ]
+    assert [failure.message for failure in report.problems] == snapshot
 
 
 def test_one_empty_file_among_others_is_allowed(tmp_path: Path) -> None:
@@ -337,9 +305,10 @@ def test_files_that_cannot_be_read_are_not_called_empty_as_well(tmp_path: Path) 
     ]
 
 
-def test_no_files_are_refused() -> None:
-    with pytest.raises(NoFiles, match=r"no \*\.parquet or \*\.pq files under data"):
+def test_no_files_are_refused(snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(NoFiles) as refused:
         check([])
+    assert str(refused.value) == snapshot
 
 
 def test_report_survives_json(broken: list[Path]) -> None:
@@ -351,7 +320,7 @@ def test_data_docs_say_it_all_and_load_nothing(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>"
     file = table(tmp_path / "a.parquet", split=["train", evil], label=[1, 2])
     page = render_data_docs(check([file], IN_SET, LABEL, min_rows=3))
-    assert "not valid" in page and "2 rows in all files together, min_rows is 3" in page
+    assert "not valid" in page and "min_rows is 3" in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page and evil not in page
     assert page.count(">failed<") == 1 and page.count(">passed<") == 1
     assert not any(word in page for word in ("http:", "https:", "src=", "href=", "url(", "<script"))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
+from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import FrameworkConfig, ImageConfig, PlatformConfig
@@ -71,10 +72,11 @@ def test_base_outside_ecr_counts_by_its_name_with_a_warning(
     tmp_path: Path,
     platform: PlatformConfig,
     caplog: pytest.LogCaptureFixture,
+    snapshot: SnapshotAssertion,
 ) -> None:
     aws("ecr")
     assert pin_bases(platform, make_context(tmp_path, "FROM python:3.11\n"), {}) == {}
-    assert "base image python:3.11: its digest is unknown (it is not in ECR)" in caplog.text
+    assert caplog.messages == snapshot
 
 
 def test_base_that_ecr_has_no_repository_for_is_no_warning(
@@ -82,17 +84,13 @@ def test_base_that_ecr_has_no_repository_for_is_no_warning(
     tmp_path: Path,
     platform: PlatformConfig,
     caplog: pytest.LogCaptureFixture,
+    snapshot: SnapshotAssertion,
 ) -> None:
     """The first run of the shipped config on this machine, whose nodes need no base."""
     caplog.set_level(logging.INFO, "nodesweep.image")
     aws("ecr")
     assert pin_bases(platform, make_context(tmp_path, f"FROM {DLC}:none\n"), {}) == {}
-    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        (
-            "INFO",
-            f"base image {DLC}:none is in no registry that is known here; its name stands for it",
-        )
-    ]
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == snapshot
 
 
 def test_missing_tag_of_a_base_is_a_warning(
@@ -100,10 +98,11 @@ def test_missing_tag_of_a_base_is_a_warning(
     tmp_path: Path,
     platform: PlatformConfig,
     caplog: pytest.LogCaptureFixture,
+    snapshot: SnapshotAssertion,
 ) -> None:
     aws("ecr").create_repository(repositoryName="pytorch-training")
     assert pin_bases(platform, make_context(tmp_path, f"FROM {DLC}:none\n"), {}) == {}
-    assert "Requested image not found" in caplog.text
+    assert caplog.messages == snapshot
 
 
 def test_pinned_base_and_scratch_are_not_asked_for(
@@ -154,14 +153,12 @@ def test_only_a_call_that_may_succeed_later_is_an_error(
         assert pin_bases(platform, config, {}) == {}
 
 
-def test_device_follows_the_instance_type() -> None:
+def test_device_follows_the_instance_type(snapshot: SnapshotAssertion) -> None:
     assert [device_of(instance) for instance in (CPU, GPU, NEURON)] == ["cpu", "gpu", "neuron"]
     unknown = GPU.model_copy(update={"accelerator": None})
-    with pytest.raises(
-        PreflightRefused,
-        match=r"image\.framework\.accelerator: which accelerators .* unknown; set it",
-    ):
+    with pytest.raises(PreflightRefused) as refused:
         device_of(unknown)
+    assert str(refused.value) == snapshot
 
 
 @pytest.mark.parametrize(
@@ -190,26 +187,25 @@ def test_container_of_a_version_is_looked_up_for_region_and_device(
 @pytest.mark.parametrize(
     ("framework", "region", "instance", "message"),
     [
-        ({"version": "9.9"}, "us-east-1", GPU, r"Unsupported pytorch-amzn2023 version: 9\.9"),
+        ({"version": "9.9"}, "us-east-1", GPU, r"version: 9\.9"),
         ({"version": "2.5", "python": "py37"}, "us-east-1", GPU,
-         "Unsupported Python version: py37"),
-        ({"version": "2.5"}, "xx-east-1", GPU, "Unsupported region: xx-east-1"),
+         "version: py37"),
+        ({"version": "2.5"}, "xx-east-1", GPU, "region: xx-east-1"),
         ({"version": "2.9"}, "us-east-1", NEURON,
-         r"no container of version 2\.9, only .*neuron:1\.11\.0"),
+         r"version 2\.9, only .*neuron:1\.11\.0"),
     ],
 )  # fmt: skip
 def test_container_that_is_not_there_is_refused(
     framework: dict[str, str], region: str, instance: Any, message: str
 ) -> None:
-    with pytest.raises(PreflightRefused, match=f"image.framework: {message}"):
+    with pytest.raises(PreflightRefused, match=rf"image\.framework: .*{message}"):
         framework_image(FrameworkConfig(**framework), region, instance)
 
 
-def test_python_can_not_be_chosen_where_the_container_has_one() -> None:
-    with pytest.raises(
-        PreflightRefused, match=r"image\.framework\.python: the container of PyTorch 2\.13 has one"
-    ):
+def test_python_can_not_be_chosen_where_the_container_has_one(snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(PreflightRefused) as refused:
         framework_image(FrameworkConfig(version="2.13", python="py311"), "us-east-1", GPU)
+    assert str(refused.value) == snapshot
 
 
 SMP_V2 = {
@@ -252,20 +248,20 @@ def test_smp_v2_gets_its_own_container(
         (
             {"version": "2.5.0"},
             "us-east-1",
-            r"image\.framework\.version: no SMP container has PyTorch 2\.5\.0, .* 2\.5\.1",
+            r"image\.framework\.version: .* 2\.5\.0, .* 2\.5\.1",
         ),
-        ({"version": "2.13"}, "us-east-1", r"no SMP container has PyTorch 2\.13"),
+        ({"version": "2.13"}, "us-east-1", r"has PyTorch 2\.13"),
         (
             {"version": "2.4.1", "python": "py39"},
             "us-east-1",
-            r"image\.framework: Unsupported Python version: py39",
+            r"image\.framework: .* version: py39",
         ),
         (
             {"version": "2.4.1", "accelerator": "cpu"},
             "us-east-1",
             r"image\.framework\.accelerator: got 'cpu'",
         ),
-        ({"version": "2.4.1"}, "cn-north-1", r"image\.framework: Unsupported region: cn-north-1"),
+        ({"version": "2.4.1"}, "cn-north-1", r"image\.framework: .* region: cn-north-1"),
     ],
 )
 def test_smp_container_that_is_not_there_is_refused(
@@ -322,5 +318,5 @@ def test_container_that_runs_as_it_is_goes_by_its_digest(
 
 
 def test_base_is_named_once() -> None:
-    with pytest.raises(ValueError, match="base_image and framework both name the base"):
+    with pytest.raises(ValueError, match="base_image and framework"):
         ImageConfig(base_image="base:1", framework=FrameworkConfig(version="2.5"))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.tasks.errors import ImageBuildFailed
@@ -66,7 +67,10 @@ DONE = {"buildStatus": "SUCCEEDED", **LOG}
 
 
 def test_build_gets_context_tag_and_arguments_also_where_others_may_not_be_listed(
-    aws: Callable[[str], Any], tmp_path: Path, benchmark_config: BenchmarkConfig
+    aws: Callable[[str], Any],
+    tmp_path: Path,
+    benchmark_config: BenchmarkConfig,
+    snapshot: SnapshotAssertion,
 ) -> None:
     s3, platform = aws("s3"), benchmark_config.platform
     s3.create_bucket(Bucket=platform.bucket)
@@ -118,10 +122,9 @@ def test_build_gets_context_tag_and_arguments_also_where_others_may_not_be_liste
     )
 
     (Path(config.context) / "buildspec.yml").write_text(REFUSED)
-    with pytest.raises(
-        ImageBuildFailed, match=r"may not be given the context's buildspec\.yml.*OwnBuildspecs=true"
-    ):
+    with pytest.raises(ImageBuildFailed) as refused:
         start(CodeBuild(), s3, config, platform, read_context(config), "repo-uri", "token-3")
+    assert str(refused.value) == snapshot
 
 
 WANTED = {"IMAGE_REPO_URI": "repo-uri", "IMAGE_TAG": "ctx-1"}
@@ -180,6 +183,7 @@ def test_wait_returns_when_the_build_succeeds() -> None:
 
 def test_new_lines_of_the_log_are_shown_once_and_a_few_at_a_time(
     caplog: pytest.LogCaptureFixture,
+    snapshot: SnapshotAssertion,
 ) -> None:
     caplog.set_level(logging.INFO)
     wait(
@@ -196,7 +200,7 @@ def test_new_lines_of_the_log_are_shown_once_and_a_few_at_a_time(
         if record.getMessage().startswith("build: ")
     ]
     # 26 lines in the first poll: the last ten of them.
-    assert said == ["build: … 16 lines left out", *(f"build: {n}" for n in range(15, 25))]
+    assert said == snapshot
 
 
 def test_a_private_key_that_a_build_prints_is_hidden_from_one_look_to_the_next(
@@ -232,13 +236,11 @@ def test_log_that_begins_late_is_followed_from_its_beginning(
     assert "build: STEP 1" in caplog.messages
 
 
-def test_failed_build_names_phase_and_last_lines() -> None:
+def test_failed_build_names_phase_and_last_lines(snapshot: SnapshotAssertion) -> None:
     phases = [
         {"phaseType": "BUILD", "phaseStatus": "FAILED", "contexts": [{"message": "exit status 1"}]}
     ]
-    with pytest.raises(
-        ImageBuildFailed, match=r"FAILED; phase BUILD: exit status 1\n    pip: no such package"
-    ):
+    with pytest.raises(ImageBuildFailed) as refused:
         wait(
             Builds(RUNNING, {**FAILED, "phases": phases}),
             Logs(["pip: no such package"]),
@@ -247,20 +249,20 @@ def test_failed_build_names_phase_and_last_lines() -> None:
             counting_clock(),
             "ours",
         )
+    assert str(refused.value) == snapshot
 
 
-def test_failed_build_whose_log_is_denied_is_still_explained() -> None:
+def test_failed_build_whose_log_is_denied_is_still_explained(snapshot: SnapshotAssertion) -> None:
     logs = Logs(missing=9, error="AccessDeniedException")
-    with pytest.raises(ImageBuildFailed, match=r"image build b:1 ended FAILED; no phase reported$"):
+    with pytest.raises(ImageBuildFailed) as refused:
         wait(Builds(RUNNING, RUNNING, FAILED), logs, "b:1", 600, counting_clock(), "ours")
+    assert str(refused.value) == snapshot
     assert logs.calls == 1  # what is denied is not asked for again
 
 
 def test_build_past_its_deadline_is_stopped_and_its_last_lines_are_told() -> None:
     builds = Builds(RUNNING)
-    with pytest.raises(
-        ImageBuildFailed, match=r"was stopped after \d+ s in phase BUILD\n    Downloading torch"
-    ):
+    with pytest.raises(ImageBuildFailed, match=r"was stopped .* BUILD\n    Downloading torch"):
         wait(builds, Logs(["Downloading torch"]), "b:1", 60, counting_clock(), "ours")
     assert builds.stopped == ["b:1"]
 
@@ -273,8 +275,7 @@ def test_build_that_another_run_started_is_never_stopped_by_one_that_only_waits_
     builds = Builds({**RUNNING, **listed("IN_PROGRESS", NODESWEEP_STARTER="theirs")})
     seconds = iter([0.0, 0.0, *[100.0] * 99])
     with pytest.raises(
-        Cancelled if waits else ImageBuildFailed,
-        match=None if waits else "of another run was waited for",
+        Cancelled if waits else ImageBuildFailed, match=None if waits else "of another run"
     ):
         clock = Clock(monotonic=lambda: 0.0 if waits else next(seconds), wait=lambda seconds: True)
         wait(builds, Logs(), "b:1", 60, clock, "ours")

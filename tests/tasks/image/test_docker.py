@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.models import ImageConfig, PlatformConfig
 from nodesweep.tasks.errors import ImageBuildFailed, PreflightRefused
 from nodesweep.tasks.image.docker import DockerBuilder, find_engine
 from nodesweep.tasks.image.find import read_context
 from nodesweep.tasks.polling import Cancelled, Clock
+from tests.plain import plain
 from tests.tasks.image.image_fakes import make_context, make_repository, push
 
 # Appends {action, argv, stdin, files of the private folder} to $RECORD; then does what behaviour.py
@@ -269,6 +271,7 @@ def test_password_goes_to_standard_input_and_nowhere_else(
     config: ImageConfig,
     repository: str,
     caplog: pytest.LogCaptureFixture,
+    snapshot: SnapshotAssertion,
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="nodesweep")
     push(aws("ecr"), read_context(config).tag)
@@ -284,7 +287,8 @@ def test_password_goes_to_standard_input_and_nowhere_else(
     ]
     assert [call["stdin"] for call in calls] == [None, PASSWORD, None, None]
     assert not any(PASSWORD in word for call in calls for word in call["argv"])
-    assert "the password is ***" in caplog.text and PASSWORD not in caplog.text
+    assert caplog.messages == snapshot
+    assert PASSWORD not in caplog.text
     private = calls[1]["private"]
     assert {call["private"] for call in calls[1:]} == {private}
     assert stat.S_IMODE(calls[1]["mode"]) == 0o700
@@ -298,26 +302,35 @@ def test_password_goes_to_standard_input_and_nowhere_else(
 
 
 def test_failed_login_tells_no_password_and_leaves_nothing(
-    engine: Engine, platform: PlatformConfig, config: ImageConfig, repository: str, tmp_path: Path
+    engine: Engine,
+    platform: PlatformConfig,
+    config: ImageConfig,
+    repository: str,
+    tmp_path: Path,
+    snapshot: SnapshotAssertion,
 ) -> None:
     engine.behave("print('bad', said); sys.exit(1 if action == 'login' else 0)")
-    with pytest.raises(
-        ImageBuildFailed, match=r"failed in login to \S+ \(exit code 1\)\n    bad \*\*\*"
-    ) as error:
+    with pytest.raises(ImageBuildFailed) as error:
         build(platform, config, repository)
+    assert str(error.value) == snapshot
     assert PASSWORD not in str(error.value)
     assert list((tmp_path / "scratch").iterdir()) == []
     assert engine.calls("build") == []
 
 
 def test_login_that_does_not_read_its_password_is_a_failed_login(
-    engine: Engine, platform: PlatformConfig, config: ImageConfig, repository: str
+    engine: Engine,
+    platform: PlatformConfig,
+    config: ImageConfig,
+    repository: str,
+    snapshot: SnapshotAssertion,
 ) -> None:
     (engine.folder / "docker").write_text(
         "#!/bin/sh\ntest $1 = info || { exec <&-; echo no; exit 3; }\n"
     )
-    with pytest.raises(ImageBuildFailed, match=r"failed in login to \S+ \(exit code 3\)\n    no"):
+    with pytest.raises(ImageBuildFailed) as refused:
         build(platform, config, repository)
+    assert str(refused.value) == snapshot
 
 
 def test_registry_of_a_base_in_ecr_is_logged_in_to(
@@ -344,7 +357,12 @@ def test_registry_of_a_base_in_ecr_is_logged_in_to(
     ["#7 [2/3] RUN pip install x", "Step 2/3 : RUN pip install x", "STEP 2/3: RUN pip install x"],
 )
 def test_failed_build_names_its_instruction_and_last_lines(
-    engine: Engine, platform: PlatformConfig, config: ImageConfig, repository: str, instruction: str
+    engine: Engine,
+    platform: PlatformConfig,
+    config: ImageConfig,
+    repository: str,
+    instruction: str,
+    snapshot: SnapshotAssertion,
 ) -> None:
     engine.behave(f"""
 if action == "build":
@@ -356,21 +374,22 @@ if action == "build":
     with pytest.raises(ImageBuildFailed) as error:
         build(platform, config, repository)
     text = str(error.value)
-    assert text.startswith("image build with docker failed in build, ")
+    assert text == snapshot
     # the last 20 lines: 18 of these and two more
-    assert "RUN pip install x (exit code 7)\n    line 32\n" in text
-    assert text.endswith("\n    ERROR: no such package x")
     assert engine.calls("push") == []
 
 
 def test_half_pushed_image_is_not_used(
-    engine: Engine, platform: PlatformConfig, config: ImageConfig, repository: str
+    engine: Engine,
+    platform: PlatformConfig,
+    config: ImageConfig,
+    repository: str,
+    snapshot: SnapshotAssertion,
 ) -> None:
     engine.behave("print('layer 1 pushed'); sys.exit(1 if action == 'push' else 0)")
-    with pytest.raises(
-        ImageBuildFailed, match=r"failed in push \(exit code 1\)\n    layer 1 pushed"
-    ):
+    with pytest.raises(ImageBuildFailed) as refused:
         build(platform, config, repository)
+    assert str(refused.value) == snapshot
 
 
 def test_push_that_somebody_else_was_faster_with_is_forgiven(
@@ -392,13 +411,13 @@ def test_push_of_another_image_than_ecr_has_fails(
     platform: PlatformConfig,
     config: ImageConfig,
     repository: str,
+    snapshot: SnapshotAssertion,
 ) -> None:
     push(aws("ecr"), read_context(config).tag)
     engine.behave(f"print('x: digest: sha256:{'b' * 64} size: 1')")
-    with pytest.raises(
-        ImageBuildFailed, match=r"pushed sha256:b+, but nodesweep:ctx-\w+ is sha256:"
-    ):
+    with pytest.raises(ImageBuildFailed) as refused:
         build(platform, config, repository)
+    assert str(refused.value) == snapshot
 
 
 HANGS = """
@@ -491,12 +510,17 @@ def only(folder: Path, monkeypatch: pytest.MonkeyPatch, **scripts: str) -> None:
 
 
 def test_engine_that_has_gone_is_a_failed_build(
-    engine: Engine, platform: PlatformConfig, config: ImageConfig, repository: str
+    engine: Engine,
+    platform: PlatformConfig,
+    config: ImageConfig,
+    repository: str,
+    snapshot: SnapshotAssertion,
 ) -> None:
-    with pytest.raises(ImageBuildFailed, match="docker can't be started"):
+    with pytest.raises(ImageBuildFailed) as refused:
         DockerBuilder(platform, config).finish(
             read_context(config), repository, "/nowhere/docker", Clock()
         )
+    assert str(refused.value) == snapshot
 
 
 def test_first_engine_that_answers_is_taken(
@@ -514,19 +538,17 @@ def test_first_engine_that_answers_is_taken(
 
 
 def test_machine_without_an_engine_is_refused_with_what_each_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:
     only(tmp_path / "a", monkeypatch, docker="echo is the docker daemon running? >&2; exit 1")
-    with pytest.raises(
-        PreflightRefused, match=r"docker: is the docker daemon running\?; podman: not on PATH"
-    ):
+    with pytest.raises(PreflightRefused) as refused:
         find_engine()
+    assert plain(refused.value, folder=tmp_path) == snapshot
     monkeypatch.setattr("nodesweep.tasks.image.docker._ANSWER_SECONDS", 0.1)
     only(tmp_path / "b", monkeypatch, docker="exec /bin/sleep 60", podman="exit 4")
-    with pytest.raises(
-        PreflightRefused, match=r"docker: .*timed out after 0\.1 seconds; podman: exit code 4"
-    ):
+    with pytest.raises(PreflightRefused) as refused:
         find_engine()
+    assert plain(refused.value, folder=tmp_path) == snapshot
 
 
 def test_podman_is_told_of_plain_http_on_loopback_and_asked_for_the_digest(

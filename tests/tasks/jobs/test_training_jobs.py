@@ -123,7 +123,7 @@ def test_foreign_job_of_that_name_is_refused_with_both_digests(request_: dict[st
         {**request_, "Tags": [{"Key": "nodesweep:request-digest", "Value": "theirs"}]},
         ["InProgress"],
     )
-    with pytest.raises(JobRefused, match=r"digest theirs, ours [0-9a-f]{64}"):
+    with pytest.raises(JobRefused, match=r"theirs, ours [0-9a-f]{64}"):
         submit(platform, request_)
 
 
@@ -368,17 +368,13 @@ def test_a_reference_becomes_the_variable_when_the_job_is_started() -> None:
     assert sent == {"TrainingJobName": "a", "Environment": {"HF_TOKEN": "s3cr3t", "B": "a ${B}"}}
     assert request["Environment"]["HF_TOKEN"] == "${TOKEN_OF_MINE}"
     assert with_variables({"TrainingJobName": "a"}, {}) == {"TrainingJobName": "a"}
-    with pytest.raises(
-        JobRefused, match=r"HF_TOKEN is \$\{TOKEN_OF_MINE\}, and TOKEN_OF_MINE is not"
-    ):
+    with pytest.raises(JobRefused, match=r"HF_TOKEN is \$\{TOKEN_OF_MINE\}.* not"):
         with_variables(request, {})
 
 
 def test_a_variable_that_is_too_long_is_refused_by_its_name() -> None:
     request = {"TrainingJobName": "a", "Environment": {"HF_TOKEN": "${TOKEN_OF_MINE}"}}
-    with pytest.raises(
-        JobRefused, match=r"HF_TOKEN is \$\{TOKEN_OF_MINE\}, and TOKEN_OF_MINE has 513 char"
-    ) as refused:
+    with pytest.raises(JobRefused, match=r"HF_TOKEN is \$\{TOKEN_OF_MINE\}.* 513 ") as refused:
         with_variables(request, {"TOKEN_OF_MINE": "s3cr3t!" + "x" * 506})
     assert "s3cr3t" not in str(refused.value)
     assert with_variables(request, {"TOKEN_OF_MINE": "x" * 512})["Environment"] == {

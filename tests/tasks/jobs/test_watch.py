@@ -150,7 +150,7 @@ def test_job_that_nobody_knows_is_asked_for_again_and_given_up_in_the_end(
     platform.add("s-b", (0.0, "Training"))
     [given_up] = descriptions(platform, "s-a", "s-b")
     assert (given_up["TrainingJobName"], given_up["TrainingJobStatus"]) == ("s-a", "InProgress")
-    assert "SageMaker has not known it for 300 s" in given_up["FailureReason"]
+    assert "known it for 300 s" in given_up["FailureReason"]
     assert 300.0 < platform.time.seconds < 300.0 + 3 * LONGEST_PAUSE_SECONDS
 
 
@@ -266,7 +266,7 @@ def test_job_that_never_stops_does_not_hold_the_run_for_ever() -> None:
     platform.add("a", (0.0, "Starting"))
     [given_up] = descriptions(platform, "a")
     assert given_up["TrainingJobStatus"] == "Stopping"
-    assert "it did not stop within 300 s of being asked to" in given_up["FailureReason"]
+    assert "not stop within 300 s" in given_up["FailureReason"]
     assert 900.0 < platform.time.seconds <= 900.0 + 2 * LONGEST_PAUSE_SECONDS + 2.0
     assert platform.stopped == ["a"]
 
@@ -285,7 +285,7 @@ def test_job_that_never_stops_is_given_up_in_time_though_others_end_all_the_whil
         ended = watch(platform, names, POLL_SECONDS, LIMITS, clock, budget, waits=waits)
         if given_up := [one for one in ended if one["TrainingJobName"] == "s-stubborn"]:
             break
-    assert "it did not stop within 300 s of being asked to" in given_up[0]["FailureReason"]
+    assert "not stop within 300 s" in given_up[0]["FailureReason"]
     assert platform.time.seconds < 900.0 + 3 * LONGEST_PAUSE_SECONDS
     assert platform.stopped == ["s-stubborn"]
     assert "s-stubborn" not in waits
@@ -351,9 +351,7 @@ def test_one_job_is_said_by_its_name(
     platform.add("a", (0.0, "Starting"), (100.0, "Completed"))
     wait_for(platform, "a")
     said = [record.getMessage() for record in caplog.records]
-    assert (
-        said[0] == "a: Starting (it is Starting)" and said[-1] == "a: Completed (it is Completed)"
-    )
+    assert "(it is Starting)" in said[0] and "(it is Completed)" in said[-1]
     assert all(text.startswith("a: still Starting (") for text in said[1:-1]) and len(said) > 3
 
 

@@ -29,10 +29,10 @@ def later(seconds: float) -> datetime:
 def test_job_that_does_not_train_may_wait_as_long_as_the_queue_deadline(status: str) -> None:
     job = running_job((status, 1.0))
     assert overdue(job, LIMITS, later(600)) is None
-    assert overdue(job, LIMITS, later(601)) == "has not begun to train in 601 s"
+    assert "train in 601 s" in str(overdue(job, LIMITS, later(601)))
 
 
 def test_job_that_trains_has_its_runtime_from_then() -> None:
     job = running_job(("Starting", 0.0), ("Training", 500.0), ("Uploading", 4000.0))
     assert overdue(job, LIMITS, later(4100)) is None
-    assert overdue(job, LIMITS, later(4101)) == "has not ended 3601 s after it began to train"
+    assert "not ended 3601 s" in str(overdue(job, LIMITS, later(4101)))

@@ -12,6 +12,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
 from botocore.parsers import ResponseParserError
+from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling.rules.rule import Findings
@@ -20,8 +21,9 @@ from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.preflight.ask import ACCOUNT_RULES, _clients, ask_rules, check_online
 from nodesweep.tasks.preflight.facts import read_facts
 from nodesweep.tasks.preflight.rule import AccountRule, Question, find
+from tests.plain import plain
 from tests.tasks.hostile_server import DRIPS, PAGE, Words, dripping_server, hostile_server
-from tests.tasks.preflight.questions import ROLE, clients, question
+from tests.tasks.preflight.questions import clients, question
 
 Configs = Callable[..., BenchmarkConfig]
 IN_A_VPC = {
@@ -60,33 +62,24 @@ def rule(
 
 
 @pytest.mark.parametrize(
-    ("error", "reason"),
+    "error",
     [
-        (refused("AccessDeniedException"), "these credentials may not call moon:Describe"),
-        (refused("UnauthorizedOperation", 403), "these credentials may not call moon:Describe"),
-        (refused("403", 403), "these credentials may not call moon:Describe"),
-        (refused("UnknownOperationException"), "the endpoint has no moon:Describe"),
-        (ResponseParserError("<html>"), "the endpoint has no moon:Describe"),
-        (
-            ForeignAnswer(endpoint_url="http://x", operation="D", answer="a page", status=404),
-            "the endpoint has no moon:Describe",
-        ),
-        (refused("500", 500), "moon:Describe did not answer (500)"),
-        (
-            refused("NoSuchResourceException"),
-            "moon:Describe did not answer (NoSuchResourceException)",
-        ),
-        (
-            EndpointConnectionError(endpoint_url="http://x"),
-            'moon:Describe did not answer (Could not connect to the endpoint URL: "http://x")',
-        ),
+        refused("AccessDeniedException"),
+        refused("UnauthorizedOperation", 403),
+        refused("403", 403),
+        refused("UnknownOperationException"),
+        ResponseParserError("<html>"),
+        ForeignAnswer(endpoint_url="http://x", operation="D", answer="a page", status=404),
+        refused("500", 500),
+        refused("NoSuchResourceException"),
+        EndpointConnectionError(endpoint_url="http://x"),
     ],
 )
 def test_unanswered_rule_is_a_notice(
-    benchmark_config: BenchmarkConfig, error: BaseException, reason: str
+    benchmark_config: BenchmarkConfig, error: BaseException, snapshot: SnapshotAssertion
 ) -> None:
     found = ask_rules(question(benchmark_config, clients()), [rule(error)])
-    assert found == Findings(notices=(f"the moon could not be checked: {reason}",))
+    assert found == snapshot
 
 
 HTML = {"Content-Type": "text/html"}
@@ -117,24 +110,23 @@ def bucket_of(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    "words",
     [
-        (Words(999, b"x"), "HTTP 999"),
-        (Words(200, PAGE, HTML), "HTTP 200, text/html"),
-        (Words(302, b"", {"Location": "/"}), "a redirect to /"),
-        (Words(404, PAGE, HTML), "HTTP 404, text/html"),
+        Words(999, b"x"),
+        Words(200, PAGE, HTML),
+        Words(302, b"", {"Location": "/"}),
+        Words(404, PAGE, HTML),
     ],
     ids=["999", "page", "loop", "404"],
 )
 def test_endpoint_that_is_no_platform_is_a_problem(
     bucket_of: Callable[[str], Findings],
     words: Words,
-    said: str,
+    snapshot: SnapshotAssertion,
 ) -> None:
     with hostile_server(lambda path: words) as endpoint:
         (problem,) = bucket_of(endpoint).problems
-    assert problem.startswith(f"platform.endpoint_url: s3:GetBucketLocation: {endpoint} gave")
-    assert said in problem and problem.endswith("check platform.endpoint_url")
+    assert plain(problem, endpoint=endpoint) == snapshot
 
 
 @pytest.mark.parametrize(
@@ -155,17 +147,16 @@ def test_answer_that_never_ends_is_a_problem_by_the_deadline(
     monkeypatch.setattr("nodesweep.tasks.clients._QUICK_CONFIG", once)
     with dripping_server(DRIPS[drip]) as endpoint:
         (problem,) = bucket_of(endpoint, is_named).problems
-    answer = f"{endpoint} gave GetBucketLocation no whole answer within"
-    assert problem.startswith(f"{where}: s3:GetBucketLocation: {answer}")
-    assert problem.endswith(f"a proxy on the way, and {where}")
+    assert problem.startswith(f"{where}: s3:GetBucketLocation: {endpoint} gave ")
+    assert "no whole answer" in problem and problem.endswith(f", and {where}")
 
 
-def test_other_services_that_drip_are_notices(benchmark_config: BenchmarkConfig) -> None:
+def test_other_services_that_drip_are_notices(
+    benchmark_config: BenchmarkConfig, snapshot: SnapshotAssertion
+) -> None:
     late = CallTimedOut(endpoint_url="http://x", operation="Describe", seconds=60.0)
     found = ask_rules(question(benchmark_config, clients()), [rule(late)])
-    assert found == Findings(
-        notices=(f"the moon could not be checked: moon:Describe did not answer ({late})",)
-    )
+    assert found == snapshot
 
 
 @pytest.mark.parametrize(
@@ -226,15 +217,18 @@ def test_rules_are_asked_where_the_sweep_needs_them(
     assert {rule.name for rule in ACCOUNT_RULES if rule.needed(asked.facts)} == names
 
 
-def test_emulated_nodes_say_what_was_not_asked(make_config: Configs) -> None:
+def test_emulated_nodes_say_what_was_not_asked(
+    make_config: Configs, snapshot: SnapshotAssertion
+) -> None:
     asked = question(make_config(training={"instance_type": "ml.local.small"}), clients())
-    assert ask_rules(asked, []).notices == (
-        "quota, network, role and price were not asked for: ml.local.small is an emulated node",
-    )
+    assert ask_rules(asked, []).notices == snapshot
 
 
 def test_platform_is_asked_through_clients_of_its_own(
-    aws: Callable[[str], Any], make_config: Configs, monkeypatch: pytest.MonkeyPatch
+    aws: Callable[[str], Any],
+    make_config: Configs,
+    monkeypatch: pytest.MonkeyPatch,
+    snapshot: SnapshotAssertion,
 ) -> None:
     config = make_config(sweep={"node_counts": [1, 2, 4], "max_parallel_jobs": 2})
     asked: list[Question] = []
@@ -243,10 +237,9 @@ def test_platform_is_asked_through_clients_of_its_own(
     assert asked[0].facts.peak_nodes == 6
     # what moto has
     modelled = [rule for rule in ACCOUNT_RULES if rule.name in ("the role", "the bucket")]
-    assert [problem.partition(";")[0] for problem in ask_rules(asked[0], modelled).problems] == [
-        f"platform.role_arn: {ROLE} does not exist",
-        "platform.bucket: bench-bucket does not exist",
-    ]
+    assert [
+        problem.partition(";")[0] for problem in ask_rules(asked[0], modelled).problems
+    ] == snapshot
     aws("s3").create_bucket(Bucket="bench-bucket")
     trust = {
         "Effect": "Allow",

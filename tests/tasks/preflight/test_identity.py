@@ -9,6 +9,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 from botocore.stub import Stubber
+from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling.rules.rule import Files, Requirements
@@ -61,32 +62,26 @@ def test_role_that_trusts_sagemaker_passes(principal: dict[str, Any]) -> None:
         role({"Service": "sagemaker.amazonaws.com"}, action=["sts:TagSession"]),
     ],
 )
-def test_role_that_does_not_trust_sagemaker_is_a_problem(distrusting: dict[str, Any]) -> None:
-    assert judge_trust(ROLE, distrusting).problems == (
-        (
-            f"platform.role_arn: {ROLE} does not trust SageMaker; allow sts:AssumeRole to the"
-            " service sagemaker.amazonaws.com in its trust policy"
-        ),
-    )
+def test_role_that_does_not_trust_sagemaker_is_a_problem(
+    distrusting: dict[str, Any], snapshot: SnapshotAssertion
+) -> None:
+    assert judge_trust(ROLE, distrusting).problems == snapshot
 
 
-def test_role_of_another_path_is_another_role() -> None:
+def test_role_of_another_path_is_another_role(snapshot: SnapshotAssertion) -> None:
     found = {
         **role({"Service": "sagemaker.amazonaws.com"}),
         "Arn": "arn:aws:iam::123456789012:role/ml/training",
     }
-    assert (
-        "does not exist, arn:aws:iam::123456789012:role/ml/training does"
-        in judge_trust(ROLE, found).problems[0]
-    )
+    assert judge_trust(ROLE, found).problems[0] == snapshot
 
 
-def test_role_is_asked_for(aws: Callable[[str], Any], make_config: Configs) -> None:
+def test_role_is_asked_for(
+    aws: Callable[[str], Any], make_config: Configs, snapshot: SnapshotAssertion
+) -> None:
     iam = aws("iam")
     asked = question(make_config(), clients(iam=iam))
-    assert ask_trust(asked).problems == (
-        f"platform.role_arn: {ROLE} does not exist; create it, or correct the ARN",
-    )
+    assert ask_trust(asked).problems == snapshot
     trust = role({"Service": "sagemaker.amazonaws.com"})["AssumeRolePolicyDocument"]
     iam.create_role(RoleName="training", AssumeRolePolicyDocument=json.dumps(trust))
     assert ask_trust(asked).problems == ()
@@ -143,26 +138,20 @@ def test_allowed_actions_pass() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "owner_may_allow", "why"),
+    ("answer", "owner_may_allow"),
     [
-        (result("implicitDeny"), False, "nothing allows it"),
-        (result("explicitDeny"), True, "an explicit deny"),
+        (result("implicitDeny"), False),
+        (result("explicitDeny"), True),
         (
             result("implicitDeny", OrganizationsDecisionDetail={"AllowedByOrganizations": False}),
             True,
-            "a policy of the organization",
         ),
     ],
 )
 def test_denied_action_is_a_problem(
-    answer: dict[str, Any], owner_may_allow: bool, why: str
+    answer: dict[str, Any], owner_may_allow: bool, snapshot: SnapshotAssertion
 ) -> None:
-    assert judge_simulation(ROLE, NEED, [answer], owner_may_allow).problems == (
-        (
-            f"platform.role_arn: {ROLE} may not s3:GetObject on arn:aws:s3:::b/p/x ({why}); "
-            "allow it in the role's policies"
-        ),
-    )
+    assert judge_simulation(ROLE, NEED, [answer], owner_may_allow).problems == snapshot
 
 
 @pytest.mark.parametrize(
@@ -172,9 +161,12 @@ def test_denied_action_is_a_problem(
         (result("implicitDeny", MissingContextValues=["aws:SourceVpc"]), False),
     ],
 )
-def test_denial_that_may_be_none_is_a_notice(answer: dict[str, Any], owner_may_allow: bool) -> None:
+def test_denial_that_may_be_none_is_a_notice(
+    answer: dict[str, Any], owner_may_allow: bool, snapshot: SnapshotAssertion
+) -> None:
     found = judge_simulation(ROLE, NEED, [answer], owner_may_allow)
-    assert found.problems == () and "do not allow s3:GetObject" in found.notices[0]
+    assert found.problems == ()
+    assert found.notices[0] == snapshot
 
 
 def simulated(decisions: dict[str, str]) -> Any:
@@ -192,16 +184,13 @@ def simulated(decisions: dict[str, str]) -> Any:
 
 
 def test_bucket_with_a_policy_of_its_own_may_allow(
-    aws: Callable[[str], Any], make_config: Configs
+    aws: Callable[[str], Any], make_config: Configs, snapshot: SnapshotAssertion
 ) -> None:
     s3, ecr = aws("s3"), aws("ecr")
     s3.create_bucket(Bucket="bench-bucket")
     iam = simulated({"s3:PutObject": "implicitDeny"})
     asked = question(make_config(), clients(iam=iam, s3=s3, ecr=ecr))
-    assert (
-        "may not s3:PutObject on arn:aws:s3:::bench-bucket/nodesweep/sweeps/x/jobs/x"
-        in ask_permissions(asked).problems[0]
-    )
+    assert ask_permissions(asked).problems[0] == snapshot
     s3.put_bucket_policy(Bucket="bench-bucket", Policy='{"Version": "2012-10-17", "Statement": []}')
     found = ask_permissions(asked)
     assert found.problems == () and "s3:PutObject" in found.notices[0]
@@ -221,17 +210,18 @@ def test_repository_with_a_policy_of_its_own_may_allow(
     assert ask_permissions(asked).problems == ()
 
 
-def test_repository_of_another_account_cannot_allow_alone(make_config: Configs) -> None:
+def test_repository_of_another_account_cannot_allow_alone(
+    make_config: Configs, snapshot: SnapshotAssertion
+) -> None:
     config = make_config(
         image={"uri": "763104351884.dkr.ecr.eu-west-1.amazonaws.com/pytorch-training:2.3"}
     )
     asked = question(config, clients(iam=simulated({"ecr:BatchGetImage": "implicitDeny"})))
-    resource = "arn:aws:ecr:eu-west-1:763104351884:repository/pytorch-training"
-    assert f"may not ecr:BatchGetImage on {resource}" in ask_permissions(asked).problems[0]
+    assert ask_permissions(asked).problems[0] == snapshot
 
 
 def test_the_repository_that_the_layer_goes_to_is_asked_about(
-    aws: Callable[[str], Any], make_config: Configs
+    aws: Callable[[str], Any], make_config: Configs, snapshot: SnapshotAssertion
 ) -> None:
     """Jobs then pull from it, whatever the image below lies in."""
     ecr, iam = aws("ecr"), simulated({"ecr:BatchGetImage": "explicitDeny"})
@@ -242,23 +232,15 @@ def test_the_repository_that_the_layer_goes_to_is_asked_about(
         image={"uri": "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.3"}
     )
     asked = question(config, clients(iam=iam, ecr=ecr), files=layer)
-    base = "arn:aws:ecr:us-east-1:763104351884:repository/pytorch-training"
-    assert f"may not ecr:BatchGetImage on {base}" in ask_permissions(asked).problems[0], (
-        "no repository: no layer"
-    )
+    assert ask_permissions(asked).problems[0] == snapshot
     refused = boto3.client("ecr", "us-east-1")
     with Stubber(refused) as stub:
         stub.add_client_error("describe_repositories", "AccessDeniedException")
         unsure = question(config, clients(iam=iam, ecr=refused), files=layer)
-        assert f"may not ecr:BatchGetImage on {base}" in ask_permissions(unsure).problems[0], (
-            "as a run decides it"
-        )
+        assert ask_permissions(unsure).problems[0] == snapshot
     ecr.create_repository(repositoryName="nodesweep")
     [problem] = ask_permissions(asked).problems
-    assert (
-        "may not ecr:BatchGetImage on arn:aws:ecr:us-east-1:123456789012:repository/nodesweep"
-        in problem
-    )
+    assert problem == snapshot
 
 
 def test_image_outside_ecr_needs_no_permission_there(make_config: Configs) -> None:
@@ -315,11 +297,11 @@ def kms_with(aws: Callable[[str], Any], **key: Any) -> tuple[Any, str]:
     ("decision", "problem", "notice"),
     [
         ("allowed", None, None),
-        ("explicitDeny", "may not kms:GenerateDataKey on {arn} (an explicit deny)", None),
+        ("explicitDeny", "kms:GenerateDataKey on {arn} (an explicit deny)", None),
         (
             "implicitDeny",
             None,
-            "do not allow kms:GenerateDataKey on {arn} by themselves; check the policy of the",
+            "not allow kms:GenerateDataKey on {arn}",
         ),
     ],
 )
@@ -339,35 +321,34 @@ def test_key_of_the_output_is_asked_for(
         assert expected is None or expected.format(arn=arn) in texts[0]
 
 
-def test_key_of_the_volumes_needs_a_grant(aws: Callable[[str], Any], make_config: Configs) -> None:
+def test_key_of_the_volumes_needs_a_grant(
+    aws: Callable[[str], Any], make_config: Configs, snapshot: SnapshotAssertion
+) -> None:
     kms, arn = kms_with(aws)
     iam = simulated({"kms:CreateGrant": "explicitDeny"})
     config = make_config(training={"volume_kms_key_id": arn})
     [problem] = ask_permissions(question(config, clients(iam=iam, kms=kms))).problems
-    assert f"may not kms:CreateGrant on {arn}" in problem
+    assert problem == snapshot
 
 
 def test_key_that_can_not_be_used_is_a_problem(
-    aws: Callable[[str], Any], make_config: Configs
+    aws: Callable[[str], Any], make_config: Configs, snapshot: SnapshotAssertion
 ) -> None:
     asked = question(make_config(training=KEY), clients(iam=simulated({}), kms=aws("kms")))
     [problem] = ask_permissions(asked).problems
-    assert problem.startswith("training.output_kms_key_id: ") and problem.endswith(
-        "; name a key of platform.region"
-    )
+    assert problem.startswith("training.output_kms_key_id: ")
+    assert problem == snapshot
     kms, arn = kms_with(aws)
     assert ask_permissions(asked).problems == ()
     kms.disable_key(KeyId=arn.rpartition("/")[2])
-    assert ask_permissions(asked).problems == (
-        "training.output_kms_key_id: alias/results is Disabled; enable it, or name another key",
-    )
+    assert ask_permissions(asked).problems == snapshot
     spec = {"KeyState": "Enabled", "KeySpec": "RSA_2048"}
-    assert judge_key("training.output_kms_key_id", "k", spec).problems == (
-        "training.output_kms_key_id: k is of kind RSA_2048; name a symmetric encryption key",
-    )
+    assert judge_key("training.output_kms_key_id", "k", spec).problems == snapshot
 
 
-def test_key_that_may_not_be_described_is_a_notice(make_config: Configs) -> None:
+def test_key_that_may_not_be_described_is_a_notice(
+    make_config: Configs, snapshot: SnapshotAssertion
+) -> None:
     kms = boto3.client("kms", "us-east-1", aws_access_key_id="x", aws_secret_access_key="y")
     with Stubber(kms) as stub:
         stub.add_client_error("describe_key", "AccessDeniedException")
@@ -375,12 +356,7 @@ def test_key_that_may_not_be_described_is_a_notice(make_config: Configs) -> None
             question(make_config(training=KEY), clients(iam=simulated({}), kms=kms))
         )
     assert found.problems == ()
-    assert found.notices == (
-        (
-            "training.output_kms_key_id could not be checked: these credentials may not call"
-            " kms:DescribeKey"
-        ),
-    )
+    assert found.notices == snapshot
     with Stubber(kms) as stub:
         stub.add_client_error("describe_key", "ThrottlingException")
         asked = question(make_config(training=KEY), clients(iam=simulated({}), kms=kms))

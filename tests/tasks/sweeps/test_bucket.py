@@ -15,7 +15,7 @@ def test_missing_bucket_is_made_only_where_allowed(
     aws: Callable[[str], Any], platform: PlatformConfig
 ) -> None:
     s3 = aws("s3")
-    with pytest.raises(PreflightRefused, match=r"platform\.bucket: bench-bucket does not exist"):
+    with pytest.raises(PreflightRefused, match=r"platform\.bucket: bench-bucket "):
         make_sure_of_bucket(s3, platform)
     make_sure_of_bucket(s3, platform.model_copy(update={"create_missing": True}))
     make_sure_of_bucket(s3, platform)

@@ -22,7 +22,5 @@ def test_says_ready_and_waits_for_go(tmp_path: Path) -> None:
 
 def test_gives_up_at_the_deadline(tmp_path: Path) -> None:
     ticks = iter(range(0, 1000, 100))
-    with pytest.raises(
-        BootBarrierError, match=r"no file `go` in SM_BOOT_BARRIER_DIR=.* 300 s after `ready`"
-    ):
+    with pytest.raises(BootBarrierError, match=r"`go` .*SM_BOOT_BARRIER_DIR=.* 300 s"):
         wait_at_boot_barrier(tmp_path, clock=lambda: float(next(ticks)), sleep=lambda seconds: None)

@@ -72,7 +72,7 @@ def test_mpi_ranks_take_the_first_host_as_master_where_mpirun_says_none() -> Non
     assert (cluster.master_address, cluster.master_port, cluster.rank) == ("algo-1", 7777, 2)
     with pytest.raises(
         UserError,
-        match="neither MASTER_ADDR nor SM_HOSTS has reached this one: add `-x MASTER_ADDR",
+        match=r"MASTER_ADDR .*SM_HOSTS .*`-x MASTER_ADDR",
     ):
         cluster_from_environment(mpi)
 
@@ -87,12 +87,12 @@ def test_a_launcher_that_says_no_local_size_has_as_many_processes_on_every_host(
     ("environment", "message"),
     [
         (plain(["algo-1"], "algo-9"), "SM_CURRENT_HOST is 'algo-9'"),
-        ({"SM_HOSTS": "algo-1,algo-2"}, "needs a JSON list"),
-        ({"SM_HOSTS": "[]"}, "one or more host names"),
-        ({"MASTER_PORT": "x"}, "MASTER_PORT is 'x', needs a whole number"),
+        ({"SM_HOSTS": "algo-1,algo-2"}, "JSON list"),
+        ({"SM_HOSTS": "[]"}, "host names"),
+        ({"MASTER_PORT": "x"}, "MASTER_PORT is 'x'"),
         (
             {"RANK": "1", "WORLD_SIZE": "3", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"},
-            "same number of processes",
+            "same number",
         ),
     ],
 )

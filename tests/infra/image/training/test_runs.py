@@ -162,13 +162,13 @@ def test_the_run_starts_after_the_boot_barrier(trainings: Trainings, tmp_path: P
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--label-column", "digit"), "ValueError: --label-column 'digit' is not in the table"),
+        (("--label-column", "digit"), "--label-column 'digit'"),
         (
             ("--global-batch-size", "100000"),
-            "ValueError: an epoch of 1438 training rows x 1 passes is smaller",
+            "1438 training rows",
         ),
-        (("--format", "csv"), "is --format csv right?"),
-        (("--precision", "bf16"), "ValueError: --precision bf16 is not supported by"),
+        (("--format", "csv"), "--format csv"),
+        (("--precision", "bf16"), "--precision bf16"),
     ],
 )
 def test_what_the_user_can_put_right_is_one_line_and_exit_code_1(

@@ -43,11 +43,9 @@ def test_a_refusal_names_the_release_that_is_needed(monkeypatch: pytest.MonkeyPa
     pretend(monkeypatch, "2.3.0+cu121")
     with pytest.raises(UserError) as refusal:
         require(FSDP2, "--strategy fsdp", "use ddp")
-    assert (
-        str(refusal.value)
-        == "--strategy fsdp needs PyTorch 2.6 or later (torch.distributed.fsdp.fully_shard), this"
-        " is 2.3.0+cu121: use ddp"
-    )
+    said = str(refusal.value)
+    assert said.startswith("--strategy fsdp ")
+    assert all(each in said for each in ("2.6", "fully_shard", "2.3.0+cu121", "use ddp"))
     pretend(monkeypatch, "2.10.0")  # later than 2.6, though not as text
     require(FSDP2, "--strategy fsdp", "use ddp")
     require_oldest()
@@ -109,28 +107,20 @@ for nodes in (1, 2):
     [
         (
             "2.5.1+cu124",
-            (
-                "--strategy fsdp needs PyTorch 2.6 or later (torch.distributed.fsdp.fully_shard),"
-                " this is 2.5.1+"
-            ),
+            ["2.6", "fully_shard", "2.5.1+"],
         ),
         (
             "2.6.0",
-            (
-                "--strategy fsdp without a GPU needs PyTorch 2.7 or later"
-                " (torch.cpu.Stream.record_event), this is 2.6"
-            ),
+            ["GPU", "2.7", "torch.cpu.Stream.record_event", "2.6"],
         ),
     ],
 )
-def test_one_node_and_two_refuse_fsdp_where_torch_lacks_it(version: str, needs: str) -> None:
+def test_one_node_and_two_refuse_fsdp_where_torch_lacks_it(version: str, needs: list[str]) -> None:
     """Both, or a sweep would pay for its baseline before it learns. On real old releases: make
     matrix.
     """
     command = [sys.executable, "-c", STRATEGIES, version]
     done = subprocess.run(command, cwd=TRAIN.parent, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert [line.startswith(needs) for line in done.stdout.splitlines()] == [
-        True,
-        True,
-    ], done.stdout
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2 and all(word in line for line in lines for word in needs), done.stdout

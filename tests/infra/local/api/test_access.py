@@ -510,7 +510,7 @@ def test_keys_that_others_may_reach_are_not_used(tmp_path: Path, mode: int) -> N
     access_keys(tmp_path)
     file = tmp_path / "aws-credentials"
     file.chmod(mode)
-    with pytest.raises(UnsafeFile, match=rf"its mode is {mode:o}.*\. remove it and start again"):
+    with pytest.raises(UnsafeFile, match=rf"mode is {mode:o}"):
         access_keys(tmp_path)
     with pytest.raises(KeyUnreadable, match=rf"its mode is {mode:o}.*remove it"):
         read_key(tmp_path)
@@ -520,9 +520,9 @@ def test_keys_that_others_may_reach_are_not_used(tmp_path: Path, mode: int) -> N
 def test_keys_of_another_user_are_not_used(tmp_path: Path) -> None:
     access_keys(tmp_path)
     os.chown(tmp_path / "aws-credentials", 12345, 12345)
-    with pytest.raises(UnsafeFile, match="it is user 12345's, not this user's"):
+    with pytest.raises(UnsafeFile, match="user 12345's"):
         access_keys(tmp_path)
-    with pytest.raises(KeyUnreadable, match="it is user 12345's, not this user's"):
+    with pytest.raises(KeyUnreadable, match="user 12345's"):
         read_key(tmp_path)
 
 

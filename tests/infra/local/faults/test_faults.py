@@ -203,7 +203,7 @@ def test_retry_strategy_retries_internal_errors(tmp_path: Path) -> None:
         segment = ["Starting", "Downloading", "Training"]
         assert phases(job) == [*segment * 3, "Uploading", "Completed"]
         message = job["SecondaryStatusTransitions"][3]["StatusMessage"]
-        assert message.endswith("retry 1 of 2 after an InternalServerError")
+        assert "retry 1 of 2" in message
 
 
 def test_retries_come_to_an_end(tmp_path: Path) -> None:

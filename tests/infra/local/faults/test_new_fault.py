@@ -113,12 +113,8 @@ def test_call_fails_as_the_rule_says(platform: SimpleNamespace) -> None:
 
 def test_its_members_are_checked_and_its_name_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "RULES", BUILT_IN)
-    with pytest.raises(
-        SettingsError, match=r"must be one of throttle, .*, spot_interruption, got 'power_cut'"
-    ):
+    with pytest.raises(SettingsError, match=r"throttle, .*, spot_interruption, got 'power_cut'"):
         plan.check_rules([FAULTS[2]], "faults")
     monkeypatch.setattr(plan, "RULES", (*BUILT_IN, PowerCutRule))
-    with pytest.raises(
-        SettingsError, match=r"must be one of .*, power_cut, got 'x'\n.*\[1\].*: unknown key"
-    ):
+    with pytest.raises(SettingsError, match=r"power_cut, got 'x'\n.*\[1\].*: unknown key"):
         plan.check_rules([{"fault": "x"}, {**FAULTS[2], "colour": 1}], "faults")

@@ -289,7 +289,7 @@ def test_names_are_unique_among_processing_jobs_alone(data: SimpleNamespace) -> 
         ),
         (
             {"ProcessingInputs": [s3_input("a", "s3://rows/in", S3InputMode="Pipe")]},
-            "does not model S3InputMode Pipe",
+            "S3InputMode Pipe",
         ),
         (
             {"ProcessingInputs": [s3_input("a", "s3://rows/in", S3CompressionType="Gzip")]},

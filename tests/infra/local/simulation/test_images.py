@@ -20,7 +20,7 @@ def build(
     image = store.build(
         context, "team/trainer", tag, arguments, lines.append, threading.Event(), 60.0
     )
-    assert lines[0].startswith("[simulated] nothing is built")
+    assert lines[0].startswith("[simulated]")
     return image
 
 
@@ -59,5 +59,5 @@ def test_images_of_other_registries_are_taken_as_there(tmp_path: Path) -> None:
 
 
 def test_a_context_needs_a_dockerfile(tmp_path: Path) -> None:
-    with pytest.raises(ImageBuildError, match="Dockerfile does not exist"):
+    with pytest.raises(ImageBuildError, match="Dockerfile"):
         build(SimulatedImageStore(tmp_path), tmp_path)

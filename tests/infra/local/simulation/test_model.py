@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.infra.local.api.protocol import ApiError
 from nodesweep.infra.local.settings import SettingsError
@@ -20,6 +21,7 @@ from nodesweep.infra.local.simulation.model import (
     read_model,
     step_seconds,
 )
+from tests.plain import plain
 
 MODEL = PerformanceModel(
     t_compute_seconds=1000,
@@ -110,20 +112,21 @@ def test_model_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content",
     [
-        ("{", "is neither YAML nor JSON"),
-        ("[1]", r"expected fields of the model .*, got \[1\]"),
-        ('{"speed": 1}', "speed: unknown; known are t_compute_seconds, samples"),
-        ('{"serial_share": 2}', "serial_share: Input should be less than or equal to 1, got 2"),
-        ('{"t_compute_seconds": .inf}', "t_compute_seconds: Input should be a finite number"),
+        "{",
+        "[1]",
+        '{"speed": 1}',
+        '{"serial_share": 2}',
+        '{"t_compute_seconds": .inf}',
     ],
 )
-def test_bad_model_files(tmp_path: Path, content: str, message: str) -> None:
+def test_bad_model_files(tmp_path: Path, content: str, snapshot: SnapshotAssertion) -> None:
     path = tmp_path / "model.yaml"
     path.write_text(content)
-    with pytest.raises(SettingsError, match=message):
+    with pytest.raises(SettingsError) as refused:
         read_model(path)
+    assert plain(refused.value, folder=tmp_path) == snapshot
 
 
 def test_a_jobs_environment_replaces_fields() -> None:
@@ -139,21 +142,16 @@ def test_a_jobs_environment_replaces_fields() -> None:
 
 
 @pytest.mark.parametrize(
-    ("environment", "message"),
+    "environment",
     [
-        (
-            {"NODESWEEP_SIM_SAMPLES": "0"},
-            "NODESWEEP_SIM_SAMPLES: .* greater than or equal to 1, got '0'",
-        ),
-        (
-            {"NODESWEEP_SIM_SPEED": "1"},
-            "NODESWEEP_SIM_SPEED: unknown; known are T_COMPUTE_SECONDS, ",
-        ),
+        {"NODESWEEP_SIM_SAMPLES": "0"},
+        {"NODESWEEP_SIM_SPEED": "1"},
     ],
 )
-def test_bad_environment(environment: dict[str, Any], message: str) -> None:
-    with pytest.raises(ApiError, match=f"ValidationException: Environment {message}"):
+def test_bad_environment(environment: dict[str, Any], snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(ApiError) as refused:
         model_of_job(MODEL, environment)
+    assert str(refused.value) == snapshot
 
 
 def test_fields_are_in_the_readme() -> None:

@@ -228,7 +228,7 @@ def test_quotas_apply(platform: SimpleNamespace) -> None:
 
 
 def test_a_broken_environment_is_refused(platform: SimpleNamespace) -> None:
-    with pytest.raises(ClientError, match="NODESWEEP_SIM_SAMPLES: Input should be a valid integer"):
+    with pytest.raises(ClientError, match=r"NODESWEEP_SIM_SAMPLES: .*integer"):
         simulate(platform, "bad", Environment={"NODESWEEP_SIM_SAMPLES": "many"})
     job = simulate(platform, "own", Environment={"NODESWEEP_SIM_UPLOAD_SECONDS": "77"})
     assert phase_lengths(job)["Uploading"] == pytest.approx(77, abs=0.5)
@@ -323,9 +323,7 @@ def test_state_survives_and_belongs_to_one_engine(tmp_path: Path) -> None:
         assert again["SecondaryStatusTransitions"] == first["SecondaryStatusTransitions"]
         assert client(endpoint, "s3").get_object(Bucket="results", Key="a")["Body"].read() == b"1"
     with (
-        pytest.raises(
-            ServerStartError, match="is of a platform with --engine simulated, asked for process"
-        ),
+        pytest.raises(ServerStartError, match=r"--engine simulated, .*process"),
         running(ServerConfig(0, tmp_path)),
     ):
         pass
@@ -377,9 +375,7 @@ def test_what_lies_elsewhere_is_not_said_to_be_missing(platform: SimpleNamespace
         lambda: efs.describe_mount_targets(FileSystemId="fs-0123456789abcdef0"),
         lambda: platform.ecr.batch_get_image(registryId="763104351884", **image),
     ):
-        with pytest.raises(
-            ClientError, match="A simulation takes roles, networks, file systems and others'"
-        ) as caught:
+        with pytest.raises(ClientError, match="simulation") as caught:
             ask()
         assert caught.value.response["Error"]["Code"] in NO_SUCH_SERVICE
     with pytest.raises(ClientError, match="RepositoryNotFoundException"):

@@ -93,7 +93,7 @@ def test_record_that_can_not_be_read_is_said_and_left(tmp_path: Path) -> None:
     assert [line.partition(" is damaged (")[0] for line in said] == [
         str(tmp_path / f"{name}.json") for name in [*bad, "folder"]
     ]
-    assert all(line.endswith("): it is left out; repair or remove it") for line in said)
+    assert len(said) and all("left out" in line for line in said)
     assert all((tmp_path / f"{name}.json").read_bytes() == bad[name] for name in bad)
 
 

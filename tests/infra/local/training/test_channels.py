@@ -128,7 +128,7 @@ def test_key_that_leaves_its_folder(data: SimpleNamespace) -> None:
     data.s3.put_object(Bucket="inputs", Key="evil/../../../out", Body=b"x")
     request = job_request("evil", InputDataConfig=[channel("s3://inputs/evil/")])
     data.sagemaker.create_training_job(**request)
-    assert "leaves its channel's folder" in wait_for_end(data.sagemaker, "evil")["FailureReason"]
+    assert "its channel's folder" in wait_for_end(data.sagemaker, "evil")["FailureReason"]
 
 
 def test_doubled_slashes_stay_in_the_channel(data: SimpleNamespace, tmp_path: Path) -> None:
@@ -150,11 +150,8 @@ def test_keys_that_would_be_one_file_are_refused(data: SimpleNamespace) -> None:
     data.sagemaker.create_training_job(
         **job_request("one-file", InputDataConfig=[channel("s3://inputs/one/")])
     )
-    assert (
-        wait_for_end(data.sagemaker, "one-file")["FailureReason"]
-        == "ClientError: Data download failed:s3://inputs/one//a and s3://inputs/one/a would be the"
-        " same file 'a' of the channel; rename one of them"
-    )
+    said = wait_for_end(data.sagemaker, "one-file")["FailureReason"]
+    assert "s3://inputs/one//a" in said and "s3://inputs/one/a " in said and "'a'" in said
 
 
 def test_key_listed_twice_in_a_manifest_is_one_file(data: SimpleNamespace) -> None:
@@ -170,7 +167,7 @@ def test_object_that_would_leave_its_channel_by_a_link_is_refused(tmp_path: Path
     (tmp_path / "channel").mkdir()
     (tmp_path / "channel" / "link").symlink_to(tmp_path)
     item = FolderObject(S3Location("inputs", "link/x"), "link/x")
-    with pytest.raises(DataDownloadError, match="leaves its channel's folder"):
+    with pytest.raises(DataDownloadError, match="its channel's folder"):
         _place(None, item, [tmp_path / "channel"])
 
 

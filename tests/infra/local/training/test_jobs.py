@@ -41,10 +41,7 @@ def test_completed_job(platform: SimpleNamespace) -> None:
     assert job["TrainingJobStatus"] == job["SecondaryStatus"] == "Completed"
     assert phases(job) == ["Starting", "Downloading", "Training", "Uploading", "Completed"]
     starting = job["SecondaryStatusTransitions"][0]["StatusMessage"]
-    assert (
-        starting
-        == "Preparing the instances for training. Emulated nodes: not isolated (fake engine)"
-    )
+    assert starting.endswith("not isolated (fake engine)")
     assert job["ModelArtifacts"]["S3ModelArtifacts"] == "s3://results/jobs/good/output/model.tar.gz"
     assert job["HyperParameters"] == {"program": "quick"}
 

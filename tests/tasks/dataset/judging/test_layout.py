@@ -170,9 +170,8 @@ def test_a_dataset_of_empty_parts_is_refused_and_a_part_without_values_is_none(
     tmp_path: Path,
 ) -> None:
     put(tmp_path, {"a.parquet": pa.table({"v": pa.array([], pa.float64())})})
-    assert [it.message for it in judged(tmp_path, *AGGREGATES).failures] == [
-        "no file has a row; there is nothing to train on"
-    ]
+    [failure] = judged(tmp_path, *AGGREGATES).failures
+    assert "no file" in failure.message
     put(tmp_path, {"a.parquet": pa.table({"v": pa.array([None], pa.float64())})})
     assert not judged(tmp_path, AGGREGATES[0]).success
 

@@ -111,8 +111,8 @@ def test_without_the_right_to_list_the_permission_is_named(
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (SOURCE, r"no \*\.csv or \*\.csv\.gz object under s3://bench-bucket/raw"),
-        ("s3://no-such-bucket/raw", "there is no bucket no-such-bucket"),
+        (SOURCE, r"\*\.csv .*\*\.csv\.gz .*s3://bench-bucket/raw"),
+        ("s3://no-such-bucket/raw", "no bucket no-such-bucket"),
     ],
 )
 def test_nothing_there_is_the_configs_mistake(s3: Any, source: str, message: str) -> None:
@@ -126,9 +126,7 @@ def test_nothing_there_is_the_configs_mistake(s3: Any, source: str, message: str
 )
 def test_key_that_is_no_path_below_the_source_is_refused(s3: Any, name: str) -> None:
     put(s3, f"raw/{name}")
-    with pytest.raises(
-        DatasetRefused, match=r"s3://bench-bucket/raw/.* a part of it is empty, '\.' or '\.\.'"
-    ):
+    with pytest.raises(DatasetRefused, match=r"s3://bench-bucket/raw/.*'\.' or '\.\.'"):
         describe_remote(s3, dataset_at(SOURCE))
 
 
@@ -155,12 +153,12 @@ def test_what_was_written_since() -> None:
     found = dataset(a="1")
     assert modified_since(found, NOW + timedelta(seconds=1)) == []
     [written] = modified_since(found, NOW)
-    assert written == "s3://bench-bucket/raw/a was written on 2026-11-24 00:00:00 UTC"
+    assert written.startswith("s3://bench-bucket/raw/a ") and "2026-11-24 00:00:00 UTC" in written
 
 
 def test_many_changes_are_counted() -> None:
     assert shown(["x"]) == "\n  - x"
-    assert shown(["x"] * (CHANGES_SHOWN + 2)).endswith("  - x\n  - and 2 more")
+    assert shown(["x"] * (CHANGES_SHOWN + 2)).endswith("and 2 more")
 
 
 @pytest.mark.parametrize(

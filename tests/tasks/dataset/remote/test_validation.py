@@ -84,7 +84,7 @@ def test_the_verdict_is_that_of_local_files(s3: Any, tmp_path: Path, kind: str) 
     )
     assert check(s3, config) == local
     assert not local.success and len(local.problems) >= 3
-    assert any(f"truncated.{kind} can't be read as {kind}" in it.message for it in local.problems)
+    assert any(f"truncated.{kind} can't be" in it.message for it in local.problems)
 
 
 def test_only_the_columns_that_are_asked_for_are_fetched(
@@ -144,9 +144,9 @@ def spoiled(s3: Any, key: str, how: str) -> Any:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ("deleted", "was deleted while the dataset was read"),
-        ("replaced", "was replaced while the dataset was read"),
-        ("forbidden", r"can't be read .*AccessDenied.* allow s3:GetObject on it"),
+        ("deleted", "was deleted"),
+        ("replaced", "was replaced"),
+        ("forbidden", "AccessDenied.* s3:GetObject"),
     ],
 )
 @pytest.mark.parametrize("kind", ["parquet", "csv"])

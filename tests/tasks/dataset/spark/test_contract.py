@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.tasks.dataset.remote.objects import RemoteDataset, RemoteObject
@@ -77,13 +78,16 @@ def test_the_request_is_json_and_says_what_to_read() -> None:
     assert (exists["of_the_schema"], count["columns"]) == (True, [])
 
 
-def test_expectations_that_cannot_be_used_are_refused_before_a_job_starts() -> None:
+def test_expectations_that_cannot_be_used_are_refused_before_a_job_starts(
+    snapshot: SnapshotAssertion,
+) -> None:
     wrong = section(expectations=[{"type": "expect_column_values_to_be_betwen"}])
-    with pytest.raises(InvalidExpectations, match="no such expectation; nearest"):
+    with pytest.raises(InvalidExpectations) as refused:
         request_document(wrong, dataset("a.parquet"))
+    assert str(refused.value) == snapshot
 
 
-def test_a_report_has_every_sentence_that_pandas_would_have() -> None:
+def test_a_report_has_every_sentence_that_pandas_would_have(snapshot: SnapshotAssertion) -> None:
     found = dataset("a.parquet", "b.parquet", "c.parquet")
     late = {"unexpected_count": 1, "unexpected_percent": 50.0}
     late |= {"partial_unexpected_list": ["2025-12-31"]}
@@ -103,47 +107,41 @@ def test_a_report_has_every_sentence_that_pandas_would_have() -> None:
     report = report_of(answer, section(), found, NOW)
     assert not report.success and report.rows == 4
     assert [file.expectations for file in report.files] == [3, 0, 2]
-    assert [failure.message for failure in report.failures] == [
-        "column 'day' is date32[day] in a.parquet and string in c.parquet;"
-        " write it with one type in every file",
-        "unique_columns (id): 1 of 2 rows repeat another row's values, e.g. 7 (in a.parquet)",
-        "column 'day': 1 of 2 rows not at least 2026-01-01, e.g. 2025-12-31 (file a.parquet)",
-        "b.parquet can't be read as parquet: no footer",
-        "Great Expectations gave no result for expect_table_row_count_to_equal (file c.parquet)",
-        "unique_columns names 'id', not in c.parquet; its columns: day, other",
-    ]
+    assert [failure.message for failure in report.failures] == snapshot
     assert [failure.severity for failure in report.warnings] == ["warning"]
 
 
 @pytest.mark.parametrize(
-    ("kind", "message"),
+    "kind",
     [
-        ("deleted", r"s3://bucket/raw/a\.parquet was deleted while the dataset was read"),
-        ("replaced", r"s3://bucket/raw/a\.parquet was replaced while the dataset was read"),
-        ("forbidden", r"s3://bucket/raw/a\.parquet can't be read \(denied\); allow s3:GetObject"),
-        ("other", "the Spark job could not judge the dataset: denied"),
+        "deleted",
+        "replaced",
+        "forbidden",
+        "other",
     ],
 )
-def test_what_the_program_could_not_read_is_named(kind: str, message: str) -> None:
+def test_what_the_program_could_not_read_is_named(kind: str, snapshot: SnapshotAssertion) -> None:
     found = dataset("a.parquet")
     error = {"kind": kind, "key": "raw/a.parquet", "message": "denied"}
-    with pytest.raises(DatasetRefused, match=message):
+    with pytest.raises(DatasetRefused) as refused:
         report_of(verdict(found, [], error=error), section(), found, NOW)
+    assert str(refused.value) == snapshot
 
 
 @pytest.mark.parametrize(
-    ("answer", "message"),
+    "answer",
     [
-        ([], "its format is 'list', and 1 is understood"),
-        ({"format": 2}, "its format is 2, and 1 is understood"),
-        ({"format": 1, "request": "0" * 64}, "it answers another request"),
-        (verdict(dataset("a.parquet"), []), "ValueError: zip"),
-        (verdict(dataset("a.parquet"), [{"schema": 3}]), "IndexError"),
+        [],
+        {"format": 2},
+        {"format": 1, "request": "0" * 64},
+        verdict(dataset("a.parquet"), []),
+        verdict(dataset("a.parquet"), [{"schema": 3}]),
     ],
 )
-def test_a_verdict_that_is_no_answer_is_refused(answer: Any, message: str) -> None:
-    with pytest.raises(DatasetRefused, match=f"verdict can't be used: {message}.*run again"):
+def test_a_verdict_that_is_no_answer_is_refused(answer: Any, snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(DatasetRefused) as refused:
         report_of(answer, section(), dataset("a.parquet"), NOW)
+    assert str(refused.value) == snapshot
 
 
 def test_the_digest_is_of_the_data_and_of_its_checks() -> None:

@@ -25,14 +25,14 @@ def test_global_batch_follows_from_the_per_replica_one() -> None:
 
 
 def test_a_global_batch_that_does_not_divide_is_refused() -> None:
-    with pytest.raises(UserError, match="--global-batch-size 10 does not divide by world size 4"):
+    with pytest.raises(UserError, match=r"--global-batch-size 10 .* world size 4"):
         plan_batch(4, None, 1, 10)
 
 
 def test_batch_sizes_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(
         UserError,
-        match=r"--global-batch-size 32 is not world size 2 x --per-replica-batch-size 8 .* 16",
+        match=r"--global-batch-size 32 .* --per-replica-batch-size 8 .* 16",
     ):
         plan_batch(2, 8, 1, 32)
 
@@ -50,9 +50,7 @@ def test_the_rest_of_an_epoch_is_dropped_or_filled_up() -> None:
 
 
 def test_an_epoch_smaller_than_a_batch_is_refused() -> None:
-    with pytest.raises(
-        UserError, match="10 training rows x 1 passes is smaller than the global batch of 16"
-    ):
+    with pytest.raises(UserError, match=r"10 training rows .* 16"):
         plan_epoch(10, 1, 16, "drop")
 
 
@@ -136,5 +134,5 @@ def test_held_out_rows_are_apart_and_the_same_everywhere() -> None:
 
 
 def test_a_split_that_leaves_nothing_is_refused() -> None:
-    with pytest.raises(UserError, match="both need at least 1"):
+    with pytest.raises(UserError, match="at least 1"):
         split_rows(3, 0.01, seed=0)

@@ -48,7 +48,7 @@ def test_the_files_that_are_read_are_those_that_are_validated(
     assert tables.load_table(tmp_path / "prepared", 1).classes == len(labels) == 4
     text = (tmp_path / "prepared" / "description.json").read_text()
     assert f'"classes": {[str(label) for label in sorted(labels)]}'.replace("'", '"') in text
-    assert "8 hidden files under" in capsys.readouterr().out
+    assert "8 hidden files" in capsys.readouterr().out
 
 
 def test_suffixes_are_the_same() -> None:

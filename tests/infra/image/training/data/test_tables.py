@@ -93,23 +93,23 @@ def test_csv_is_read_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"a": [1]}, "--label-column 'label' is not in the table .* its columns are a"),
-        ({"a": ["x"], "label": [1]}, "column 'a' has type string; features must be numbers"),
+        ({"a": [1]}, "--label-column 'label' .* columns are a"),
+        ({"a": ["x"], "label": [1]}, "column 'a' has type string"),
         ({"a": [1.0, None], "label": [1, 2]}, "column 'a' holds 1 nulls"),
-        ({"a": [1.0, float("nan")], "label": [1, 2]}, "column 'a' holds 1 NaN or infinite values"),
-        ({"label": [1]}, "no column besides the label"),
+        ({"a": [1.0, float("nan")], "label": [1, 2]}, "column 'a' holds 1 NaN"),
+        ({"label": [1]}, "no column besides"),
         (
             {"pixel_0": [1], "pixel_1": [1], "label": [1]},
-            "2 pixels are no square image of --image-channels 1",
+            "^2 pixels .*--image-channels 1",
         ),
         (
             {"pixels": images(bytes(12)), "label": [1]},
-            "12 pixels are no square image of --image-channels 1",
+            "12 pixels .*--image-channels 1",
         ),
         ({"pixels": images(bytes(12), None), "label": [1, 2]}, "column 'pixels' holds 1 nulls"),
         (
             {"pixels": images(bytes(12)), "a": [1], "label": [1]},
-            r"fixed_size_binary\[12\]; features must be numbers, or one",
+            r"fixed_size_binary\[12\]",
         ),
         ({"a": pa.array([], pa.int64()), "label": pa.array([], pa.int64())}, "hold no rows"),
     ],
@@ -122,9 +122,7 @@ def test_a_table_it_cannot_use_is_refused(
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        UserError, match=r"has no \.parquet or \.pq files; is --format parquet right"
-    ):
+    with pytest.raises(UserError, match=r"\.parquet .*--format parquet"):
         prepare_table(tmp_path, "parquet", "label", tmp_path / "prepared")
 
 

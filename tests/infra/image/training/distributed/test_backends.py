@@ -39,9 +39,7 @@ def test_auto_is_nccl_with_a_gpu_and_gloo_elsewhere() -> None:
 
 @pytest.mark.parametrize("backend", ["nccl", "smddp"])
 def test_a_backend_of_gpus_needs_one(backend: str) -> None:
-    with pytest.raises(
-        UserError, match=f"--backend {backend} needs a GPU, and torch finds none here"
-    ):
+    with pytest.raises(UserError, match=f"--backend {backend} "):
         choose_backend(backend, has_cuda=False)
 
 
@@ -50,16 +48,13 @@ def test_a_backend_of_gpus_needs_one(backend: str) -> None:
     [
         (
             "smddp",
-            (
-                "--backend smddp needs the module smdistributed.dataparallel.torch.torch_smddp,"
-                " which can't be"
-            ),
+            r"--backend smddp .*smdistributed\.dataparallel\.torch\.torch_smddp",
         ),
         (
             "xla",
-            "--backend xla needs the module torch_xla.distributed.xla_backend, .*Neuron container",
+            r"--backend xla .*torch_xla\.distributed\.xla_backend.*Neuron",
         ),
-        ("smp", "--strategy smp needs the module torch.sagemaker, .*smdistributed-modelparallel"),
+        ("smp", r"--strategy smp .*torch\.sagemaker, .*smdistributed-modelparallel"),
     ],
 )
 def test_a_missing_library_says_where_it_is(name: str, message: str) -> None:
@@ -137,9 +132,8 @@ def test_a_missing_library_is_one_line_and_exit_code_1(trainings: Trainings) -> 
     )
     _, errors = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 1
-    assert errors.splitlines()[-1].startswith(
-        "ValueError: --backend xla needs the module torch_xla.distributed"
-    )
+    assert errors.splitlines()[-1].startswith("ValueError: --backend xla ")
+    assert "torch_xla.distributed" in errors.splitlines()[-1]
     assert "Traceback" not in errors
 
 

@@ -62,13 +62,14 @@ def test_failed_command_says_what_the_program_said(programs, tmp_path):
     programs("podman", "echo no such thing >&2; exit 125")
     with pytest.raises(
         ContainerCommandError,
-        match=r"podman network create failed with exit code 125: no such thing",
+        match=r"exit code 125: no such thing",
     ):
         ContainerCli.find(tmp_path).call("network", "create", "x")
 
 
 def test_auto_takes_processes_without_a_container_program(programs, tmp_path):
-    assert choose_engine(tmp_path) == ("process", "neither podman nor docker is on PATH")
+    assert choose_engine(tmp_path)[0] == "process"
+    assert "podman nor docker" in choose_engine(tmp_path)[1]
 
 
 def test_auto_takes_processes_where_containers_fail_and_says_why(programs, tmp_path):
@@ -81,10 +82,8 @@ def test_auto_takes_processes_where_containers_fail_and_says_why(programs, tmp_p
 
 def test_auto_takes_containers_that_were_seen_to_run(programs, tmp_path):
     programs("podman")
-    assert choose_engine(tmp_path) == (
-        "process",
-        "docker-registry is not installed, and --registry names no other one",
-    )
+    name, why = choose_engine(tmp_path)
+    assert name == "process" and "docker-registry" in why and "--registry" in why
     assert choose_engine(tmp_path, "127.0.0.1:5000") == ("container", "podman works here")
     programs("docker-registry")
     assert choose_engine(tmp_path) == ("container", "podman works here")
@@ -105,9 +104,7 @@ def test_auto_stays_with_the_folders_engine(programs, tmp_path):
 
 
 def test_container_engine_that_can_not_work_is_refused_with_the_reason(programs, tmp_path):
-    with pytest.raises(
-        EngineError, match="neither podman nor docker is on PATH; use --engine process"
-    ):
+    with pytest.raises(EngineError, match=r"podman nor docker .*--engine process"):
         make_container_engine(tmp_path, "http://127.0.0.1:1", None)
     assert not (tmp_path / "registry").exists()
 

@@ -243,7 +243,7 @@ def test_log_sink_that_fails_does_not_hang_the_nodes(bench):
     def on_line(*_):
         raise OSError("disk full")
 
-    with pytest.raises(Exception, match="log lines could not be delivered"):
+    with pytest.raises(Exception, match="log lines"):
         bench.run(on_line=on_line)
 
 
@@ -307,7 +307,7 @@ def test_missing_image(bench):
 
 @once
 def test_one_engine_per_state_folder(bench):
-    with pytest.raises(StateInUseError, match="in use by another live platform"):
+    with pytest.raises(StateInUseError, match="another live platform"):
         ProcessEngine(bench.engine._state_dir, bench.engine._images, "http://127.0.0.1:1")
 
 

@@ -201,11 +201,9 @@ def test_the_rate_of_a_type_is_between_its_nodes(own):
 @once
 def test_a_job_says_how_its_nodes_are_connected(own):
     said = own.engine.isolation("ml.local.small100m")
-    assert ", 0.1 Gbit/s" in said and "between nodes in networks of their own" in said
+    assert ", 0.1 Gbit/s" in said and "between nodes" in said
     own.engine._network = Loopback(7, "networks of their own need root")
-    assert own.engine.isolation("ml.local.small100m").endswith(
-        ", over loopback (networks of their own need root)"
-    )
+    assert "over loopback" in own.engine.isolation("ml.local.small100m")
 
 
 @once

@@ -111,9 +111,7 @@ def test_a_node_that_is_never_ready_does_not_hold_the_others_for_ever(barrier_be
     barrier_bench.program("if host == 'algo-2': sys.exit(time.sleep(2))\n" + PROGRAM)
     result = barrier_bench.run(nodes=2)
     assert result.failed_host is None
-    assert any(
-        "not ready by then: " in text and "algo-2" in text for _, text in barrier_bench.lines
-    )
+    assert any("not ready" in text and "algo-2" in text for _, text in barrier_bench.lines)
 
 
 @once
