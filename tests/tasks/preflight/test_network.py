@@ -162,15 +162,13 @@ def test_groups_of_another_network_than_the_subnets_are_a_problem(
     )
 
 
-def test_ec2_is_asked_for_both_sides(
-    network: tuple[Any, str, str], make_config: Configs, snapshot: SnapshotAssertion
-) -> None:
+def test_ec2_is_asked_for_both_sides(network: tuple[Any, str, str], make_config: Configs) -> None:
     ec2, _, group_id = network
     other = ec2.create_vpc(CidrBlock="10.1.0.0/16")["Vpc"]["VpcId"]
     apart = ec2.create_subnet(VpcId=other, CidrBlock="10.1.1.0/28")["Subnet"]["SubnetId"]
     [problem] = ask_groups(
         question(in_vpc(make_config, apart, group_id), clients(ec2=ec2))
     ).problems
-    assert problem == snapshot
+    assert f"subnets to {other}; " in problem
     gone = in_vpc(make_config, "subnet-12345678", group_id)
     assert ask_groups(question(gone, clients(ec2=ec2))).problems == (), "the subnets' own rule"

@@ -146,7 +146,7 @@ def spoiled(s3: Any, key: str, how: str) -> Any:
     [
         ("deleted", "was deleted"),
         ("replaced", "was replaced"),
-        ("forbidden", "AccessDenied.* s3:GetObject"),
+        ("forbidden", ".*AccessDenied.* s3:GetObject"),
     ],
 )
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
