@@ -74,10 +74,11 @@ class Folder:
     def __init__(self, root: Path) -> None:
         self._root, self._state = root, root / "state"
         root.mkdir(exist_ok=True)
+        # Without its bytecode a checkout is compiled anew by each command, which users don't have.
         inherited = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(("PREFECT_", "AWS_"))
+            if not name.startswith(("PREFECT_", "AWS_")) and name != "PYTHONDONTWRITEBYTECODE"
         }
         self._environment = {
             **inherited,

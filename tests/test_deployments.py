@@ -109,6 +109,12 @@ def test_nightly_run_refuses_a_second_one_and_has_a_time_zone() -> None:
     assert [schedule["timezone"] for schedule in nightly["schedules"]] == ["UTC"]
 
 
+def test_every_night_does_the_same_amount_of_work() -> None:
+    """Sweeps that make different numbers of steps share no trend."""
+    nightly = config_of_run(DEPLOYMENTS["nightly"]["parameters"]).training
+    assert nightly.baseline_seconds is None and nightly.hyperparameters["epochs"] == 1
+
+
 def test_nothing_is_deployed_without_a_place_for_the_code() -> None:
     """Prefect would take the name of a variable that is not set for the folder's."""
     [build] = PREFECT["build"]

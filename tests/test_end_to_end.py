@@ -117,6 +117,7 @@ def write_config(site: SimpleNamespace, name: str, **changes: Any) -> Path:
     raw["training"]["batch"] = BATCH
     for section, values in changes.items():
         raw[section] = {**raw[section], **values}
+    raw["training"].pop("baseline_seconds")  # an amount of its own
     raw["sweep"].setdefault("max_retries", 0)  # what other tests contend is not repeated
     if "training" not in changes:
         raw["training"]["hyperparameters"].update(QUICK)

@@ -179,7 +179,7 @@ def test_a_run_reaches_its_report_and_keeps_to_its_folder(
         "sweep.node_counts": "[1, 2]",
         "training.instance_type": "ml.local.medium",
         "training.batch.size": "8192",
-        "training.hyperparameters.passes-per-epoch": "10",
+        "training.hyperparameters.passes-per-epoch": "20",  # 3 steps, not 40 s
     }
     before = contents(packages)
     said = nodesweep(

@@ -78,6 +78,7 @@ def settings_of(design: str, options: argparse.Namespace) -> dict[str, Any]:
     amount = {
         "training.batch.size": options.batch,
         "training.hyperparameters.epochs": options.epochs,
+        "training.hyperparameters.passes-per-epoch": 320,
         "training.max_runtime_seconds": 3600,
         "sweep.order": "shuffled",
         "sweep.design": design,

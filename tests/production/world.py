@@ -114,6 +114,8 @@ class World:
             "name": benchmark,
             "image.uri": IMAGE,
             "image.context": None,
+            # a fixed amount: the second job waits for no steps that the first one counts
+            "training.hyperparameters.epochs": 1,
             "sweep.node_counts": [1, 2],
             "sweep.max_parallel_jobs": 2,
             "sweep.smoke": "never",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from statistics import fmean
-from typing import Any, Literal
+from typing import Literal
 
 from nodesweep.scaling.formats import format_percent, format_ratio, join_words, nodes_text
 from nodesweep.scaling.student import t_quantile
@@ -27,6 +27,7 @@ ZONE = 0.02
 LEAST_SPREAD = 0.001
 """Least assumed spread of runs, as a share: equal times may only reflect a coarse clock."""
 
+_ZONE = math.log1p(ZONE)
 _LARGEST_LOG = math.log(sys.float_info.max)
 
 Point = tuple[int, int]
@@ -300,9 +301,7 @@ class _Measured:
     def __init__(self, counts: Sequence[int]) -> None:
         self.place = {nodes: place for place, nodes in enumerate(counts)}
         self.logs: dict[int, list[float]] = {nodes: [] for nodes in counts}
-        import numpy as np
-
-        self.means, self.runs = np.zeros(len(counts)), np.zeros(len(counts))
+        self.means, self.runs = [0.0] * len(counts), [0] * len(counts)
         self.freedom = 0
         self._squares: dict[int, list[float]] = {}
 
@@ -322,17 +321,11 @@ class _Measured:
 
 
 class _Comparisons:
-    """A count's limits against smaller counts, the baseline first: T(than)/T(target) >= a number.
-
-    They are stored as arrays, since a sweep may have hundreds of counts and each is compared with
-    all smaller ones at every look.
-    """
+    """A count's limits against smaller counts, the baseline first: T(than)/T(target) >= a number."""
 
     def __init__(
         self, target: int, smaller: Sequence[int], limits: Limits, place_of: Mapping[int, int]
     ) -> None:
-        import numpy as np
-
         base = smaller[0]
         least = limits.min_efficiency * target / base
         self.target, self._base, self._half = target, base, target / 2
@@ -340,9 +333,8 @@ class _Comparisons:
         # an efficiency limit of 1/N or more implies being at least as fast as the baseline
         is_base_named = base == self._half or least < 1
         self.than = (base, *(smaller if is_base_named else smaller[1:]))
-        self.places = np.array([place_of[nodes] for nodes in self.than])
-        self.least_logs = np.zeros(len(self.than))
-        self.least_logs[0] = math.log(least)
+        self.places = [place_of[nodes] for nodes in self.than]
+        self.least_logs = [math.log(least), *[0.0] * (len(self.than) - 1)]
         has_half = self._half in smaller
         if has_half:
             place = self.than.index(int(self._half), 1)
@@ -360,6 +352,50 @@ class _Comparisons:
 
 
 @dataclass(frozen=True)
+class _Bounds:
+    """Confidence bounds on ratios of mean times, from the runs available at one look."""
+
+    group: _Comparisons
+    error: float
+    target: int
+    means: Sequence[float]
+    runs: Sequence[int]
+    spread: float
+    below: float
+    above: float
+    """Student's t for the lower and for the upper bound."""
+
+    def at(self, place: int) -> tuple[float, float, float]:
+        """Return the logarithms of a ratio, its lower and its upper bound."""
+        than = self.group.places[place]
+        value = self.means[than] - self.means[self.target]
+        reach = self.spread * math.sqrt(1 / self.runs[than] + 1 / self.runs[self.target])
+        return value, value - self.below * reach, value + self.above * reach
+
+    def answer(self, place: int) -> Answer:
+        """Return the answer for one limit."""
+        _, low, high = self.at(place)
+        limit = self.group.least_logs[place]
+        if low >= limit:
+            return "pass"
+        if high < limit:
+            return "fail"
+        return "on_the_limit" if limit - _ZONE <= low and high <= limit + _ZONE else "undecided"
+
+    def worst(self) -> Answer:
+        """Return the worst answer over all limits.
+
+        The first failed limit ends the search: most large counts already fail their efficiency.
+        """
+        worst = len(_WORST_FIRST) - 1
+        for place in range(len(self.group.than)):
+            worst = min(worst, _WORST_FIRST.index(self.answer(place)))
+            if worst == 0:
+                break
+        return _WORST_FIRST[worst]
+
+
+@dataclass(frozen=True)
 class _Look:
     """One look at a count: its answer, and in `compared` the data behind it.
 
@@ -369,23 +405,18 @@ class _Look:
     nodes: int
     answer: Answer
     number: int
-    compared: tuple[_Comparisons, float, Any, Any] | None = None
-    """(comparisons, allowed error, answers, bounds).
-
-    The answers are places in _WORST_FIRST, one per limit; the bounds are an array of values, lower
-    and upper bounds by limit.
-    """
+    compared: _Bounds | None = None
 
     def answer_in_full(self) -> CountAnswer:
         if self.compared is None:
             return CountAnswer(self.nodes, self.answer, (), self.number)
-        group, error, answers, bounds = self.compared
-        spent = error * (1 + 1 / len(group.than))
+        group = self.compared.group
+        spent = self.compared.error * (1 + 1 / len(group.than))
         judged = []
         for place, than in enumerate(group.than):
             criterion, least, scale = group.at(place)
-            value, low, high = (_exp(number) * scale for number in bounds[:, place].tolist())
-            answer = _WORST_FIRST[answers[place]]
+            value, low, high = (_exp(number) * scale for number in self.compared.at(place))
+            answer = self.compared.answer(place)
             judged.append(Judged(criterion, than, answer, value, low, high, least * scale, spent))
         return CountAnswer(self.nodes, self.answer, tuple(judged), self.number)
 
@@ -398,26 +429,18 @@ def judge(group: _Comparisons, measured: _Measured, error: float, number: int) -
     intersection-union test: Berger, *Technometrics* 24(4), 1982, pp. 295-300). It fails by any one
     of them, so there they share it (Bonferroni). `number` counts the looks at this count from 1.
     """
-    import numpy as np
-
     freedom = measured.freedom
-    spread = max(LEAST_SPREAD, math.sqrt(measured.squares / freedom))
-    below = t_quantile(freedom, 1 - error)
-    above = t_quantile(freedom, 1 - error / len(group.than))
-    than, target = group.places, measured.place[group.target]
-    values = measured.means[than] - measured.means[target]
-    reaches = spread * np.sqrt(1 / measured.runs[than] + 1 / measured.runs[target])
-    lows, highs = values - below * reaches, values + above * reaches
-    limits, zone = group.least_logs, math.log1p(ZONE)
-    on_the_limit = (limits - zone <= lows) & (highs <= limits + zone)
-    answers = np.select(
-        [lows >= limits, highs < limits, on_the_limit],
-        [_WORST_FIRST.index(answer) for answer in ("pass", "fail", "on_the_limit")],
-        _WORST_FIRST.index("undecided"),
+    bounds = _Bounds(
+        group,
+        error,
+        measured.place[group.target],
+        tuple(measured.means),
+        tuple(measured.runs),
+        spread=max(LEAST_SPREAD, math.sqrt(measured.squares / freedom)),
+        below=t_quantile(freedom, 1 - error),
+        above=t_quantile(freedom, 1 - error / len(group.than)),
     )
-    bounds = np.stack([values, lows, highs])
-    worst = _WORST_FIRST[answers.min()]
-    return _Look(group.target, worst, number, (group, error, answers, bounds))
+    return _Look(group.target, bounds.worst(), number, bounds)
 
 
 def _exp(number: float) -> float:

@@ -108,20 +108,10 @@ def _install(install: PlacedInstall, target: Target) -> None:
     install_torch(install, target)
     by_pip = [*target.pip("install"), *wanted]
     is_hashed = _is_hashed(install)
-    if not target.uv or not (is_hashed or _is_pip_unconfigured(target)):
-        target.command("INSTALL requirements", by_pip)
-        return
-    python = str(target.venv / "bin" / "python")
-    uv = [*target.uv, "pip", "install", "--python", python, "--compile-bytecode", "--no-progress"]
-    if is_hashed:
-        uv.append("--require-hashes")  # as pip does then, for dependencies as well
-    try:
-        target.command("INSTALL requirements with uv", [*uv, *wanted])
-    except ImageBuildError:
-        target.run.check("INSTALL requirements with uv")
-        target.run.on_line(
-            "uv could not install the requirements (it reads no pip configuration); pip tries"
-        )
+    # pip then requires hashes of dependencies as well
+    by_uv = ["--require-hashes", *wanted] if is_hashed else wanted
+    is_for_uv = is_hashed or (target.uv and _is_pip_unconfigured(target))
+    if not is_for_uv or not target.is_installed_by_uv("INSTALL requirements", by_uv):
         target.command("INSTALL requirements", by_pip)
 
 

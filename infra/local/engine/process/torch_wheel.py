@@ -56,6 +56,22 @@ class Target:
         """Run one command of the build."""
         (run or self.run).command(phase, argv, self.environment, self.folder, self.lock_fd)
 
+    def is_installed_by_uv(self, phase: str, wanted: Sequence[str]) -> bool:
+        """Install with uv, compiled to bytecode; False where there is no uv, or it can't."""
+        if not self.uv:
+            return False
+        python = str(self.venv / "bin" / "python")
+        options = ["--python", python, "--compile-bytecode", "--no-progress"]
+        try:
+            self.command(f"{phase} with uv", [*self.uv, "pip", "install", *options, *wanted])
+        except ImageBuildError:
+            self.run.check(f"{phase} with uv")
+            self.run.on_line(
+                f"uv could not {phase.lower()} (it reads no pip configuration); pip tries"
+            )
+            return False
+        return True
+
     def pip(self, verb: str) -> list[str]:
         """Return the command of the environment's own pip."""
         return [str(self.venv / "bin" / "python"), "-P", "-m", "pip", verb, *PIP_OPTIONS]
@@ -89,8 +105,10 @@ def install_torch(install: PlacedInstall, target: Target) -> None:
             )
     for wheel in wheels:
         target.run.on_line(fetched.words_of(wheel))
-    install_them = [*target.pip("install"), "--no-deps", *map(str, wheels)]
-    target.command("INSTALL torch", install_them)
+    # uv compiles torch's 2,300 files on every core; its cache has no use for wheels of this folder
+    by_path = ["--no-deps", *map(str, wheels)]
+    if not target.is_installed_by_uv("INSTALL torch", [f"--cache-dir={folder}/uv", *by_path]):
+        target.command("INSTALL torch", [*target.pip("install"), *by_path])
     shutil.rmtree(folder)
 
 

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from nodesweep.infra.local.engine.process import torch_wheel
+from nodesweep.infra.local.engine.process import installer, torch_wheel
 from nodesweep.infra.local.engine.process.fetched import Fetched
 from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
 from tests.infra.local.engine.process.image_builds import build, hash_of, write_wheel
@@ -104,8 +104,14 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
 
 
 @pytest.fixture
+def lines() -> list[str]:
+    """All that the build of `install` has said."""
+    return []
+
+
+@pytest.fixture
 def install(
-    index: Index, tmp_path: Path, store: ProcessImageStore
+    index: Index, tmp_path: Path, store: ProcessImageStore, lines: list[str]
 ) -> Callable[..., tuple[str, list[str]]]:
     """install(wheel, …) builds an image that locks those wheels of torch 1.0; its torch's version,
     and the lines that people read.
@@ -117,7 +123,6 @@ def install(
         (context / "Dockerfile").write_text(DOCKERFILE)
         hashes = "".join(f" {hash_of(wheel)}" for wheel in locked)
         (context / "requirements.txt").write_text(f"torch==1.0{hashes}\n")
-        lines: list[str] = []
         settings = {
             "PIP_CONFIG_FILE": "/dev/null",
             "PIP_INDEX_URL": f"{index.url}/usual",
@@ -157,6 +162,22 @@ def test_a_folder_of_wheels_will_do_where_the_cpu_index_does_not_answer(
     first, second = told
     assert first.startswith(f"[FETCHED] {cpu.name}: nothing, ") and str(index.by_hand) in first
     assert second.startswith("[FETCHED] nothing ")
+
+
+@pytest.mark.parametrize("can_uv", [True, False])
+def test_uv_installs_the_wheel_and_pip_where_uv_cant(
+    index: Index,
+    install: Callable[..., tuple[str, list[str]]],
+    lines: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    can_uv: bool,
+) -> None:
+    if not can_uv:
+        monkeypatch.setattr(installer, "_uv", lambda: ["/bin/false"])
+    assert install(write_wheel(index.cpu, "torch", "1.0+cpu"))[0] == "1.0+cpu"
+    assert "[INSTALL torch with uv]" in lines
+    assert ("[INSTALL torch]" in lines) is not can_uv
+    assert any("uv could not install torch" in line for line in lines) is not can_uv
 
 
 @pytest.mark.parametrize(
