@@ -321,7 +321,7 @@ class _Measured:
 
 
 class _Comparisons:
-    """A count's limits against smaller counts, the baseline first: T(than)/T(target) >= a number."""
+    """A count's limits against smaller counts, baseline first: T(than)/T(target) >= a number."""
 
     def __init__(
         self, target: int, smaller: Sequence[int], limits: Limits, place_of: Mapping[int, int]
