@@ -17,6 +17,7 @@ STAGES = [
     "make lint types",
     "as_user make test namespaces",
     "make engines",
+    "make run",
     "make coverage slow",
     "base_image.sh",
     "make containers",
