@@ -98,7 +98,7 @@ def list_directory(config: DatasetConfig) -> LocalFiles:
                 f"dataset.source: {source / it.name} {it.why}{outside if it.is_outside else ''}"
             )
     by_name = {path.relative_to(source).as_posix(): path for path in walked.files}
-    # names beside tables may be any bytes: they are shown, not sent
+    # Names next to tables may be any bytes: they are shown, not sent.
     names_below = sort_out(config, by_name)
     found = Names(names_below.data, walked.left_out, names_below.others)
     if not found.data:

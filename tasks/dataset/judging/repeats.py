@@ -1,7 +1,7 @@
 """Find rows whose values in some columns repeat over all files, in bounded memory.
 
     rows = RepeatedRows(["user", "day"], most_bytes=1 << 30)
-    rows.add("a.parquet", lambda: read("a.parquet"))  # each call of it reads the columns anew
+    rows.add("a.parquet", lambda: read("a.parquet"))  # each call reads the columns again
     rows.find()  # None, or how many rows repeat another's values, examples, and their files
 
 Up to a quarter of `most_bytes` the columns are held, and pandas' duplicated(), which copies them,

@@ -126,7 +126,7 @@ def read_remote_range(s3: Any, bucket: str, item: RemoteObject, range_of_bytes: 
 
 
 def opener(s3: Any, bucket: str, item: RemoteObject, in_order: bool) -> Callable[[], Any]:
-    """Return a call that opens the object anew.
+    """Return a call that opens the object again each time.
 
     `in_order` reads ahead, for readers that go through it in small pieces.
     """
