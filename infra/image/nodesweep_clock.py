@@ -20,10 +20,10 @@ how many there are and leave the loop where `step` says so; in any other sweep i
 
 In nodesweep's own image it is there to import. It needs nothing but Python 3.8, and no change for
 torch.distributed, Lightning, accelerate, DeepSpeed, Horovod or mpi4py: it asks the one that is
-loaded how many processes there are. It does not communicate, so it can't make a program hang; in a
-probe alone rank 0's word is broadcast, by that library, after a few steps that are the same in all
-processes. The process of rank 0 writes the file, and nothing where the training raised; every
-process prints a line. docs/metrics.schema.json describes the file: `schema_version`,
+loaded how many processes there are. It communicates only where the run may end early by time: in a
+probe, and under `training.baseline_seconds`, rank 0's decision is broadcast by that library, after
+a few steps that are the same in all processes. Rank 0 writes the file, unless the training raised;
+every process prints a line. docs/metrics.schema.json describes the file: `schema_version`,
 `train_seconds` and `world` are all that a report needs.
 """
 

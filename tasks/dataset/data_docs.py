@@ -1,9 +1,8 @@
-"""Renders the Data Docs of a validation: one HTML page that needs nothing but itself.
+"""Render a validation's Data Docs: one self-contained HTML page.
 
-Great Expectations' own page is not used, for what it showed with 1.24.1: it loads fifteen
-stylesheets and scripts from six hosts and a logo from a seventh, puts values out of the data into
-the page unescaped (a cell that holds a script tag runs), and prints tracebacks with this machine's
-paths.
+Great Expectations' own page (1.24.1) is not used: it loads fifteen stylesheets and scripts from six
+hosts and a logo from a seventh, inserts values unescaped (a cell with a script tag runs), and
+prints tracebacks with local paths.
 """
 
 from __future__ import annotations
@@ -17,9 +16,7 @@ from nodesweep.configs.dataset import ExpectationConfig
 from nodesweep.tasks.dataset.validation_report import ValidationReport
 
 FILES_SHOWN = 200
-"""Rows in the table of files; failing files come first,
-so a dataset of thousands still makes a small page.
-"""
+"""Rows in the table of files, failing ones first: a large dataset still makes a small page."""
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -85,7 +82,7 @@ Checked {{ report.validated_at.isoformat(timespec="seconds") }}.</p>
 
 
 def render_data_docs(report: ValidationReport) -> str:
-    """The page as text; every value out of the data is escaped."""
+    """Return the page as text; every value from the data is escaped."""
     files = sorted(report.files, key=lambda file: file.success)
     shown = max(FILES_SHOWN, sum(not file.success for file in files))
     return _page().render(
@@ -99,7 +96,7 @@ def render_data_docs(report: ValidationReport) -> str:
 
 @lru_cache(maxsize=1)
 def _page() -> Template:
-    """The page's template; to compile it takes a tenth of a second."""
+    """Return the compiled template, cached because compiling takes 0.1 s."""
     return Environment(
         loader=PackageLoader("nodesweep.scaling", "templates"),
         autoescape=True,
@@ -109,7 +106,7 @@ def _page() -> Template:
 
 
 def _suite_results(report: ValidationReport) -> list[tuple[ExpectationConfig, list[str]]]:
-    """Each expectation with the files that broke it."""
+    """Return each expectation with the files that broke it."""
     broken: dict[int | None, list[str]] = defaultdict(list)
     for failure in report.failures:
         broken[failure.index].append(failure.file or "")

@@ -1,8 +1,8 @@
-"""The dataset as files: find them, name them by content, put them under a content-addressed prefix.
+"""The dataset as local files: find them, hash them, upload them to a content-addressed prefix.
 
-A prefix is complete when its manifest is there and every object it lists has its size; the manifest
-is written last, so a half-finished upload has none and is completed, file by file, each checked
-against its SHA-256 (tasks/dataset/sending.py).
+A prefix is complete when its manifest exists and every object it lists has its size. The manifest
+is written last, so an interrupted upload is completed file by file, each checked against its
+SHA-256 (tasks/dataset/sending.py).
 """
 
 from __future__ import annotations
@@ -37,25 +37,26 @@ from nodesweep.tasks.storage import get_bytes, list_objects
 from nodesweep.tasks.task import task
 
 MAX_KEY_BYTES = 1024
-"""Of UTF-8, in S3 (https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-keys.html)."""
+"""In UTF-8 (https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-keys.html)."""
 MAX_CHANNELS = MAX_EXTRA_CHANNELS + 1
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """The files and the digest over all of them."""
+    """The files, and the digest over all of them."""
 
     files: tuple[DataFile, ...]
     digest: str
 
     @property
     def size_bytes(self) -> int:
+        """The total size of the files."""
         return sum(file.size_bytes for file in self.files)
 
 
 @dataclass(frozen=True)
 class UploadResult:
-    """Where a channel finds the data, and what had to be sent for it."""
+    """The location of the data for a channel, and what was sent."""
 
     uri: str
     digest: str
@@ -65,17 +66,19 @@ class UploadResult:
 
 @dataclass(frozen=True)
 class LocalFiles:
-    """Where the dataset's files lie, sorted, and what else is under its source."""
+    """The dataset's files, sorted, and the other names below its source."""
 
     paths: tuple[Path, ...]
     names: Names
 
 
 def list_directory(config: DatasetConfig) -> LocalFiles:
-    """Return the files of the format below a local source; none of them is read.
+    """Return the files of the format below a local source, without reading them.
 
-    Raises DatasetMissing where there is none, and DatasetRefused for a name that can be no key, a
-    file that is no object, and links that can't be followed or lead out of the source.
+    Raises:
+        DatasetMissing: there are none.
+        DatasetRefused: a name cannot be a key, a file cannot be an object, or a link is broken or
+            leads out of the source.
     """
     source = Path(config.source)
     if not source.is_dir():
@@ -95,7 +98,7 @@ def list_directory(config: DatasetConfig) -> LocalFiles:
                 f"dataset.source: {source / it.name} {it.why}{outside if it.is_outside else ''}"
             )
     by_name = {path.relative_to(source).as_posix(): path for path in walked.files}
-    # names beside tables may be any bytes: they are shown, not sent
+    # Names next to tables may be any bytes: they are shown, not sent.
     names_below = sort_out(config, by_name)
     found = Names(names_below.data, walked.left_out, names_below.others)
     if not found.data:
@@ -119,8 +122,10 @@ def list_directory(config: DatasetConfig) -> LocalFiles:
 
 
 def scan_directory(config: DatasetConfig) -> Dataset:
-    """Every file of the format below a local source, sorted by name; a file that is as it was when
-    it was last hashed is not read (tasks/dataset/hashing.py). Raises what list_directory() does.
+    """Return every file of the format below a local source, hashed and sorted by name.
+
+    A file unchanged since it was last hashed is not read (tasks/dataset/hashing.py). Raises as
+    list_directory() does.
     """
     source, paths = Path(config.source), list_directory(config).paths
     files = tuple(
@@ -142,7 +147,11 @@ def _is_no_text(path: Path) -> bool:
 
 
 def check_keys(dataset: Dataset, config: DatasetConfig, platform: PlatformConfig) -> None:
-    """Raise DatasetRefused for a file whose key in the bucket would be longer than S3 takes."""
+    """Check that every file's key in the bucket is within S3's limit.
+
+    Raises:
+        DatasetRefused: a key would be too long.
+    """
     prefix = names.dataset_data_prefix(platform.prefix, config.name, dataset.digest)
     sizes = {file.name: len((prefix + file.name).encode()) for file in dataset.files}
     long = [name for name, size in sizes.items() if size > MAX_KEY_BYTES]
@@ -158,9 +167,7 @@ def check_keys(dataset: Dataset, config: DatasetConfig, platform: PlatformConfig
 def upload(
     s3: Any, dataset: Dataset, config: DatasetConfig, platform: PlatformConfig
 ) -> UploadResult:
-    """Bring every file under the dataset's prefix and write its manifest;
-    what is already there is not sent again.
-    """
+    """Upload every file that is missing from the dataset's prefix, then write its manifest."""
     prefix = names.dataset_data_prefix(platform.prefix, config.name, dataset.digest)
     manifest_key = names.dataset_manifest_key(platform.prefix, config.name, dataset.digest)
     uri = f"s3://{platform.bucket}/{prefix}"
@@ -205,11 +212,14 @@ def upload(
 
 
 def channel_folders(config: DatasetConfig, file_names: Iterable[str]) -> tuple[str, ...]:
-    """The folders directly under the source, which become channels where dataset.channel
-    is null; else none.
+    """Return the folders directly under the source as channels if dataset.channel is null.
 
-    Raises DatasetRefused for a file beside them, for a folder whose name no channel may have, and
-    for too many.
+    Else none.
+
+    Raises:
+        DatasetRefused: a file is next to them, a folder's name cannot be a channel's, or there are
+            too
+            many.
     """
     if config.channel is not None:
         return ()
@@ -247,5 +257,5 @@ def _has_manifest(s3: Any, bucket: str, key: str, digest: str) -> bool:
 def upload_dataset(
     platform: PlatformConfig, config: DatasetConfig, dataset: Dataset
 ) -> UploadResult:
-    """S3: the dataset under its content-addressed prefix."""
+    """Upload the dataset to its content-addressed prefix in S3."""
     return upload(aws_client("s3", platform), dataset, config, platform)

@@ -1,5 +1,6 @@
-"""Puts together the report of a validation from what was found, whoever found it: this machine
-(tasks/dataset/validation.py) or a job on Spark (tasks/dataset/spark/contract.py).
+"""Build a validation's report from findings, of this machine or of a Spark job.
+
+See tasks/dataset/validation.py and tasks/dataset/spark/contract.py.
 """
 
 from __future__ import annotations
@@ -19,9 +20,7 @@ SECONDS_PER_DAY = 86_400.0
 
 @dataclass(frozen=True)
 class Repeats:
-    """The rows, `surplus` of `rows`, that repeat another row's key over all files; some of these
-    keys, and the names of some files that have them.
-    """
+    """Rows whose key repeats over all files: `surplus` of `rows`, with sample keys and files."""
 
     surplus: int
     rows: int
@@ -37,8 +36,15 @@ def dataset_report(
     modified: Mapping[str, float],
     now: datetime,
 ) -> ValidationReport:
-    """What was found in every file and over all of them; `modified` is of each file's name, in unix
-    seconds. `repeats` in words is why they can't be told.
+    """Return the report of every file and the whole dataset.
+
+    Args:
+        dataset: the config's section.
+        reports: each file's report.
+        types: the types of each column.
+        repeats: repeated keys; a text says why they are unknown.
+        modified: modification time by file name, in Unix seconds.
+        now: the time of the check.
     """
     rows = sum(report.rows or 0 for report in reports)
     over_all = (
@@ -65,7 +71,7 @@ def dataset_report(
 
 
 def unreadable_report(dataset: DatasetConfig, name: str, reason: str) -> FileReport:
-    """Of a file that can't be read."""
+    """Return the report of an unreadable file."""
     failure = _failure("readable", name, f"{name} can't be read as {dataset.format}: {reason}")
     return FileReport(file=name, rows=None, success=False, expectations=0, failures=(failure,))
 
@@ -78,8 +84,15 @@ def file_report(
     judged: Collection[int],
     failed: Mapping[int, tuple[object, Mapping[str, Any] | None]],
 ) -> FileReport:
-    """Of a file with these columns. `judged` are the positions in the suite that were; of those
-    that `failed`, Great Expectations' details and what it raised.
+    """Return the report of a file.
+
+    Args:
+        dataset: the config's section.
+        name: the file's name.
+        rows: its number of rows.
+        columns: its columns.
+        judged: suite positions that were evaluated.
+        failed: Great Expectations' details and exception info of each failure.
     """
     failures = [
         _from_details(details, raised, dataset, index, name, rows, columns)
@@ -115,8 +128,10 @@ def _from_details(
     rows: int,
     columns: Sequence[str],
 ) -> Failure:
-    """A failure in our words. What could not be evaluated is critical whatever its severity:
-    nothing was checked.
+    """Return a failure in nodesweep's words.
+
+    An expectation that could not be evaluated is critical whatever its severity: nothing was
+    checked.
     """
     spec, is_csv = dataset.expectations[index], dataset.format == "csv"
     details = _json_mapping(found)
@@ -144,8 +159,9 @@ def _json_mapping(value: object) -> dict[str, Any]:
 
 
 def _raised_message(exception_info: Mapping[str, Any] | None) -> str | None:
-    """The text of the exception inside a result: flat in some versions' results, one entry per
-    metric in others.
+    """Return the text of a result's exception.
+
+    It is flat in some versions, one entry per metric in others.
     """
     info = exception_info or {}
     for entry in [info, *(value for value in info.values() if isinstance(value, Mapping))]:
@@ -200,7 +216,7 @@ def _repeats_failure(dataset: DatasetConfig, found: Repeats | str) -> Failure:
 def age_failures(
     dataset: DatasetConfig, modified: Mapping[str, float], now: datetime
 ) -> list[Failure]:
-    """Stale data: even the newest file is older than max_age_days."""
+    """Return a failure if even the newest file is older than max_age_days."""
     if dataset.max_age_days is None:
         return []
     newest = max(modified, key=lambda name: modified[name])

@@ -1,11 +1,9 @@
-"""The SHA-256 of a local dataset's files, and what is remembered of them between runs.
+"""SHA-256 of a local dataset's files, cached between runs in $XDG_CACHE_HOME.
 
-A file is not read again while its size, times, inode and device are those it was hashed with. They
-lie in one small file for each dataset's folder and pattern, in $XDG_CACHE_HOME beside the prices.
-A hash can come out of it only where it would come out of the file: so the time of the inode's last
-change counts too, which no program can set back, and a file that changed less than
-SETTLED_SECONDS before it was hashed is not remembered, since a further change could get the same
-time (git's rule for its index: Documentation/technical/racy-git.txt).
+A file is not read again while its size, times, inode and device are unchanged. The inode's change
+time counts too, which no program can set back, and a file that changed less than SETTLED_SECONDS
+before it was hashed is not cached, since a further change could get the same time (git's rule for
+its index: Documentation/technical/racy-git.txt).
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from nodesweep.tasks.sweeps.folder import write_atomic
 
 logger = logging.getLogger("nodesweep.dataset")
 SETTLED_SECONDS = 2.0
-"""More than the granularity of times on any common file system (FAT has 2 s)."""
+"""More than the timestamp granularity of any common file system (FAT has 2 s)."""
 _SCHEMA_VERSION = 1
 _BLOCK_BYTES = 1024 * 1024
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -36,7 +34,10 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Mark:
-    """What of a file says, without reading it, that its bytes are the same; times are in ns."""
+    """A file's status, which shows without reading it that its bytes are the same.
+
+    Times are in ns.
+    """
 
     size_bytes: int
     modified: int
@@ -46,20 +47,21 @@ class Mark:
 
     @classmethod
     def of(cls, status: os.stat_result) -> Mark:
-        """That of a file's status."""
+        """Return the mark of a file's status."""
         return cls(
             status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev
         )
 
     def is_settled(self, at: int) -> bool:
-        """Whether the file's last change was long enough before that time in ns."""
+        """Return True if the file's last change was long enough before `at`, in ns."""
         return max(self.modified, self.changed) + SETTLED_SECONDS * 1e9 <= at
 
 
 @dataclass(frozen=True)
 class Hashed:
-    """A file's size and SHA-256 (hex). `mark` is that of the file with these bytes, None where a
-    change could leave it as it is.
+    """A file's size and SHA-256 (hex).
+
+    `mark` belongs to the file with these bytes; None if a change could leave it the same.
     """
 
     size_bytes: int
@@ -68,16 +70,18 @@ class Hashed:
 
 
 def cache_file(config: DatasetConfig) -> Path:
-    """Where the hashes of this source's files of this pattern are remembered:
-    below $XDG_CACHE_HOME, by default ~/.cache.
-    """
+    """Return the cache for this source and pattern, below $XDG_CACHE_HOME, by default ~/.cache."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     source_digest = canonical_digest([str(Path(config.source).resolve()), config.pattern])
     return cache / "nodesweep" / "hashes" / f"{source_digest[:32]}.json"
 
 
 def forget_hashes(config: DatasetConfig) -> None:
-    """The next hash_files() reads every file. Raises OSError where the file can't be removed."""
+    """Delete the cache, so that the next hash_files() reads every file.
+
+    Raises:
+        OSError: the cache cannot be removed.
+    """
     cache_file(config).unlink(missing_ok=True)
 
 
@@ -86,11 +90,13 @@ def hash_files(
     paths: Sequence[Path],
     now_ns: Callable[[], int] = time.time_ns,
 ) -> list[Hashed]:
-    """Size and SHA-256 of each file, in the order of `paths`; read are, side by side, those that
-    are not as remembered. Then they are remembered, and no others.
+    """Return size and SHA-256 of each file, in the order of `paths`.
 
-    A cache that can't be read or written costs a warning and the time of hashing. Raises OSError
-    where a file can't be read.
+    Files that differ from the cache are read, in parallel; the cache then holds exactly these
+    files. If it cannot be read or written, that is a warning, and all files are hashed.
+
+    Raises:
+        OSError: a file cannot be read.
     """
     cache, source = cache_file(config), Path(config.source)
     known = _recall(cache)
@@ -126,7 +132,7 @@ def hash_files(
 
 
 def _hash(path: Path, passed: Callable[[int], None]) -> tuple[Mark, str, bool]:
-    """(mark before, SHA-256, whether the mark was the same after)."""
+    """Return (mark before, SHA-256, True if the mark was the same after)."""
     digest = hashlib.sha256()
     with path.open("rb", buffering=0) as stream:
         before = Mark.of(os.fstat(stream.fileno()))
@@ -138,7 +144,7 @@ def _hash(path: Path, passed: Callable[[int], None]) -> tuple[Mark, str, bool]:
 
 
 def _recall(cache: Path) -> dict[str, tuple[Mark, str]]:
-    """{name: (mark, SHA-256)}; nothing of a file that is none of ours."""
+    """Return {name: (mark, SHA-256)}; empty for a file that is not a cache."""
     try:
         text = cache.read_bytes()
     except FileNotFoundError:

@@ -1,5 +1,6 @@
-"""Which files below a dataset's source are its data: the same rule for a folder and for a prefix,
-and in the shipped program (infra/image/training/data/tables.py; a test compares both).
+"""Rules for which files below a dataset's source are its data, the same for a folder and a prefix.
+
+The shipped program has the same rule (infra/image/training/data/tables.py; a test compares both).
 """
 
 from __future__ import annotations
@@ -18,18 +19,17 @@ _LIKE = {
         ".csv" + end for end in ("", ".gz", ".bz2", ".xz", ".zip", ".zst", ".lz4", ".bgz")
     ),
 }
-"""How names of tables of a format end, in any case; of these some are data."""
+"""Suffixes of tables of a format, in any case; some of them are data."""
 _NO_NEWS = re.compile(r"(.*/)?(README|LICEN[CS]E|NOTICE)[^/]*|.*\.md|.*/|.*_\$folder\$", re.DOTALL)
-"""What nobody takes for data: texts about it, and the empty objects that the console and Hadoop
-write for a folder.
+"""Names that nobody takes for data.
+
+Texts about it, and the empty objects that the console and Hadoop write for a folder.
 """
 
 
 @dataclass(frozen=True)
 class Names:
-    """The names below a source, sorted out: `hidden` are left out, `others` are no tables of the
-    format.
-    """
+    """A source's names: data, `hidden` ones to skip, and `others` that are not of the format."""
 
     data: tuple[str, ...]
     hidden: tuple[str, ...] = ()
@@ -37,23 +37,25 @@ class Names:
 
 
 def is_hidden(name: str) -> bool:
-    """Return True where a part of the path begins with '.', or with '_' and has no '=': what
-    pyarrow, pandas and Spark leave out (unfinished writes, markers). `_year=2026` is a partition.
+    """Return True if a part of the path begins with '.', or with '_' and contains no '='.
+
+    pyarrow, pandas and Spark skip these (unfinished writes, markers). `_year=2026` is a partition.
     """
     parts = [part for part in name.split("/") if part not in (".", "..")]
     return any(part[:1] == "." or (part[:1] == "_" and "=" not in part) for part in parts)
 
 
 def is_data(config: DatasetConfig, name: str) -> bool:
-    """Return True for a name that is the dataset's, hidden or not."""
+    """Return True if the name belongs to the dataset, hidden or not."""
     return not config.is_table or name.endswith(config.suffixes)
 
 
 def sort_out(config: DatasetConfig, names: Iterable[str]) -> Names:
-    """Sort out the names below a source; of format files all are data.
+    """Classify the names below a source; with the format files, all are data.
 
-    Raises DatasetRefused for what looks like a table of the format and is neither validated nor
-    read by the shipped program.
+    Raises:
+        DatasetRefused: a name looks like a table of the format, but would be neither validated nor
+            read by the shipped program.
     """
     if not config.is_table:
         return Names(tuple(names))
@@ -75,7 +77,7 @@ def sort_out(config: DatasetConfig, names: Iterable[str]) -> Names:
 
 
 def notices_of(config: DatasetConfig, found: Names) -> list[str]:
-    """Sentences that say what under the source is not trained on."""
+    """Return notices about files below the source that are not trained on."""
     said = []
     where = f"under {config.source}"
     if found.hidden:

@@ -1,13 +1,9 @@
-"""One file into its object: one call where it is small, and never other bytes than were hashed.
+"""Upload one file to its object, and never bytes other than those that were hashed.
 
-A small file is sent with its SHA-256 as the checksum, which S3 compares with what arrives
-(PutObject, S3 API reference): no look before or after is needed. The file is hashed again first
-only where its size, times and inode do not say that it is what was hashed. A large one goes in
-parts and is looked at once it is there.
-
-Memory is bounded whatever the files' size: what goes in one call is streamed from the file above
-IN_MEMORY_BYTES, so SMALL_CONNECTIONS times that are held, 24 MiB; a large file goes alone, and
-s3transfer streams its parts from the file too.
+A file up to SINGLE_PUT_BYTES is one PutObject with its SHA-256, which S3 verifies; it is hashed
+again first only if its size, times or inode have changed. A larger one goes in parts, and its
+object is verified afterwards. Files above IN_MEMORY_BYTES are streamed, so memory is at most
+SMALL_CONNECTIONS times that, 24 MiB.
 """
 
 from __future__ import annotations
@@ -29,22 +25,25 @@ from nodesweep.tasks.storage import is_missing
 
 logger = logging.getLogger("nodesweep.dataset")
 PART_BYTES = 16 * 1024 * 1024
-"""Of a file of up to MAX_PARTS of them; objects that are there already have parts of this size."""
+"""Part size for up to MAX_PARTS parts; existing objects have parts of this size."""
 MAX_PARTS = 10_000
 MAX_PART_BYTES = 5 * 1024**3
 MAX_OBJECT_BYTES = MAX_PARTS * MAX_PART_BYTES
 """48.8 TiB ("Amazon S3 multipart upload limits", Amazon S3 User Guide)."""
 SINGLE_PUT_BYTES = 64 * 1024 * 1024
-"""Up to this size a file is one call."""
+"""Largest file sent in one call."""
 IN_MEMORY_BYTES = 1024 * 1024
-"""Up to this size a file is read whole and sent at once. Of a stream boto3 asks first whether it is
-wanted (Expect: 100-continue), which costs a small file as long as its sending (tasks/clients.py).
+"""Largest file held in memory while it is sent.
+
+For a stream boto3 sends Expect: 100-continue first, which takes as long as sending a small file
+(tasks/clients.py).
 """
 CONNECTIONS = 8
-"""Calls at once that stream: files side by side, or the parts of one large file."""
+"""Parallel calls that stream: several files, or the parts of one large file."""
 SMALL_CONNECTIONS = 24
-"""Calls at once for files of at most IN_MEMORY_BYTES, for which S3's answer takes longer than their
-sending: roughly 100 to 200 ms ("Best practices design patterns: optimizing Amazon S3 performance",
+"""Parallel calls for files of at most IN_MEMORY_BYTES, which are dominated by S3's latency.
+
+It is roughly 100 to 200 ms ("Best practices design patterns: optimizing Amazon S3 performance",
 Amazon S3 User Guide). Measured by benchmarks/s3/upload.py; the client keeps 32 connections.
 """
 _BLOCK_BYTES = 1024 * 1024
@@ -53,9 +52,9 @@ _OTHER_BYTES = frozenset({"BadDigest", "XAmzContentChecksumMismatch", "XAmzConte
 
 @dataclass(frozen=True)
 class DataFile:
-    """One file: its name below the dataset, size and SHA-256 (hex); `path` is where it lies on this
-    machine, `mark` that of the file with these bytes (tasks/dataset/hashing.py), where one is
-    known.
+    """A local file: its name below the dataset, size and SHA-256 (hex).
+
+    `mark` is its status with these bytes (tasks/dataset/hashing.py), if known.
     """
 
     name: str
@@ -66,21 +65,20 @@ class DataFile:
 
     @property
     def is_large(self) -> bool:
-        """Whether it is sent in parts."""
+        """True if it is sent in parts."""
         return self.size_bytes > SINGLE_PUT_BYTES
 
     @property
     def is_small(self) -> bool:
-        """Whether it is held in memory while it is sent."""
+        """True if it is held in memory while it is sent."""
         return self.size_bytes <= IN_MEMORY_BYTES
 
 
 def part_bytes(size_bytes: int) -> int:
-    """Return the size of the parts that a large file is sent in: what the upload takes, and what
-    S3's checksum over the parts is computed by.
+    """Return the part size of a large file, for the upload and for S3's checksum over the parts.
 
-    Doubled where there would be too many parts, as s3transfer would do by itself: a size that it
-    would change (ChunksizeAdjuster, s3transfer/utils.py) makes another checksum.
+    Doubled while there would be too many parts, as s3transfer would do by itself: a size that it
+    adjusts (ChunksizeAdjuster, s3transfer/utils.py) gives another checksum.
     """
     size = PART_BYTES
     while size < MAX_PART_BYTES and size * MAX_PARTS < size_bytes:
@@ -96,12 +94,19 @@ def send_file(
     may_be_there: bool,
     passed: Callable[[int], None],
 ) -> int:
-    """Bytes sent: 0 where the object already is this file. `passed` is told of bytes that need no
-    more sending.
+    """Send the file unless its object is already intact; return the bytes sent.
 
-    `may_be_there` says that the prefix's listing has the key with this size; else nothing is looked
-    at before. Raises UploadFailed where the file is no longer what was hashed, or S3 got other
-    bytes.
+    Args:
+        s3: the S3 client.
+        bucket: the bucket.
+        key: the object's key.
+        file: the local file.
+        may_be_there: True if the prefix's listing has the key with this size; otherwise it is sent
+            without a check.
+        passed: called with the number of bytes that are done.
+
+    Raises:
+        UploadFailed: the file has changed since it was hashed, or S3 got other bytes.
     """
     if may_be_there and is_intact(s3, bucket, key, file):
         passed(file.size_bytes)
@@ -168,8 +173,9 @@ def _arrived_otherwise(bucket: str, key: str, file: DataFile) -> UploadFailed:
 
 
 def is_intact(s3: Any, bucket: str, key: str, file: DataFile) -> bool:
-    """Size, our SHA-256 and the service's checksum agree;
-    without a service checksum the object is read back.
+    """Return True if size, nodesweep's SHA-256 and S3's checksum agree.
+
+    Without a checksum of S3 the object is read back.
     """
     try:
         head = s3.head_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED")
@@ -185,14 +191,14 @@ def is_intact(s3: Any, bucket: str, key: str, file: DataFile) -> bool:
     service_checksum = head.get("ChecksumSHA256")
     if service_checksum is None:
         return _object_sha256(s3, bucket, key) == file.sha256
-    # AWS ends a multipart object's with -<parts>, moto does not
+    # AWS appends -<parts> to a multipart object's checksum, moto does not.
     digest = service_checksum.split("-")[0]
     is_whole = digest == _base64(bytes.fromhex(file.sha256))
     return is_whole or digest == _composite_checksum(file.path, part_bytes(file.size_bytes))
 
 
 def _composite_checksum(path: Path, bytes_of_a_part: int) -> str:
-    """S3's checksum of a multipart object: base64 of the SHA-256 over its parts' digests."""
+    """Return S3's checksum of a multipart object: base64 of the SHA-256 over its parts' digests."""
     digest = hashlib.sha256()
     with path.open("rb") as stream:
         while (part := _part_digest(stream, bytes_of_a_part)) is not None:
@@ -201,7 +207,7 @@ def _composite_checksum(path: Path, bytes_of_a_part: int) -> str:
 
 
 def _part_digest(stream: BinaryIO, bytes_of_a_part: int) -> bytes | None:
-    """SHA-256 of the next part, which may be gigabytes and is never held; None at the end."""
+    """Return the SHA-256 of the next part, read in blocks; None at the end."""
     digest, left = hashlib.sha256(), bytes_of_a_part
     while left and (block := stream.read(min(left, _BLOCK_BYTES))):
         digest.update(block)

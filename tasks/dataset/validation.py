@@ -1,14 +1,13 @@
-"""Checks a dataset's files against the config's expectations, before anything is spent.
+"""Check a dataset's files against the config's expectations, before anything is spent.
 
     files = sorted(directory.glob("*.parquet"))
     report = validate_dataset(files, config.dataset, now=datetime.now(UTC))
     report.raise_if_failed()  # ValidationFailed lists every problem
 
-One pass over a Parquet file proves what certainly holds (judging/proof.py), files side by side.
-Great Expectations judges the rest, and the columns that it asks for are read for it; each file by
-itself, in an ephemeral context of its own, since a checkpoint over several mixes their results.
-What no single file can tell (rows in total, uniqueness across files, age) is checked here. Whatever
-can't be judged counts as failed.
+One parallel pass over Parquet files proves what certainly holds (judging/proof.py); Great
+Expectations judges the rest, each file in an ephemeral context, since a checkpoint over several
+mixes their results. Checks across files (total rows, uniqueness, age) are done here, and whatever
+cannot be judged counts as failed.
 """
 
 from __future__ import annotations
@@ -54,8 +53,7 @@ from nodesweep.tasks.storage import browser_url, put_bytes
 from nodesweep.tasks.sweeps.folder import write_atomic
 from nodesweep.tasks.task import task
 
-# great_expectations takes 4 s to import and pandas half a second;
-# `nodesweep --help` must not pay for them
+# great_expectations takes 4 s to import and pandas 0.5 s; `nodesweep --help` must not pay for them.
 if TYPE_CHECKING:
     import pandas as pd
     from great_expectations.core import ExpectationValidationResult
@@ -64,8 +62,9 @@ if TYPE_CHECKING:
     from nodesweep.tasks.dataset.judging.repeats import RepeatedRows
 
 MAX_FRAME_BYTES = 1 << 30
-"""Bytes of a file's columns that are in memory for Great Expectations at a time, but those of one
-expectation at least. Of all files' columns that have to be unique four times less are.
+"""Bytes of a file's columns in memory for Great Expectations, or one expectation's columns.
+
+A quarter of it for the unique columns of all files.
 """
 
 
@@ -73,9 +72,12 @@ def validate_dataset(
     files: Sequence[Path], dataset: DatasetConfig, *, now: datetime
 ) -> ValidationReport:
     """Check local `files`; broken data is reported, not raised.
-    Raises InvalidExpectations or NoFiles.
 
-    Freshness goes by the files' modification times.
+    Freshness is based on modification times.
+
+    Raises:
+        InvalidExpectations: the suite is unusable.
+        NoFiles: there are no files.
     """
     if not files:
         raise NoFiles(
@@ -88,8 +90,12 @@ def validate_dataset(
 def validate_tables(
     tables_at: Iterable[TableFile], dataset: DatasetConfig, *, now: datetime
 ) -> ValidationReport:
-    """Check at least one file, here or in S3. Raises InvalidExpectations."""
-    suite = build_expectations(dataset.expectations)  # refused before the first file is read
+    """Check at least one file, local or in S3.
+
+    Raises:
+        InvalidExpectations: the suite is unusable.
+    """
+    suite = build_expectations(dataset.expectations)  # raises before the first file is read
     files = list(tables_at)
     reports = []
     key = _key_of(dataset)
@@ -108,10 +114,12 @@ def validate_tables(
 
 
 def build_expectations(specs: Sequence[ExpectationConfig]) -> list[Expectation]:
-    """The expectation objects, numbered in `meta`. Raises InvalidExpectations naming every bad one.
+    """Return the expectation objects, numbered in `meta`.
 
-    Each is built by its own class: given a list, ExpectationSuite drops what it doesn't know and
-    goes on.
+    Each is built by its own class: an ExpectationSuite silently drops unknown ones from a list.
+
+    Raises:
+        InvalidExpectations: lists every unusable one.
     """
     import great_expectations as gx  # noqa: F401  (registers the built-in expectations)
     from great_expectations.exceptions import ExpectationNotFoundError
@@ -155,7 +163,7 @@ def _nearest_types(unknown: str) -> list[str]:
 
 
 def _explain_arguments(error: Exception) -> str:
-    """`minn: extra fields not permitted; column: field required` from pydantic v1's error."""
+    """Return pydantic v1's error as `minn: extra fields not permitted; column: field required`."""
     details = error.errors() if hasattr(error, "errors") else []
     lines = [
         f"{'.'.join(map(str, item['loc']))}: {item['msg']}".removeprefix("__root__: ")
@@ -165,9 +173,7 @@ def _explain_arguments(error: Exception) -> str:
 
 
 def _key_of(dataset: DatasetConfig) -> RepeatedRows | None:
-    """What the rows of all files are looked for repeats with; None where nothing has to be
-    unique.
-    """
+    """Return the search for repeated rows; None if no columns have to be unique."""
     from nodesweep.tasks.dataset.judging.repeats import RepeatedRows
 
     columns = dataset.unique_columns
@@ -177,7 +183,7 @@ def _key_of(dataset: DatasetConfig) -> RepeatedRows | None:
 def _check_file(
     table: Table | Unreadable, name: str, dataset: DatasetConfig, key: RepeatedRows | None
 ) -> FileReport:
-    """The file's report; its key columns are added to `key`."""
+    """Return the file's report, and add its key columns to `key`."""
     try:
         if isinstance(table, Unreadable):
             raise table
@@ -197,7 +203,7 @@ def _check_file(
 
 
 def _certain(table: Table, dataset: DatasetConfig) -> set[int]:
-    """Positions in the suite of what holds by the columns' names and the number of rows alone."""
+    """Return suite positions that hold by the columns' names and the number of rows alone."""
     columns, has_types = [*table.columns, *table.hidden], dataset.format == "parquet"
     return {
         index
@@ -209,7 +215,7 @@ def _certain(table: Table, dataset: DatasetConfig) -> set[int]:
 
 
 def _judge(table: Table, dataset: DatasetConfig) -> dict[int, ExpectationValidationResult]:
-    """Great Expectations' results of what is not proven, by position in the suite."""
+    """Return Great Expectations' results of what is not proven, by position in the suite."""
     specs = dataset.expectations
     certain = table.proven | _certain(table, dataset)
     left = [index for index in range(len(specs)) if index not in certain]
@@ -222,9 +228,7 @@ def _judge(table: Table, dataset: DatasetConfig) -> dict[int, ExpectationValidat
 
 
 def _groups(table: Table, specs: Sequence[ExpectationConfig], chosen: list[int]) -> list[list[int]]:
-    """Positions that are judged on one frame: as many as have their columns within
-    MAX_FRAME_BYTES, but one at least.
-    """
+    """Return groups of positions to judge on one frame, each within MAX_FRAME_BYTES or of one."""
     groups: list[list[int]] = []
     for index in chosen:
         if groups and _frame_bytes(table, specs, [*groups[-1], index]) <= MAX_FRAME_BYTES:
@@ -239,7 +243,7 @@ def _frame_bytes(table: Table, specs: Sequence[ExpectationConfig], chosen: list[
 
 
 def _needed(table: Table, specs: Sequence[ExpectationConfig], chosen: Sequence[int]) -> list[str]:
-    """The columns that any of the chosen positions asks for, in the file's order."""
+    """Return the columns that the chosen positions need, in the file's order."""
     columns = [*table.columns, *table.hidden]
     needed = {column for index in chosen for column in needed_columns(specs[index], columns)}
     return [column for column in columns if column in needed]
@@ -248,7 +252,7 @@ def _needed(table: Table, specs: Sequence[ExpectationConfig], chosen: Sequence[i
 def _run_some(
     frame: pd.DataFrame, specs: Sequence[ExpectationConfig], chosen: Sequence[int]
 ) -> dict[int, ExpectationValidationResult]:
-    """The results of the `chosen` positions of the suite alone."""
+    """Return the results of the `chosen` positions of the suite."""
     if not chosen:
         return {}
     results = _run_expectations(frame, [specs[index] for index in chosen])
@@ -258,9 +262,7 @@ def _run_some(
 def _run_expectations(
     frame: pd.DataFrame, specs: Sequence[ExpectationConfig]
 ) -> dict[int, ExpectationValidationResult]:
-    """Results by index of their spec, since Great Expectations gives them
-    in an order of its own.
-    """
+    """Return results by index of their spec; Great Expectations returns them in another order."""
     import great_expectations as gx
     from great_expectations.data_context.types.base import (
         DataContextConfig,
@@ -285,7 +287,7 @@ def _run_expectations(
     asset = context.data_sources.add_pandas("files").add_dataframe_asset("file")
     suite = gx.ExpectationSuite(name="expectations", expectations=build_expectations(specs))
     batch = asset.add_batch_definition_whole_dataframe("all").get_batch({"dataframe": frame})
-    # a batch judges without storing: a stored result of quantiles is no JSON
+    # A batch does not store results, and stored quantiles would not be valid JSON.
     outcome = batch.validate(
         suite, result_format={"result_format": "SUMMARY", "partial_unexpected_count": 100}
     )
@@ -298,7 +300,7 @@ def _run_expectations(
 
 
 def _repeats(key: RepeatedRows | None) -> Repeats | str | None:
-    """Rows whose key occurs more than once over all files, or why that can't be told."""
+    """Return rows whose key repeats over all files, or why that is unknown."""
     try:
         found = key.find() if key is not None else None
     except Unreadable as error:
@@ -312,8 +314,10 @@ def _repeats(key: RepeatedRows | None) -> Repeats | str | None:
 
 
 def check_age(dataset: DatasetConfig, modified: Mapping[str, float]) -> None:
-    """Whether files that are no tables, {name: modification, unix seconds}, are new enough.
-    Raises DatasetRefused.
+    """Check the age of files that are not tables, {name: modification in Unix seconds}.
+
+    Raises:
+        DatasetRefused: even the newest file is too old.
     """
     for failure in age_failures(dataset, modified, datetime.now(UTC)):
         raise DatasetRefused(f"dataset {dataset.name!r}: {failure.message}")
@@ -322,7 +326,7 @@ def check_age(dataset: DatasetConfig, modified: Mapping[str, float]) -> None:
 def store_data_docs(
     s3: Any, bucket: str, key_prefix: str, report: ValidationReport, folder: Path
 ) -> str:
-    """Write the Data Docs page into `folder` and under `key_prefix`; returns its s3:// URI."""
+    """Write the Data Docs page to `folder` and under `key_prefix`; return its s3:// URI."""
     page = render_data_docs(report).encode()
     write_atomic(folder / names.DATA_DOCS, page)
     return put_bytes(s3, bucket, key_prefix + names.DATA_DOCS, page)
@@ -330,7 +334,7 @@ def store_data_docs(
 
 @task(name="validate-dataset")
 def validate_files(dataset: DatasetConfig, files: Sequence[Path]) -> ValidationReport:
-    """This machine: the dataset's files against its expectations."""
+    """Validate the dataset's local files against its expectations."""
     return validate_dataset(files, dataset, now=datetime.now(UTC))
 
 
@@ -338,7 +342,7 @@ def validate_files(dataset: DatasetConfig, files: Sequence[Path]) -> ValidationR
 def keep_data_docs(
     platform: PlatformConfig, key_prefix: str, report: ValidationReport, folder: Path
 ) -> None:
-    """S3 and this machine: the Data Docs page, linked from the run."""
+    """Save the Data Docs page to S3 and this machine, linked from the run."""
     from prefect.artifacts import create_link_artifact
 
     store_data_docs(aws_client("s3", platform), platform.bucket, key_prefix, report, folder)

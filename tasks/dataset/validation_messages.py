@@ -1,6 +1,6 @@
-"""Says in plain words what a Great Expectations result found, e.g.
+"""Describe the findings of a Great Expectations result in plain words.
 
-column 'label': 3 of 180 rows not between 0 and 9, e.g. 11, 12 (file part-3.parquet)
+For example: column 'label': 3 of 180 rows not between 0 and 9, e.g. 11, 12 (file part-3.parquet)
 """
 
 from __future__ import annotations
@@ -35,8 +35,16 @@ def describe(
     columns: Sequence[object],
     is_csv: bool,
 ) -> Finding:
-    """`details` is the `result` part of an ExpectationValidationResult, `raised` the text of its
-    exception if any. `columns` are those of the file.
+    """Return the finding of one broken expectation.
+
+    Args:
+        spec: the expectation.
+        details: the `result` part of an ExpectationValidationResult.
+        rows: rows of the file.
+        file: the file's name.
+        raised: the text of the result's exception, if any.
+        columns: the file's columns.
+        is_csv: True for a CSV file.
     """
     column = _column(spec.kwargs)
     examples = _examples(details.get("partial_unexpected_list") or ())
@@ -73,9 +81,7 @@ def describe(
 
 
 def columns_of(columns: Sequence[object], is_csv: bool) -> str:
-    """Name a file's columns; of a CSV file with one also the separator that its header seems to
-    have.
-    """
+    """Return a file's columns in words; for a CSV file with one, also its apparent separator."""
     names = [_show(str(column)) for column in columns]
     text = ", ".join(names[:10])
     text += f" and {len(names) - 10} more" if len(names) > 10 else ""
@@ -92,8 +98,9 @@ def columns_of(columns: Sequence[object], is_csv: bool) -> str:
 
 
 def _rule(spec: ExpectationConfig, verdict: str) -> str:
-    """What is not so: `not between 0 and 9`; `verdict` and the expectation's own name
-    where we have no words for it.
+    """Return the broken rule, such as `not between 0 and 9`.
+
+    An expectation without words here gets `verdict` and its own name.
     """
     words = _RULES.get(spec.type)
     if words is not None:
@@ -151,7 +158,7 @@ _RULES: dict[str, Callable[[Mapping[str, Any]], str]] = {
 
 
 def _observed(details: Mapping[str, Any]) -> str:
-    """`, but 6` or, for sets of columns, which are missing and which are too many."""
+    """Return `, found 6` or, for sets of columns, the missing and the unexpected ones."""
     mismatched = (details.get("details") or {}).get("mismatched")
     if isinstance(mismatched, Mapping):
         words = {"missing": "missing", "unexpected": "not expected"}
@@ -174,7 +181,7 @@ def _column(kwargs: Mapping[str, Any]) -> str | None:
 
 
 def _examples(values: Any) -> tuple[Example, ...]:
-    """Distinct values in order of appearance, at most five, long text cut."""
+    """Return distinct values in order of appearance, at most five, with long text cut."""
     distinct: dict[str, Example] = {}
     for value in values:
         plain = value if value is None or isinstance(value, bool | int | float) else str(value)
@@ -185,7 +192,7 @@ def _examples(values: Any) -> tuple[Example, ...]:
 
 
 def _show(value: Any) -> str:
-    """11.0 as 11, since a column with a null holds whole numbers as floats; long values cut."""
+    """Format a value: 11.0 as 11, since a column with a null has floats; long values are cut."""
     text = f"{value:g}" if isinstance(value, float) and abs(value) < 1e6 else str(value)
     return text if len(text) <= MAX_EXAMPLE_CHARACTERS else text[: MAX_EXAMPLE_CHARACTERS - 1] + "…"
 

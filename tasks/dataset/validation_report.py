@@ -1,7 +1,7 @@
-"""What a validation found, and the errors that stop a run because of its data.
+"""A validation's report, and the errors that end a run because of its data.
 
 DatasetRefused (tasks/errors.py)
-├── InvalidExpectations  the suite itself can't be used: unknown type, wrong arguments, or empty
+├── InvalidExpectations  the suite is unusable: unknown type, wrong arguments, or empty
 ├── NoFiles              there is nothing to check
 └── ValidationFailed     the data broke an expectation; the message lists every problem
 """
@@ -18,13 +18,11 @@ from nodesweep.tasks.dataset.validation_messages import MAX_EXAMPLES
 from nodesweep.tasks.errors import DatasetRefused
 
 PROBLEMS_SHOWN = 100
-"""Lines in ValidationFailed's message: one wrong column in a thousand files must
-not drown the terminal.
-"""
+"""Lines in ValidationFailed's message, as one wrong column may break a thousand files."""
 
 
 class InvalidExpectations(DatasetRefused):
-    """The expectations can't be used as they stand; the message lists each one and why."""
+    """The expectations are unusable; the message lists each one and why."""
 
 
 class NoFiles(DatasetRefused):
@@ -32,7 +30,7 @@ class NoFiles(DatasetRefused):
 
 
 class ValidationFailed(DatasetRefused):
-    """The data broke at least one critical expectation; `report` holds all of it."""
+    """The data broke at least one critical expectation; `report` has all details."""
 
     def __init__(self, report: ValidationReport) -> None:
         self.report = report
@@ -79,7 +77,7 @@ class Failure(_Result):
 
 
 class FileReport(_Result):
-    """What was found in one file."""
+    """The findings in one file."""
 
     file: str
     rows: int | None = Field(description="Rows in the file; null if it could not be read.")
@@ -89,7 +87,7 @@ class FileReport(_Result):
 
 
 class ValidationReport(_Result):
-    """What was found in the whole dataset."""
+    """The findings in the whole dataset."""
 
     dataset: str
     validated_at: datetime
@@ -103,22 +101,26 @@ class ValidationReport(_Result):
 
     @property
     def failures(self) -> tuple[Failure, ...]:
-        """Every failure of any severity, those over all files first."""
+        """Every failure of any severity, starting with those over all files."""
         return self.dataset_failures + tuple(
             failure for file in self.files for failure in file.failures
         )
 
     @property
     def problems(self) -> tuple[Failure, ...]:
-        """The failures that gate the run."""
+        """The failures that end the run."""
         return tuple(failure for failure in self.failures if failure.severity == "critical")
 
     @property
     def warnings(self) -> tuple[Failure, ...]:
-        """The failures that do not stop the run."""
+        """The failures that do not end the run."""
         return tuple(failure for failure in self.failures if failure.severity != "critical")
 
     def raise_if_failed(self) -> None:
-        """Raise ValidationFailed, which lists every problem, unless the data is good."""
+        """Do nothing if the data is valid.
+
+        Raises:
+            ValidationFailed: the data broke a critical expectation; lists every problem.
+        """
         if not self.success:
             raise ValidationFailed(self)

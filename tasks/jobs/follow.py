@@ -28,7 +28,7 @@ LINES_PER_MINUTE = 60.0
 BURST_LINES = 20
 MAX_LINE_CHARACTERS = 1000
 _LATE_MILLISECONDS = 10_000
-"""How far back each poll reads again, because nodes deliver lines late; duplicates are dropped."""
+"""Overlap of two polls, because nodes deliver lines late; duplicates are dropped."""
 
 
 @dataclass

@@ -150,7 +150,7 @@ def judge_all_efs(region: str, answer: EfsAnswer) -> Findings:
 
 
 def ask_fsx(question: Question) -> FsxAnswer:
-    """Query FSx for the channels' file systems, and EC2 for the zones of their and the job's subnets."""
+    """Query FSx for the channels' file systems, and EC2 for the zones of all subnets."""
     fsx, mounts = question.client("fsx"), []
     for field, channel in channels_of(question.facts, "FSxLustre"):
         systems = _rows(

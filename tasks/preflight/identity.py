@@ -356,7 +356,7 @@ def _account(config: BenchmarkConfig) -> str:
 
 
 def _image(config: BenchmarkConfig, in_a_layer: bool) -> EcrImage | None:
-    """Return the location in ECR of the jobs' image: the given one, or the repository of the build."""
+    """Return the ECR location of the jobs' image: the given one, or the build's repository."""
     if config.image.uri is not None and not in_a_layer:
         return parse_ecr_image(config.image.uri)
     return EcrImage(_account(config), config.platform.region, config.image.repository, {})

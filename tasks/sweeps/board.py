@@ -32,7 +32,7 @@ _RUNNING_SECONDS = 20.0
 """Minimum seconds between two updates on the running jobs; Prefect keeps the last one only."""
 _RUNNING_NAMED = 4
 _LAST_SECONDS = 20.0
-"""How long to wait for the final drawing."""
+"""Maximum wait for the final drawing."""
 
 
 def name_flow_run(name: str) -> None:

@@ -1,13 +1,11 @@
-"""Compares the values of an expectation with those of a column as values of the column's type.
+"""Compare an expectation's values with a column's as values of the column's type.
 
     frame, kwargs = comparable(frame, [("expect_column_values_to_be_in_set", {...})])
 
-A config has texts, numbers and dates; a column has decimals, single precision, bytes, or times of
-any unit and zone. Great Expectations stores the values of a config as JSON on their way to the
-column, so a decimal arrives as a float and a time in a set as text. Where the two would not
-compare, both are converted here: the column into another one next to it, the kwargs into its
-values. What can't be converted stays as it is, so it is unequal, or refused by Great Expectations.
-
+Great Expectations stores a config's values as JSON, so a decimal arrives as a float and a time in a
+set as text; columns may be decimals, float32, bytes, or times of any unit and zone. Incomparable
+ones are converted: the column into another next to it, the kwargs into its values; what cannot be
+converted stays unequal, or is refused by Great Expectations.
 infra/image_spark/nodesweep_judge/comparing.py is a copy of this file, for the executors.
 """
 
@@ -47,8 +45,9 @@ _PAIRS = "expect_column_pair_values_to_be_in_set"
 def comparable(
     frame: pd.DataFrame, checks: Sequence[tuple[str, Mapping[str, Any]]]
 ) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
-    """Return the frame with the converted columns next to its own, and the kwargs of each check,
-    given as (type, kwargs), that are to be judged on it.
+    """Return the frame with converted columns added, and each check's kwargs for it.
+
+    Checks are (type, kwargs).
     """
     added: dict[str, pd.Series] = {}
     every = []
@@ -66,7 +65,7 @@ def comparable(
 
 
 def _converted(frame: pd.DataFrame, kind: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """What of the kwargs is another: values, and in place of a column's name its values."""
+    """Return the kwargs that change: values, and a column's values instead of its name."""
     found: dict[str, Any] = {}
     if kind in _BOUNDED:
         sides = [side for side in ("min_value", "max_value") if kwargs.get(side) is not None]
@@ -99,13 +98,13 @@ def _converted(frame: pd.DataFrame, kind: str, kwargs: Mapping[str, Any]) -> dic
 
 
 def _rounds_up(kwargs: Mapping[str, Any], side: str) -> bool:
-    """Whether a bound inside a day means the next day: `at least`, and `before`."""
+    """Return True if a bound inside a day means the next day: `at least`, and `before`."""
     is_strict = bool(kwargs.get("strict_min" if side == "min_value" else "strict_max"))
     return is_strict == (side == "max_value")
 
 
 def _column(frame: pd.DataFrame, name: Any) -> pd.Series | None:
-    """The column of that name, of plain values; None where there is none, or more than one."""
+    """Return the column of that name, as plain values; None if there is none or more than one."""
     column = frame[name] if isinstance(name, str) and name in frame.columns else None
     if not isinstance(column, pd.Series):
         return None
@@ -120,7 +119,7 @@ def _column(frame: pd.DataFrame, name: Any) -> pd.Series | None:
 def as_bounds(
     column: pd.Series, bounds: list[Any], round_up: Sequence[bool]
 ) -> tuple[pd.Series, list[Any]]:
-    """The column and its bounds, as they compare."""
+    """Return the column and its bounds, made comparable."""
     match _kind(column):
         case "time":
             zone = getattr(column.dtype, "tz", None)
@@ -141,7 +140,7 @@ def as_bounds(
 
 
 def as_members(column: pd.Series, members: list[Any]) -> tuple[pd.Series, list[Any]]:
-    """The column and the members of a set, as they compare."""
+    """Return the column and the members of a set, made comparable."""
     kind = _kind(column)
     text: Callable[[Any], Any]
     match kind:
@@ -179,7 +178,7 @@ def as_members(column: pd.Series, members: list[Any]) -> tuple[pd.Series, list[A
 
 
 def _kind(column: pd.Series) -> str:
-    """What its values are, where that takes a conversion."""
+    """Return the kind of its values if they need a conversion, else ""."""
     dtype = column.dtype
     if dtype.kind == "M":
         return "time"
@@ -204,8 +203,9 @@ def _is_bytes(value: Any) -> bool:
 
 
 def _moment(value: Any, zone: Any) -> pd.Timestamp | None:
-    """The time in the column's zone, in which one without a zone is taken to be; None for what is
-    no time, and for one with a zone beside a column without.
+    """Return the time in the column's zone, which is assumed if it has none.
+
+    None for anything else, and for a time with a zone if the column has none.
     """
     try:
         if isinstance(value, str):
@@ -221,7 +221,7 @@ def _moment(value: Any, zone: Any) -> pd.Timestamp | None:
 
 
 def _day(value: Any, round_up: bool | None) -> Any:
-    """The date that a text or time is. A time inside a day is rounded, with None left as it is."""
+    """Return the date of a text or time; a time inside a day is rounded, or left if None."""
     moment = _moment(value, None)
     if moment is None:
         return value
@@ -234,10 +234,10 @@ def _day(value: Any, round_up: bool | None) -> Any:
 
 
 def _as_times(column: pd.Series, bounds: list[Any]) -> tuple[pd.Series, list[Any]]:
-    """Texts that are all ISO dates or times, as a CSV file has them, beside bounds that are."""
+    """Convert ISO dates or times as text, as in a CSV file, if the bounds are times too."""
     try:
         times = pd.to_datetime(column, format="ISO8601")
-    except (ValueError, TypeError):  # of several zones: TypeError
+    except (ValueError, TypeError):  # TypeError: several zones
         return column, bounds
     moments = [_moment(bound, getattr(times.dtype, "tz", None)) for bound in bounds]
     if times.dtype.kind != "M" or None in moments:
@@ -246,7 +246,7 @@ def _as_times(column: pd.Series, bounds: list[Any]) -> tuple[pd.Series, list[Any
 
 
 def _written(value: Any) -> Any:
-    """A date or time of a config as a text column has it."""
+    """Return a config's date or time as a text column has it."""
     return value.isoformat() if isinstance(value, datetime.date) else value
 
 
@@ -266,7 +266,7 @@ def _whole(value: Any) -> Any:
 
 
 def as_single(value: Any, dtype: Any) -> Any:
-    """A number as the nearest of a narrow float type, which is what a file can hold of it."""
+    """Round a number to a narrow float type, as a file stores it."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
     with np.errstate(over="ignore"):
@@ -275,7 +275,7 @@ def as_single(value: Any, dtype: Any) -> Any:
 
 
 def as_decimal(value: Any) -> Decimal | None:
-    """A number as it is written: 0.1 is 0.1. None for what is no number."""
+    """Return a number as written: 0.1 is 0.1; None if it is not a number."""
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
         return None
     try:
@@ -285,8 +285,10 @@ def as_decimal(value: Any) -> Decimal | None:
 
 
 def _as_floats(column: pd.Series, numbers: list[Any]) -> tuple[pd.Series, list[Any]]:
-    """Decimals as float64. One that is next to one of the numbers, and would be rounded to it,
-    becomes the float after it, so that it compares as it is.
+    """Return decimals as float64.
+
+    One that would round to one of the numbers becomes the next float, so that it compares
+    correctly.
     """
     floats = column.map(float, na_action="ignore").astype("float64")
     found: list[Any] = []

@@ -1,12 +1,9 @@
-"""The columns of a table, where one is kept elsewhere than among the others, and the nulls of a CSV
-file.
+"""A table's columns, with those of partition folders and pandas' index; a CSV file's nulls.
 
     partitions_of(["year=2025/a.parquet", "year=2026/b.csv"])  # [{"year": 2025}, {"year": 2026}]
 
-A column may be in the folders' names, as Hive and Spark write it, or be what pandas kept as its
-index. It is found by its name; expectations about the table's columns as a whole, such as their
-number, don't count it.
-
+Columns in folder names (Hive, Spark) or in pandas' index are found by name; expectations about the
+table's columns as a whole, such as their number, do not count them.
 infra/image_spark/nodesweep_judge/layout.py is a copy of this file, for the executors.
 """
 
@@ -26,7 +23,7 @@ _TYPES = frozenset(
 )
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 CSV_OPTIONS: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
-"""For pandas.read_csv(): its words for null are left to csv_column()."""
+"""Options of pandas.read_csv(): its words for null are left to csv_column()."""
 _NULL_WORDS = frozenset(
     {
         *("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
@@ -51,11 +48,17 @@ def holds_by_names(
     rows: int,
     has_types: bool,
 ) -> bool:
-    """Return True where a check, given as (type, kwargs), that names the columns `named` holds by
-    the names of all columns and the number of rows.
+    """Return True if a check holds by the columns' names and the number of rows alone.
 
-    A file without rows breaks none that is about all values of a column, such as their mean, and
-    none about its type where the file has none, as a CSV file (`has_types`).
+    A file without rows breaks no check about all values of a column, such as their mean, and none
+    about its type if the file has no types.
+
+    Args:
+        check: (type, kwargs).
+        named: the columns that it names.
+        columns: the names of all columns.
+        rows: the number of rows.
+        has_types: False for CSV files.
     """
     from great_expectations.expectations.expectation import ColumnAggregateExpectation
     from great_expectations.expectations.registry import get_expectation_impl
@@ -73,9 +76,9 @@ def holds_by_names(
 
 
 def partitions_of(names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return what the folders in each file's name say, by column: `year=2025/part.parquet`.
+    """Return the values in each file's folder names by column, as in `year=2025/part.parquet`.
 
-    A column is of whole numbers, fractions or dates where every value is one, else of texts.
+    A column has integers, floats or dates if every value is one, else texts.
     """
     texts = [
         {
@@ -114,7 +117,7 @@ def _converter(values: Sequence[str]) -> Callable[[str], Any]:
 def add_partition(
     frame: pd.DataFrame, partition: Mapping[str, Any], columns: Sequence[str]
 ) -> pd.DataFrame:
-    """Return those columns of the frame, and of its partition, in their order."""
+    """Return these columns of the frame and of its partition, in this order."""
     import pandas as pd
 
     constant = {name: value for name, value in partition.items() if name not in frame.columns}
@@ -127,17 +130,17 @@ def add_partition(
 
 
 def index_columns(frame: pd.DataFrame) -> list[str]:
-    """Return the columns of the file that pandas made its index of."""
+    """Return the file's columns that pandas uses as its index."""
     import pandas as pd
 
-    if isinstance(frame.index, pd.RangeIndex):  # it is not in the file
+    if isinstance(frame.index, pd.RangeIndex):  # not in the file
         return []
     names = [name for name in frame.index.names if isinstance(name, str)]
     return [name for name in names if name not in frame.columns]
 
 
 def with_index(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the frame with its index as columns, behind the others."""
+    """Return the frame with its index as columns, after the others."""
     names = index_columns(frame)
     if not names:
         return frame
@@ -146,11 +149,11 @@ def with_index(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def csv_column(column: pd.Series) -> pd.Series:
-    """Return a column that was read with CSV_OPTIONS with its nulls.
+    """Return a column read with CSV_OPTIONS, with its nulls.
 
-    In a column of texts only an empty field is one: NA is a country. In a column that is numbers or
-    truths otherwise pandas' words for null are nulls. So reads pyarrow, and with it the shipped
-    program. A column of nothing but such words has no value.
+    In a text column only an empty field is null (NA is a country); in a numeric or boolean one
+    pandas' words for null are, as for pyarrow and so the shipped program. A column of nothing but
+    such words has no value.
     """
     import pandas as pd
 

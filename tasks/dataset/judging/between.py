@@ -1,12 +1,11 @@
-"""Compares a pandas column with bounds without a Python call per value, as Great Expectations does.
+"""Compare a pandas column with bounds, without Great Expectations' Python call per value.
 
     use_vectorised_between()  # once per process; Great Expectations then calls between()
 
-Great Expectations 1.24 compares int64, float64 and datetime64[ns] columns as arrays and every other
-column value by value, at 2 to 5 seconds per million. Its registry of metrics lets a program put
-another function in the place of a built-in one. Ours answers for the columns where the comparison
-of arrays gives what the comparison of values gives, and leaves each other column to theirs; the
-property test in tests/tasks/dataset/judging/test_between.py compares both.
+Great Expectations 1.24 compares int64, float64 and datetime64[ns] columns as arrays and all others
+value by value, at 2 to 5 s per million, but its metrics registry allows a replacement. This one
+handles columns where both comparisons agree (tests/tasks/dataset/judging/test_between.py), and
+delegates the others.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ def between(
     metrics: dict[str, Any],
     runtime_configuration: dict[str, Any],
 ) -> tuple[pd.Series, dict[str, Any], dict[str, Any]]:
-    """Where a column's values that are not null lie outside the bounds, and the column's domain.
+    """Return where non-null values are outside the bounds, and the column's domain.
 
-    The arguments and the answer are those of a condition metric of Great Expectations.
+    Arguments and return value are those of a Great Expectations condition metric.
     """
     frame, compute, accessor = execution_engine.get_compute_domain(
         domain_kwargs=metric_domain_kwargs, domain_type=MetricDomainTypes.COLUMN
@@ -70,7 +69,7 @@ def between(
 
 
 def _find_column(frame: pd.DataFrame, name: str) -> pd.Series | None:
-    """The column without its nulls; None where there is no such column or more than one."""
+    """Return the column without its nulls; None if there is no such column or more than one."""
     if name not in frame.columns:
         return None
     column = frame[name]
@@ -78,11 +77,11 @@ def _find_column(frame: pd.DataFrame, name: str) -> pd.Series | None:
 
 
 def comparable_values(column: pd.Series, arguments: Mapping[str, Any]) -> pd.Series | None:
-    """The column, which has no nulls, as an array that compares as its values do one by one.
+    """Return the non-null column as an array that compares as its values do one by one.
 
     `arguments` has `min_value` and `max_value`: float, date or datetime, as Great Expectations
-    reads them from a config. None where its own function has to answer: an empty column, bounds
-    that are refused, or types whose comparison raises an error.
+    reads them from a config. None if its own function has to judge: an empty column, refused
+    bounds, or types whose comparison raises an error.
     """
     bounds = [arguments[key] for key in ("min_value", "max_value") if arguments[key] is not None]
     kinds = {type(bound) for bound in bounds}
@@ -100,14 +99,15 @@ def comparable_values(column: pd.Series, arguments: Mapping[str, Any]) -> pd.Ser
 
 
 def _compares_one_by_one(column: pd.Series, kind: type) -> bool:
-    """Whether pandas' comparison of objects, a loop in C, asks each value what ours would ask."""
+    """Return True if pandas' object comparison, a loop in C, equals the per-value one."""
     types = set(map(type, column.array))
     return types <= _NUMBERS if kind is float else kind is datetime.date and types == {kind}
 
 
 def _as_numbers(column: pd.Series) -> pd.Series | None:
-    """The column as float64, where that changes no value. int64 stays: Great Expectations compares
-    it as an array, too.
+    """Return the column as float64 if that changes no value; int64 stays.
+
+    Great Expectations compares int64 as an array, too.
     """
     dtype = column.dtype
     if isinstance(dtype, np.dtype):
@@ -121,7 +121,7 @@ def _as_numbers(column: pd.Series) -> pd.Series | None:
     if dtype in (np.dtype("int64"), np.dtype("float64")):
         return column
     if stored.kind == "f" and dtype != stored:
-        return None  # a nullable float holds NaN beside null
+        return None  # a nullable float has both NaN and null
     values = column.to_numpy(dtype=stored)
     if stored.itemsize == 8 and (
         values.max() > BIGGEST_EXACT_INTEGER or values.min() < -BIGGEST_EXACT_INTEGER
@@ -132,14 +132,14 @@ def _as_numbers(column: pd.Series) -> pd.Series | None:
 
 @cache
 def use_vectorised_between() -> None:
-    """Have Great Expectations call between() in this process. Calling it again changes nothing."""
+    """Make Great Expectations call between() in this process; idempotent."""
     register_condition(between)
 
 
 def register_condition(condition: Any) -> None:
-    """Make `condition` what Great Expectations calls for `column_values.between` of pandas.
+    """Register `condition` as Great Expectations' `column_values.between` for pandas.
 
-    Its registry logs a warning when a metric is replaced, which is silenced for this call.
+    The registry's warning about a replaced metric is silenced for this call.
     """
     registry_logger = logging.getLogger("great_expectations.expectations.registry")
     level = registry_logger.level

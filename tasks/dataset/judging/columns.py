@@ -1,8 +1,8 @@
-"""Which columns of a table an expectation looks at.
+"""The columns of a table that an expectation uses.
 
     needed_columns(spec, ["label", "split", "pixel_0"])  # ["label"]
 
-A file is read for these alone. Where that is not certain, all of its columns are needed.
+Only these are read; if uncertain, all columns are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from nodesweep.configs.dataset import ExpectationConfig
 
 _NAMING = ("column", "column_A", "column_B", "column_list")
 _LOOKING_ELSEWHERE = frozenset({"row_condition", "result_format"})
-"""Arguments in whose text any column may be named."""
+"""Arguments whose text may name any column."""
 
 OF_THE_SCHEMA = frozenset(
     {
@@ -24,7 +24,7 @@ OF_THE_SCHEMA = frozenset(
         "expect_table_columns_to_match_set",
     }
 )
-"""Expectations that a table without rows answers."""
+"""Expectations that a table without rows is enough for."""
 
 _OF_THE_ROWS = frozenset(
     {"expect_table_row_count_to_be_between", "expect_table_row_count_to_equal"}
@@ -32,20 +32,19 @@ _OF_THE_ROWS = frozenset(
 
 
 def needed_columns(spec: ExpectationConfig, columns: Sequence[str]) -> list[str]:
-    """Those of the table's `columns` that the expectation is judged by; a column that it names and
-    that isn't there is left out.
-    """
+    """Return the table's columns that the expectation is judged by; missing ones are left out."""
     named = named_columns(spec)
     if named is None:
         return list(columns)
     if named == ():
-        return list(columns[:1])  # a table of no column has no rows
+        return list(columns[:1])  # a table without columns has no rows
     return [name for name in columns if name in named]
 
 
 def named_columns(spec: ExpectationConfig) -> tuple[object, ...] | None:
-    """The columns that the expectation names: none where the number of rows is all it asks for;
-    None where any column may count.
+    """Return the columns that the expectation names: () if it needs only the number of rows.
+
+    None if any column may count.
     """
     if _LOOKING_ELSEWHERE & set(spec.kwargs):
         return None

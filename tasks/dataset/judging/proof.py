@@ -1,14 +1,12 @@
-"""Proves, in one pass over a Parquet file, which expectations certainly hold in it.
+"""Prove, in one pass over a Parquet file, which expectations certainly hold in it.
 
     seen = look_at(path, suite)
     seen.proven  # positions in the suite; Great Expectations has to judge each of the others
 
-The pass reads only the columns that are asked for, a batch of rows at a time, and keeps counts,
-extremes and a few distinct values of each. A rule says True only where Great Expectations would
-find success on the whole column as pandas reads it; whatever is doubtful (other arguments, a type
-that pandas converts, a whole number that float64 can't hold, no rows) is left to it. So a failure,
-its counts and its examples are always Great Expectations' own. Calls of different files may run in
-parallel: Arrow releases Python's lock while it reads and computes.
+The pass reads the needed columns in batches and keeps counts, extremes and some distinct values. A
+rule is True only if Great Expectations would succeed on the whole column as pandas reads it;
+anything doubtful, and so every failure, is left to it. Calls for several files may run in parallel:
+Arrow releases the GIL.
 """
 
 from __future__ import annotations
@@ -34,10 +32,10 @@ if TYPE_CHECKING:
 ROWS_PER_BATCH = 131_072
 READ_BUFFER_BYTES = 1 << 20
 MAX_DISTINCT = 10_000
-"""Distinct values that are remembered of a column; a set of more is left to Great Expectations."""
+"""Distinct values to keep per column; a larger set is left to Great Expectations."""
 
 BIGGEST_EXACT_INTEGER = 2**53
-"""The largest whole number up to which every one has a float64 of its own."""
+"""The largest integer up to which all have an exact float64."""
 
 _LIMITS = frozenset({"column", "min_value", "max_value", "strict_min", "strict_max", "mostly"})
 _SET = frozenset({"column", "value_set", "mostly"})
@@ -45,7 +43,7 @@ _SET = frozenset({"column", "value_set", "mostly"})
 
 @dataclass
 class ColumnFacts:
-    """What the pass has seen of one column."""
+    """The facts of one column so far."""
 
     type: pa.DataType
     nulls: int = 0
@@ -57,7 +55,7 @@ class ColumnFacts:
     distinct: set[Any] | None = field(default_factory=set)
 
     def add(self, values: pa.Array, wanted: frozenset[str]) -> None:
-        """Take in the next values; `wanted` names the facts that some rule asks for."""
+        """Add values; `wanted` names the facts that some rule needs."""
         self.nulls += values.null_count
         if "nan" in wanted and types.is_floating(self.type):
             self.is_nan |= bool(pc.any(pc.is_nan(values)).as_py())
@@ -75,7 +73,7 @@ class ColumnFacts:
 
 
 def _widen(low: Any, high: Any, values: pa.Array) -> tuple[Any, Any]:
-    """The extremes with those of `values`. Neither nulls count nor NaN, a null to pandas."""
+    """Return the extremes including `values`, without nulls and NaN (a null to pandas)."""
     if types.is_floating(values.type):
         values = values.filter(pc.invert(pc.is_nan(values)))
     found = pc.min_max(values)
@@ -87,7 +85,7 @@ def _widen(low: Any, high: Any, values: pa.Array) -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class _Rule:
-    """When an expectation about one column certainly holds."""
+    """The conditions under which an expectation about one column certainly holds."""
 
     arguments: frozenset[str]
     wanted: frozenset[str]
@@ -113,13 +111,11 @@ def _is_simple(kind: pa.DataType) -> bool:
 
 
 def _lies_between(expectation: Any, kind: pa.DataType, low: Any, high: Any) -> bool:
-    """Whether low to high, values of a type, lies inside the expectation's bounds, which are of the
-    values' kind.
-    """
+    """Return True if low to high, values of a type, are inside the expectation's bounds."""
     asked = (expectation.min_value, expectation.max_value)
     bounds = tuple(_as_of_type(bound, kind) for bound in asked)
     if [bound is None for bound in bounds] != [bound is None for bound in asked]:
-        return False  # a date beside decimals is no bound, and not the lack of one
+        return False  # a date is no bound for decimals, and must not count as none
     if low is None or not all(_compares_exactly(low, high, bound) for bound in bounds):
         return False
     if not all(isinstance(it, bool) for it in (expectation.strict_min, expectation.strict_max)):
@@ -131,7 +127,7 @@ def _lies_between(expectation: Any, kind: pa.DataType, low: Any, high: Any) -> b
 
 
 def _as_of_type(bound: Any, kind: pa.DataType) -> Any:
-    """A number as the column's type has it."""
+    """Return a number as the column's type has it."""
     if types.is_float32(kind):
         return as_single(bound, kind.to_pandas_dtype())
     return as_decimal(bound) if types.is_decimal(kind) else bound
@@ -157,8 +153,9 @@ def _between_holds(expectation: Any, facts: ColumnFacts) -> bool:
 
 
 def _extreme_holds(name: str) -> Callable[[Any, ColumnFacts], bool]:
-    """For the rule about a column's minimum or maximum. A strict bound is rounded to the column's
-    own precision by Great Expectations, so it is left to it.
+    """Return the rule for a column's minimum or maximum.
+
+    Great Expectations rounds a strict bound to the column's precision, so that is left to it.
     """
 
     def holds(expectation: Any, facts: ColumnFacts) -> bool:
@@ -215,7 +212,7 @@ _COLUMN_RULES: dict[str, _Rule] = {
 
 
 def _table_rule_holds(expectation: Any, columns: Sequence[Any], rows: int) -> bool:
-    """Whether an expectation about the table's columns or number of rows certainly holds."""
+    """Return True if an expectation about columns or number of rows certainly holds."""
     arguments = set(expectation.configuration.kwargs)
     match expectation.expectation_type:
         case "expect_column_to_exist":
@@ -235,25 +232,27 @@ def _table_rule_holds(expectation: Any, columns: Sequence[Any], rows: int) -> bo
 
 @dataclass(frozen=True)
 class Seen:
-    """A Parquet file without its rows, and what was proven of it."""
+    """A Parquet file without its rows, and what is proven about it."""
 
     rows: int
     columns: pd.DataFrame
-    """No rows, and every column that pandas would read."""
+    """Every column that pandas would read, without rows."""
     index: list[str]
-    """The columns that pandas would make its index of."""
+    """The columns that pandas would use as its index."""
     types: dict[str, tuple[str, str]]
-    """Of each column what its values are (a number, a text) and the type's own name; columns of
-    nothing but nulls are left out.
-    """
+    """Each column's kind of values (number, text) and type name, without columns of nulls only."""
     proven: frozenset[int]
 
 
 def look_at(source: Any, suite: Sequence[Expectation]) -> Seen:
-    """Read the columns that `suite` asks for; says which of its expectations hold for certain.
-    `source` is a path or an open file.
+    """Read the columns that `suite` needs, and return which expectations certainly hold.
 
-    Raises OSError, ValueError or pyarrow.ArrowException where the file can't be read.
+    Args:
+        source: a path or an open file.
+        suite: the expectations.
+
+    Raises:
+        OSError, ValueError, pyarrow.ArrowException: the file is unreadable.
     """
     with pq.ParquetFile(source, buffer_size=READ_BUFFER_BYTES) as file:
         schema, rows = file.schema_arrow, file.metadata.num_rows
@@ -288,7 +287,7 @@ def _column(expectation: Any) -> str:
 
 
 def _rule_for(expectation: Any, schema: pa.Schema, columns: Sequence[Any]) -> _Rule | None:
-    """The rule that can prove the expectation on this file; None where there is none."""
+    """Return the rule that can prove the expectation on this file; None if there is none."""
     rule = _COLUMN_RULES.get(expectation.expectation_type)
     if rule is None or not set(expectation.configuration.kwargs) <= rule.arguments:
         return None
@@ -298,7 +297,7 @@ def _rule_for(expectation: Any, schema: pa.Schema, columns: Sequence[Any]) -> _R
     if columns.count(name) != 1 or len(schema.get_all_field_indices(name)) != 1:
         return None
     kind = schema.field(name).type
-    # Arrow computes no extremes of half floats
+    # Arrow has no extremes of half floats.
     return rule if rule.suits(kind) and not types.is_float16(kind) else None
 
 
@@ -313,7 +312,7 @@ def _collect(file: pq.ParquetFile, wanted: dict[str, frozenset[str]]) -> dict[st
 
 
 def column_types(schema: pa.Schema) -> dict[str, tuple[str, str]]:
-    """Of each column what its values are and the type's own name, without those of nulls alone."""
+    """Return each column's kind of values and type name, without columns of nulls only."""
     return {
         column.name: (_what(column.type), str(column.type))
         for column in schema
@@ -322,7 +321,7 @@ def column_types(schema: pa.Schema) -> dict[str, tuple[str, str]]:
 
 
 def _is_of_nulls(kind: pa.DataType) -> bool:
-    """Whether a type is that of no value: null, or lists of nothing else."""
+    """Return True for a type without values: null, or lists of nulls."""
     return types.is_null(kind) or (_is_list(kind) and _is_of_nulls(kind.value_type))
 
 
@@ -347,7 +346,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _what(kind: pa.DataType) -> str:
-    """What a type's values are, whatever their width, unit or encoding."""
+    """Return the kind of a type's values, whatever their width, unit or encoding."""
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
         return _what(kind.value_type)
     if _is_number(kind) or types.is_decimal(kind):

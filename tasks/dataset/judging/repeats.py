@@ -1,14 +1,12 @@
-"""Finds rows whose values in some columns occur more than once over all files, in bounded memory.
+"""Find rows whose values in some columns repeat over all files, in bounded memory.
 
     rows = RepeatedRows(["user", "day"], most_bytes=1 << 30)
-    rows.add("a.parquet", lambda: read("a.parquet"))  # each call of it reads the columns anew
+    rows.add("a.parquet", lambda: read("a.parquet"))  # each call reads the columns again
     rows.find()  # None, or how many rows repeat another's values, examples, and their files
 
-While all files' columns take less than a quarter of that they are held and pandas' duplicated()
-tells, which copies them. Above, each row is kept as a hash of 8 bytes; beyond `most_bytes` hashes
-lie on the disk. Equal rows have equal hashes, so rows whose hash occurs once are settled. The
-others are read again and compared by their values, those of as many hashes at a time as fit: two
-rows that share a hash by chance are found to differ.
+Up to a quarter of `most_bytes` the columns are held, and pandas' duplicated(), which copies them,
+is used. Above, each row is an 8-byte hash; beyond `most_bytes` hashes go to disk, and rows whose
+hash repeats are read again and compared by value, so collisions are harmless.
 """
 
 from __future__ import annotations
@@ -28,21 +26,19 @@ Hashes = npt.NDArray[np.uint64]
 EXAMPLES_KEPT = 5
 FILES_NAMED = 5
 _FILE = "nodesweep file name"
-"""Columns that go along with the rows; spaces keep them apart from real columns."""
+"""Columns added to the rows; spaces keep them apart from real columns."""
 _POSITION = "nodesweep row"
 _AGAIN = "nodesweep more than once in its file"
 _PARTITIONS = 256
 _NOTHING = np.uint64(0x6E6F7468696E6721)
 _NUMBERS: tuple[type[Any], ...] = (numbers.Number, np.bool_)
 _STEP = 1 << 20
-"""Values that are Python objects at a time while they are hashed."""
+"""Python objects to hash at a time."""
 
 
 @dataclass(frozen=True)
 class Repeats:
-    """`surplus` of `rows` rows have the values of an earlier one; `examples` are such values in
-    order of their first row.
-    """
+    """`surplus` of `rows` rows repeat an earlier one's values, with examples in order."""
 
     surplus: int
     rows: int
@@ -51,25 +47,25 @@ class Repeats:
 
 
 class RepeatedRows:
-    """The rows of all files that were added, as far as it takes to find those that repeat."""
+    """The rows of all files, as far as needed to find those that repeat."""
 
     def __init__(self, columns: Sequence[str], most_bytes: int) -> None:
         self._columns, self._most_held_bytes = list(columns), most_bytes // 4
         self._rows = 0
         self._files: list[tuple[str, Callable[[], pd.DataFrame]]] = []
         self._heads: list[pd.DataFrame] = []
-        """A row of each file: all of them say what type a column has over all files."""
+        """A row of each file: together they show a column's type over all files."""
         self._held: list[pd.DataFrame] | None = []
         self._held_bytes = 0
         self._most_compared = 1
-        """Rows of which as many take as much memory as may be held."""
+        """The rows that fit into the memory allowed."""
         self._hashes = SortedHashes(most_bytes)
 
     def add(self, file: str, read: Callable[[], pd.DataFrame]) -> None:
-        """Take in a file's rows. Raises what `read` raises."""
+        """Add a file's rows; errors of `read` pass through."""
         frame = read()
         if frame.empty:
-            return  # whose types, all objects in a CSV file, say nothing of the values elsewhere
+            return  # its types, all objects in a CSV file, say nothing about the others
         self._rows += len(frame)
         self._files.append((file, read))
         self._heads.append(frame.iloc[:1].copy())
@@ -85,7 +81,7 @@ class RepeatedRows:
             self._hashes.add(row_hashes(frame))
 
     def find(self) -> Repeats | None:
-        """What repeats; None where nothing does."""
+        """Return what repeats; None if nothing does."""
         if not self._files:
             return None
         if self._held is not None:
@@ -108,8 +104,10 @@ class RepeatedRows:
         return self._found(surplus, pd.concat(firsts).sort_values(_POSITION), files)
 
     def _compare(self, wanted: Hashes) -> tuple[int, pd.DataFrame]:
-        """Of the rows with these hashes, by their values: how many repeat an earlier one, and those
-        that are not alone, of each file the first of their kind.
+        """Compare the rows with these hashes by value.
+
+        Returns:
+            The number that repeat an earlier one, and the repeated rows, the first per file.
         """
         firsts, count, position = [], 0, 0
         for file, read in self._files:
@@ -140,9 +138,7 @@ class RepeatedRows:
 
 
 def row_hashes(frame: pd.DataFrame) -> Hashes:
-    """A hash of each row: rows that are equal in pandas, whatever their columns' types in other
-    files, have the same.
-    """
+    """Return a hash of each row; rows equal in pandas have the same, whatever their types."""
     mixed = np.zeros(len(frame), dtype=np.uint64)
     for name in frame.columns:
         mixed = _mixed(mixed ^ _column_hashes(frame[name]))
@@ -150,7 +146,7 @@ def row_hashes(frame: pd.DataFrame) -> Hashes:
 
 
 def _mixed(values: Hashes) -> Hashes:
-    """Every bit of the result depends on every bit (the end of SplitMix64)."""
+    """Mix so that every bit of the result depends on every bit (the end of SplitMix64)."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -158,13 +154,13 @@ def _mixed(values: Hashes) -> Hashes:
 
 
 def _column_hashes(column: pd.Series) -> Hashes:
-    """Numbers by their float64, since two that are equal as any type of number are so as that."""
+    """Return a hash of each value; numbers by their float64, which equal numbers share."""
     kind = column.dtype
     if pd.api.types.is_numeric_dtype(kind):
         if pd.api.types.is_complex_dtype(kind):
             column = pd.Series(np.real(column.to_numpy()))
         values = column.to_numpy(dtype=np.float64, na_value=np.nan)
-        bits = (values + 0.0).view(np.uint64)  # of -0.0 those of 0.0
+        bits = (values + 0.0).view(np.uint64)  # + 0.0 turns -0.0 into 0.0
         return np.where(np.isnan(values), _NOTHING, bits)
     found = np.empty(len(column), dtype=np.uint64)
     for begin in range(0, len(column), _STEP):
@@ -188,19 +184,19 @@ def _value_hash(value: Any) -> int:
         return int(np.float64(real).view(np.int64))
     try:
         return hash(value)
-    except TypeError:  # a list, say: comparing it tells
+    except TypeError:  # for example a list, which the comparison decides
         return 0
 
 
 def _is_in(hashes: Hashes, wanted: Hashes) -> npt.NDArray[np.bool_]:
-    """Which hashes are among the wanted, which are sorted."""
+    """Return which hashes are among the sorted `wanted`."""
     at = np.searchsorted(wanted, hashes)
     at[at == len(wanted)] = 0
     return wanted[at] == hashes
 
 
 class SortedHashes:
-    """Hashes, of which those beyond `most_bytes` lie on the disk, apart by their first 8 bits."""
+    """Hashes; beyond `most_bytes` they go to disk, in files by their first 8 bits."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -209,6 +205,7 @@ class SortedHashes:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def add(self, hashes: Hashes) -> None:
+        """Add hashes, and write them to disk if they exceed the limit."""
         self._some.append(hashes)
         self._bytes += hashes.nbytes
         if self._bytes > self._most_bytes:
@@ -229,8 +226,10 @@ class SortedHashes:
             begin = end
 
     def repeated(self, most_rows: int) -> Iterator[Hashes]:
-        """Those that occur more than once, sorted; at a time those of at most so many rows, but of
-        one hash at least. No more can be added then.
+        """Yield the hashes that occur more than once, sorted.
+
+        Each array covers at most `most_rows` rows, but at least one hash. Nothing can be added
+        afterwards.
         """
         waiting: list[Hashes] = []
         rows = 0

@@ -1,9 +1,9 @@
-"""A dataset's files as tables of which no more is read than is asked for.
+"""A dataset's files as tables that read no more than requested.
 
-tables = read_tables(files, True, suite)  # in the order of the files, several at a time
+    tables = read_tables(files, True, suite, most_bytes)  # in the files' order, in parallel
 
-A file lies on this machine or in S3 (tasks/dataset/remote/reading.py); what it is opened as is
-either its path or a file object that reads it where it lies.
+A file on this machine is opened as its path, one in S3 as a file object
+(tasks/dataset/remote/reading.py).
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ if TYPE_CHECKING:
 
     from nodesweep.tasks.dataset.judging.proof import Seen
 BYTES_PER_VALUE = 8
-"""Of a column in memory, by an estimate."""
+"""Estimated bytes of a column's value in memory."""
 _MOST_DEFLATED = 1032
 """Bytes that one byte of a .gz can hold (zlib's "Technical Details": 1032:1)."""
 REMOTE_FILES_AT_ONCE = 8
-"""Reading them is waiting; each holds READ_BUFFER_BYTES of a column (judging/proof.py)."""
+"""Remote files in parallel; each holds READ_BUFFER_BYTES of a column (judging/proof.py)."""
 
 
 @dataclass(frozen=True)
 class TableFile:
-    """A file to be read as a table. `modified` is in unix seconds; each call of `open` gives its
-    path, or a new file object.
+    """A file to be read as a table.
+
+    `modified` is in Unix seconds; `open` returns its path, or a new file object per call.
     """
 
     name: str
@@ -51,28 +52,29 @@ class TableFile:
     size_bytes: int
     is_remote: bool = False
     partition: Mapping[str, Any] = field(default_factory=dict)
-    """What the folders below the source say of each of its rows (judging/layout.py)."""
+    """The values of its rows from the folders below the source (judging/layout.py)."""
 
     @property
     def compression(self) -> str | None:
-        """As pandas names it: a file object has no name that it could be taken from."""
+        """The compression by pandas' name, which a file object's lacking name cannot give."""
         return "gzip" if self.name.endswith(".gz") else None
 
     @property
     def most_text_bytes(self) -> int:
-        """How long the text of a CSV file can be."""
+        """The maximum length of a CSV file's text."""
         return self.size_bytes * (1 if self.compression is None else _MOST_DEFLATED)
 
 
 def local_files(paths: Sequence[Path], source: Path | None = None) -> Iterator[TableFile]:
-    """Files of this machine, named below the folder that they have in common; partitions are
-    folders below the `source`, or without it below that folder.
+    """Yield files of this machine, named below their common folder.
+
+    Partitions are folders below the `source`, or below that folder without it.
     """
     root = Path(os.path.commonpath([path.parent for path in paths]))
     below = source if source is not None and root.is_relative_to(source) else root
     partitions = partitions_of([path.relative_to(below).as_posix() for path in paths])
     for path, partition in zip(paths, partitions, strict=True):
-        # a Path made of a path is that path
+        # Path(path) is the path itself.
         opened, status = partial(Path, path), path.stat()
         name = path.relative_to(root).as_posix()
         yield TableFile(
@@ -81,39 +83,41 @@ def local_files(paths: Sequence[Path], source: Path | None = None) -> Iterator[T
 
 
 class Unreadable(Exception):
-    """The file can't be read as what it is said to be; the message is the reader's first line."""
+    """The file is not readable as its format; the message is the reader's first line."""
 
 
 class Table(Protocol):
-    """One file: its rows are read when they are asked for."""
+    """One file, whose rows are read on request."""
 
     rows: int
     columns: list[str]
     hidden: list[str]
-    """Columns that are found by name alone: pandas' index, and the partition's."""
+    """Columns found by name only: pandas' index, and the partition's."""
     proven: frozenset[int]
-    """Positions in the suite of what certainly holds in it."""
+    """Suite positions that certainly hold in it."""
     types: dict[str, tuple[str, str]]
-    """Of each column what its values are and its type's own name; empty where the file says no
-    types.
-    """
+    """Each column's kind of values and type name; empty if the file has no types."""
 
     @property
     def without_rows(self) -> pd.DataFrame:
-        """Every column, and no row."""
+        """Every column, without rows."""
 
     def read(self, columns: Sequence[str]) -> pd.DataFrame:
-        """The rows of some columns. Raises Unreadable."""
+        """Return the rows of some columns.
+
+        Raises:
+            Unreadable: the file is unreadable.
+        """
 
     def frame_bytes(self, columns: Sequence[str]) -> int:
-        """How much memory those columns take, by an estimate where it is not known."""
+        """Return the memory of those columns, estimated if unknown."""
 
     def forget_rows(self) -> None:
-        """Let go what is in memory; read() reads it again."""
+        """Free the memory; read() reads again."""
 
 
 class SmallCsvTable:
-    """A CSV file that is in memory from when it is first asked for."""
+    """A CSV file that is held in memory once read."""
 
     def __init__(self, file: TableFile) -> None:
         self._file = file
@@ -135,20 +139,22 @@ class SmallCsvTable:
         return self._whole
 
     def read(self, columns: Sequence[str]) -> pd.DataFrame:
+        """Return the rows of some columns."""
         return add_partition(self._frame(), self._file.partition, columns)
 
     def frame_bytes(self, columns: Sequence[str]) -> int:
+        """Return the estimated memory of those columns."""
         return self.rows * len(columns) * BYTES_PER_VALUE
 
     def forget_rows(self) -> None:
+        """Free the memory; read() reads again."""
         self._whole = None
 
 
 class LargeCsvTable:
-    """A CSV file that is read a block of rows at a time, anew each time columns are asked for.
+    """A CSV file that is read block by block, again for each request.
 
-    The blocks are those in which pandas reads the whole file, so that a column gets the types that
-    it would have then: pandas decides them block by block.
+    The blocks are pandas' own, which decides types block by block, so columns get the same types.
     """
 
     def __init__(self, file: TableFile) -> None:
@@ -180,6 +186,7 @@ class LargeCsvTable:
                 yield block
 
     def read(self, columns: Sequence[str]) -> pd.DataFrame:
+        """Return the rows of some columns."""
         import pandas as pd
 
         own = [name for name in columns if name in self.columns]
@@ -194,15 +201,17 @@ class LargeCsvTable:
         return add_partition(frame, self._file.partition, columns)
 
     def frame_bytes(self, columns: Sequence[str]) -> int:
+        """Return the memory of those columns, as measured in the first pass."""
         return sum(self._bytes_of.get(name, self.rows * BYTES_PER_VALUE) for name in columns)
 
     def forget_rows(self) -> None:
-        """Nothing to do: no rows are kept in memory."""
+        """Do nothing: no rows are held in memory."""
 
 
 def _joined(pieces: Sequence[pd.Series]) -> pd.Series:
-    """One column, as pandas makes it of what it has read by blocks: column by column, since of
-    whole frames it leaves out the types of pieces without a value; texts and nulls are texts.
+    """Return one column from its blocks, as pandas would.
+
+    Whole frames would lose the types of blocks without a value; texts with nulls are texts.
     """
     import pandas as pd
 
@@ -213,8 +222,9 @@ def _joined(pieces: Sequence[pd.Series]) -> pd.Series:
 
 
 def rows_per_block(columns: int) -> int:
-    """How many rows of a CSV file pandas reads before it decides on types: the largest power of two
-    below 2**20 values (TextReader of pandas/_libs/parsers.pyx).
+    """Return the rows of a CSV file that pandas reads before it decides on types.
+
+    The largest power of two below 2**20 values (TextReader of pandas/_libs/parsers.pyx).
     """
     values = 2**20 // max(1, columns)
     rows = 1
@@ -224,7 +234,7 @@ def rows_per_block(columns: int) -> int:
 
 
 class ParquetTable:
-    """A Parquet file after one pass that looked for what certainly holds."""
+    """A Parquet file after the pass that proves what certainly holds."""
 
     def __init__(self, file: TableFile, seen: Seen) -> None:
         self._file = file
@@ -238,6 +248,7 @@ class ParquetTable:
         self.types = seen.types
 
     def read(self, columns: Sequence[str]) -> pd.DataFrame:
+        """Return the rows of some columns."""
         import pandas as pd
 
         own = [name for name in columns if name in self.columns or name in self._index]
@@ -245,22 +256,25 @@ class ParquetTable:
         return add_partition(frame, self._file.partition, columns)
 
     def frame_bytes(self, columns: Sequence[str]) -> int:
+        """Return the estimated memory of those columns."""
         return self.rows * len(columns) * BYTES_PER_VALUE
 
     def forget_rows(self) -> None:
-        """Nothing to do: no rows are kept in memory."""
+        """Do nothing: no rows are held in memory."""
 
 
 def read_tables(
     files: Sequence[TableFile], is_parquet: bool, suite: Sequence[Expectation], most_bytes: int
 ) -> Iterator[Table | Unreadable]:
-    """Each file's table, or why it can't be read. Parquet files are looked at side by side, as many
-    as this machine has processors, of those in S3 REMOTE_FILES_AT_ONCE; CSV files one after
-    another, whole where that takes less than `most_bytes` of memory.
+    """Yield each file's table, or why it is unreadable.
+
+    Parquet files are read in parallel, as many as this machine has processors, or
+    REMOTE_FILES_AT_ONCE from S3. CSV files are read one after another, as a whole if that takes
+    less than `most_bytes` of memory.
     """
     if not is_parquet:
         for file in files:
-            # a value is a byte or more
+            # A value takes at least one byte of text.
             is_small = file.most_text_bytes * BYTES_PER_VALUE <= most_bytes
             try:
                 yield SmallCsvTable(file) if is_small else LargeCsvTable(file)
@@ -283,27 +297,27 @@ def read_tables(
 
 
 def _reading(read: Any, *arguments: Any, **named: Any) -> Any:
-    """Call a reader; what it raises for a file that is none of its kind becomes Unreadable."""
+    """Call a reader, and convert its errors about a malformed file to Unreadable."""
     import pyarrow as pa
 
     try:
         return read(*arguments, **named)
     except (OSError, EOFError, ValueError, zlib.error, pa.ArrowException) as error:
-        # pandas' parsing errors are ValueErrors; a .gz that is cut off is an EOFError
+        # pandas' parsing errors are ValueErrors; a truncated .gz is an EOFError.
         text = (str(error) or type(error).__name__).splitlines()[0]
         raise Unreadable(text) from error
 
 
 class ColumnTypes:
-    """What the columns of the files seen so far are, to find one that is something else later."""
+    """The columns' types so far, to find one that changes."""
 
     def __init__(self) -> None:
         self._first: dict[str, tuple[str, str, str]] = {}
         self.changed: dict[str, str] = {}
-        """Of each column that changes, a sentence that names both files."""
+        """A sentence that names both files, for each column that changes."""
 
     def add(self, file: str, types: Mapping[str, tuple[str, str]]) -> None:
-        """Take in a file's (Table.types)."""
+        """Add a file's types (Table.types)."""
         for column, (what, name) in types.items():
             before, its_name, its_file = self._first.setdefault(column, (what, name, file))
             if before != what and column not in self.changed:

@@ -1,13 +1,11 @@
-"""Lists a prefix of a bucket in parallel.
+"""List a prefix of a bucket in parallel.
 
     for item in list_in_parallel(pages_of_objects(s3, "bucket", "raw/")): ...
 
-S3 gives 1,000 keys a page, and each page names where the next one begins: 100,000 keys are 100
-calls one after another. But a listing may begin behind any text. So what is left behind a page is
-cut into several ranges, which are listed side by side. Where keys lie nobody knows beforehand; the
-cuts are at the letters that the page's keys have in common, since that is where later ones differ
-(part-00999 is followed by part-01000 and, much later, by part-10000). A range without keys costs
-one call.
+S3 returns 1,000 keys a page, but a listing may start after any text, so the rest behind a page is
+cut into ranges that are listed in parallel. Cuts are at the letters that the page's keys have in
+common, where later ones differ (part-00999 is followed by part-01000 and, much later, part-10000).
+A range without keys costs one call.
 """
 
 from __future__ import annotations
@@ -20,14 +18,12 @@ from typing import Any
 CALLS_AT_ONCE = 16
 _CLASSES = (("0", "9"), ("A", "Z"), ("a", "z"))
 _LAST_CUT = "\x7f"
-"""Cuts are made below it: keys beyond ASCII are listed as one range."""
+"""The upper bound of cuts: keys beyond ASCII are listed as one range."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """One answer of a listing. `go_on` has the arguments that bring the next one, None at the
-    end.
-    """
+    """One response of a listing; `go_on` has the arguments of the next, None at the end."""
 
     items: Sequence[Mapping[str, Any]]
     go_on: Mapping[str, str] | None
@@ -35,17 +31,17 @@ class Page:
 
 @dataclass(frozen=True)
 class Listing:
-    """How a listing is asked for."""
+    """A listing's prefix, call and start argument."""
 
     prefix: str
     ask: Callable[[Mapping[str, str]], Page]
-    """The page that these arguments bring; without any it is the first."""
+    """Returns the page for these arguments; without any, the first."""
     begin_after: str
-    """The argument that has a listing begin behind a text."""
+    """The argument that starts a listing after a text."""
 
 
 def pages_of_objects(s3: Any, bucket: str, prefix: str) -> Listing:
-    """The objects of a prefix as ListObjectsV2 describes them."""
+    """Return the listing of a prefix's objects by ListObjectsV2."""
 
     def ask(arguments: Mapping[str, str]) -> Page:
         answer = s3.list_objects_v2(Bucket=bucket, Prefix=prefix, **arguments)
@@ -57,7 +53,7 @@ def pages_of_objects(s3: Any, bucket: str, prefix: str) -> Listing:
 
 
 def pages_of_versions(s3: Any, bucket: str, prefix: str) -> Listing:
-    """The latest version of every object of a prefix as ListObjectVersions describes it."""
+    """Return the listing of the latest version of a prefix's objects by ListObjectVersions."""
 
     def ask(arguments: Mapping[str, str]) -> Page:
         answer = s3.list_object_versions(Bucket=bucket, Prefix=prefix, **arguments)
@@ -74,7 +70,7 @@ def pages_of_versions(s3: Any, bucket: str, prefix: str) -> Listing:
 
 @dataclass(frozen=True)
 class _Range:
-    """Keys up to `end` (None: all), from where `arguments` begin."""
+    """Keys up to `end` (None: all), starting at `arguments`."""
 
     arguments: Mapping[str, str]
     end: str | None
@@ -83,7 +79,7 @@ class _Range:
 def list_in_parallel(
     listing: Listing, calls_at_once: int = CALLS_AT_ONCE
 ) -> list[Mapping[str, Any]]:
-    """Every item, sorted by key. Raises what a call raises; then no further one is begun."""
+    """Return every item, sorted by key; on an error raise it and start no further call."""
     found: list[Mapping[str, Any]] = []
     with ThreadPoolExecutor(calls_at_once) as pool:
 
@@ -106,7 +102,7 @@ def _within(items: Sequence[Mapping[str, Any]], end: str | None) -> Sequence[Map
 
 
 def _left(listing: Listing, page: Page, end: str | None, free_calls: int) -> list[_Range]:
-    """What of a range lies behind its page, in at most `free_calls` parts, but one at least."""
+    """Return the rest of a range behind its page, in one to `free_calls` parts."""
     if page.go_on is None:
         return []
     last = page.go_on[listing.begin_after]
@@ -119,12 +115,17 @@ def _left(listing: Listing, page: Page, end: str | None, free_calls: int) -> lis
 
 
 def cuts(first: str, last: str, end: str | None, fixed: int) -> list[str]:
-    """Sorted texts between `last` and `end` (None: no end) at which to cut, where a page has gone
-    from the key `first` to the key `last`; keys differ only behind their first `fixed` letters.
+    """Return sorted texts between `last` and `end` at which to cut a range.
 
-    For each letter of `last` from the first where it differs from `end` to the first where the page
-    itself varies, that is the middle between the letter and the end of its class (digits, capitals,
+    Cuts are, for each letter of `last` from the first that differs from `end` to the first that
+    varies in the page, the middle between the letter and the end of its class (digits, capitals,
     small letters), and that end.
+
+    Args:
+        first: the page's first key.
+        last: the page's last key.
+        end: the end of the range; None for no end.
+        fixed: number of letters that all keys have in common.
     """
     begin = fixed if end is None else _common_letters(last, end)
     varies = max(begin, _common_letters(first, last))
@@ -141,13 +142,13 @@ def cuts(first: str, last: str, end: str | None, fixed: int) -> list[str]:
 
 
 def _common_letters(one: str, other: str) -> int:
-    """How many letters both begin with."""
+    """Return the length of the common beginning."""
     differ = (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     return next(differ, min(len(one), len(other)))
 
 
 def _class_end(letter: str) -> str:
-    """What follows the last letter of a letter's class."""
+    """Return the letter after the last one of a letter's class."""
     for low, high in _CLASSES:
         if low <= letter <= high:
             return chr(ord(high) + 1)
@@ -155,7 +156,7 @@ def _class_end(letter: str) -> str:
 
 
 def thinned(texts: list[str], most: int) -> list[str]:
-    """At most so many of them, evenly spread."""
+    """Return at most `most` of the texts, evenly spread."""
     if most <= 0:
         return []
     step = -(-len(texts) // most)

@@ -1,11 +1,9 @@
-"""A dataset that lies in S3 and is used there: its objects, its name, and whether it is still what
-it was.
+"""A dataset used where it is in S3: its objects, its identity, and its changes.
 
     before = describe_remote(s3, config)
     find_changes(before, describe_remote(s3, config))  # ["s3://bucket/raw/a.parquet was deleted"]
 
-It is named by its objects' keys, sizes and ETags, and by their versions where the bucket keeps
-versions and they may be listed.
+Its digest covers keys, sizes, ETags and, if the bucket keeps and shows them, versions.
 """
 
 from __future__ import annotations
@@ -35,12 +33,12 @@ CHANGES_SHOWN = 20
 _NOT_ALLOWED = frozenset({"403", "AccessDenied", "AllAccessDisabled"})
 _NO_VERSIONS = _NOT_ALLOWED | {"MethodNotAllowed", "NotImplemented"}
 _REPLACEMENT = "\ufffd"
-"""What bytes that are not UTF-8 become on their way from a service to here."""
+"""The replacement for bytes that are not UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteObject:
-    """One object as a listing has it; `version` is None where versions are not known."""
+    """One object of a listing; `version` is None if unknown."""
 
     key: str
     size_bytes: int
@@ -52,7 +50,7 @@ class RemoteObject:
 class RemoteDataset:
     """The objects, sorted by key, of a prefix that ends in '/' (or is '').
 
-    No dataclass: Prefect looks through those for futures, and there may be 100,000 objects.
+    Not a dataclass: Prefect searches those for futures, and there may be 100,000 objects.
     """
 
     def __init__(
@@ -68,19 +66,21 @@ class RemoteDataset:
 
     @property
     def uri(self) -> str:
+        """The s3:// URI of the prefix."""
         return f"s3://{self.bucket}/{self.prefix}"
 
     @property
     def size_bytes(self) -> int:
+        """The total size of the objects."""
         return sum(it.size_bytes for it in self.objects)
 
     def name_of(self, item: RemoteObject) -> str:
-        """The key below the prefix: the file's path in a channel."""
+        """Return the key below the prefix: the file's path in a channel."""
         return item.key.removeprefix(self.prefix)
 
     @functools.cached_property
     def digest(self) -> str:
-        """Over keys, sizes, ETags and the versions that are known."""
+        """The digest of keys, sizes, ETags and known versions."""
         return names.canonical_digest(
             [
                 [it.key, it.size_bytes, it.etag, *([it.version] if it.version else [])]
@@ -89,16 +89,19 @@ class RemoteDataset:
         )
 
     def is_named(self, digest: str | None) -> bool:
-        """Whether that is its digest, or what its digest was to who may not list versions."""
+        """Return True for its digest, with or without versions, which some callers may not list."""
         without = names.canonical_digest([[it.key, it.size_bytes, it.etag] for it in self.objects])
         return digest in (self.digest, without)
 
 
 def describe_remote(s3: Any, config: DatasetConfig) -> RemoteDataset:
-    """The objects of the dataset's format below its s3:// source.
+    """Return the objects of the dataset's format below its s3:// source.
 
-    Raises DatasetMissing where there is none, and DatasetRefused where they may not be listed, a
-    key can be no file's name, or an object looks like data and is none.
+    Raises:
+        DatasetMissing: there are none.
+        DatasetRefused: listing is forbidden, a key cannot be a file name, or an object looks like
+            data
+            but is not.
     """
     bucket, prefix = split_uri(config.source)
     try:
@@ -138,7 +141,7 @@ def describe_remote(s3: Any, config: DatasetConfig) -> RemoteDataset:
 
 
 def _list(s3: Any, bucket: str, prefix: str) -> list[Mapping[str, Any]]:
-    """With versions where the bucket keeps them and they may be listed."""
+    """List with versions if the bucket keeps them and they may be listed."""
     try:
         if s3.get_bucket_versioning(Bucket=bucket).get("Status"):
             return list_in_parallel(pages_of_versions(s3, bucket, prefix))
@@ -149,8 +152,9 @@ def _list(s3: Any, bucket: str, prefix: str) -> list[Mapping[str, Any]]:
 
 
 def _check_key(dataset: RemoteDataset, key: str, is_table: bool) -> None:
-    """Whether a file can have the key below the prefix as its path, as SageMaker gives it one;
-    files that are no tables may lie below an empty part.
+    """Refuse a key that cannot be a file's path in SageMaker's channel.
+
+    Files that are not tables may be below an empty part.
     """
     where = f"dataset.source: s3://{dataset.bucket}/{key}"
     if _REPLACEMENT in key:
@@ -164,14 +168,14 @@ def _check_key(dataset: RemoteDataset, key: str, is_table: bool) -> None:
 
 
 def split_uri(uri: str) -> tuple[str, str]:
-    """(bucket, key or prefix ending in '/') of an s3:// URI that names a prefix."""
-    # urlparse() ends a key at its first ? or #
+    """Return (bucket, prefix ending in '/') of an s3:// URI."""
+    # urlparse() would cut the key at its first ? or #.
     bucket, _, prefix = uri.removeprefix("s3://").partition("/")
     return bucket, prefix if not prefix or prefix.endswith("/") else prefix + "/"
 
 
 def find_changes(before: RemoteDataset, now: RemoteDataset) -> list[str]:
-    """What has become of objects, each in words that name it."""
+    """Return the changes between two listings, each in words."""
     old = {it.key: (it.size_bytes, it.etag, it.version) for it in before.objects}
     new = {it.key: (it.size_bytes, it.etag, it.version) for it in now.objects}
     words = [f"s3://{now.bucket}/{key} was deleted" for key in old.keys() - new.keys()]
@@ -185,7 +189,10 @@ def find_changes(before: RemoteDataset, now: RemoteDataset) -> list[str]:
 
 
 def modified_since(dataset: RemoteDataset, moment: datetime) -> list[str]:
-    """The objects that were written at that second or later, in words: S3 tells whole ones."""
+    """Return the objects written in that second or later, in words.
+
+    S3's times are whole seconds.
+    """
     return [
         f"s3://{dataset.bucket}/{it.key} was written on {it.modified:%Y-%m-%d %H:%M:%S} UTC"
         for it in dataset.objects
@@ -194,7 +201,7 @@ def modified_since(dataset: RemoteDataset, moment: datetime) -> list[str]:
 
 
 def shown(changes: Sequence[str]) -> str:
-    """A line for each of the first, and how many more there are."""
+    """Return a line for each of the first changes, and how many more there are."""
     lines = [f"\n  - {change}" for change in changes[:CHANGES_SHOWN]]
     if further := len(changes) - len(lines):
         lines.append(f"\n  - and {further} more")
@@ -203,5 +210,5 @@ def shown(changes: Sequence[str]) -> str:
 
 @task(name="describe-remote-dataset", **TASK_OPTIONS)
 def describe_remote_dataset(platform: PlatformConfig, config: DatasetConfig) -> RemoteDataset:
-    """S3: the objects of a dataset that is already there."""
+    """List the objects of a dataset that is already in S3."""
     return describe_remote(aws_client("s3", platform), config)

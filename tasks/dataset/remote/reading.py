@@ -1,10 +1,10 @@
-"""An object of S3 as a file that is read where it lies, a range of bytes at a time.
+"""An S3 object as a file, read in place by byte ranges.
 
     with pq.ParquetFile(RemoteFile(s3, "bucket", item)) as table: ...
 
-Memory is bounded whatever the object's size: an object of up to WHOLE_BYTES is one call and held,
-of a larger one no more than what is asked for. Nothing is written to the disk. Every call asks for
-the ETag of the listing, so no reader is given bytes of two objects.
+Memory is bounded: an object of up to WHOLE_BYTES is fetched in one call and held, of a larger one
+only the requested range, and nothing is written to disk. Every call requires the listed ETag, so no
+reader gets bytes of two objects.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ READ_AHEAD_BYTES = 8 * 1024 * 1024
 
 
 class RemoteFile(io.RawIOBase):
-    """Raises DatasetRefused, which names the key, where the object was replaced or deleted since
-    it was listed, or may not be read.
+    """A read-only, seekable file.
+
+    Raises DatasetRefused, which names the key, if the object was replaced or deleted since it was
+    listed, or is not readable.
     """
 
     def __init__(self, s3: Any, bucket: str, item: RemoteObject) -> None:
@@ -36,28 +38,35 @@ class RemoteFile(io.RawIOBase):
         self._whole: bytes | None = None
 
     def readable(self) -> bool:
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
+        """Return True."""
         return True
 
     def tell(self) -> int:
+        """Return the position in bytes."""
         return self._place
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move to a position, and return it."""
         begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._item.size_bytes}
         self._place = max(0, begin[whence] + offset)
         return self._place
 
     def readinto(self, buffer: Any) -> int:
+        """Fill the buffer, and return the number of bytes read."""
         data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
     def readall(self) -> bytes:
+        """Return the rest of the object."""
         return self.read(self._item.size_bytes)
 
     def read(self, size: int | None = -1) -> bytes:
+        """Return up to `size` bytes, by default the rest."""
         left = max(0, self._item.size_bytes - self._place)
         count = left if size is None or size < 0 else min(size, left)
         if count == 0:
@@ -92,7 +101,7 @@ class RemoteFile(io.RawIOBase):
 
 
 def refusal(kind: str, bucket: str, key: str, detail: str) -> DatasetRefused:
-    """The error for an object that is `replaced`, `deleted` or `forbidden`."""
+    """Return the error for an object that is `replaced`, `deleted` or `forbidden`."""
     where = f"dataset.source: s3://{bucket}/{key}"
     if kind == "replaced":
         return DatasetRefused(f"{where} was replaced while the dataset was read; run again")
@@ -108,14 +117,18 @@ def refusal(kind: str, bucket: str, key: str, detail: str) -> DatasetRefused:
 
 @patient
 def read_remote_range(s3: Any, bucket: str, item: RemoteObject, range_of_bytes: str) -> bytes:
-    """A connection that breaks off while the body is read is no failure of boto3's own retries."""
+    """Return a byte range of the object.
+
+    Retries a connection lost while the body is read, which boto3's own retries do not cover.
+    """
     answer = s3.get_object(Bucket=bucket, Key=item.key, Range=range_of_bytes, IfMatch=item.etag)
     return bytes(answer["Body"].read())
 
 
 def opener(s3: Any, bucket: str, item: RemoteObject, in_order: bool) -> Callable[[], Any]:
-    """A call that opens the object anew; `in_order` reads ahead, for who reads it from its begin to
-    its end in small pieces.
+    """Return a call that opens the object again each time.
+
+    `in_order` reads ahead, for readers that go through it in small pieces.
     """
 
     def open_object() -> Any:

@@ -1,4 +1,4 @@
-"""Validates a dataset that lies in S3 without a copy of it."""
+"""Validate a dataset in S3 without a copy of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nodesweep.tasks.task import task
 
 
 def remote_tables(s3: Any, dataset: RemoteDataset, config: DatasetConfig) -> list[TableFile]:
-    """The objects as files to be read as tables, with their names and times."""
+    """Return the objects as table files, with their names and times."""
     names = [dataset.name_of(item) for item in dataset.objects]
     return [
         TableFile(
@@ -39,6 +39,6 @@ def remote_tables(s3: Any, dataset: RemoteDataset, config: DatasetConfig) -> lis
 def validate_remote(
     platform: PlatformConfig, config: DatasetConfig, dataset: RemoteDataset
 ) -> ValidationReport:
-    """S3: the dataset's objects against its expectations, read where they lie."""
+    """Validate the dataset's objects in S3 against its expectations, read in place."""
     tables = remote_tables(aws_client("s3", platform), dataset, config)
     return validate_tables(tables, config, now=datetime.now(UTC))

@@ -1,11 +1,10 @@
-"""What a Spark job is asked about a dataset in S3, and what becomes of its answer.
+"""The request to a Spark job about a dataset in S3, and the report from its verdict.
 
     request = request_document(config.dataset, dataset)  # the job's input request.json
     report = report_of(verdict, config.dataset, dataset, now)  # of its output verdict.json
 
-The program in infra/image_spark/nodesweep_judge reads the one and writes the other. The verdict
-holds what Great Expectations found; every sentence of the report is made here, by the functions
-that make it for pandas (tasks/dataset/findings.py), so both engines report alike.
+The program in infra/image_spark/nodesweep_judge reads and writes them. Every sentence of the report
+is made here, by pandas' functions (tasks/dataset/findings.py), so both engines report alike.
 """
 
 from __future__ import annotations
@@ -32,11 +31,15 @@ from nodesweep.tasks.errors import DatasetRefused
 
 FORMAT = 1
 READING_ERRORS = ("deleted", "replaced", "forbidden")
-"""Kinds of a verdict's error that are about one object."""
+"""Kinds of a verdict's error that concern one object."""
 
 
 def request_document(section: DatasetConfig, dataset: RemoteDataset) -> dict[str, Any]:
-    """What the program is asked; JSON. Raises InvalidExpectations, before anything is started."""
+    """Return the program's request, as JSON types.
+
+    Raises:
+        InvalidExpectations: the suite is unusable.
+    """
     from nodesweep.tasks.dataset.validation import build_expectations
 
     build_expectations(section.expectations)
@@ -65,8 +68,10 @@ def _request(section: DatasetConfig, dataset: RemoteDataset) -> dict[str, Any]:
 
 
 def _described(spec: ExpectationConfig) -> dict[str, Any]:
-    """`columns` are those that are read for it: none where the number of rows is enough, null where
-    it may look at any. `of_the_schema`: a table without rows answers it.
+    """Return an expectation for the request.
+
+    `columns` are those read for it: none if the number of rows is enough, null if it may use any.
+    `of_the_schema`: a table without rows is enough.
     """
     columns = named_columns(spec)
     return {
@@ -79,7 +84,7 @@ def _described(spec: ExpectationConfig) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Dates and times, which YAML knows and JSON doesn't, as {"$date": …} and {"$datetime": …}."""
+    """Return dates and times, which JSON lacks, as {"$date": …} and {"$datetime": …}."""
     if isinstance(value, datetime.datetime):
         return {"$datetime": value.isoformat()}
     if isinstance(value, datetime.date):
@@ -97,11 +102,11 @@ def report_of(
     dataset: RemoteDataset,
     now: datetime.datetime,
 ) -> ValidationReport:
-    """The report that pandas would have given of the same data.
+    """Return the report that pandas would have given for the same data.
 
-    Raises DatasetRefused where the program found an object that can't be read, or where the verdict
-    is none, or is one about another request; InvalidExpectations where an expectation can't be used
-    there.
+    Raises:
+        DatasetRefused: an object is unreadable, or the verdict is unusable or of another request.
+        InvalidExpectations: an expectation is unusable in Spark.
     """
     _check_is_answer(verdict, section, dataset)
     if error := verdict.get("error"):
@@ -168,9 +173,7 @@ def _report(
 def _schema(
     described: Mapping[str, Any],
 ) -> tuple[list[str], list[str], dict[str, tuple[str, str]]]:
-    """A file's columns, those that pandas makes its index of, and the types of them that the file
-    itself says: a CSV file says none.
-    """
+    """Return a file's columns, its pandas index, and its types; a CSV file has none."""
     import pyarrow as pa
 
     from nodesweep.tasks.dataset.judging.proof import column_types
