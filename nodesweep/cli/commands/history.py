@@ -6,9 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-from pyarrow import Table
+from typing import TYPE_CHECKING, Any
 
 from nodesweep.cli.local_platform import running_platform
 from nodesweep.cli.output import print_notice, print_rendered, print_text
@@ -21,6 +19,9 @@ from nodesweep.scaling.trend.trend_verdict import judge_trend
 from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.report.history import list_benchmarks, read_history_files
 from nodesweep.tasks.sweeps.folder import write_atomic
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 _PLOT_EXTENSIONS = ("svg", "png")
 
@@ -39,12 +40,12 @@ def show_history(
     of that node count, or its youngest trend has no sweep `reference`; click.BadParameter where
     that is neither an id nor the beginning of one there.
     """
-    tables = read_tables(config, benchmark)
-    trends = read_history(tables, nodes)
+    frames = read_frames(config, benchmark)
+    trends = read_history(frames, nodes)
     if not trends:
         at = f" at {nodes_text(nodes)}" if nodes is not None else ""
         raise HistoryError(
-            f"the history of {benchmark} has no completed run{at}; sweeps in it: {len(tables)}"
+            f"the history of {benchmark} has no completed run{at}; sweeps in it: {len(frames)}"
         )
     if reference is not None:
         reference = match_sweep(reference, trends[0].sweeps[::-1], f"in the trend of {benchmark}")
@@ -59,8 +60,8 @@ def show_history(
     return bool(verdict.alarms)
 
 
-def read_tables(config: BenchmarkConfig, benchmark: str) -> list[Table]:
-    """Return the table of each sweep of a benchmark, oldest first; one that can't be read costs its
+def read_frames(config: BenchmarkConfig, benchmark: str) -> list[DataFrame]:
+    """Return the rows of each sweep of a benchmark, oldest first; one that can't be read costs its
     sweep alone, and is named on stderr.
 
     Raises HistoryError where the bucket has none of that name.
@@ -70,17 +71,17 @@ def read_tables(config: BenchmarkConfig, benchmark: str) -> list[Table]:
     return parse_readable(files)
 
 
-def parse_readable(files: Mapping[str, bytes]) -> list[Table]:
-    """Return the table of each file (its bytes by its URI); one that can't be read is left out and
+def parse_readable(files: Mapping[str, bytes]) -> list[DataFrame]:
+    """Return the rows of each file (its bytes by its URI); one that can't be read is left out and
     named on stderr.
     """
-    tables = []
+    frames = []
     for uri, body in files.items():
         try:
-            tables.append(parse_history(body, uri))
+            frames.append(parse_history(body, uri))
         except HistoryError as error:
             print_notice(f"nodesweep: left out: {error}")
-    return tables
+    return frames
 
 
 def write_plots(directory: Path, benchmark: str, trends: tuple[Trend, ...]) -> list[Path]:

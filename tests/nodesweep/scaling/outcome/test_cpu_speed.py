@@ -38,8 +38,7 @@ def test_the_report_says_how_fast_the_machine_was_and_changes_no_number_for_it(
         "0.90 GB/s of BLAKE2b in a CPU second (0.80 GB/s to 1.00 GB/s)"
     )
     assert any("CPUs were 25 % faster in some runs" in caveat for caveat in report.caveats)
-    [column] = [each for each in attempts_table(report).columns if each.heading == "CPU speed"]
-    assert column is not None
+    assert "CPU speed" in attempts_table(report).cells
     report = make_report([outcomes[0], make_outcome(2, 20.0)])
     assert dict(sweep_facts(report))["CPU speed"] == "0.80 GB/s of BLAKE2b in a CPU second"
     assert not any("CPUs were" in caveat for caveat in report.caveats)
