@@ -155,8 +155,8 @@ def _logs_of_points(points: Collection[Point], logs: Collection[str]) -> list[di
             found.setdefault((names.letter_of_log_file(file), *run), {})[host] = link
     of_points = []
     for point in points:
-        run = names.letter_of_job(point.job_name), point.nodes, point.repeat, point.attempt
-        hosts = found.get(run, {})
+        letter = names.letter_of_job(point.job_name)
+        hosts = found.get((letter, point.nodes, point.repeat, point.attempt), {})
         first = {host: link for host, link in hosts.items() if host == point.failed_host}
         of_points.append(first | hosts)
     return of_points

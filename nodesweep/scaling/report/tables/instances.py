@@ -15,6 +15,7 @@ from nodesweep.scaling.instances.model import ArmRow, InstanceComparison
 from nodesweep.scaling.report.frames import Field, model_frame
 from nodesweep.scaling.report.model import ScalingReport
 from nodesweep.scaling.report.table import (
+    Format,
     Table,
     format_columns,
     kind_label,
@@ -44,7 +45,7 @@ _FIELDS = {
     "per_replica_batch_size": Field("per_replica_batch_size", "batch per process", "Int64"),
     "learning_rate": Field("learning_rate", "learning rate"),
 }
-_COLUMNS = {
+_COLUMNS: dict[str, tuple[str, Format]] = {
     "instance type": ("instance_type", str),
     "N": ("nodes", str),
     "T": ("train_seconds", format_seconds),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nodesweep.scaling.analysis.speedup import SummaryRow
 from nodesweep.scaling.formats import (
@@ -22,6 +22,7 @@ from nodesweep.scaling.report.frames import CLOCK, model_frame, rows_frame
 from nodesweep.scaling.report.model import ScalingReport
 from nodesweep.scaling.report.sources import row_source, source_note
 from nodesweep.scaling.report.table import (
+    Format,
     Table,
     format_columns,
     titled,
@@ -47,14 +48,14 @@ _D_MEANING = "doubling ratio S(N)/S(N/2)"
 _KARP_FLATT_MEANING = (
     "Karp-Flatt serial fraction; falling: one-off cost or a bad baseline; rising: growing overhead"
 )
-_RATIOS: dict[str, tuple[str, Any]] = {
+_RATIOS: dict[str, tuple[str, Format]] = {
     "S": ("speedup", format_speedup),
     "E": ("efficiency", format_percent),
     "D": ("doubling_ratio", format_ratio),
     "e": ("karp_flatt", lambda value: format_value(value, 2)),
 }
 # The answer first, since a narrow screen shows the first columns only; then what it rests on.
-_COLUMNS: dict[str, tuple[str, Any]] = {
+_COLUMNS: dict[str, tuple[str, Format]] = {
     "N": ("nodes", format_count),
     "n": ("runs", format_count),
     "T": ("train_seconds", format_seconds),
