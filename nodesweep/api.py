@@ -241,13 +241,13 @@ def history(config: BenchmarkConfig, benchmark: str | None = None) -> DataFrame:
     Raises:
         HistoryError: The bucket has no readable history of that name.
     """
-    from pyarrow import concat_tables
+    from pandas import concat
 
-    from nodesweep.cli.commands.history import read_tables
+    from nodesweep.cli.commands.history import read_frames
     from nodesweep.scaling.trend.history import HistoryError
 
     name = benchmark or config.name
-    tables = read_tables(config, name)
-    if not tables:
+    frames = read_frames(config, name)
+    if not frames:
         raise HistoryError(f"no file of the history of {name!r} can be read")
-    return concat_tables(tables).to_pandas().convert_dtypes()
+    return concat(frames, ignore_index=True)

@@ -4,6 +4,7 @@ rest goes on.
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import math
@@ -14,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from nodesweep.cli.commands.history import parse_readable
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
 from nodesweep.flows.stages import regression
 from nodesweep.scaling import names
-from nodesweep.scaling.trend.history import history_table, read_history, write_history
+from nodesweep.scaling.trend.history import history_frame, read_history, write_history
 from nodesweep.scaling.trend.report_file import parse_report
 from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.report.history import read_history_files
@@ -105,7 +107,7 @@ def reaper(world: World, damage: Damage) -> str:
 def history(world: World, damage: Damage) -> str:
     """`nodesweep history` and the alarm on a regression."""
     report = parse_report(GOLDEN.read_bytes(), "golden").model_copy(update={"sweep_id": SOUND})
-    body = write_history(history_table(report, world.config.name))
+    body = write_history(history_frame(report), world.config.name)
     for sweep, made in ((SOUND, body), (DAMAGED, damage(body))):
         world.put(names.history_key(world.platform.prefix, world.config.name, sweep, 1), made)
     files = read_history_files(world.s3, world.platform, world.config.name)
@@ -223,7 +225,7 @@ def test_history_file_with_another_column_costs_its_sweep(
     column: str, values: pa.Array, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = parse_report(GOLDEN.read_bytes(), "golden")
-    table = history_table(report, "bench")
+    table = pq.read_table(io.BytesIO(write_history(history_frame(report), "bench")))
     first = table.filter(table["used"]).slice(0, 1)
     place = first.column_names.index(column)
     damaged = first.set_column(place, column, values)
@@ -231,7 +233,9 @@ def test_history_file_with_another_column_costs_its_sweep(
     wider = first.set_column(
         first.column_names.index("nodes"), "nodes", first["nodes"].cast(pa.int64())
     )
-    files = {"sound": write_history(wider), "damaged": write_history(damaged)}
-    [table] = parse_readable(files)
-    assert table.num_rows == 1 and read_history([table])
+    files = {"sound": io.BytesIO(), "damaged": io.BytesIO()}
+    pq.write_table(wider, files["sound"])
+    pq.write_table(damaged, files["damaged"])
+    [frame] = parse_readable({name: file.getvalue() for name, file in files.items()})
+    assert len(frame) == 1 and read_history([frame])
     assert "left out: damaged: damaged, a" in capsys.readouterr().err

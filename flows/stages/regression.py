@@ -10,7 +10,7 @@ from nodesweep.scaling.report import ScalingReport
 from nodesweep.scaling.trend.history import (
     HistoryError,
     Trend,
-    history_table,
+    history_frame,
     parse_history,
     read_history,
 )
@@ -42,14 +42,16 @@ def alarm_on_regression(
         HistoryError: The trend has no sweep `reference`.
     """
     trends = _trends(config, report)
-    earlier = {point.sweep_id for trend in trends for point in trend.points} - {report.sweep_id}
+    earlier = {sweep for trend in trends for sweep in trend.sweeps} - {report.sweep_id}
     own_type = [
         trend
         for trend in trends
         if report.instances is None or trend.platform.instance_type == report.platform.instance_type
     ]
     known = {
-        point.nodes for trend in own_type for point in trend.points if point.sweep_id in earlier
+        nodes
+        for trend in own_type
+        for nodes in trend.points["nodes"][trend.points["sweep_id"].isin(earlier)]
     }
     lost = [row.nodes for row in report.summary if not row.n and row.nodes in known]
     trend = next((trend for trend in trends if report.sweep_id in trend.sweeps), None)
@@ -84,16 +86,16 @@ def alarm_on_regression(
 
 def _trends(config: BenchmarkConfig, report: ScalingReport) -> tuple[Trend, ...]:
     """Return the trends up to this sweep, read from its report because its file may be missing."""
-    tables = [history_table(report, config.name)]
+    frames = [history_frame(report)]
     for uri, body in read_history_of(config.platform, config.name).items():
         sweep = uri.rpartition("/")[2].partition(".")[0]
         if sweep >= report.sweep_id:
             continue
         try:
-            tables.append(parse_history(body, uri))
+            frames.append(parse_history(body, uri))
         except HistoryError as error:  # leaves out one sweep, not the trend
             logger.warning("left out: %s", error)
-    return read_history(tables)
+    return read_history(frames)
 
 
 def _keep(config: BenchmarkConfig, verdict: TrendVerdict) -> None:

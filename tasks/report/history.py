@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling import names
 from nodesweep.scaling.report.model import ScalingReport
-from nodesweep.scaling.trend.history import HISTORY_SCHEMA_VERSION, history_table, write_history
+from nodesweep.scaling.trend.history import HISTORY_SCHEMA_VERSION, history_frame, write_history
 from nodesweep.tasks.errors import best_effort
 from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
 from nodesweep.tasks.storage import get_bytes, list_folders, list_objects, put_bytes
@@ -26,8 +24,10 @@ def put_history(
     """
     sweep = reports[0].sweep_id
     key = names.history_key(platform.prefix, benchmark, sweep, HISTORY_SCHEMA_VERSION)
-    table = pa.concat_tables([history_table(report, benchmark) for report in reports])
-    return put_bytes(s3, platform.bucket, key, write_history(table))
+    from pandas import concat  # slow to import
+
+    frame = concat([history_frame(report) for report in reports])
+    return put_bytes(s3, platform.bucket, key, write_history(frame, benchmark))
 
 
 def read_history_files(s3: Any, platform: PlatformConfig, benchmark: str) -> dict[str, bytes]:

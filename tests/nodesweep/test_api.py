@@ -15,7 +15,7 @@ import yaml
 
 import nodesweep
 from nodesweep.configs.load import ConfigError
-from nodesweep.scaling.report.frames import SUMMARY_COLUMNS
+from nodesweep.scaling.report.frames import SUMMARY
 from nodesweep.scaling.report.points_csv import render_csv
 from nodesweep.tasks.errors import PreflightRefused
 from nodesweep.tasks.report.history import put_history
@@ -44,7 +44,7 @@ def test_the_import_is_light_and_has_what_the_page_names() -> None:
 
 def test_summary_of_the_reference_result() -> None:
     frame = nodesweep.read_report(REFERENCE).summary()
-    assert list(frame.columns) == list(SUMMARY_COLUMNS)
+    assert list(frame.columns) == list(SUMMARY)
     assert list(frame["nodes"]) == [1, 2, 4, 8]
     assert list(frame["speedup"].round(1)) == [1.0, 1.8, 3.7, 7.3]
     assert frame["train_seconds"].dtype == "Float64" and frame["total_usd"].isna().all()
@@ -72,7 +72,9 @@ def test_points_are_those_of_points_csv(tmp_path: Path) -> None:
 
 def test_page_describes_every_column_of_the_summary() -> None:
     described = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|$", PAGE, re.M))
-    assert {name: described.get(name) for name in SUMMARY_COLUMNS} == dict(SUMMARY_COLUMNS)
+    assert {name: described.get(name) for name in SUMMARY} == {
+        name: f"{field.meaning} | {field.dtype}" for name, field in SUMMARY.items()
+    }
 
 
 def test_plot_is_a_figure_of_matplotlib() -> None:
@@ -96,6 +98,15 @@ def test_plan_lists_the_runs_and_the_cost_bound() -> None:
     assert sorted(frame["nodes"]) == [1, 1, 2, 2, 4, 4, 8, 8]
     assert frame.dtypes["world_size"] == "Int64"
     assert plan.cost_bound_usd is not None and plan.cost_bound_usd > 0
+
+
+def test_a_plan_imports_no_library_of_tables_or_plots() -> None:
+    code = (
+        "import sys, nodesweep; nodesweep.plan(nodesweep.load_config('local'));"
+        "print({'pandas', 'pyarrow', 'matplotlib'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
 
 
 def test_bad_configs_are_refused_in_words(tmp_path: Path) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-from pyarrow import Table
+from typing import TYPE_CHECKING, Any
 
 from nodesweep.cli.local_platform import running_platform
 from nodesweep.cli.output import print_notice, print_rendered, print_text
@@ -19,6 +17,9 @@ from nodesweep.scaling.trend.trend_verdict import judge_trend
 from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.report.history import list_benchmarks, read_history_files
 from nodesweep.tasks.sweeps.folder import write_atomic
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 _PLOT_EXTENSIONS = ("svg", "png")
 
@@ -47,12 +48,12 @@ def show_history(
             trend does not contain `reference`.
         click.BadParameter: `reference` matches no single sweep.
     """
-    tables = read_tables(config, benchmark)
-    trends = read_history(tables, nodes)
+    frames = read_frames(config, benchmark)
+    trends = read_history(frames, nodes)
     if not trends:
         at = f" at {nodes_text(nodes)}" if nodes is not None else ""
         raise HistoryError(
-            f"the history of {benchmark} has no completed run{at}; sweeps in it: {len(tables)}"
+            f"the history of {benchmark} has no completed run{at}; sweeps in it: {len(frames)}"
         )
     if reference is not None:
         reference = match_sweep(reference, trends[0].sweeps[::-1], f"in the trend of {benchmark}")
@@ -67,8 +68,8 @@ def show_history(
     return bool(verdict.alarms)
 
 
-def read_tables(config: BenchmarkConfig, benchmark: str) -> list[Table]:
-    """Return the table of each sweep of a benchmark, oldest first.
+def read_frames(config: BenchmarkConfig, benchmark: str) -> list[DataFrame]:
+    """Return the rows of each sweep of a benchmark, oldest first.
 
     Unreadable tables are left out and named on stderr.
 
@@ -80,19 +81,19 @@ def read_tables(config: BenchmarkConfig, benchmark: str) -> list[Table]:
     return parse_readable(files)
 
 
-def parse_readable(files: Mapping[str, bytes]) -> list[Table]:
-    """Return the table of each file; unreadable ones are left out and named on stderr.
+def parse_readable(files: Mapping[str, bytes]) -> list[DataFrame]:
+    """Return the rows of each file; unreadable ones are left out and named on stderr.
 
     Args:
         files: Content of each file by its URI.
     """
-    tables = []
+    frames = []
     for uri, body in files.items():
         try:
-            tables.append(parse_history(body, uri))
+            frames.append(parse_history(body, uri))
         except HistoryError as error:
             print_notice(f"nodesweep: left out: {error}")
-    return tables
+    return frames
 
 
 def write_plots(directory: Path, benchmark: str, trends: tuple[Trend, ...]) -> list[Path]:

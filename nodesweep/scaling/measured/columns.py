@@ -1,7 +1,7 @@
-"""The columns of a table of measured times: which there are, and how one cell of each is read.
+"""The columns of a table of measured times, and a reader of each one's cells.
 
-A reader gets a cell as it stands and gives its value, None for one of blanks alone; it raises
-BadCell with what it expected. docs/measured-tables.md describes the columns for users.
+A reader takes a cell's text and returns its value, None for blanks alone; it raises BadCell with
+what it expected. docs/measured-tables.md describes the columns for users.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 TIME_COLUMNS = ("train_seconds", "samples_per_second")
-# Beyond these no training run was ever measured: 1 microsecond to 31 years, a million nodes.
+# No training run was ever measured beyond these: 1 microsecond to 31 years, a million nodes.
 _SECONDS = (1e-6, 1e9)
 _SAMPLES_PER_SECOND = (1e-9, 1e12)
 _USD = (1e-9, 1e9)
@@ -23,8 +23,7 @@ _MAX_SAMPLES = 1_000_000_000_000
 _MAX_TEXT = 64
 _STATUSES = {"completed": "Completed", "failed": "Failed", "stopped": "Stopped"}
 _POLICIES = ("fixed_global", "fixed_per_replica")
-# float() also takes "1_0", other scripts' digits and "infinity";
-# a measured number is none of these.
+# float() would also take "1_0", other scripts' digits and "infinity".
 _BLANKS = " \t\r\n\u00a0"
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 
@@ -32,11 +31,15 @@ Reader = Callable[[str], Any]
 
 
 class BadCell(ValueError):
-    """The cell can't be read; the message says what was expected."""
+    """An unreadable cell; the message says what was expected."""
 
 
 def number(cell: str) -> float | None:
-    """Read a cell as a finite number; None for a cell of blanks. Raises BadCell."""
+    """Return a cell as a finite number, None for blanks.
+
+    Raises:
+        BadCell: It has a unit, a thousands separator or anything else.
+    """
     if _NUMBER.fullmatch(cell) and math.isfinite(value := float(cell)):
         return value
     stripped = cell.strip(_BLANKS)
@@ -50,7 +53,7 @@ def number(cell: str) -> float | None:
 
 
 def positive(unit: str, bounds: tuple[float, float]) -> Reader:
-    """A number above zero within `bounds`."""
+    """Return a reader of numbers above zero within `bounds`."""
     low, high = bounds
 
     def read(cell: str) -> float | None:
@@ -63,7 +66,7 @@ def positive(unit: str, bounds: tuple[float, float]) -> Reader:
 
 
 def whole(maximum: int, required: bool = False) -> Reader:
-    """A whole number from 1; 2.0 is one."""
+    """Return a reader of whole numbers from 1; 2.0 is one."""
 
     def read(cell: str) -> int | None:
         value = number(cell)
@@ -77,7 +80,7 @@ def whole(maximum: int, required: bool = False) -> Reader:
 
 
 def status(cell: str) -> str:
-    """Completed, Failed or Stopped in any case; an empty cell is Completed."""
+    """Return Completed, Failed or Stopped, read in any case; an empty cell is Completed."""
     found = _STATUSES.get(cell.strip(_BLANKS).lower() or "completed")
     if found is None:
         raise BadCell(f"allowed: {', '.join(_STATUSES.values())}")
@@ -85,6 +88,7 @@ def status(cell: str) -> str:
 
 
 def batch_policy(cell: str) -> str | None:
+    """Return the batch policy of a cell, None for blanks."""
     cell = cell.strip(_BLANKS)
     if cell and cell not in _POLICIES:
         raise BadCell(f"allowed: {', '.join(_POLICIES)}")
@@ -92,7 +96,11 @@ def batch_policy(cell: str) -> str | None:
 
 
 def text(cell: str) -> str | None:
-    """A short name; control characters would reach terminals and files that show it."""
+    """Return a short name, None for blanks.
+
+    Raises:
+        BadCell: It is long or has control characters, which would reach terminals and files.
+    """
     cell = cell.strip(_BLANKS)
     if not cell.isprintable() or len(cell) > _MAX_TEXT:
         raise BadCell(f"expected at most {_MAX_TEXT} characters, none of them a control character")
@@ -118,7 +126,7 @@ TEXT_COLUMNS = frozenset({"instance_type", "region", "status", "batch_policy"})
 
 
 def header_problems(names: Sequence[str]) -> list[str]:
-    """What is wrong with a header of these (lower-case) names."""
+    """List the problems of a header of these (lower-case) names."""
     problems = [
         f"unknown column {shown(name)}{_meant(name)}; allowed: {', '.join(COLUMNS)}"
         for name in names
@@ -140,8 +148,9 @@ def header_problems(names: Sequence[str]) -> list[str]:
 
 
 def with_decimal_comma(read: Reader, comma_line: int) -> Reader:
-    """The reader for a table whose decimal mark is the comma, first seen in `comma_line`;
-    a dot may be either there.
+    """Return the reader for a table whose decimal mark is the comma, first seen in `comma_line`.
+
+    A dot is refused there: it may be a decimal mark or a thousands separator.
     """
 
     def read_comma(cell: str) -> Any:
@@ -156,7 +165,7 @@ def with_decimal_comma(read: Reader, comma_line: int) -> Reader:
 
 
 def shown(cell: str) -> str:
-    """Quoted, with control characters escaped, and cut where it is long."""
+    """Return a cell quoted, with control characters escaped, cut where it is long."""
     return reprlib.repr(cell)
 
 

@@ -6,9 +6,8 @@ semicolon table a comma is the decimal mark, as spreadsheets with that separator
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from nodesweep.scaling.measured.columns import (
     COLUMNS,
@@ -20,14 +19,17 @@ from nodesweep.scaling.measured.columns import (
     shown,
     with_decimal_comma,
 )
-from nodesweep.scaling.measured.text import Grid, MeasuredTableError, read_grid
+from nodesweep.scaling.measured.text import Cells, MeasuredTableError, read_cells
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
 
 __all__ = ["MeasuredTableError", "read_measured"]
 MAX_NODE_COUNTS = 1_000
-"""Node counts in one table; each has a row, an interval and a place in every plot of the report."""
+"""Limit of node counts; each has a row, an interval and a place in every plot of the report."""
 _SHOWN = 4
-# What one curve must share; where a row leaves it empty there is nothing to refuse.
+# What all rows of one curve share; an empty cell contradicts nothing.
 _MUST_AGREE = {
     "instance_type": "instance types",
     "region": "regions",
@@ -38,122 +40,113 @@ _MUST_AGREE = {
 def read_measured(
     table: str | bytes, goal: str | None = None, origin: str = "the table"
 ) -> list[JobOutcome]:
-    """Read the table; raises MeasuredTableError with every bad row's line number and reason.
+    """Read a table of measured times, one outcome per row.
 
-    `goal` is that of the final metric, maximize or minimize; None: not known. A rate becomes
-    seconds per sample (train_clock `throughput`), so that the median of times and their ratios are
-    right for it too. `origin` names the table where it is refused for its number of rows.
+    A rate becomes seconds per sample (train_clock `throughput`), so that the median of times and
+    their ratios are right for it too.
+
+    Args:
+        table: The CSV.
+        goal: Goal of the final metric, maximize or minimize; None: unknown.
+        origin: Name of the table in the refusal of too many rows.
+
+    Raises:
+        MeasuredTableError: With every bad row's line number and reason.
     """
-    grid = read_grid(
+    cells = read_cells(
         table.encode("utf-8", "surrogatepass") if isinstance(table, str) else table, origin
     )
-    problems = [f"line {grid.header_line}: {problem}" for problem in header_problems(grid.header)]
-    if not problems:
-        outcomes = _outcomes(grid, goal, problems)
-    if not problems:
-        problems += _table_problems(outcomes)
-    if problems:
+    header = header_problems(list(cells.frame.columns))
+    if header:
+        raise MeasuredTableError(*(f"line {cells.header_line}: {problem}" for problem in header))
+    rows, found = _read_rows(cells)
+    problems = [f"line {line}: {problem}" for line, problem in found]
+    if problems := problems or _table_problems(rows):
         raise MeasuredTableError(*problems)
-    return outcomes
-
-
-def _outcomes(grid: Grid, goal: str | None, problems: list[str]) -> list[JobOutcome]:
-    """One outcome for each row whose cells are good;
-    what is wrong with any row goes to `problems`.
-    """
-    readers = _readers(grid)
-    outcomes: list[JobOutcome] = []
-    first_lines: dict[tuple[int, int], int] = {}
-    rows_at: Counter[int] = Counter()
-    for line, cells in grid.rows:
-        values, found = _read_cells(cells, readers)
-        if not found:
-            rows_at[values["nodes"]] += 1
-            values.setdefault("repeat", rows_at[values["nodes"]])
-            outcome = _outcome(values, line, goal)
-            outcomes.append(outcome)
-            found = _row_problems(
-                outcome, line, first_lines.setdefault((outcome.nodes, outcome.repeat), line), values
-            )
-        problems += [f"line {line}: {problem}" for problem in found]
-    return outcomes
-
-
-def _readers(grid: Grid) -> list[tuple[str, Reader]]:
-    """Each column's reader, in the header's order;
-    where a number has a decimal comma, all numbers are read so.
-    """
-    comma_line = _first_decimal_comma(grid) if grid.separator == ";" else None
+    known = rows.where(rows.notna(), None)
     return [
-        (
-            (name, COLUMNS[name])
-            if comma_line is None or name in TEXT_COLUMNS
-            else (name, with_decimal_comma(COLUMNS[name], comma_line))
-        )
-        for name in grid.header
+        _outcome(values, int(line), goal)
+        for line, values in zip(rows.index, known.to_dict("records"), strict=True)
     ]
 
 
-def _first_decimal_comma(grid: Grid) -> int | None:
-    """The line of the first number with a comma, or None."""
-    are_numbers = [name not in TEXT_COLUMNS for name in grid.header]
-    for line, cells in grid.rows:
+def _read_rows(cells: Cells) -> tuple[DataFrame, list[tuple[int, str]]]:
+    """(rows whose cells are all good, with every column; problems of any row by their line)."""
+    from pandas import DataFrame
+
+    width = len(cells.frame.columns)
+    problems = [
+        (line, f"{len(fields)} fields, but the header has {width}")
+        for line, fields in cells.ragged.items()
+    ]
+    values: dict[str, list[Any]] = {}
+    for name, read in _readers(cells).items():
+        values[name] = []
+        for line, cell in cells.frame[name].items():
+            try:
+                value = read(cell)
+            except BadCell as error:
+                value = None
+                problems.append((line, f"{name} is {shown(cell)}; {error}"))
+            values[name].append(value)
+    rows = DataFrame(values, index=cells.frame.index, columns=list(COLUMNS), dtype=object)
+    rows = rows.drop(index=[line for line, _ in problems if line in rows.index])
+    if "status" not in values:
+        rows["status"] = "Completed"
+    if "repeat" not in values:
+        rows["repeat"] = (rows.groupby("nodes").cumcount() + 1).astype(object)
+    (times,) = (name for name in TIME_COLUMNS if name in values)
+    problems += _row_problems(rows, times)
+    # stable: the problems of a line stay in the order of its columns
+    return rows, sorted(problems, key=lambda problem: problem[0])
+
+
+def _readers(cells: Cells) -> dict[str, Reader]:
+    """Each column's reader; one decimal comma in any number makes it the mark of all numbers."""
+    readers = {name: COLUMNS[name] for name in cells.frame.columns}
+    numbers = [name for name in readers if name not in TEXT_COLUMNS]
+    rows = {**cells.ragged, **cells.frame.T.to_dict("list")}
+    lines = [
+        line
+        for line, fields in rows.items()
         if any(
-            "," in cell for cell, is_number in zip(cells, are_numbers, strict=False) if is_number
-        ):
-            return line
-    return None
-
-
-def _read_cells(
-    cells: Sequence[str], readers: Sequence[tuple[str, Reader]]
-) -> tuple[dict[str, Any], list[str]]:
-    """(value of each column, why the row can't be read: its number of cells,
-    or each bad one of them).
-    """
-    if len(cells) != len(readers):
-        return {}, [f"{len(cells)} fields, but the header has {len(readers)}"]
-    values, problems = {}, []
-    for (name, read), cell in zip(readers, cells, strict=True):
-        try:
-            values[name] = read(cell)
-        except BadCell as error:
-            problems.append(f"{name} is {shown(cell)}; {error}")
-    return values, problems
-
-
-def _row_problems(
-    outcome: JobOutcome, line: int, first_line: int, values: Mapping[str, Any]
-) -> list[str]:
-    """What is wrong with a row whose cells are good each by itself;
-    `first_line` has the first row of its name.
-    """
-    problems = []
-    nodes, world_size = outcome.nodes, outcome.world_size
-    if first_line != line:
-        problems.append(
-            f"nodes {nodes}, repeat {outcome.repeat} stands in line {first_line} already; "
-            "number the repeats, or leave the column out"
+            "," in field for name, field in zip(readers, fields, strict=False) if name in numbers
         )
-    if world_size is not None and world_size < nodes:
-        problems.append(
-            f"world_size is {world_size}; expected at least one process on each"
-            f" of the {nodes} nodes"
+    ]
+    if cells.separator != ";" or not lines:
+        return readers
+    comma_line = min(lines)
+    return readers | {name: with_decimal_comma(readers[name], comma_line) for name in numbers}
+
+
+def _row_problems(rows: DataFrame, times: str) -> Iterator[tuple[int, str]]:
+    """Find contradictions within rows whose cells are good each by itself."""
+    lines = rows.index.to_series()
+    first_lines = lines.groupby([rows["nodes"], rows["repeat"]]).transform("first")
+    for line, row in rows[lines != first_lines].iterrows():
+        yield (
+            line,
+            f"nodes {row['nodes']}, repeat {row['repeat']} stands in line {first_lines[line]}"
+            " already; number the repeats, or leave the column out",
         )
-    if outcome.train_clock is None and outcome.completed:
-        (column,) = (name for name in TIME_COLUMNS if name in values)
-        problems.append(
-            f"{column} is empty; give the measured value, or a status other than Completed"
+    sized = rows[rows["world_size"].notna()]
+    for line, row in sized[sized["world_size"] < sized["nodes"]].iterrows():
+        yield (
+            line,
+            f"world_size is {row['world_size']}; expected at least one process on each"
+            f" of the {row['nodes']} nodes",
         )
-    return problems
+    for line in rows.index[rows[times].isna() & (rows["status"] == "Completed")]:
+        yield (
+            line,
+            f"{times} is empty; give the measured value, or a status other than Completed",
+        )
 
 
 def _outcome(values: Mapping[str, Any], line: int, goal: str | None) -> JobOutcome:
-    """A row's values, each by its column's name, as what a job would have given."""
-    status = values.get("status", "Completed")
-    seconds, rate, metric = (
-        values.get(name) for name in ("train_seconds", "samples_per_second", "final_metric")
-    )
+    """Return a row as the outcome of a job."""
+    status, metric = values["status"], values["final_metric"]
+    seconds, rate = values["train_seconds"], values["samples_per_second"]
     if rate is not None:
         seconds = 1 / rate
     return JobOutcome(
@@ -163,98 +156,85 @@ def _outcome(values: Mapping[str, Any], line: int, goal: str | None) -> JobOutco
         job_name=f"line {line}",
         status=status,
         platform_kind="measured",
-        instance_type=values.get("instance_type"),
+        instance_type=values["instance_type"],
         reason=None if status == "Completed" else f"given as {status.lower()}",
-        clocks=Clocks(billable_seconds=values.get("billable_seconds"), train_seconds=seconds),
+        clocks=Clocks(billable_seconds=values["billable_seconds"], train_seconds=seconds),
         train_clock=None if seconds is None else "measured" if rate is None else "throughput",
         metrics=None if metric is None else {"final_metric": {"value": metric, "goal": goal}},
-        world_size=values.get("world_size"),
-        global_batch_size=values.get("global_batch_size"),
-        batch_policy=values.get("batch_policy"),
-        region=values.get("region"),
-        given_cost_usd=values.get("cost_usd"),
+        world_size=values["world_size"],
+        global_batch_size=values["global_batch_size"],
+        batch_policy=values["batch_policy"],
+        region=values["region"],
+        given_cost_usd=values["cost_usd"],
     )
 
 
-def _table_problems(outcomes: Sequence[JobOutcome]) -> list[str]:
-    """What is wrong with the table as a whole, once every row is good."""
-    if not outcomes:
+def _table_problems(rows: DataFrame) -> list[str]:
+    """List what is wrong with the table as a whole, once every row is good."""
+    if rows.empty:
         return ["the table has a header but no rows"]
-    completed = [outcome for outcome in outcomes if outcome.completed]
-    if not completed:
-        return [f"no completed row among {len(outcomes)}: nothing to analyse"]
-    counts = {outcome.nodes for outcome in outcomes}
+    completed = rows[rows["status"] == "Completed"]
+    if completed.empty:
+        return [f"no completed row among {len(rows)}: nothing to analyse"]
+    counts = rows["nodes"].unique()
     if len(counts) == 1:
         return [
-            f"nothing to compare: all rows have nodes={counts.pop()}; give at least two node counts"
+            f"nothing to compare: all rows have nodes={counts[0]}; give at least two node counts"
         ]
     if len(counts) > MAX_NODE_COUNTS:
         return [
             f"nodes: {len(counts):,} different node counts; a table has at most {MAX_NODE_COUNTS:,}"
         ]
-    problems = []
-    for column, described in _MUST_AGREE.items():
-        found = {value for outcome in outcomes if (value := getattr(outcome, column))}
-        if len(found) > 1:
-            problems.append(
-                f"{column}: {len(found)} different {described} ({_listed(found)});"
-                " give each its own table"
-            )
-    problems += _gaps("batch_policy", [outcome.batch_policy for outcome in outcomes])
-    problems += _gaps("cost_usd", [outcome.given_cost_usd for outcome in completed])
-    return problems or _batch_problems(outcomes)
+    problems = [
+        f"{column}: {len(found)} different {described} ({_listed(found)}); give each its own table"
+        for column, described in _MUST_AGREE.items()
+        if len(found := rows[column].dropna().unique()) > 1
+    ]
+    problems += _gaps(rows["batch_policy"]) + _gaps(completed["cost_usd"])
+    return problems or list(_batch_problems(rows))
 
 
-def _gaps(column: str, values: Sequence[object]) -> list[str]:
-    """A policy that holds for some rows only, or costs some of which are given and some computed,
-    don't compare.
-    """
-    missing = values.count(None)
-    if missing in (0, len(values)):
+def _gaps(column: Series) -> list[str]:
+    """Refuse a policy that holds for some rows only, or costs some of which would be computed."""
+    missing = int(column.isna().sum())
+    if missing in (0, len(column)):
         return []
     return [
-        f"{column}: given in {len(values) - missing} rows and missing in {missing}; give it in all"
+        f"{column.name}: given in {column.count()} rows and missing in {missing}; give it in all"
         " rows or in none"
     ]
 
 
-def _batch_problems(outcomes: Sequence[JobOutcome]) -> list[str]:
-    """Where the batch and world sizes contradict each other,
-    or the policy (docs/method.md, "Batch policy").
+def _batch_problems(rows: DataFrame) -> Iterator[str]:
+    """Find batch and world sizes that contradict each other or the policy.
+
+    docs/method.md, "Batch policy", has the rules.
     """
-    points = {(o.batch_policy, o.nodes, o.world_size, o.global_batch_size) for o in outcomes}
-    worlds: dict[int, set[float]] = defaultdict(set)
-    batches: dict[int, set[float]] = defaultdict(set)
-    per_policy: dict[str | None, set[float]] = defaultdict(set)
-    for policy, nodes, world, batch in points:
-        if world:
-            worlds[nodes].add(world)
-        if batch:
-            batches[nodes].add(batch)
-        if policy == "fixed_global" and batch:
-            per_policy[policy].add(batch)
-        elif policy == "fixed_per_replica" and batch and world:
-            per_policy[policy].add(batch / world)
-    problems = [
-        f"{column}: different ones ({_listed(found)}) at nodes={nodes}; repeats must be alike"
-        for column, at in (("world_size", worlds), ("global_batch_size", batches))
-        for nodes, found in sorted(at.items())
-        if len(found) > 1
-    ]
-    if len(found := per_policy["fixed_global"]) > 1:
-        problems.append(
+    for column in ("world_size", "global_batch_size"):
+        for nodes, values in rows.groupby("nodes")[column]:
+            if len(found := values.dropna().unique()) > 1:
+                yield (
+                    f"{column}: different ones ({_listed(found)}) at nodes={nodes};"
+                    " repeats must be alike"
+                )
+    batched = rows[rows["global_batch_size"].notna()]
+    fixed = batched[batched["batch_policy"] == "fixed_global"]
+    if len(found := fixed["global_batch_size"].unique()) > 1:
+        yield (
             f"global_batch_size: different ones ({_listed(found)}),"
             " but batch_policy is fixed_global"
         )
-    if len(found := per_policy["fixed_per_replica"]) > 1:
-        problems.append(
+    per_process = batched[
+        (batched["batch_policy"] == "fixed_per_replica") & batched["world_size"].notna()
+    ]
+    if len(found := (per_process["global_batch_size"] / per_process["world_size"]).unique()) > 1:
+        yield (
             f"global_batch_size: different ones per process ({_listed(found)}), but batch_policy is"
             " fixed_per_replica"
         )
-    return problems
 
 
 def _listed(values: Iterable[str | float]) -> str:
-    """The values in order, at most _SHOWN of them."""
+    """Return the values in order, at most _SHOWN of them."""
     in_order = [value if isinstance(value, str) else f"{value:.12g}" for value in sorted(values)]
     return ", ".join([*in_order[:_SHOWN], *(["…"] if len(in_order) > _SHOWN else [])])

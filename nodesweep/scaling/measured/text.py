@@ -1,6 +1,4 @@
-"""The bytes of a table of measured times -> its header and rows, still as text,
-or the reason why they are no CSV.
-"""
+"""Bytes of a table of measured times -> a data frame of its cells, still as text."""
 
 from __future__ import annotations
 
@@ -8,26 +6,27 @@ import csv
 import io
 import reprlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
 
 from nodesweep.scaling.measured.columns import COLUMNS
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 MAX_TABLE_BYTES = 64 * 1024 * 1024
-"""The largest file that is read: far more than MAX_ROWS take, so that a table of too many rows can
-be told how many.
-"""
+"""Size limit of a file: far above what MAX_ROWS take, so that a refusal can count the rows."""
 MAX_ROWS = 5_000
-"""Rows in one table: five for each job of the largest sweep that nodesweep itself runs."""
+"""Row limit of a table: five for each job of the largest sweep that nodesweep runs."""
 HEAD_BYTES = 64 * 1024 + 1
-"""What refuse_other_files needs of a file: a longer first line is no header."""
+"""Bytes that refuse_other_files needs; a longer first line is no header."""
 MAX_PROBLEMS_SHOWN = 20
 _SEPARATORS = ",;\t"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 class MeasuredTableError(ValueError):
-    """The table can't be used. `problems` has every one found; the message shows the first 20."""
+    """An unusable table; `problems` lists all of them, the message shows the first 20."""
 
     def __init__(self, *problems: str) -> None:
         self.problems = problems
@@ -37,22 +36,29 @@ class MeasuredTableError(ValueError):
         super().__init__("\n  ".join(["the table of measured times can't be used:", *lines]))
 
 
-@dataclass(frozen=True)
-class Grid:
-    """A table's header and its rows, each with the number of the line it ends on.
-
-    A row may have too many cells or too few.
-    """
+class Cells(NamedTuple):
+    """The cells of a table as text, before any is read."""
 
     separator: str
     header_line: int
-    header: list[str]
-    rows: list[tuple[int, list[str]]]
+    frame: DataFrame
+    """One row per row of the table with as many cells as the header, by the line it ends on."""
+    ragged: dict[int, list[str]]
+    """Cells of every other row, by the line it ends on."""
+
+
+class _Record(NamedTuple):
+    line: int
+    """The line it ends on."""
+    text: str
+    cells: list[str]
 
 
 def refuse_other_files(head: bytes) -> None:
-    """Raise MeasuredTableError where a file's first HEAD_BYTES (or all of it) can't begin a table
-    of measured times.
+    """Refuse a file whose first HEAD_BYTES (or all of it) cannot begin a table.
+
+    Raises:
+        MeasuredTableError: It is empty, binary, UTF-16, or its first line names no column.
     """
     if head.startswith(_UTF16_MARKS):
         raise MeasuredTableError("this is UTF-16 text; save the table as CSV in UTF-8")
@@ -77,11 +83,15 @@ def refuse_other_files(head: bytes) -> None:
         )
 
 
-def read_grid(table: bytes, origin: str) -> Grid:
-    """Split the table into cells; raises MeasuredTableError where it is not one,
-    or larger than the limits.
+def read_cells(table: bytes, origin: str) -> Cells:
+    """Split a table into cells.
 
-    `origin` names the table to whoever gave it too many rows.
+    Args:
+        table: The whole file.
+        origin: Name of the table in the refusal of too many rows.
+
+    Raises:
+        MeasuredTableError: It is no CSV table in UTF-8, or larger than the limits.
     """
     if len(table) > MAX_TABLE_BYTES:
         raise MeasuredTableError(
@@ -90,16 +100,37 @@ def read_grid(table: bytes, origin: str) -> Grid:
     refuse_other_files(table[:HEAD_BYTES])
     text = _decoded(table)
     separator = _separator(_first_line(text) or "")
-    rows = _rows(text, separator)
-    header_line, header = next(rows)
-    grid = Grid(separator, header_line, _names(header), list(islice(rows, MAX_ROWS)))
-    if beyond := sum(1 for _ in rows):
+    records = _records(text, separator)
+    header = next(records)
+    rows = list(islice(records, MAX_ROWS))
+    if beyond := sum(1 for _ in records):
         raise MeasuredTableError(
             f"{origin} has {MAX_ROWS + beyond:,} rows, at most {MAX_ROWS:,} are read: give fewer"
             " repeats of each node count, or split the table by node counts and keep the rows of"
             " the smallest count in every part"
         )
-    return grid
+    width = len(header.cells)
+    even = [row for row in rows if len(row.cells) == width]
+    ragged = {row.line: row.cells for row in rows if len(row.cells) != width}
+    return Cells(separator, header.line, _frame([header, *even], separator), ragged)
+
+
+def _frame(records: list[_Record], separator: str) -> DataFrame:
+    from pandas import read_csv
+
+    header, *rows = records
+    frame = read_csv(
+        io.StringIO("".join(record.text for record in records), newline=""),
+        sep=separator,
+        header=0,
+        # a header may name a column twice, which is refused later
+        names=range(len(header.cells)),
+        dtype=object,
+        na_filter=False,
+        skipinitialspace=True,
+        engine="python",
+    )
+    return frame.set_axis(_names(header.cells), axis=1).set_axis([row.line for row in rows])
 
 
 def _decoded(table: bytes) -> str:
@@ -112,17 +143,23 @@ def _decoded(table: bytes) -> str:
         ) from None
 
 
-def _rows(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
-    """(number of the line it ends on, cells) of every row that is not blank."""
-    reader = csv.reader(
-        io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True, strict=True
-    )
+def _records(text: str, separator: str) -> Iterator[_Record]:
+    """Every row that is not blank. read_csv knows neither the line nor the width of a row."""
+    taken: list[str] = []
+
+    def lines() -> Iterator[str]:
+        for line in io.StringIO(text, newline=""):
+            taken.append(line)
+            yield line
+
+    reader = csv.reader(lines(), delimiter=separator, skipinitialspace=True, strict=True)
     line = 0
     try:
         for cells in reader:
             line = reader.line_num
             if "".join(cells).strip():
-                yield line, cells
+                yield _Record(line, "".join(taken), cells)
+            taken.clear()
     except csv.Error as error:
         raise MeasuredTableError(
             f"the row that starts in line {line + 1} is no CSV row,"
@@ -131,7 +168,7 @@ def _rows(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _first_line(text: str) -> str | None:
-    """The first line that is not blank, with its line end."""
+    """Return the first line that is not blank, with its line end."""
     return next((line for line in io.StringIO(text, newline="") if line.strip()), None)
 
 

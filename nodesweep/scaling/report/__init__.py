@@ -1,4 +1,4 @@
-"""What the outcomes mean: analyse makes the ScalingReport, the render modules write it down."""
+"""The report of a sweep: analyse() makes it, the render modules write it."""
 
 from nodesweep.scaling.report.build import analyse
 from nodesweep.scaling.report.model import ScalingReport

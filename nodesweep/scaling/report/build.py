@@ -1,6 +1,4 @@
-"""JobOutcomes -> ScalingReport. Pure: the time and everything that was looked up comes in
-as an argument.
-"""
+"""JobOutcomes -> ScalingReport; the time and everything that was looked up are arguments."""
 
 from __future__ import annotations
 
@@ -82,10 +80,22 @@ def analyse(
     rules: ReportConfig | None = None,
     progress: Progress | None = None,
 ) -> ScalingReport:
-    """Every number of the report; `rules` judge the points where there is no config to do so.
-    `progress`: what was asked for, where that is not the design's of this config alone.
+    """Return the report of a sweep.
 
-    Raises ValueError without outcomes, MixedOutcomesError where they don't compare.
+    Args:
+        sweep_id: The sweep, or the name of a table of times.
+        config: The resolved config; None for a table.
+        plan: The planned points; None for a table.
+        outcomes: One per attempt.
+        price: Price of a node-hour; None: unknown.
+        provenance: Digests, versions and whatever else the run recorded.
+        generated_at: Time of the report.
+        rules: Rules of the recommendation if there is no config.
+        progress: What was asked for, if not the design's of this config alone.
+
+    Raises:
+        ValueError: There are no outcomes.
+        MixedOutcomesError: The outcomes do not compare.
     """
     if not outcomes:
         raise ValueError(f"sweep {sweep_id}: no outcome to report, not one job was accepted")
@@ -172,21 +182,19 @@ def analyse(
 
 
 def _installed_at_start(provenance: Mapping[str, Any]) -> Sequence[str]:
-    """A caveat where nodes install packages at every start; of other sources than the program's
-    clock T holds that.
-    """
+    """Return a caveat if nodes install packages at every start, which phase times include."""
     reason = _text(provenance.get("requirements_at_start"))
     return [] if reason is None else [f"{at_start_text(reason)}."]
 
 
 def _changed_dataset(provenance: Mapping[str, Any]) -> Sequence[str]:
-    """A caveat where a dataset that jobs read in S3 has changed while the sweep ran."""
+    """Return a caveat if a dataset in S3 changed while jobs read it."""
     change = _text(provenance.get("dataset_change"))
     return [] if change is None else [changed_dataset_text(change)]
 
 
 def _platform(outcomes: Sequence[JobOutcome]) -> PlatformFacts:
-    """The platform all outcomes share; summarise_runs() refuses mixed ones."""
+    """Return the platform that all outcomes share; summarise_runs() refuses mixed ones."""
     kind: PlatformKind = outcomes[0].platform_kind
     isolations = sorted({outcome.isolation for outcome in outcomes if outcome.isolation})
     return PlatformFacts(
@@ -225,7 +233,7 @@ def _conditions(
 
 
 def _start(points: Sequence[Point]) -> Start | None:
-    """How the instances of the used runs were come by, where all of them say."""
+    """Return cold, warm or mixed, if all used runs say how their instances started."""
     starts = {point.start for point in points if point.used}
     if None in starts or not starts:
         return None
@@ -278,8 +286,9 @@ def _fits(rows: Sequence[SummaryRow], points: Sequence[Point], conditions: Condi
 
 
 def _steps_ratio(policy: str | None, counts: Sequence[int]) -> dict[int, float] | None:
-    """Optimiser steps at N over those at N0, for each count and twice the largest; None where the
-    policy is unknown.
+    """Return optimizer steps at N over those at N0, for each count and twice the largest.
+
+    None if the policy is unknown.
     """
     if policy is None or not counts:
         return None
@@ -288,7 +297,7 @@ def _steps_ratio(policy: str | None, counts: Sequence[int]) -> dict[int, float] 
 
 
 def _first(values: Iterable[str | None]) -> Any:
-    """The first that is known; summarise_runs() has refused outcomes that differ in it."""
+    """Return the first known value; summarise_runs() has refused outcomes that differ in it."""
     return next((value for value in values if value is not None), None)
 
 
@@ -297,13 +306,13 @@ def _text(value: object) -> str | None:
 
 
 def _list_points(runs: Sequence[Run], config: BenchmarkConfig | None) -> tuple[Point, ...]:
-    """Each attempt as the report keeps it, in the order of the runs."""
+    """Return each attempt as the report keeps it, in the order of the runs."""
     reused = {run.outcome.reused_by_job for run in runs}
     return tuple(_point(run, reused, config) for run in runs)
 
 
 def _point(run: Run, reused: Collection[str | None], config: BenchmarkConfig | None) -> Point:
-    """`reused` holds the names of the jobs that started in a pool which another one kept."""
+    """Return an attempt; `reused` names the jobs that started in a kept warm pool."""
     outcome = run.outcome
     own = {
         "used": run.used,

@@ -1,4 +1,4 @@
-"""What limits the numbers of a report: one sentence per limit, and only those that apply."""
+"""Limits of a report's numbers: one sentence per limit, and only those that apply."""
 
 from __future__ import annotations
 
@@ -141,8 +141,9 @@ def _contended(evidence: Evidence) -> Iterator[str]:
 
 
 def _speed(evidence: Evidence) -> Iterator[str]:
-    """That a difference of times may be the machine's (docs/method.md, "What a CPU second is
-    worth").
+    """Warn if a difference of times may be the machine's.
+
+    docs/method.md, "What a CPU second is worth", has the rule.
     """
     speeds = [speed for point in evidence.used if (speed := cpu_speed(point)) is not None]
     if not speeds or max(speeds) < (1 + SPEED_LIMIT) * min(speeds):
@@ -312,9 +313,7 @@ def _interruptions(evidence: Evidence) -> Iterator[str]:
 
 
 def _lost_seconds(point: Point) -> float | None:
-    """Interrupted, or training beyond the train clock: steps done twice,
-    and starting the program (so: at most).
-    """
+    """Return an upper bound of the time interrupted or spent on steps done twice."""
     trained, phase = point.clocks.train_seconds, point.phases.get("Training")
     if point.train_clock != "program" or trained is None or phase is None:
         return None
@@ -322,7 +321,7 @@ def _lost_seconds(point: Point) -> float | None:
 
 
 def _shape(evidence: Evidence) -> Iterator[str]:
-    """Nothing where a count is given in another unit, which explains it."""
+    """Warn of superlinear and retrograde counts, unless a unit mix-up explains them."""
     if other_unit(evidence.report.train_seconds_by_nodes()):
         return
     flagged = [row for row in evidence.report.summary if "superlinear" in row.flags]
@@ -379,9 +378,7 @@ def _work(evidence: Evidence) -> Iterator[str]:
 
 
 def _samples(evidence: Evidence) -> Iterator[str]:
-    """Every used run's samples against the baseline's median,
-    and against what it was asked to process.
-    """
+    """Compare every used run's samples with the baseline's median and with what was requested."""
     base_nodes = evidence.report.baseline.nodes if evidence.report.baseline else None
     at_base = [samples.processed or 0 for nodes, samples in evidence.sampled if nodes == base_nodes]
     base = median(at_base) if at_base else None
@@ -406,7 +403,7 @@ def _samples(evidence: Evidence) -> Iterator[str]:
 
 
 def _as_asked(evidence: Evidence) -> Iterator[str]:
-    """What the program reported against what the job was asked for."""
+    """Compare what the program reported with what the job was asked for."""
     asked = [point for point in evidence.used if point.planned]
     for name, words in _ASKED.items():
         other = [

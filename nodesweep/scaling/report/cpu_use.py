@@ -1,6 +1,4 @@
-"""How much of their CPU the nodes used while they trained: the first hint of why a job does not
-scale.
-"""
+"""CPU use of the nodes while they trained: the first hint of why a job does not scale."""
 
 from __future__ import annotations
 
@@ -18,8 +16,9 @@ _CPU = "cpu_percent"
 
 
 def find_low_use(used: Sequence[Point]) -> Iterator[str]:
-    """The share at each node count, where it is low at one of them; nothing where it is not known,
-    or where accelerators do the work.
+    """Yield a caveat with the share at each node count if one of them is low.
+
+    None where it is unknown, or where accelerators do the work.
     """
     shares: dict[int, list[float]] = {}
     for point in used:
@@ -36,7 +35,7 @@ def find_low_use(used: Sequence[Point]) -> Iterator[str]:
 
 
 def _share(point: Point) -> float | None:
-    """Of a node's CPU, 0 to 1; of an emulated node of its quota. None: not known."""
+    """Return the used share of a node's CPU, of an emulated node of its quota; None: unknown."""
     quota = point.utilisation.get(QUOTA_USED)
     if quota is not None:
         return quota / 100

@@ -1,4 +1,4 @@
-"""What the caveats of a report rest on."""
+"""The facts that the caveats of a report rest on."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from nodesweep.scaling.report.model import Point, SampleCounts, ScalingReport
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that a caveat may rest on: the report, still without its caveats,
-    and what it was judged by.
+    """A report, still without its caveats, and what it was judged by.
 
     `planned` holds the (nodes, repeat) of every planned point.
     """
@@ -25,13 +24,12 @@ class Evidence:
 
     @cached_property
     def used(self) -> list[Point]:
+        """Runs that the statistics are made of."""
         return [point for point in self.report.points if point.used]
 
     @cached_property
     def untimed(self) -> list[int]:
-        """The node count of each completed run that is left out for want of a time; a check that
-        has one is none of them.
-        """
+        """Node counts of completed runs that lack a time, validation runs excepted."""
         report = self.report
         checks = [check.job_name for check in (report.check, *report.other_checks) if check]
         return [
@@ -47,9 +45,7 @@ class Evidence:
 
     @cached_property
     def started(self) -> list[int]:
-        """The node count of each used run in the order they were started; empty where that is not
-        known of all.
-        """
+        """Node counts of the used runs by time of their start; empty if one start is unknown."""
         at = [
             (datetime.fromisoformat(point.created_at), point.nodes)
             for point in self.used

@@ -1,6 +1,4 @@
-"""What a report says beside its tables: where it comes from, what it was measured under,
-what the sweep cost.
-"""
+"""The facts of a report next to its tables: origin, conditions and costs of the sweep."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The runs of a sweep that did not complete, in lines for a terminal and an exit message:
-each cause once.
-"""
+"""Failed runs of a sweep as lines for a terminal and an exit message, each cause once."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ _REASON_CHARACTERS = 400
 
 
 def failure_lines(report: ScalingReport) -> list[str]:
-    """For each cause its first run, the error with what to do, and the program's last lines;
-    nothing without one.
-    """
+    """Return each cause's first run, its error with a remedy, and the program's last lines."""
     causes: dict[str, list[Point]] = {}
     for point in (*report.points, *report.other_points):
         if point.status != "Completed":

@@ -1,4 +1,4 @@
-"""ScalingReport -> pandas data frames: one row per attempt, or one per node count.
+"""ScalingReport -> pandas data frames: one row per attempt, per node count, or per clock.
 
 Units are in the columns' names: `_seconds`, `_usd`, `_share` (0 to 1). Unknown is missing (NA),
 never 0.
@@ -6,55 +6,168 @@ never 0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
-from nodesweep.scaling.analysis.interval import Interval
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from nodesweep.scaling.analysis.cost import RunCosts
+from nodesweep.scaling.analysis.parity import FinalMetric
 from nodesweep.scaling.analysis.rows import SummaryRow
-from nodesweep.scaling.report.model import ScalingReport
-from nodesweep.scaling.report.points_csv import point_columns
+from nodesweep.scaling.outcome.outcome import Clocks
+from nodesweep.scaling.outcome.program_error import ProgramError
+from nodesweep.scaling.outcome.projection import Projection
+from nodesweep.scaling.report.model import (
+    DeviceFacts,
+    Point,
+    SampleCounts,
+    ScalingReport,
+    SteadyWindow,
+)
+from nodesweep.scaling.report.table import kind_label
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
-SUMMARY_COLUMNS: Mapping[str, str] = {
-    "nodes": "node count N",
-    "runs": "runs that the statistics are made of",
-    "failed_runs": "attempts that failed or were stopped",
-    "world_size": "processes over all nodes, as the runs confirmed them",
-    "global_batch_size": "samples per optimizer step over all processes",
-    "per_replica_batch_size": "samples per process and step",
-    "learning_rate": "learning rate",
-    "train_seconds": "median train time T(N)",
-    "train_seconds_low": "lower bound of its 95% interval",
-    "train_seconds_high": "upper bound of its 95% interval",
-    "next_run_seconds": "19 of 20 next runs are shorter",
-    "speedup": "S(N) = T(N0) / T(N)",
-    "speedup_low": "lower bound of its 95% interval",
-    "speedup_high": "upper bound of its 95% interval",
-    "efficiency": "E(N) = S(N) N0 / N",
-    "efficiency_low": "lower bound of its 95% interval",
-    "efficiency_high": "upper bound of its 95% interval",
-    "doubling_ratio": "S(N) / S(N/2); 2 is perfect",
-    "doubling_ratio_low": "lower bound of its 95% interval",
-    "doubling_ratio_high": "upper bound of its 95% interval",
-    "karp_flatt": "serial fraction (1/S - 1/R) / (1 - 1/R), R = N/N0",
-    "steady_step_seconds": "median step time in the steady window",
-    "startup_seconds": "median of Starting, Pending and Downloading",
-    "data_wait_share": "median share of the train time spent waiting for data",
-    "total_usd": "median cost of a run, the warm pool kept after it included",
-    "total_usd_low": "lower bound of its 95% interval",
-    "total_usd_high": "upper bound of its 95% interval",
-    "final_metric": "median validation metric at the end",
-    "flags": "what limits the row, comma separated; report.json lists the flags",
+
+class Field(NamedTuple):
+    """A column of a frame."""
+
+    path: str
+    """Where the value is in the row's model: attributes joined by dots."""
+    meaning: str
+    dtype: str = "Float64"
+
+
+def _with_interval(name: str, path: str, meaning: str, interval: str) -> dict[str, Field]:
+    return {
+        name: Field(path, meaning),
+        f"{name}_low": Field(f"{interval}.low", "lower bound of its interval"),
+        f"{name}_high": Field(f"{interval}.high", "upper bound of its interval"),
+        f"{name}_level": Field(f"{interval}.level", "level of its interval, 0.95 if runs suffice"),
+    }
+
+
+def _ratio(clock: str, name: str, meaning: str) -> dict[str, Field]:
+    return _with_interval(name, f"{clock}{name}", meaning, f"{clock}{name}_interval")
+
+
+def _ratios(clock: str) -> dict[str, Field]:
+    return {
+        **_ratio(clock, "speedup", "S(N) = T(N0) / T(N)"),
+        **_ratio(clock, "efficiency", "E(N) = S(N) N0 / N"),
+        **_ratio(clock, "doubling_ratio", "S(N) / S(N/2); 2 is perfect"),
+        "karp_flatt": Field(
+            f"{clock}karp_flatt", "serial fraction (1/S - 1/R) / (1 - 1/R), R = N/N0"
+        ),
+    }
+
+
+SUMMARY: Mapping[str, Field] = {
+    "nodes": Field("nodes", "node count N", "Int64"),
+    "runs": Field("n", "runs that the statistics are made of", "Int64"),
+    "failed_runs": Field("n_failed", "attempts that failed or were stopped", "Int64"),
+    "world_size": Field(
+        "world_size", "processes over all nodes, as the runs confirmed them", "Int64"
+    ),
+    "global_batch_size": Field(
+        "global_batch_size", "samples per optimizer step over all processes", "Int64"
+    ),
+    "per_replica_batch_size": Field(
+        "per_replica_batch_size", "samples per process and step", "Int64"
+    ),
+    "learning_rate": Field("learning_rate", "learning rate"),
+    **_with_interval(
+        "train_seconds",
+        "train.seconds",
+        "median train time T(N)",
+        "train.seconds_interval",
+    ),
+    "projection_error_seconds": Field(
+        "projection_error_seconds", "largest error of a projected train time, half of an interval"
+    ),
+    "next_run_seconds": Field("train.next_run_seconds", "19 of 20 next runs are shorter"),
+    **_ratios("train."),
+    "process_efficiency": Field("accelerator_efficiency", "efficiency against one process"),
+    "steady_step_seconds": Field("steady_step_seconds", "median step time in the steady window"),
+    "startup_seconds": Field("startup_seconds", "median of Starting, Pending and Downloading"),
+    "data_wait_share": Field(
+        "data_wait_share", "median share of the train time spent waiting for data"
+    ),
+    "billable_seconds": Field("clocks.billable.seconds", "median billed time, of one node"),
+    "run_usd": Field("costs.run_usd", "median cost of a run"),
+    "on_demand_usd": Field("costs.on_demand_usd", "the same run bought on demand"),
+    "epoch_usd": Field("costs.epoch_usd", "one epoch on the train clock"),
+    "target_usd": Field("costs.target_usd", "the run up to the target metric"),
+    "warm_pool_usd": Field("costs.warm_pool_usd", "warm pool kept after the run"),
+    **_with_interval(
+        "total_usd",
+        "costs.total_usd",
+        "median cost of a run, the warm pool kept after it included",
+        "cost_spread.interval",
+    ),
+    "next_run_usd": Field(
+        "cost_spread.next_run_usd", "19 of 20 next runs cost less, the warm pool included"
+    ),
+    "usd_per_completed_run": Field(
+        "cost_spread.usd_per_completed_run", "cost of all attempts over the completed ones"
+    ),
+    "final_metric": Field("final_metric.value", "median validation metric at the end"),
+    "target_seconds": Field("seconds_to_target", "median train time up to the target metric"),
+    "flags": Field(
+        "flags", "what limits the row, comma separated; report.json lists the flags", "string"
+    ),
 }
-"""Columns of `summary_frame` and what each holds."""
+"""Columns of `summary_frame`."""
+CLOCK: Mapping[str, Field] = {
+    "runs": Field("n", "runs with a time on this clock", "Int64"),
+    **_with_interval("seconds", "seconds", "median time", "seconds_interval"),
+    **_ratios(""),
+}
+"""Columns of one clock's statistics."""
+# Models within a point, and the prefix of their columns: samples.padded becomes samples_padded.
+_NESTED: Mapping[str, tuple[type[BaseModel], str]] = {
+    "clocks": (Clocks, ""),
+    "costs": (RunCosts, ""),
+    "final_metric": (FinalMetric, "final_metric_"),
+    "steady": (SteadyWindow, "steady_"),
+    "samples": (SampleCounts, "samples_"),
+    "device": (DeviceFacts, "device_"),
+    "program_error": (ProgramError, "program_error_"),
+    "projection": (Projection, "projection_"),
+}
+_LEFT_OUT = ("log_tail", "other_log_tail")
+_LEFT_OUT_OF_NESTED = ("parts",)
+_OF_PROBES = ("kind", "projection")
+# Mappings with keys of their own: phases.Training becomes phases_Training.
+_OPEN = ("phases", "planned", "utilisation", "train_seconds_by", "logged")
 _DTYPES = {bool: "boolean", int: "Int64", float: "Float64", str: "string"}
-_SUMMARY_DTYPES = {
-    **dict.fromkeys(("nodes", "runs", "failed_runs", "world_size"), "Int64"),
-    **dict.fromkeys(("global_batch_size", "per_replica_batch_size"), "Int64"),
-    "flags": "string",
-}
+
+
+def model_frame(rows: Sequence[Any], fields: Mapping[str, Field]) -> DataFrame:
+    """Return one row per model, with a column per field."""
+    from pandas import DataFrame, Series
+
+    return DataFrame(
+        {
+            name: Series([_at(row, field.path) for row in rows], dtype=field.dtype)
+            for name, field in fields.items()
+        }
+    )
+
+
+def summary_frame(report: ScalingReport) -> DataFrame:
+    """Return one row per node count, ascending, with the columns of SUMMARY.
+
+    Of a sweep of several instance types these are the rows of its main one.
+    """
+    return rows_frame(report.summary)
+
+
+def rows_frame(rows: Sequence[SummaryRow]) -> DataFrame:
+    """Return the given rows of a summary, with the columns of SUMMARY."""
+    return model_frame(rows, SUMMARY)
 
 
 def points_frame(report: ScalingReport) -> DataFrame:
@@ -63,55 +176,61 @@ def points_frame(report: ScalingReport) -> DataFrame:
     Columns: the fields of a point in report.json, nested ones by their path (`samples_padded`),
     then `platform` and `platform_kind`.
     """
-    from pandas import DataFrame
+    from pandas import concat
 
-    columns = {column.name: column for column in point_columns(report)}
-    frame = DataFrame({name: list(column.values) for name, column in columns.items()}, dtype=object)
-    return frame.astype({name: _DTYPES[column.kind] for name, column in columns.items()})
-
-
-def summary_frame(report: ScalingReport) -> DataFrame:
-    """Return one row per node count, ascending, with the columns of SUMMARY_COLUMNS.
-
-    Of a sweep of several instance types these are the rows of its main one.
-    """
-    from pandas import DataFrame
-
-    rows = [_summary_values(row) for row in report.summary]
-    frame = DataFrame(rows, columns=list(SUMMARY_COLUMNS), dtype=object)
-    return frame.astype({name: _SUMMARY_DTYPES.get(name, "Float64") for name in SUMMARY_COLUMNS})
+    points = [*report.points, *report.other_points]
+    probed = any(point.kind != "run" for point in report.points)
+    columns = [
+        column
+        for name in Point.model_fields
+        if name not in _LEFT_OUT and (probed or name not in _OF_PROBES)
+        for column in _columns(name, [getattr(point, name) for point in points])
+    ]
+    # Rows of several sweeps end up in one sheet: each says what its nodes were.
+    columns.append(_column("platform", [_label(report, point) for point in points], str))
+    columns.append(_column("platform_kind", [report.platform.kind] * len(points), str))
+    return concat(columns, axis=1)
 
 
-def _summary_values(row: SummaryRow) -> dict[str, Any]:
-    train = row.train
-    return {
-        "nodes": row.nodes,
-        "runs": row.n,
-        "failed_runs": row.n_failed,
-        "world_size": row.world_size,
-        "global_batch_size": row.global_batch_size,
-        "per_replica_batch_size": row.per_replica_batch_size,
-        "learning_rate": row.learning_rate,
-        "train_seconds": train.seconds,
-        **_bounds("train_seconds", train.seconds_interval),
-        "next_run_seconds": train.next_run_seconds,
-        "speedup": train.speedup,
-        **_bounds("speedup", train.speedup_interval),
-        "efficiency": train.efficiency,
-        **_bounds("efficiency", train.efficiency_interval),
-        "doubling_ratio": train.doubling_ratio,
-        **_bounds("doubling_ratio", train.doubling_ratio_interval),
-        "karp_flatt": train.karp_flatt,
-        "steady_step_seconds": row.steady_step_seconds,
-        "startup_seconds": row.startup_seconds,
-        "data_wait_share": row.data_wait_share,
-        "total_usd": row.costs.total_usd,
-        **_bounds("total_usd", row.cost_spread.interval),
-        "final_metric": row.final_metric and row.final_metric.value,
-        "flags": ", ".join(row.flags),
-    }
+def _at(row: Any, path: str) -> Any:
+    value = row
+    for name in path.split("."):
+        value = None if value is None else getattr(value, name)
+    return ", ".join(value) if isinstance(value, tuple) else value
 
 
-def _bounds(name: str, interval: Interval | None) -> dict[str, float | None]:
-    low, high = (None, None) if interval is None else (interval.low, interval.high)
-    return {f"{name}_low": low, f"{name}_high": high}
+def _label(report: ScalingReport, point: Point) -> str:
+    if report.instances is None:
+        return kind_label(report.platform)
+    platform = report.platform.model_copy(update={"instance_type": point.instance_type})
+    return kind_label(platform)
+
+
+def _columns(name: str, values: Sequence[Any]) -> Iterator[Series]:
+    """Yield the columns that a field of Point becomes."""
+    if name in _OPEN:
+        for key in dict.fromkeys(key for entries in values for key in entries):
+            yield _column(f"{name}_{key}", (entries.get(key) for entries in values), float)
+    elif name in _NESTED:
+        model, prefix = _NESTED[name]
+        for field, info in model.model_fields.items():
+            if field not in _LEFT_OUT_OF_NESTED:
+                nested = (part and getattr(part, field) for part in values)
+                yield _column(f"{prefix}{field}", nested, _kind(info))
+    else:
+        yield _column(name, values, _kind(Point.model_fields[name]))
+
+
+def _column(name: str, values: Iterable[Any], kind: type) -> Series:
+    from pandas import Series
+
+    return Series(list(values), name=name, dtype=object).astype(_DTYPES[kind])
+
+
+def _kind(field: FieldInfo) -> type:
+    """Return the type of a field's known values, by its annotation."""
+    arguments = get_args(field.annotation)
+    named = {field.annotation, *arguments} & _DTYPES.keys()
+    # a Literal has its values instead of a type
+    found = named or {type(value) for value in arguments}
+    return next((kind for kind in _DTYPES if kind in found), str)

@@ -1,12 +1,10 @@
-"""What AWS's own documents advise where a sweep ran out of memory, or spreads over nodes at a loss.
+"""Advice of AWS's own documents for sweeps that ran out of memory or scale at a loss.
 
-Each sentence comes with the condition it rests on and its source; none of it was measured here. The
-sources are the two reference documents of this project: the Amazon SageMaker developer guide,
-"Distributed training", which gives the steps against a lack of memory and "choose a larger instance
-type before you add more instances", and the AWS blog that the reference benchmark is from, which
-gives SMDDP's gain "for larger cluster sizes". It says no number; here a sweep whose efficiency has
-fallen below its own limit counts as large. The blog's advice for small clusters, the SageMaker
-Training Compiler, is left out: it is not among the ways of training that this project knows.
+Each sentence comes with its condition and source, none was measured here: the Amazon SageMaker
+developer guide, "Distributed training", has the steps against a lack of memory, and the AWS blog of
+the reference benchmark has SMDDP's gain "for larger cluster sizes", which counts here as a sweep
+whose efficiency fell below its own limit. The blog's SageMaker Training Compiler is left out, as
+nodesweep does not support it.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ _SHARDING = frozenset({"fsdp", "smp", "deepspeed"})
 
 
 class Advice(NamedTuple):
-    """A sentence, its matter in few words, and the document it is from."""
+    """A sentence, its matter in few words, and its source."""
 
     matter: str
     text: str
@@ -40,18 +38,14 @@ class Advice(NamedTuple):
 
 
 class OutOfMemory(NamedTuple):
-    """What ran out in a failed run, by which words, and the steps to try, in their order,
-    all of one source.
-    """
+    """What ran out in a failed run, the words that say so, and the steps to try, in order."""
 
     finding: str
     steps: tuple[Advice, ...]
 
 
 def out_of_memory(report: ScalingReport, point: Point) -> OutOfMemory | None:
-    """For a run that failed because memory ran out, as far as its reason and log tell;
-    None for any other.
-    """
+    """Return what to try for a run that failed for lack of memory; None for any other."""
     if point.status != "Failed":
         return None
     shortage = memory_that_ran_out(point.reason, [*point.log_tail, *point.other_log_tail])
@@ -68,9 +62,9 @@ def out_of_memory(report: ScalingReport, point: Point) -> OutOfMemory | None:
 
 
 def out_of_memory_by_index(report: ScalingReport) -> dict[int, OutOfMemory]:
-    """Index in `points` -> what to try, for each run that ran out of memory.
+    """Return what to try for each run that ran out of memory, by its index in `points`.
 
-    There are no steps where an earlier run has the same ones.
+    The steps are empty if an earlier run has the same ones.
     """
     found: dict[int, OutOfMemory] = {}
     shown: set[tuple[Advice, ...]] = set()
@@ -83,9 +77,7 @@ def out_of_memory_by_index(report: ScalingReport) -> dict[int, OutOfMemory]:
 
 
 def out_of_memory_line(report: ScalingReport) -> str | None:
-    """One line for a terminal: where memory ran out,
-    and the steps of the first such run in few words.
-    """
+    """Return a line for a terminal: where memory ran out, and the first such run's steps."""
     found = out_of_memory_by_index(report)
     if not found:
         return None
@@ -155,9 +147,7 @@ def _ladder(report: ScalingReport, point: Point) -> Iterator[Advice]:
 
 
 def _main_memory(instance: InstanceType | None) -> Iterator[Advice]:
-    """The model lies in an accelerator, so the guide's steps,
-    which make the model's share smaller, do not help.
-    """
+    """Advise on main memory, which the guide's steps for an accelerator's do not save."""
     size = (
         f" ({instance.memory_gib:g} GiB)"
         if instance is not None and instance.memory_gib is not None

@@ -1,6 +1,4 @@
-"""The result in one sentence: how many nodes to run on, how much faster, how much dearer,
-and what that rests on.
-"""
+"""The result in one sentence: node count, speedup, cost, and what they rest on."""
 
 from __future__ import annotations
 
@@ -48,14 +46,24 @@ def write_headline(
     other_checks: Sequence[Check] = (),
     sweep_id: str | None = None,
 ) -> str:
-    """The recommendation and its numbers, then how many of the `jobs` did not complete.
+    """Return the recommendation and its numbers, then how many jobs did not complete.
 
-    `recommendation` is recommend()'s answer for the same rows, so it is None only for fewer than
-    two measured counts and for times that are no program's own. A world size that no run confirmed
-    is said: the nodes of such a job may never have worked together. Nodes that were contended are
-    said, too, and where the answer hangs on them, the command that settles it. Under the batch
-    policy fixed_per_replica the speedup is called what it is, throughput scaling (docs/method.md,
-    "Batch policy"). What is projected from probes is called so, with the whole run that checks it.
+    The sentence names unconfirmed world sizes, contended nodes with the command that settles them,
+    throughput scaling (docs/method.md, "Batch policy") and projected times with their validation
+    run.
+
+    Args:
+        kind: Kind of platform.
+        baseline: Baseline of the rows; None if nothing completed.
+        rows: Rows of the summary.
+        jobs: Number of attempts.
+        recommendation: Recommendation for the same rows; None for fewer than two measured counts or
+            for times of a platform's phase.
+        clock: The train clock.
+        policy: The batch policy.
+        check: Validation run of a probe sweep.
+        other_checks: Validation runs of other counts.
+        sweep_id: The sweep, for commands.
     """
     sentence = _result(
         kind, baseline, rows, jobs, recommendation, clock, _SCALING.get(policy or "", "")
@@ -161,13 +169,13 @@ def _deadline_text(recommendation: Recommendation) -> str:
 
 
 def qualified(kind: PlatformKind, text: str) -> str:
-    """The sentence, opened by what the nodes were where they were no real ones."""
+    """Return a sentence, opened by the kind of nodes if they were not real ones."""
     qualifier = _QUALIFIERS[kind]
     return f"{qualifier}, {text[0].lower()}{text[1:]}" if qualifier else text
 
 
 def _advice(kind: PlatformKind, verb: str, nodes: int) -> str:
-    """Run it on 4 nodes; On emulated nodes, 4 are the best choice."""
+    """Return "Run it on 4 nodes" or "On emulated nodes, 4 are the best choice"."""
     qualifier = _QUALIFIERS[kind]
     if not qualifier:
         return f"{verb} {nodes_text(nodes)}"
@@ -177,7 +185,7 @@ def _advice(kind: PlatformKind, verb: str, nodes: int) -> str:
 def _compare(
     row: SummaryRow, base: SummaryRow, baseline: Baseline, clock: TrainClock | None, scaling: str
 ) -> str:
-    """3.6x faster than 1 node at 46.2 s (95 %: 3.4x–3.8x), 9 % dearer."""
+    """Return "3.6x faster than 1 node at 46.2 s (95 %: 3.4x–3.8x), 9 % dearer"."""
     of = (
         f"the relative baseline of {nodes_text(base.nodes)}"
         if baseline.relative

@@ -1,4 +1,4 @@
-"""The typed form of report.json; docs/report.schema.json is generated from it:
+"""The typed form of report.json; docs/report.schema.json is generated from it.
 
 python -m nodesweep.scaling.report.schema > docs/report.schema.json
 """
@@ -258,7 +258,7 @@ class Point(Part):
     )
 
     def seconds_on(self, clock: TrainClock | None) -> float | None:
-        """The train time on the clock of a summary; None where the summary does not use the run."""
+        """Return the train time on the clock of a summary; None if that does not use the run."""
         if not self.used:
             return None
         if self.train_clock == clock:
@@ -358,13 +358,11 @@ class ScalingReport(Part):
         return config
 
     def train_seconds(self, point: Point) -> float | None:
-        """A point's train time on the clock of the summary;
-        None where the summary does not use it.
-        """
+        """Return a point's train time on the clock of the summary; None if it is not used."""
         return point.seconds_on(self.train_clock)
 
     def train_seconds_by_nodes(self) -> dict[int, list[float]]:
-        """The train times of the used runs at each node count, on the clock of the summary."""
+        """Return the train times of the used runs by node count, on the clock of the summary."""
         times: dict[int, list[float]] = {}
         for point in self.points:
             if (seconds := self.train_seconds(point)) is not None:

@@ -1,6 +1,4 @@
-"""ScalingReport -> report.json, points.csv, report.md,
-report.html and its plots as files of their own.
-"""
+"""ScalingReport -> report.json, points.csv, report.md, report.html and its plots as files."""
 
 from __future__ import annotations
 
@@ -24,30 +22,37 @@ from nodesweep.scaling.report.facts import (
 )
 from nodesweep.scaling.report.guidance import find_guidance, out_of_memory_by_index
 from nodesweep.scaling.report.model import ScalingReport
+from nodesweep.scaling.report.page_table import page_table, split_table
 from nodesweep.scaling.report.plots import (
     Drawing,
     draw_plots,
     drawing_style,
-    to_page_svg,
     to_png,
     to_svg,
 )
 from nodesweep.scaling.report.points_csv import render_csv
 from nodesweep.scaling.report.share import for_sharing
-from nodesweep.scaling.report.table import kind_label, split_table, titled
+from nodesweep.scaling.report.table import TEXT_HEADINGS, kind_label, titled
 from nodesweep.scaling.report.tables.attempts import (
     MAX_ATTEMPTS_SHOWN,
+    attempt_links,
     attempts_table,
     console_url,
     run_anchor,
 )
-from nodesweep.scaling.report.tables.cells import MAX_NODE_COUNTS_SHOWN, time_unit
+from nodesweep.scaling.report.tables.cells import MAX_NODE_COUNTS_SHOWN, shown_rows, time_unit
 from nodesweep.scaling.report.tables.costs import costs_table, price_text
-from nodesweep.scaling.report.tables.fits import extrapolation_text, fits_table, law_line
+from nodesweep.scaling.report.tables.fits import (
+    extrapolation_text,
+    fits_table,
+    law_line,
+    law_verdict,
+)
 from nodesweep.scaling.report.tables.instances import arms_table, of_all_types
 from nodesweep.scaling.report.tables.summary import (
     clocks_table,
     compact_table,
+    main_links,
     main_table,
     no_result_text,
     parity_lines,
@@ -71,42 +76,48 @@ FIRST_OF_MAIN = ("T", "time per sample", "S", "E", "cost", "D")
 FIRST_OF_TYPES = ("T", "cost", "verdict", "front", "S", "E")
 _OF_TYPES = frozenset({"types", "frontier"})
 FIRST_OF_ATTEMPTS = ("status", "train", "log", "cost", "billable")
-"""The columns a page shows without a click, the weightiest first: `split_table`."""
+"""Columns that a page shows without a click, the weightiest first: `split_table`."""
 _UNIT_SPACE = re.compile(r"(?<=\d) (?=%|(?:ms|s|min|h)\b)")
 
 
 def render_files(report: ScalingReport, logs: Collection[str] = ()) -> dict[str, bytes]:
-    """Every file of a report by its name; no plots where nothing completed. `logs` are the links of
-    its page to the logs that are kept, as names.log_link() makes them.
+    """Return every file of a report by its name; no plots if nothing completed.
+
+    Args:
+        report: The report.
+        logs: Links to the log files that are kept, as names.log_link() makes them.
     """
+    drawings, svgs = _drawn(report)
     with drawing_style():
-        drawings = draw_plots(report)
-        svgs = {kind: to_svg(drawing) for kind, drawing in drawings.items()}
         pngs = {kind: to_png(drawing) for kind, drawing in drawings.items()}
     texts = {
         names.REPORT_JSON: render_json(report),
         names.POINTS_CSV: render_csv(report),
         names.REPORT_MARKDOWN: render_markdown(report),
         names.REPORT_HTML: _page(report, drawings, svgs, logs),
-        **{names.plot_name(kind, "svg"): svg for kind, svg in svgs.items()},
     }
     files = {name: text.encode() for name, text in texts.items()}
-    return files | {names.plot_name(kind, "png"): png for kind, png in pngs.items()}
+    plots = {"svg": svgs, "png": pngs}
+    return files | {
+        names.plot_name(kind, extension): plot
+        for extension, of_kinds in plots.items()
+        for kind, plot in of_kinds.items()
+    }
 
 
 def render_json(report: ScalingReport) -> str:
-    """The report by docs/report.schema.json; numbers as they are, not rounded."""
+    """Return the report by docs/report.schema.json; numbers as they are, not rounded."""
     return report.model_dump_json(indent=2) + "\n"
 
 
 def render_markdown(report: ScalingReport, pictures: Mapping[PlotKind, bytes] | None = None) -> str:
-    """For a pull request; with the plots as SVG, inside it, for a Prefect artifact, which has no
-    files beside it.
+    """Return the report for a pull request.
+
+    Args:
+        report: The report.
+        pictures: Plots as SVG to put inside, for a Prefect artifact, which has no files.
     """
-    sources = {
-        kind: _Verbatim(f"data:image/svg+xml;base64,{b64encode(svg).decode()}")
-        for kind, svg in (pictures or {}).items()
-    }
+    sources = {kind: _Verbatim(_data_url(svg)) for kind, svg in (pictures or {}).items()}
     return (
         _markdown()
         .get_template("report.md.j2")
@@ -115,38 +126,38 @@ def render_markdown(report: ScalingReport, pictures: Mapping[PlotKind, bytes] | 
 
 
 def render_html(report: ScalingReport) -> str:
-    """One file without a request to anywhere: style and plots are inside."""
-    with drawing_style():
-        drawings = draw_plots(report)
-        svgs = {kind: to_svg(drawing) for kind, drawing in drawings.items()}
-    return _page(report, drawings, svgs)
+    """Return the page, one file without a request to anywhere: style and plots are inside."""
+    return _page(report, *_drawn(report))
 
 
 def render_share(report: ScalingReport) -> str:
-    """The page for people outside the account: one file that links to no other, and has nothing
-    of the account in it but numbers (`for_sharing`).
+    """Return the page for people outside the account.
+
+    It links to no other file, and has nothing of the account in it but numbers (`for_sharing`).
     """
     shared = for_sharing(report)
+    return _page(shared, *_drawn(shared), is_shared=True)
+
+
+def _drawn(report: ScalingReport) -> tuple[dict[PlotKind, Drawing], dict[PlotKind, bytes]]:
+    """Return the plots of a report, and each as SVG."""
     with drawing_style():
-        drawings = draw_plots(shared)
-        svgs = {kind: to_svg(drawing) for kind, drawing in drawings.items()}
-    return _page(shared, drawings, svgs, is_shared=True)
+        drawings = draw_plots(report)
+        return drawings, {kind: to_svg(drawing) for kind, drawing in drawings.items()}
 
 
 def _page(
     report: ScalingReport,
     drawings: Mapping[PlotKind, Drawing],
-    svgs: Mapping[PlotKind, str],
+    svgs: Mapping[PlotKind, bytes],
     logs: Collection[str] = (),
     is_shared: bool = False,
 ) -> str:
-    from markupsafe import Markup
-
-    # The one thing not escaped: matplotlib wrote it, and escapes the text in it.
-    drawn = [(drawing, Markup(to_page_svg(svgs[kind]))) for kind, drawing in drawings.items()]
+    drawn = [(drawing, _data_url(svgs[kind])) for kind, drawing in drawings.items()]
     plots = [(drawing, svg) for drawing, svg in drawn if drawing.kind not in _OF_TYPES]
     types = types_context(report)
     if types is not None:
+        types["html"] = split_table(types["table"], ("instance type", "N"), FIRST_OF_TYPES)
         types["plots"] = [(drawing, svg) for drawing, svg in drawn if drawing.kind in _OF_TYPES]
     config = (
         json.dumps(report.config, indent=2, ensure_ascii=False)
@@ -154,6 +165,8 @@ def _page(
         else None
     )
     main = main_table(report)
+    clocks, costs, fits = clocks_table(report), costs_table(report), fits_table(report)
+    attempts = attempts_table(report, logs)
     return (
         _html()
         .get_template("report.html.j2")
@@ -165,22 +178,36 @@ def _page(
             config_json=config,
             price=price_text(report.price),
             is_shared=is_shared,
-            main=split_table(main, ("N",), FIRST_OF_MAIN, "status"),
-            main_columns=main.columns,
-            clocks=clocks_table(report),
-            costs=costs_table(report),
-            fits=fits_table(report),
+            main=main,
+            main_html=split_table(
+                main,
+                ("N",),
+                FIRST_OF_MAIN,
+                {"N": main_links(report)},
+                [place for place, row in enumerate(shown_rows(report)) if not row.n],
+                "status",
+            ),
+            clocks=clocks and page_table(clocks),
+            costs=costs and page_table(costs),
+            fits=fits and page_table(fits),
+            law_verdict=law_verdict,
             attempts=split_table(
-                attempts_table(report, logs, not is_shared),
-                ("repeat", "attempt"),
+                attempts,
+                ("N", "repeat", "attempt"),
                 FIRST_OF_ATTEMPTS,
+                attempt_links(report, logs, not is_shared),
+                [
+                    place
+                    for place, point in enumerate(report.points[: len(attempts.cells)])
+                    if point.status != "Completed"
+                ],
             ),
         )
     )
 
 
 def _context(report: ScalingReport) -> dict[str, Any]:
-    """The values that both templates, of the page and of the Markdown, print."""
+    """Return the values that both templates, of the page and of the Markdown, print."""
     failures = [
         (number, point)
         for number, point in enumerate(report.points, start=1)
@@ -189,6 +216,7 @@ def _context(report: ScalingReport) -> dict[str, Any]:
     out_of_memory = out_of_memory_by_index(report)
     return {
         "report": report,
+        "text_headings": TEXT_HEADINGS,
         "kind_label": kind_label(
             (report if report.instances is None else of_all_types(report)).platform,
             report.train_clock,
@@ -223,16 +251,14 @@ def _context(report: ScalingReport) -> dict[str, Any]:
 
 
 def types_context(report: ScalingReport) -> dict[str, Any] | None:
-    """What the templates print of several instance types; None of one."""
+    """Return what the templates print of several instance types; None of one."""
     comparison = report.instances
     if comparison is None:
         return None
-    table, chosen = arms_table(report, comparison), comparison.answers[0]
+    chosen = comparison.answers[0]
     own = {arm.instance_type for arm in comparison.arms if arm.n or arm.n_failed}
     return {
-        "table": split_table(table, ("instance type", "N"), FIRST_OF_TYPES),
-        "columns": table.columns,
-        "rows": table.rows,
+        "table": arms_table(report, comparison),
         "chosen": (
             "No instance type"
             if chosen.instance_type is None
@@ -244,6 +270,10 @@ def types_context(report: ScalingReport) -> dict[str, Any] | None:
         "page": lambda name: names.of_type(name, names.REPORT_HTML),
         "plots": [],
     }
+
+
+def _data_url(svg: bytes) -> str:
+    return f"data:image/svg+xml;base64,{b64encode(svg).decode()}"
 
 
 class _Verbatim(str):
@@ -259,7 +289,7 @@ def _html() -> Environment:
 
 @lru_cache(maxsize=1)
 def _markdown() -> Environment:
-    """Every value that a template prints is escaped (finalize), unless it is a _Verbatim."""
+    """Return templates that escape every value they print (finalize) but a _Verbatim."""
     environment = _environment(autoescape=False, finalize=_markdown_text)
     environment.filters["code_block"] = _code_block
     return environment
@@ -275,19 +305,19 @@ def _environment(**options: Any) -> Environment:
 
 
 def _keep_units(text: str) -> str:
-    """The text with no line break between a number and its unit."""
+    """Return a text with no line break between a number and its unit."""
     return _UNIT_SPACE.sub("\N{NO-BREAK SPACE}", text)
 
 
 def _markdown_text(value: object) -> str:
-    """The value as plain text in one line of Markdown, whatever is in it."""
+    """Return a value as plain text in one line of Markdown, whatever is in it."""
     if isinstance(value, _Verbatim):
         return value
     return escape_markdown(str(value))
 
 
 def _code_block(lines: tuple[str, ...]) -> str:
-    """A fenced block; the fence is longer than any run of backticks inside."""
+    """Return a fenced block; its fence is longer than any run of backticks inside."""
     longest = max((len(run) for line in lines for run in re.findall(r"`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
     return _Verbatim("\n".join([f"{fence}text", *lines, fence]))

@@ -1,4 +1,4 @@
-"""The JSON Schema of report.json, made from the typed model:
+"""The JSON Schema of report.json, made from the typed model.
 
 python -m nodesweep.scaling.report.schema > docs/report.schema.json
 """
@@ -12,8 +12,9 @@ from nodesweep.scaling.report.model import ScalingReport
 
 
 def report_schema() -> dict[str, Any]:
-    """JSON Schema (2020-12) of report.json: every key is always there, unknown is null; those of
-    projected times are there in a probe sweep alone.
+    """Return the JSON Schema (2020-12) of report.json.
+
+    Every key is always there and unknown is null, but for keys of probe sweeps and rare cases.
     """
     schema = ScalingReport.model_json_schema(mode="serialization")
     # Definitions of two classes with one name are named by their modules. Where those lie in the

@@ -1,6 +1,4 @@
-"""Where the train times of a report are from, in words,
-and what a time holds that is not the program's own.
-"""
+"""Where the train times of a report come from, and what else they include."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ PHASE_HOLDS: Mapping[TrainClock, str] = {
 
 
 def at_start_text(reason: str) -> str:
-    """What it means that requirements.txt is no layer of the image."""
+    """Return what it means that requirements.txt is no layer of the image."""
     return (
         "requirements.txt in training.source_dir is installed by every node at every start of a"
         f" job, which is billed, instead of once as a layer of the image: {reason}"
@@ -48,7 +46,7 @@ def at_start_text(reason: str) -> str:
 
 
 def changed_dataset_text(change: str) -> str:
-    """What a change of the dataset while jobs read it means for the numbers."""
+    """Return what a change of the dataset means for the numbers."""
     return (
         "The dataset changed in S3 while the sweep ran, so its jobs need not have trained on the"
         f" same data: {change}."
@@ -56,17 +54,18 @@ def changed_dataset_text(change: str) -> str:
 
 
 def source_text(clock: TrainClock | None) -> str:
+    """Return where times on a clock come from."""
     return UNKNOWN if clock is None else SOURCES.get(clock, UNKNOWN)
 
 
 def source_note(report: ScalingReport) -> str:
-    """What a table's caption says of it, with a blank before; "" for a table of given times."""
+    """Return a caption's sentence on the source, after a blank; "" for a table of given times."""
     source = source_text(report.train_clock)
     return "" if source == UNKNOWN or report.baseline is None else f" T from {source}."
 
 
 def row_source(report: ScalingReport, row: SummaryRow) -> str:
-    """Where T of a node count is from; some of its runs may know a better source."""
+    """Return where T of a node count comes from; some of its runs may have a better source."""
     if row.train.seconds is None or report.train_clock not in SOURCES:
         return UNKNOWN
     used = [point for point in report.points if point.used and point.nodes == row.nodes]
@@ -78,7 +77,7 @@ def row_source(report: ScalingReport, row: SummaryRow) -> str:
 
 
 def point_source(report: ScalingReport, point: Point) -> str:
-    """A run's best source, and where it is not the curve's, what the curve took of it."""
+    """Return a run's best source, and what the curve used if that is another."""
     own = source_text(point.train_clock)
     if point.kind == "check":
         is_it = report.check is not None and report.check.job_name == point.job_name
@@ -95,15 +94,16 @@ def point_source(report: ScalingReport, point: Point) -> str:
 
 
 def _probe_text(projection: Projection) -> str:
-    """projected from 45 of 300 steps, ± 0.1 s."""
+    """Return "projected from 45 of 300 steps, ± 0.1 s"."""
     error = projection.error_seconds
     known = "error not known" if error is None else f"± {format_seconds(error)}"
     return f"projected from {projection.steps} of {projection.planned_steps} steps, {known}"
 
 
 def start_up_text(used: Sequence[Point], clock: TrainClock) -> str | None:
-    """How much start-up was taken off the Training phase of the used runs, by node count; None
-    where nothing was.
+    """Return how much start-up was taken off the used runs' Training phase, by node count.
+
+    None if nothing was.
     """
     if clock == "training_phase":
         return None
@@ -118,7 +118,7 @@ def start_up_text(used: Sequence[Point], clock: TrainClock) -> str | None:
 
 
 def is_phase(clock: TrainClock | None) -> bool:
-    """Whether the times hold start-up or the like, so that no ratio of them is a speedup."""
+    """Return True if the times hold start-up or the like, so that no ratio of them is a speedup."""
     return clock in PHASE_CLOCKS
 
 

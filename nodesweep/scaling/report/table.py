@@ -1,22 +1,30 @@
-"""A table as rows of text, ready to print: what a column, a cell and a title are. tables.py makes
-the report's own.
+"""Tables for people: data frames of formatted text, one column per heading.
+
+What follows the line break in a cell is its note, which a page shows smaller below the value. The
+index of a frame has the rows' ids on a page, or numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from nodesweep.scaling.formats import UNKNOWN
+from nodesweep.scaling.analysis.interval import Interval
+from nodesweep.scaling.formats import UNKNOWN, format_interval
 from nodesweep.scaling.report.model import PlatformFacts, ScalingReport
 
-Row = TypeVar("Row")
-FIRST_COLUMNS = 4
-"""How many columns beside its keys a split table shows without a click."""
-_WIDTH = 8
-"""How many columns of numbers a page is wide enough for, and how many of them one of text takes."""
-_TEXT_WIDTH = 4
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+Item = TypeVar("Item")
+Format = Callable[[Any], str]
+TEXT_HEADINGS = frozenset(
+    {
+        *("status", "limits", "verdict", "T from", "job", "instance type", "sweep"),
+        *("law", "parameter", "95 % interval", "meaning", "clock"),
+    }
+)
+"""Headings of columns of words; all others hold numbers."""
 _KIND_LABELS = {
     "aws": "AWS",
     "emulated": "emulated nodes",
@@ -25,190 +33,79 @@ _KIND_LABELS = {
 }
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A value; `note` stands smaller below it, `href` is where it links to,
-    `hover` shows under the mouse on a page.
-    """
-
-    text: str
-    note: str = ""
-    href: str | None = None
-    hover: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.text} {self.note}" if self.note else self.text
-
-
-@dataclass(frozen=True)
-class Column(Generic[Row]):
-    """One column. One that is `optional` disappears where no row knows it."""
-
-    heading: str
-    meaning: str
-    cell: Callable[[Row], Cell | str]
-    optional: bool = False
-    is_text: bool = False
-
-    def cell_of(self, row: Row) -> Cell:
-        """The row's cell, also where `cell` gives no more than its text."""
-        cell = self.cell(row)
-        return cell if isinstance(cell, Cell) else Cell(cell)
-
-
-@dataclass(frozen=True)
-class TableRow:
-    """`is_bad`: has no result. `anchor` is its id on a page."""
-
-    cells: tuple[Cell, ...]
-    is_bad: bool = False
-    anchor: str | None = None
-
-
-@dataclass(frozen=True)
-class Group(Generic[Row]):
-    """Rows under one heading, which may be empty; `anchor` is its id on a page."""
-
-    rows: Sequence[Row]
-    heading: str = ""
-    note: str = ""
-    anchor: str | None = None
-
-
-@dataclass(frozen=True)
-class TextTable:
-    """`title` names the kind of platform; `caption` says what all rows share."""
+class Table(NamedTuple):
+    """Formatted cells with their title and what each heading means."""
 
     title: str
-    caption: str
-    columns: tuple[Column[Any], ...]
-    groups: tuple[Group[TableRow], ...]
-
-    @property
-    def rows(self) -> list[TableRow]:
-        return [row for group in self.groups for row in group.rows]
-
-
-@dataclass(frozen=True)
-class SplitTable:
-    """One table in parts that fit a page's width: `front` is what matters first, `others` have the
-    columns that are named in `more`.
-    """
-
-    front: TextTable
-    others: tuple[TextTable, ...]
-    more: tuple[str, ...]
+    cells: DataFrame
+    meanings: Mapping[str, str]
+    caption: str = ""
 
 
 def kind_label(platform: PlatformFacts, train_clock: str | None = None) -> str:
-    """What every title says of the platform: "emulated nodes, ml.local.small"; "T projected" where
-    the train clock is that.
-    """
+    """Return the platform as titles name it: "emulated nodes, ml.local.small"."""
     parts = (_KIND_LABELS[platform.kind], platform.instance_type)
     projected = "; T projected" if train_clock == "projected" else ""
     return ", ".join(part for part in parts if part) + projected
 
 
-def titled(what: str, report: ScalingReport) -> str:
-    return f"{what} ({kind_label(report.platform, report.train_clock)})"
+def titled(title: str, report: ScalingReport) -> str:
+    """Return a title with the platform behind it."""
+    return f"{title} ({kind_label(report.platform, report.train_clock)})"
 
 
-def make_table(
-    title: str,
-    columns: Sequence[Column[Row]],
-    groups: Sequence[Group[Row]],
-    caption: str = "",
-    is_bad: Callable[[Row], bool] = lambda row: False,
-    anchor: Callable[[Row], str | None] = lambda row: None,
-) -> TextTable:
-    """The table without its optional columns that no row knows."""
-    kept = [
-        column
-        for column in columns
-        if not column.optional
-        or any(column.cell_of(row).text != UNKNOWN for group in groups for row in group.rows)
-    ]
-    made = tuple(
-        Group(
-            [
-                TableRow(tuple(column.cell_of(row) for column in kept), is_bad(row), anchor(row))
-                for row in group.rows
-            ],
-            group.heading,
-            group.note,
-            group.anchor,
-        )
-        for group in groups
-    )
-    return TextTable(title, caption, tuple(kept), made)
+def format_columns(frame: DataFrame, columns: Mapping[str, tuple[str, Format]]) -> DataFrame:
+    """Format columns of a frame.
 
-
-def split_table(
-    table: TextTable,
-    keys: Sequence[str],
-    first: Sequence[str],
-    status: str | None = None,
-) -> SplitTable:
-    """The table in parts.
-
-    `keys` are the headings that every one of the tables begins with. Of `first`, headings in order
-    of weight, the first FIRST_COLUMNS that the table has are kept. What the column `status` says
-    beside "ok" stands as a note below the first key, since that column is not on view.
-    Anchors are those of the first table alone.
+    Args:
+        frame: One of frames.py, or any with its rules: unknown is missing, and the interval of a
+            column NAME is in NAME_low, NAME_high and NAME_level.
+        columns: (column, format of a value) of each heading.
     """
-    indexes = {column.heading: index for index, column in enumerate(table.columns)}
-    key_indexes = [indexes[heading] for heading in keys]
-    chosen = sorted([indexes[heading] for heading in first if heading in indexes][:FIRST_COLUMNS])
-    rest = [index for index in indexes.values() if index not in (*key_indexes, *chosen)]
+    from pandas import DataFrame
 
-    def noted(row: TableRow) -> TableRow:
-        if status is None or row.cells[indexes[status]].text == "ok":
-            return row
-        note = row.cells[indexes[status]].text.removeprefix("ok, ")
-        key = replace(row.cells[key_indexes[0]], note=note)
-        cells = [key if index == key_indexes[0] else cell for index, cell in enumerate(row.cells)]
-        return replace(row, cells=tuple(cells))
-
-    front = _with_columns(_each_row(table, noted), [*key_indexes, *chosen])
-    bare = _each_row(table, lambda row: replace(row, anchor=None))
-    groups = tuple(replace(group, anchor=None) for group in bare.groups)
-    bare = replace(bare, caption="", groups=groups)
-    others = []
-    for part in _in_widths(table.columns, rest):
-        ends = dict.fromkeys(table.columns[index].heading for index in (part[0], part[-1]))
-        title = f"{' to '.join(ends)}: {table.title}"
-        others.append(replace(_with_columns(bare, [*key_indexes, *part]), title=title))
-    return SplitTable(front, tuple(others), tuple(table.columns[index].heading for index in rest))
+    texts = {heading: _format(frame, *column) for heading, column in columns.items()}
+    return DataFrame(texts, index=frame.index, columns=list(columns), dtype=object)
 
 
-def _with_columns(table: TextTable, indexes: Sequence[int]) -> TextTable:
-    def cut(row: TableRow) -> TableRow:
-        return replace(row, cells=tuple(row.cells[index] for index in indexes))
-
-    return replace(_each_row(table, cut), columns=tuple(table.columns[index] for index in indexes))
-
-
-def _each_row(table: TextTable, change: Callable[[TableRow], TableRow]) -> TextTable:
-    groups = (replace(group, rows=[change(row) for row in group.rows]) for group in table.groups)
-    return replace(table, groups=tuple(groups))
-
-
-def _in_widths(columns: Sequence[Column[Any]], indexes: Sequence[int]) -> list[list[int]]:
-    """The indexes in parts that a page is wide enough for, each with one column at least."""
-    parts: list[list[int]] = []
-    left = 0
-    for index in indexes:
-        width = _TEXT_WIDTH if columns[index].is_text else 1
-        if width > left:
-            parts.append([])
-            left = _WIDTH
-        parts[-1].append(index)
-        left -= width
-    return parts
+def _format(frame: DataFrame, name: str, write: Format) -> list[str]:
+    values = [write(value) for value in known(frame[name])]
+    if f"{name}_level" not in frame:
+        return values
+    bounds = zip(*(known(frame[f"{name}_{end}"]) for end in ("low", "high", "level")), strict=True)
+    intervals = [
+        None if low is None else Interval(low=low, high=high, level=level)
+        for low, high, level in bounds
+    ]
+    return [
+        with_note(value, format_interval(interval, write))
+        for value, interval in zip(values, intervals, strict=True)
+    ]
 
 
-def thinned(items: Sequence[Row], most: int) -> list[Row]:
-    """At most that many of the items, evenly spaced; the first and the last always."""
+def known(column: Series) -> Series:
+    """Return the values of a column with None where one is missing."""
+    return column.astype(object).where(column.notna(), None)
+
+
+def with_note(text: str, note: str | None) -> str:
+    """Return a cell with a note below its text."""
+    return f"{text}\n{note}" if note else text
+
+
+def value_of(cell: str) -> str:
+    """Return a cell without its note."""
+    return cell.partition("\n")[0]
+
+
+def without_unknown(cells: DataFrame, always: Collection[str] = ()) -> DataFrame:
+    """Return the cells without the columns that no row knows, `always` excepted."""
+    known_somewhere = cells.map(value_of).ne(UNKNOWN).any()
+    return cells[[heading for heading in cells if heading in always or known_somewhere[heading]]]
+
+
+def thinned(items: Sequence[Item], most: int) -> list[Item]:
+    """Return at most that many items, evenly spaced, with the first and the last."""
     if len(items) <= most:
         return list(items)
     step = (len(items) - 1) / (most - 1)

@@ -1,6 +1,4 @@
-"""The report on a terminal: table, a bar of speedup per node count, headline, caveats, failures;
-plain when piped.
-"""
+"""The report on a terminal: table, speedup bars, headline, caveats, failures; plain when piped."""
 
 from __future__ import annotations
 
@@ -10,14 +8,14 @@ from typing import Any
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType
-from rich.table import Table
+from rich.table import Table as ConsoleTable
 from rich.text import Text
 
 from nodesweep.scaling.formats import format_speedup
 from nodesweep.scaling.report.failures import failure_lines
 from nodesweep.scaling.report.guidance import find_guidance, out_of_memory_line
 from nodesweep.scaling.report.model import ScalingReport
-from nodesweep.scaling.report.table import TextTable, thinned, titled
+from nodesweep.scaling.report.table import TEXT_HEADINGS, Table, thinned, titled
 from nodesweep.scaling.report.tables.fits import extrapolation_text
 from nodesweep.scaling.report.tables.instances import brief_arms_table
 from nodesweep.scaling.report.tables.summary import brief_table
@@ -29,7 +27,7 @@ _NARROWEST_BAR = 8
 
 @dataclass(frozen=True)
 class Bar:
-    """One node count's speedup and its ideal, N/N0."""
+    """A node count's speedup and its ideal, N/N0."""
 
     nodes: int
     speedup: float
@@ -38,9 +36,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class SpeedupBars:
-    """One bar per node count: full blocks up to S, light ones up to the ideal;
-    as wide as the terminal allows.
-    """
+    """A bar per node count, as wide as the terminal allows: full up to S, light to the ideal."""
 
     title: str
     bars: Sequence[Bar]
@@ -68,8 +64,11 @@ class SpeedupBars:
 
 
 def render_terminal(report: ScalingReport, typed: Callable[[str], str] = str) -> Group:
-    """The report as a terminal shows it, for rich's Console.print; `typed` makes of a text one
-    whose commands can be typed there.
+    """Return the report for rich's Console.print.
+
+    Args:
+        report: The report.
+        typed: Rewrites the commands in a text into ones that can be typed in this terminal.
     """
     summary = brief_table(report)
     parts: list[RenderableType] = []
@@ -100,22 +99,25 @@ def render_terminal(report: ScalingReport, typed: Callable[[str], str] = str) ->
     return Group(*parts)
 
 
-def console_table(content: TextTable, **style: Any) -> Table:
-    """The table as rich draws it on a terminal; `style` has further options of rich's Table."""
-    table = Table(title=Text(content.title), box=box.SIMPLE_HEAD, title_justify="left", **style)
-    for column in content.columns:
-        table.add_column(
-            column.heading,
-            justify="left" if column.is_text else "right",
-            no_wrap=not column.is_text,
-        )
-    for row in content.rows:
-        table.add_row(*(Text(str(cell)) for cell in row.cells))
-    return table
+def console_table(table: Table, **style: Any) -> ConsoleTable:
+    """Return a table for rich's Console.print.
+
+    Args:
+        table: The table.
+        style: Further options of rich's Table.
+    """
+    drawn = ConsoleTable(
+        title=Text(table.title), box=box.SIMPLE_HEAD, title_justify="left", **style
+    )
+    for heading in table.cells:
+        is_text = heading in TEXT_HEADINGS
+        drawn.add_column(heading, justify="left" if is_text else "right", no_wrap=not is_text)
+    for row in table.cells.itertuples(index=False):
+        drawn.add_row(*(Text(cell.replace("\n", " ")) for cell in row))
+    return drawn
 
 
 def _bars(report: ScalingReport) -> list[Bar]:
-    """Of every measured node count, or evenly spaced ones."""
     baseline = report.baseline
     if baseline is None:
         return []

@@ -1,6 +1,4 @@
-"""What a job's log does not give as it should, as caveats: metric definitions that found nothing,
-and numbers that would be read in part.
-"""
+"""Caveats on a job's log: metric definitions without a match, and numbers read in part."""
 
 from __future__ import annotations
 
@@ -12,9 +10,7 @@ from nodesweep.scaling.outcome.outcome import JobOutcome
 
 
 def find_unmatched(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
-    """One caveat for each metric definition that found nothing in the log of a job,
-    with the jobs.
-    """
+    """Yield one caveat per metric definition that matched nothing in the log of a job."""
     jobs: dict[tuple[str, str], list[JobOutcome]] = {}
     nearest: dict[tuple[str, str], str] = {}
     for outcome in outcomes:
@@ -35,9 +31,7 @@ def find_unmatched(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
 
 
 def find_cut(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
-    """One caveat for each name with a number that does not count, with the jobs and the first
-    job's line.
-    """
+    """Yield one caveat per name with a number that does not count, with the first job's line."""
     jobs: dict[tuple[str, str | None], list[JobOutcome]] = {}
     first: dict[tuple[str, str | None], CutNumber] = {}
     for outcome in outcomes:

@@ -1,0 +1,1 @@
+"""Comparisons of two reports, and the history of many."""

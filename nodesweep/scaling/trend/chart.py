@@ -1,10 +1,9 @@
-"""A control chart over the sweeps of a trend: did the latest sweep, or a creep that led to it,
-leave the level that the first sweeps had?
+"""A control chart over the sweeps of a trend, against the level that its first sweeps had.
 
-Comparing each sweep with the one before it alarms on the shift that every sweep has as a whole,
-and never on a creep. The chart compares with a fixed reference period, and its limits are made of
-the history's own variance between sweeps: a one-sided CUSUM (Page, Biometrika 41, 1954) of the
-logarithms of the median train times; docs/history.md has the rule and how often it is right.
+Comparing each sweep with the one before would alarm on the shift that every sweep has as a whole,
+and never on a creep. This is a one-sided CUSUM (Page, Biometrika 41, 1954) of the logarithms of
+median train times, with limits from the variance between sweeps; docs/history.md has its error
+rates.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _VARIANCE_OF_MEDIAN = math.pi / 2  # times s²/n, of normal errors
 
 @dataclass(frozen=True)
 class SweepLevel:
-    """One sweep at one node count, as the chart takes it."""
+    """A sweep at one node count, as the chart takes it."""
 
     sweep_id: str
     log_seconds: float
@@ -45,9 +44,7 @@ class SweepLevel:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the chart says of one sweep after the learning period; all numbers are logarithms, so
-    0.05 is about 5 %.
-    """
+    """A sweep after the learning period; all numbers are logarithms, so 0.05 is about 5%."""
 
     sweep_id: str
     excess: float
@@ -62,12 +59,14 @@ class Judgement:
 
     @property
     def alarms(self) -> bool:
+        """True if the sum exceeds its limit."""
         return self.excess > self.limit
 
 
 def sweep_level(sweep_id: str, train_seconds: Sequence[float]) -> SweepLevel | None:
-    """The used runs of one sweep at one node count; None for fewer than 3, whose median one slow
-    host moves.
+    """Return the level of a sweep's used runs at one node count.
+
+    None for fewer than 3 runs, whose median one slow host moves.
     """
     if len(train_seconds) < MIN_REPEATS:
         return None
@@ -80,10 +79,12 @@ def sweep_level(sweep_id: str, train_seconds: Sequence[float]) -> SweepLevel | N
 def chart_sweeps(
     levels: Sequence[SweepLevel], tolerance: float, node_counts: int
 ) -> tuple[Judgement, ...]:
-    """Every sweep after the first LEARNING_SWEEPS, in order; none where there are no more.
+    """Judge every sweep after the first LEARNING_SWEEPS, in order.
 
-    `tolerance` is the share by which a sweep may be slower than the reference; `node_counts` how
-    many counts are charted beside each other, over which false alarms are shared out.
+    Args:
+        levels: Levels of the sweeps, oldest first.
+        tolerance: Share by which a sweep may be slower than the reference.
+        node_counts: Number of counts that are charted, over which false alarms are shared out.
     """
     learnt = levels[:LEARNING_SWEEPS]
     if len(learnt) < LEARNING_SWEEPS:
@@ -114,14 +115,18 @@ def chart_sweeps(
 
 
 def design(sigma: float, tolerance: float, node_counts: int) -> tuple[float, float]:
-    """(allowance k, limit h) of the CUSUM, both logarithms, from the standard deviation of a
-    sweep's median.
+    """Return (allowance k, limit h) of the CUSUM, both logarithms.
 
     k is the tolerance, or half the smallest shift that a chart tells from noise (one standard
-    deviation, Montgomery, Introduction to Statistical Quality Control, section 9.1) above the
-    error of the level. h is the tolerance again, or what keeps false alarms to
-    FALSE_ALARM_SHARE by Siegmund's approximation of the average run length (Sequential Analysis,
-    1985): (exp(2kb) - 2kb - 1)/2k² with b = h + 1.166, in standard deviations.
+    deviation, Montgomery, Introduction to Statistical Quality Control, section 9.1) above the error
+    of the level. h is the tolerance again, or what keeps false alarms to FALSE_ALARM_SHARE by
+    Siegmund's approximation of the average run length (Sequential Analysis, 1985):
+    (exp(2kb) - 2kb - 1)/2k² with b = h + 1.166, in standard deviations.
+
+    Args:
+        sigma: Standard deviation of a sweep's median, as a logarithm.
+        tolerance: As in chart_sweeps().
+        node_counts: As in chart_sweeps().
     """
     tolerated = math.log1p(tolerance)
     if sigma == 0:

@@ -1,9 +1,8 @@
-"""Two reports -> Comparison: whether the second sweep is slower than the first, per node count.
+"""Two reports -> Comparison: is the second sweep slower than the first, per node count.
 
-A is the reference (before), B the candidate (after). Per node count: the ratio T(B)/T(A) of the
-median train times with its bootstrap interval, a two-sided Mann-Whitney test, and a verdict that
-only the interval decides. Sweeps measured under different conditions are refused, by the name of
-the condition; docs/compare.md has the rules.
+A is the reference (before), B the candidate (after). Per node count there is the ratio T(B)/T(A)
+of the median train times with its bootstrap interval, a two-sided Mann-Whitney test, and a verdict
+that only the interval decides. docs/compare.md says which sweeps compare.
 """
 
 from __future__ import annotations
@@ -40,13 +39,11 @@ _MORE_CONDITIONS = ("isolation", "device", "code", "dataset.distribution", "trai
 
 
 class ComparisonError(ValueError):
-    """The two sweeps can't be compared; the message says why and what to do."""
+    """Two sweeps that cannot be compared; the message says why and what to do."""
 
 
 class IncomparableError(ComparisonError):
-    """They were measured under different conditions;
-    `differences` names every one that was neither allowed nor forced.
-    """
+    """Sweeps of different conditions; `differences` has those neither allowed nor forced."""
 
     def __init__(self, differences: Sequence[ConditionDifference]) -> None:
         self.differences = tuple(differences)
@@ -71,6 +68,7 @@ class ConditionDifference(Part):
 
     @property
     def text(self) -> str:
+        """The difference in one line."""
         return f"{self.field}: A {_shown(self.a)}, B {_shown(self.b)}"
 
 
@@ -89,7 +87,7 @@ class ComparedSweep(Part):
 
     @classmethod
     def of(cls, report: ScalingReport) -> Self:
-        """What is said of a sweep here, out of its report."""
+        """Return a report's facts."""
         return cls(**{name: getattr(report, name) for name in cls.model_fields})
 
 
@@ -166,9 +164,17 @@ def compare(
 ) -> Comparison:
     """Compare B with A.
 
-    `allowed` names the conditions that may differ. Raises IncomparableError where another one does
-    and `force` is not set, ComparisonError where no node count is in both, a name in `allowed` is
-    no condition or the tolerance is not a number from 0 on.
+    Args:
+        a: Report of the reference.
+        b: Report of the candidate.
+        tolerance: Share by which B may be slower.
+        allowed: Conditions that may differ.
+        force: Compare whatever differs.
+
+    Raises:
+        IncomparableError: Another condition differs and `force` is not set.
+        ComparisonError: No node count is in both, a name in `allowed` is no condition, or the
+            tolerance is not a number from 0 on.
     """
     if not (math.isfinite(tolerance) and tolerance >= 0):
         raise ComparisonError(
@@ -213,11 +219,11 @@ def compare(
 
 
 def measured_under(report: ScalingReport) -> dict[str, str | None]:
-    """Every condition that a sweep's times depend on, by name; None: not known.
+    """Return every condition that a sweep's times depend on, by name; None: unknown.
 
-    Those of Conditions, plus what only the report itself has: isolation and processor of emulated
-    nodes (on AWS the instance type stands for the processor), the digest of the user's own code,
-    and the fields of the config that change the work.
+    Those of Conditions, plus what only the report has: isolation and processor of emulated nodes
+    (on AWS the instance type stands for the processor), the digest of the user's code, and the
+    config fields that change the work.
     """
     emulated = report.platform.kind == "emulated"
     devices = {
@@ -240,7 +246,7 @@ def measured_under(report: ScalingReport) -> dict[str, str | None]:
 
 
 def _sized(report: ScalingReport) -> dict[str, str | None]:
-    """How much each run of a workload sized in seconds did: as long runs may be other work."""
+    """Return the work of a workload sized in seconds: runs of the same length may differ in it."""
     training = (report.config or {}).get("training")
     seconds = training.get("baseline_seconds") if isinstance(training, Mapping) else None
     used = sorted((point for point in report.points if point.used), key=lambda each: each.nodes)
@@ -255,8 +261,9 @@ def _sized(report: ScalingReport) -> dict[str, str | None]:
 
 
 def find_differences(a: ScalingReport, b: ScalingReport) -> tuple[ConditionDifference, ...]:
-    """Every condition that is not known to be the same on both sides;
-    not known on both sides is no difference.
+    """Return every condition that is not known to be the same on both sides.
+
+    Unknown on both sides is no difference.
     """
     in_a, in_b = measured_under(a), measured_under(b)
     if (a.config is None) != (b.config is None):
@@ -297,7 +304,7 @@ def _configured(config: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def _leaves(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """(dotted name, text) of every value of a nested mapping."""
+    """Yield (dotted name, text) of every value of a nested mapping."""
     for key, value in section.items():
         if isinstance(value, Mapping):
             yield from _leaves(value, f"{prefix}{key}.")
@@ -306,7 +313,7 @@ def _leaves(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 
 
 def _row_conditions(a: Sequence[SummaryRow], b: Sequence[SummaryRow]) -> dict[str, tuple[str, str]]:
-    """What both sweeps know of a node count and know differently, at the smallest such count."""
+    """Return the facts of a node count that are known and differ, at the smallest such count."""
     in_b = {row.nodes: row for row in b}
     found: dict[str, tuple[str, str]] = {}
     for row in a:
@@ -393,12 +400,11 @@ def _judge(interval: Interval | None, n_a: int, n_b: int, tolerance: float) -> t
 
 
 def mann_whitney(a: Sequence[float], b: Sequence[float]) -> tuple[float | None, str | None]:
-    """(two-sided p-value, None), or (None, why there is none).
+    """Return (two-sided p-value, None), or (None, why there is none).
 
-    Of n and m runs the smallest p there can be is 2/C(n + m, n); where that is not below 0.05 the
-    test can't tell anything. Exact up to MOST_RUNS_OF_THE_EXACT_TEST runs per sweep: by Mann and
-    Whitney's distribution, or where times are tied, for which that does not hold, by permutation
-    (all of them, or 9999 drawn with a fixed seed).
+    The smallest p of n and m runs is 2/C(n + m, n); unless that is below 0.05, the test cannot tell
+    anything. Exact up to MOST_RUNS_OF_THE_EXACT_TEST runs per sweep: by Mann and Whitney's
+    distribution, or, with ties, by permutation (all of them, or 9999 drawn with a fixed seed).
     """
     n, m = len(a), len(b)
     smallest = 2 / math.comb(n + m, n) if n and m else 1.0

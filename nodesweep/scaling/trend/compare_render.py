@@ -1,8 +1,12 @@
-"""Comparison -> the table and the lines below it that a terminal shows."""
+"""Comparison -> the table and the lines below it on a terminal."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from rich import box
 from rich.console import Group
+from rich.table import Table
 from rich.text import Text
 
 from nodesweep.scaling.analysis.intervals import MIN_REPEATS
@@ -19,23 +23,21 @@ from nodesweep.scaling.formats import (
     join_words,
     nodes_text,
 )
-from nodesweep.scaling.report.table import Column, kind_label, make_table
-from nodesweep.scaling.report.table import Group as RowGroup
-from nodesweep.scaling.report.terminal import console_table
+from nodesweep.scaling.report.table import kind_label
 from nodesweep.scaling.trend.compare import ComparedRow, Comparison
 
 
 def render_comparison_terminal(comparison: Comparison) -> Group:
-    """The comparison as a terminal shows it, for rich's Console.print."""
-    rows = [RowGroup(comparison.rows)]
-    table = console_table(make_table(comparison_title(comparison), _COLUMNS, rows))
+    """Return the comparison for rich's Console.print."""
     label = [Text(comparison.label, style="bold red")] if comparison.label else []
     details = [Text(f"- {line}", style="dim") for line in _details(comparison)]
-    return Group(*label, table, Text(comparison_headline(comparison), style="bold"), *details)
+    return Group(
+        *label, _table(comparison), Text(comparison_headline(comparison), style="bold"), *details
+    )
 
 
 def comparison_title(comparison: Comparison) -> str:
-    """Names both sweeps and, in every rendering, the kind of platform they ran on."""
+    """Return a title with both sweeps and the kind of platform they ran on."""
     sides = (comparison.a, comparison.b)
     kinds = dict.fromkeys(kind_label(side.platform, side.train_clock) for side in sides)
     title = (
@@ -46,7 +48,7 @@ def comparison_title(comparison: Comparison) -> str:
 
 
 def comparison_headline(comparison: Comparison) -> str:
-    """The verdict over all node counts in one sentence."""
+    """Return the verdict over all node counts in one sentence."""
     tolerance = format_percent(comparison.tolerance)
     lost = (
         f"No run of B completed at {join_words(map(nodes_text, comparison.lost))}"
@@ -82,7 +84,7 @@ def _metric_cell(metric: FinalMetric | None) -> str:
 
 
 def _details(comparison: Comparison) -> list[str]:
-    """What each verdict rests on, then what was allowed, is missing or limits the comparison."""
+    """List what each verdict rests on, then what was allowed, is missing or limits it."""
     lines = [_row_line(row) for row in comparison.rows]
     lines += [f"{difference.accepted}: {difference.text}" for difference in comparison.differences]
     if comparison.unknown_conditions:
@@ -106,19 +108,26 @@ def _row_line(row: ComparedRow) -> str:
     return line if row.p_value_reason is None else f"{line} No p-value: {row.p_value_reason}."
 
 
-_COLUMNS: tuple[Column[ComparedRow], ...] = (
-    Column("N", "nodes", lambda row: format_count(row.nodes), True),
-    Column("T(A)", "median train time in A", lambda row: format_seconds(row.a_seconds), True),
-    Column("T(B)", "median train time in B", lambda row: format_seconds(row.b_seconds), True),
-    Column("T(B)/T(A)", "their ratio, above 1 where B is slower", _ratio_cell, True),
-    Column("p", "p-value of the Mann-Whitney test", lambda row: format_value(row.p_value, 2), True),
-    Column("cost B/A", "cost in B over cost in A", lambda row: format_ratio(row.cost_ratio), True),
-    Column(
-        "verdict",
-        "what the interval of the ratio says",
-        lambda row: row.verdict,
-        True,
-        is_text=True,
-    ),
+def _table(comparison: Comparison) -> Table:
+    """Return what fits a terminal of 80 characters."""
+    columns = {heading: [write(row) for row in comparison.rows] for heading, write in _COLUMNS}
+    known = {heading: cells for heading, cells in columns.items() if set(cells) != {UNKNOWN}}
+    title = Text(comparison_title(comparison))
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    for heading in known:
+        is_text = heading == "verdict"
+        table.add_column(heading, justify="left" if is_text else "right", no_wrap=not is_text)
+    for row in zip(*known.values(), strict=True):
+        table.add_row(*map(Text, row))
+    return table
+
+
+_COLUMNS: tuple[tuple[str, Callable[[ComparedRow], str]], ...] = (
+    ("N", lambda row: format_count(row.nodes)),
+    ("T(A)", lambda row: format_seconds(row.a_seconds)),
+    ("T(B)", lambda row: format_seconds(row.b_seconds)),
+    ("T(B)/T(A)", _ratio_cell),
+    ("p", lambda row: format_value(row.p_value, 2)),
+    ("cost B/A", lambda row: format_ratio(row.cost_ratio)),
+    ("verdict", lambda row: row.verdict),
 )
-"""What fits a terminal of 80 characters."""

@@ -1,5 +1,4 @@
-"""ScalingReports <-> the history: one Parquet file per sweep, a row per attempt,
-and the trend over the sweeps.
+"""The history of a benchmark: one Parquet file per sweep, one row per attempt, and its trends.
 
 The benchmark's name is the Hive partition of the path (names.history_key) and not a column of the
 file: Athena refuses a table that has it twice. docs/history.md documents the columns.
@@ -9,28 +8,35 @@ from __future__ import annotations
 
 import io
 import math
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nodesweep.scaling.analysis.cost import total_usd
 from nodesweep.scaling.analysis.intervals import Interval
 from nodesweep.scaling.analysis.speedup import SummaryRow
 from nodesweep.scaling.names import canonical_digest
 from nodesweep.scaling.report.model import Conditions, PlatformFacts, Point, ScalingReport
 from nodesweep.scaling.trend.compare import measured_under
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 HISTORY_SCHEMA_VERSION = 1
 """Grows when a column changes its name, type or meaning; every version is a table of its own."""
 _VERSION_KEY = b"nodesweep.history_schema_version"
 _BENCHMARK_KEY = b"nodesweep.benchmark"
 _TIME = pa.timestamp("ms", tz="UTC")
-# A new image or new code is what a history is kept for; everything else splits the trend.
+_DTYPES = {
+    pa.string(): "string",
+    pa.int32(): "Int32",
+    pa.float64(): "Float64",
+    pa.bool_(): "boolean",
+    _TIME: "datetime64[ms, UTC]",
+}
+# Users keep a history to see the effect of a new image or new code; all else splits the trend.
 _MAY_CHANGE = ("image_uri", "code")
 _CONDITIONS = tuple(
     name for name in Conditions.model_fields if name not in ("platform", "instance_type")
@@ -38,7 +44,7 @@ _CONDITIONS = tuple(
 
 
 class HistoryError(ValueError):
-    """A history, or one file of it, can't be read; the message names it."""
+    """An unreadable history or file of one; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -135,74 +141,84 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class TrendPoint:
-    """One sweep at one node count; medians over its used runs. None where unknown."""
-
-    sweep_id: str
-    at: datetime
-    nodes: int
-    n: int
-    train_seconds: float
-    train_seconds_of_runs: tuple[float, ...]
-    speedup: float | None
-    speedup_interval: Interval | None
-    efficiency: float | None
-    efficiency_interval: Interval | None
-    total_usd: float | None
-    image_uri: str | None
-    throughput_only: bool
-    """It missed the baseline's final metric: T is no time-to-train,
-    S no speedup of the same training.
-    """
-
-
-@dataclass(frozen=True)
 class Trend:
-    """Sweeps that compare: same conditions, image and code apart, and same N0.
-    Points by nodes, then date.
-    """
+    """Sweeps that compare: same conditions, image and code apart, and same N0."""
 
     platform: PlatformFacts
     conditions: Mapping[str, str | None]
     conditions_digest: str
     baseline_nodes: int
-    points: tuple[TrendPoint, ...]
+    points: DataFrame
+    """One row per node count and sweep, by nodes, then date; see TREND_COLUMNS."""
 
     @property
     def sweeps(self) -> tuple[str, ...]:
-        """The ids of the trend's sweeps, the oldest first."""
-        ordered = sorted(self.points, key=lambda point: (point.at, point.sweep_id))
-        return tuple(dict.fromkeys(point.sweep_id for point in ordered))
+        """Ids of the trend's sweeps, oldest first."""
+        return tuple(self.points.sort_values(["at", "sweep_id"])["sweep_id"].unique())
+
+
+_RATIOS = tuple(
+    name for ratio in ("speedup", "efficiency") for name in (ratio, f"{ratio}_low", f"{ratio}_high")
+)
+TREND_COLUMNS = {
+    "sweep_id": "the sweep",
+    "nodes": "node count N",
+    "at": "start of the sweep, UTC; where unknown, date of its report",
+    "n": "used runs",
+    "train_seconds": "their median train time",
+    "train_seconds_of_runs": "list of their train times",
+    **dict.fromkeys(_RATIOS, "as in the history"),
+    "total_usd": "median cost of a run, the warm pool kept after it included",
+    "image_uri": "training image, by digest",
+    "throughput_only": "missed the baseline's final metric, so T is no time-to-train",
+}
+"""Columns of a trend's points and their meaning; unknown is missing."""
 
 
 def history_schema(benchmark: str) -> pa.Schema:
-    """The file's schema; its metadata holds the schema version and the benchmark."""
+    """Return the schema of a file; its metadata holds the schema version and the benchmark."""
     metadata = {_VERSION_KEY: str(HISTORY_SCHEMA_VERSION), _BENCHMARK_KEY: benchmark}
     fields = [pa.field(column.name, column.type, nullable=column.nullable) for column in COLUMNS]
     return pa.schema(fields, metadata=metadata)
 
 
-def history_table(report: ScalingReport, benchmark: str) -> pa.Table:
-    """One row per attempt of the sweep."""
+def history_frame(report: ScalingReport) -> DataFrame:
+    """Return one row per attempt of a sweep, with the columns of COLUMNS."""
+    from pandas import DataFrame, Series, to_datetime
+
     sweep = _sweep_values(report)
     rows = {row.nodes: row for row in report.summary}
     records = [
         sweep | _point_values(report, point) | _row_values(rows[point.nodes])
         for point in report.points
     ]
-    return pa.Table.from_pylist(records, schema=history_schema(benchmark))
+    frame = DataFrame(records, columns=[column.name for column in COLUMNS], dtype=object)
+    # a time without an offset is UTC
+    frame["created_at"] = to_datetime(frame["created_at"], utc=True, format="ISO8601")
+    frame["started_at"] = Series(frame["created_at"].min(), frame.index, _DTYPES[_TIME])
+    frame["generated_at"] = to_datetime(frame["generated_at"], utc=True, format="ISO8601")
+    return frame.astype({column.name: _DTYPES[column.type] for column in COLUMNS})
 
 
-def write_history(table: pa.Table) -> bytes:
-    """The table as the bytes of a Parquet file."""
+def write_history(frame: DataFrame, benchmark: str) -> bytes:
+    """Return the bytes of a benchmark's Parquet file."""
+    schema = history_schema(benchmark)
+    table = pa.Table.from_pandas(frame, schema=schema, preserve_index=False)
     buffer = io.BytesIO()
-    pq.write_table(table, buffer)
+    # without pandas' own metadata
+    pq.write_table(table.replace_schema_metadata(schema.metadata), buffer)
     return buffer.getvalue()
 
 
-def parse_history(body: bytes, origin: str) -> pa.Table:
-    """A file's bytes. Raises HistoryError naming `origin` where it is none
-    of this schema version.
+def parse_history(body: bytes, origin: str) -> DataFrame:
+    """Return the rows of a Parquet file, with the columns of COLUMNS.
+
+    Args:
+        body: The whole file.
+        origin: Name of the file in errors.
+
+    Raises:
+        HistoryError: It is damaged or of another schema version.
     """
     try:
         table = pq.read_table(io.BytesIO(body))
@@ -221,100 +237,85 @@ def parse_history(body: bytes, origin: str) -> pa.Table:
         )
     try:
         table = table.select([column.name for column in COLUMNS]).cast(
-            pa.schema(history_schema("").remove_metadata(), metadata=table.schema.metadata)
+            history_schema("").remove_metadata()
         )
     except (pa.ArrowException, ValueError, KeyError) as error:
         raise HistoryError(
             f"{origin}: damaged, a column of another type ({str(error).splitlines()[0]});"
             " make the sweep's report anew"
         ) from None
-    if any(
-        row["used"] and not (0 < (row["train_seconds"] or 0) < math.inf and row["baseline_nodes"])
-        for row in table.select(["used", "train_seconds", "baseline_nodes"]).to_pylist()
-    ):
+    frame = table.to_pandas().astype({column.name: _DTYPES[column.type] for column in COLUMNS})
+    used = frame[frame["used"]]
+    timed = used["train_seconds"].between(0, math.inf, inclusive="neither")
+    if not (timed & used["baseline_nodes"].gt(0)).fillna(False).all():
         raise HistoryError(
             f"{origin}: damaged, a used run without a time or a baseline;"
             " make the sweep's report anew"
         )
-    return table
+    return frame
 
 
-def read_history(tables: Iterable[pa.Table], nodes: int | None = None) -> tuple[Trend, ...]:
-    """The trends, the one with the youngest sweep first; only of `nodes` where that is given.
+def read_history(frames: Sequence[DataFrame], nodes: int | None = None) -> tuple[Trend, ...]:
+    """Return the trends of a history, the one with the youngest sweep first.
 
-    Attempts that were not used stay in the tables and out of the trend.
+    Attempts that were not used stay out.
+
+    Args:
+        frames: Rows of each file.
+        nodes: The only node count to keep; None: all.
     """
-    groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
-    for table in tables:
-        for record in table.to_pylist():
-            if record["used"] and nodes in (None, record["nodes"]):
-                groups.setdefault(
-                    (record["conditions_digest"], record["baseline_nodes"]), []
-                ).append(record)
-    trends = [_trend(records) for records in groups.values()]
-    return tuple(
-        sorted(trends, key=lambda trend: max(point.at for point in trend.points), reverse=True)
-    )
+    from pandas import concat
+
+    if not frames:
+        return ()
+    runs = concat(frames, ignore_index=True)
+    runs = runs[runs["used"] & (runs["nodes"].eq(nodes) if nodes is not None else True)]
+    trends = [
+        _trend(of_trend)
+        for _, of_trend in runs.groupby(["conditions_digest", "baseline_nodes"], sort=False)
+    ]
+    return tuple(sorted(trends, key=lambda trend: trend.points["at"].max(), reverse=True))
 
 
-def _trend(records: Sequence[Mapping[str, Any]]) -> Trend:
-    runs: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
-    for record in records:
-        runs.setdefault((record["sweep_id"], record["nodes"]), []).append(record)
-    first = records[0]
-    platform = PlatformFacts(
-        kind=first["platform_kind"],
-        isolation=first["isolation"],
-        instance_type=first["instance_type"],
+def _trend(runs: DataFrame) -> Trend:
+    runs = runs.assign(
+        at=runs["started_at"].fillna(runs["generated_at"]),
+        # as total_usd() of analysis/cost.py: an unknown pool counts as none
+        total_usd=runs["run_usd"] + runs["warm_pool_usd"].fillna(0.0),
+        throughput_only=runs["flags"].str.contains("throughput_only", regex=False, na=False),
     )
-    points = (_trend_point(each) for each in runs.values())
+    points = runs.groupby(["sweep_id", "nodes"], sort=False).agg(
+        at=("at", "first"),
+        n=("used", "size"),
+        train_seconds=("train_seconds", "median"),
+        train_seconds_of_runs=("train_seconds", list),
+        total_usd=("total_usd", "median"),
+        throughput_only=("throughput_only", "first"),
+        **{name: (name, "first") for name in ("image_uri", *_RATIOS)},
+    )
+    first = runs.astype(object).where(runs.notna(), None).iloc[0]
     return Trend(
-        platform=platform,
+        platform=PlatformFacts(
+            kind=first["platform_kind"],
+            isolation=first["isolation"],
+            instance_type=first["instance_type"],
+        ),
         conditions={name: first[name] for name in _CONDITIONS if name not in _MAY_CHANGE},
         conditions_digest=first["conditions_digest"],
         baseline_nodes=first["baseline_nodes"],
-        points=tuple(sorted(points, key=lambda point: (point.nodes, point.at, point.sweep_id))),
+        points=points.reset_index()[list(TREND_COLUMNS)].sort_values(
+            ["nodes", "at", "sweep_id"], ignore_index=True
+        ),
     )
-
-
-def _trend_point(runs: Sequence[Mapping[str, Any]]) -> TrendPoint:
-    first = runs[0]
-    totals = [total_usd(run["run_usd"], run["warm_pool_usd"]) for run in runs]
-    costs = [usd for usd in totals if usd is not None]
-    times = tuple(run["train_seconds"] for run in runs)
-    return TrendPoint(
-        sweep_id=first["sweep_id"],
-        at=first["started_at"] or first["generated_at"],
-        nodes=first["nodes"],
-        n=len(runs),
-        train_seconds=statistics.median(times),
-        train_seconds_of_runs=times,
-        speedup=first["speedup"],
-        speedup_interval=_interval(first, "speedup"),
-        efficiency=first["efficiency"],
-        efficiency_interval=_interval(first, "efficiency"),
-        total_usd=statistics.median(costs) if costs else None,
-        image_uri=first["image_uri"],
-        throughput_only="throughput_only" in (first["flags"] or "").split("+"),
-    )
-
-
-def _interval(record: Mapping[str, Any], name: str) -> Interval | None:
-    low, high = record[f"{name}_low"], record[f"{name}_high"]
-    return None if low is None or high is None else Interval(low=low, high=high)
 
 
 def _sweep_values(report: ScalingReport) -> dict[str, Any]:
-    accepted = [
-        _moment(point.created_at) for point in report.points if point.created_at is not None
-    ]
     compared = {
         name: value for name, value in measured_under(report).items() if name not in _MAY_CHANGE
     }
     return {
         "sweep_id": report.sweep_id,
-        "started_at": min(accepted, default=None),
-        "generated_at": _moment(report.generated_at),
+        "generated_at": report.generated_at,
         "platform_kind": report.platform.kind,
         "isolation": report.platform.isolation,
         "instance_type": report.platform.instance_type,
@@ -331,12 +332,11 @@ def _point_values(report: ScalingReport, point: Point) -> dict[str, Any]:
     metric = point.final_metric
     of_point = ("nodes", "repeat", "attempt", "job_name", "status", "used", "spot", "reason",
                 "world_size", "global_batch_size", "per_replica_batch_size",
-                "learning_rate")  # fmt: skip
+                "learning_rate", "created_at")  # fmt: skip
     return {
         **{name: getattr(point, name) for name in of_point},
         **point.clocks.model_dump(),
         **point.costs.model_dump(),
-        "created_at": _moment(point.created_at) if point.created_at is not None else None,
         "train_seconds": _train_seconds(report, point),
         "final_metric_name": metric.name if metric is not None else None,
         "final_metric_value": metric.value if metric is not None else None,
@@ -344,9 +344,7 @@ def _point_values(report: ScalingReport, point: Point) -> dict[str, Any]:
 
 
 def _train_seconds(report: ScalingReport, point: Point) -> float | None:
-    """On the sweep's clock, of runs that the summary leaves out (spot) too;
-    None where only another clock was read.
-    """
+    """Return the time on the sweep's clock, also of spot runs, which the summary leaves out."""
     if point.used:
         return report.train_seconds(point)
     if point.train_clock == report.train_clock:
@@ -372,9 +370,3 @@ def _bounds(name: str, interval: Interval | None) -> dict[str, float | None]:
         f"{name}_low": interval.low if interval is not None else None,
         f"{name}_high": interval.high if interval is not None else None,
     }
-
-
-def _moment(text: str) -> datetime:
-    """An ISO time as UTC; one without an offset is UTC."""
-    moment = datetime.fromisoformat(text)
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

@@ -1,19 +1,14 @@
-"""Trends of a benchmark -> the terminal's tables and one plot: S, E and cost over the sweeps,
-a row per trend.
-"""
+"""Trends of a benchmark -> the terminal's tables and a plot of S, E and cost over the sweeps."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich import box
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
-from nodesweep.scaling.analysis.intervals import Interval
 from nodesweep.scaling.formats import (
     UNKNOWN,
     format_count,
@@ -24,8 +19,9 @@ from nodesweep.scaling.formats import (
     nodes_text,
 )
 from nodesweep.scaling.report.plots import drawing_style
-from nodesweep.scaling.report.table import kind_label
-from nodesweep.scaling.trend.history import Trend, TrendPoint
+from nodesweep.scaling.report.table import Table, format_columns, kind_label, known
+from nodesweep.scaling.report.terminal import console_table
+from nodesweep.scaling.trend.history import Trend
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,20 +33,15 @@ _DOTS_PER_INCH = 160
 
 
 def render_history_terminal(benchmark: str, trends: Sequence[Trend]) -> Group:
-    """One table per trend, for rich's Console.print;
-    sweeps of different conditions never share one.
-    """
-    parts: list[Any] = [_table(trend_title(benchmark, trend), trend) for trend in trends]
-    return Group(
-        *(
-            part
-            for table, trend in zip(parts, trends, strict=True)
-            for part in (table, *_below(trend))
-        )
-    )
+    """Return a table per trend for rich's Console.print, each with its lines below."""
+    parts: list[Any] = []
+    for trend in trends:
+        parts += [_table(trend_title(benchmark, trend), trend), *_below(trend)]
+    return Group(*parts)
 
 
 def trend_title(benchmark: str, trend: Trend) -> str:
+    """Return a title with the benchmark, the platform and the conditions of a trend."""
     clock = trend.conditions.get("train_clock")
     return (
         f"History of {benchmark} ({kind_label(trend.platform, clock)}), conditions"
@@ -59,7 +50,7 @@ def trend_title(benchmark: str, trend: Trend) -> str:
 
 
 def history_plot(benchmark: str, trends: Sequence[Trend], extension: str) -> bytes | None:
-    """The plot as `svg` or `png`; None where no trend has two sweeps."""
+    """Return the plot as `svg` or `png`; None if no trend has two sweeps."""
     plotted = [trend for trend in trends if len(trend.sweeps) > 1]
     if not plotted:
         return None
@@ -78,33 +69,29 @@ def history_plot(benchmark: str, trends: Sequence[Trend], extension: str) -> byt
 
 
 def _table(title: str, trend: Trend) -> Any:
-    table = Table(title=Text(title), box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
-    for heading in ("N", "sweep", "n", "T", "S", "E", _cost_heading(trend)):
-        table.add_column(heading, justify="left" if heading == "sweep" else "right", no_wrap=True)
-    before = None
-    for point in trend.points:
-        if before not in (None, point.nodes):
-            table.add_section()
-        before = point.nodes
-        table.add_row(*(Text(cell) for cell in _cells(point)))
+    points = trend.points
+    cells = format_columns(
+        points,
+        {
+            "N": ("nodes", format_count),
+            "sweep": ("sweep_id", str),
+            "n": ("n", format_count),
+            "T": ("train_seconds", format_seconds),
+            "S": ("speedup", format_speedup),
+            "E": ("efficiency", format_percent),
+            _cost_heading(trend): ("total_usd", format_usd),
+        },
+    )
+    cells["S"] += points["throughput_only"].map({True: "*", False: ""})
+    table = console_table(Table(title, cells, {}), title_style="bold")
+    for row, changes in enumerate(points["nodes"].diff().shift(-1).fillna(0).ne(0)):
+        table.rows[row].end_section = changes
     return table
 
 
 def _cost_heading(trend: Trend) -> str:
-    """The history keeps what a job was billed, and a probe is billed for a part of a run."""
+    # the history keeps what a job was billed, and a probe is billed for a part of a run
     return "cost of a probe" if trend.conditions.get("train_clock") == "projected" else "cost"
-
-
-def _cells(point: TrendPoint) -> tuple[str, ...]:
-    return (
-        format_count(point.nodes),
-        point.sweep_id,
-        format_count(point.n),
-        format_seconds(point.train_seconds),
-        format_speedup(point.speedup) + ("*" if point.throughput_only else ""),
-        format_percent(point.efficiency),
-        format_usd(point.total_usd),
-    )
 
 
 def _below(trend: Trend) -> list[Any]:
@@ -113,13 +100,13 @@ def _below(trend: Trend) -> list[Any]:
         f"{name} {_short(value)}" for name, value in trend.conditions.items() if value is not None
     )
     lines = [f"N0 = {trend.baseline_nodes}, {shared}", *_image_changes(trend)]
-    if any(point.throughput_only for point in trend.points):
+    if trend.points["throughput_only"].any():
         lines.append("* throughput only: not the baseline's final metric, so T is no time-to-train")
     return [Text(f"- {line}", style="dim") for line in lines]
 
 
 def _image_changes(trend: Trend) -> list[str]:
-    images = {point.sweep_id: point.image_uri for point in trend.points}
+    images = dict(zip(trend.points["sweep_id"], known(trend.points["image_uri"]), strict=True))
     pairs = zip(trend.sweeps, trend.sweeps[1:], strict=False)
     return [
         f"Image changed with {after}: {_short(images[before])} to {_short(images[after])}"
@@ -129,7 +116,7 @@ def _image_changes(trend: Trend) -> list[str]:
 
 
 def _short(value: str | None) -> str:
-    """A digest cut to what tells it apart, anything else as it is."""
+    """Return a digest cut to what tells it apart, anything else as it is."""
     if value is None:
         return UNKNOWN
     digest = value.rpartition("sha256:")[2]
@@ -144,20 +131,10 @@ def _draw(benchmark: str, trends: Sequence[Trend]) -> Figure:
     for part, trend in zip(rows, trends, strict=True):
         part.suptitle(trend_title(benchmark, trend), fontsize=12.5, x=0.01, ha="left")
         panels = part.subplots(1, 3)
-        _draw_panel(
-            panels[0], trend, "speedup S(N)", lambda p: p.speedup, lambda p: p.speedup_interval
-        )
-        _draw_panel(
-            panels[1],
-            trend,
-            "efficiency E(N)",
-            lambda p: p.efficiency,
-            lambda p: p.efficiency_interval,
-        )
         job = "probe" if trend.conditions.get("train_clock") == "projected" else "run"
-        _draw_panel(
-            panels[2], trend, f"cost of a {job}, USD", lambda p: p.total_usd, lambda p: None
-        )
+        _draw_panel(panels[0], trend, "speedup S(N)", "speedup")
+        _draw_panel(panels[1], trend, "efficiency E(N)", "efficiency")
+        _draw_panel(panels[2], trend, f"cost of a {job}, USD", "total_usd")
         part.legend(
             *panels[0].get_legend_handles_labels(),
             loc="outside right upper",
@@ -167,32 +144,19 @@ def _draw(benchmark: str, trends: Sequence[Trend]) -> Figure:
     return figure
 
 
-def _draw_panel(
-    axes: Axes,
-    trend: Trend,
-    name: str,
-    value: Callable[[TrendPoint], float | None],
-    interval: Callable[[TrendPoint], Interval | None],
-) -> None:
-    """A line per node count over the dates, with the intervals where there are any."""
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
+def _draw_panel(axes: Axes, trend: Trend, title: str, column: str) -> None:
+    """Draw a line per node count over the dates, with the intervals that the trend has."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    for index, nodes in enumerate(sorted({point.nodes for point in trend.points})):
-        known = [
-            (p, number)
-            for p in trend.points
-            if p.nodes == nodes and (number := value(p)) is not None
-        ]
-        dates = [float(date2num(point.at)) for point, _ in known]
-        colour = f"C{index}"
-        axes.plot(
-            dates, [number for _, number in known], "o-", color=colour, label=nodes_text(nodes)
-        )
-        for date, (point, _) in zip(dates, known, strict=True):
-            if bounds := interval(point):
-                axes.plot([date, date], [bounds.low, bounds.high], color=colour, alpha=0.5)
-    axes.set_title(name, fontsize=11)
-    if all(value(point) is None for point in trend.points):
+    for index, (nodes, points) in enumerate(trend.points.groupby("nodes")):
+        drawn = points.dropna(subset=column)
+        dates, values = drawn["at"].dt.to_pydatetime(), drawn[column].astype(float)
+        axes.plot(dates, values, "o-", color=f"C{index}", label=nodes_text(nodes))
+        if f"{column}_low" in drawn:
+            low, high = (drawn[f"{column}_{end}"].astype(float) for end in ("low", "high"))
+            axes.vlines(dates, low, high, color=f"C{index}", alpha=0.5)
+    axes.set_title(title, fontsize=11)
+    if trend.points[column].isna().all():
         axes.text(0.5, 0.5, "not known", transform=axes.transAxes, ha="center")
         axes.set_axis_off()
         return

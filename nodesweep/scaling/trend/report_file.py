@@ -1,4 +1,4 @@
-"""report.json -> ScalingReport, for whoever compares reports: only one that is whole is read."""
+"""report.json -> ScalingReport; only a whole report is read."""
 
 from __future__ import annotations
 
@@ -17,11 +17,15 @@ _MAKE_ANEW = "make it anew with `nodesweep report SWEEP_ID` (of a table: --csv F
 
 
 class ReportUnreadable(ComparisonError):
-    """No report where one was named, or a file that is none."""
+    """A missing or unreadable report."""
 
 
 def parse_report(body: bytes, origin: str) -> ScalingReport:
-    """report.json's bytes. Raises ReportUnreadable naming `origin` and what is wrong."""
+    """Return the report of a report.json's bytes.
+
+    Raises:
+        ReportUnreadable: It is damaged or of another schema version; the message names `origin`.
+    """
     try:
         raw = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
@@ -51,12 +55,16 @@ def parse_report(body: bytes, origin: str) -> ScalingReport:
 
 
 def _refuse_constant(name: str) -> None:
-    """JSON has no NaN and no infinity; Python reads them."""
+    """Refuse NaN and infinity, which JSON does not have and Python reads."""
     raise ValueError(name)
 
 
 def _whole(report: ScalingReport, origin: str) -> ScalingReport:
-    """The report, if what its numbers are made of is there. Raises ReportUnreadable."""
+    """Return the report if the runs that its numbers are made of are there.
+
+    Raises:
+        ReportUnreadable: A run or a time is missing.
+    """
     if not report.summary:
         raise ReportUnreadable(f"{origin}: damaged at summary: it has no row; {_MAKE_ANEW}")
     for index, point in enumerate(report.points):

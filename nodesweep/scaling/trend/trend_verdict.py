@@ -1,10 +1,10 @@
-"""A trend -> TrendVerdict: whether its latest sweep alarms, per node count, and in words."""
+"""A trend -> TrendVerdict: alarms of its latest sweep per node count, and in words."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -24,7 +24,10 @@ from nodesweep.scaling.trend.chart import (
     chart_sweeps,
     sweep_level,
 )
-from nodesweep.scaling.trend.history import HistoryError, Trend, TrendPoint
+from nodesweep.scaling.trend.history import HistoryError, Trend
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 class CountVerdict(Part):
@@ -59,7 +62,7 @@ class TrendVerdict(Part):
 
     @property
     def alarms(self) -> tuple[int, ...]:
-        """Node counts that alarm: slower, or with no completed run any more."""
+        """Node counts that alarm: slower, or without a completed run."""
         return tuple(each.nodes for each in self.counts if each.verdict in ("slower", "lost"))
 
     @property
@@ -82,7 +85,7 @@ class TrendVerdict(Part):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What stands below the headline: the reference, then each node count."""
+        """The lines below the headline: the reference, then each node count."""
         how = "pinned" if self.pinned else "the first of the trend"
         return (
             f"Judged: {self.sweep_id}; reference: {self.reference} ({how})",
@@ -93,11 +96,17 @@ class TrendVerdict(Part):
 def judge_trend(
     trend: Trend, tolerance: float, reference: str | None = None, sweep: str | None = None
 ) -> TrendVerdict:
-    """Judge the trend's latest sweep, or `sweep`, by the chart of each node count.
+    """Judge a sweep of a trend by the chart of each node count.
 
-    `tolerance` is a share from 0 on; `reference` the sweep that the level is learnt from, with
-    those after it (default: the first). Raises HistoryError where the trend has no such sweep up to
-    the judged one, or the tolerance is no share.
+    Args:
+        trend: The trend.
+        tolerance: Share by which a sweep may be slower, from 0 on.
+        reference: First of the sweeps that the level is learnt from; None: the trend's first.
+        sweep: The judged sweep; None: the latest.
+
+    Raises:
+        HistoryError: The trend has no such reference up to the judged sweep, or the tolerance is no
+            share.
     """
     if not (math.isfinite(tolerance) and tolerance >= 0):
         raise HistoryError(
@@ -113,25 +122,28 @@ def judge_trend(
         )
     first = sweeps[0] if reference is None else reference
     charted = sweeps[sweeps.index(first) :]
-    by_count: dict[int, dict[str, TrendPoint]] = {}
-    for point in trend.points:
-        if point.sweep_id in charted:
-            by_count.setdefault(point.nodes, {})[point.sweep_id] = point
-    asked = [nodes for nodes, points in by_count.items() if {first, charted[-1]} & points.keys()]
+    points = trend.points[trend.points["sweep_id"].isin(charted)]
+    asked = points["nodes"][points["sweep_id"].isin([first, charted[-1]])].unique()
     return TrendVerdict(
         sweep_id=charted[-1],
         reference=first,
         pinned=reference is not None,
         tolerance=tolerance,
         counts=tuple(
-            _judge(nodes, charted, by_count[nodes], tolerance, len(asked))
+            _judge(
+                int(nodes),
+                charted,
+                points[points["nodes"] == nodes].set_index("sweep_id"),
+                tolerance,
+                len(asked),
+            )
             for nodes in sorted(asked)
         ),
     )
 
 
 def render_verdict_markdown(verdict: TrendVerdict) -> str:
-    """The verdict as Markdown, for a Prefect artifact."""
+    """Return the verdict as Markdown, for a Prefect artifact."""
     lines = [
         f"# Trend at {escape_markdown(verdict.sweep_id)}",
         "",
@@ -145,20 +157,19 @@ def render_verdict_markdown(verdict: TrendVerdict) -> str:
 def _judge(
     nodes: int,
     sweeps: Sequence[str],
-    points: dict[str, TrendPoint],
+    points: DataFrame,
     tolerance: float,
     node_counts: int,
 ) -> CountVerdict:
     levels = _levels(sweeps, points)
-    latest = points.get(sweeps[-1])
-    n = latest.n if latest is not None else 0
+    n = int(points["n"].get(sweeps[-1], 0))
     judgement = None
     if levels and levels[-1].sweep_id == sweeps[-1]:
         judged = chart_sweeps(levels, tolerance, node_counts)
         judgement = judged[-1] if judged else None
     verdict: Literal["slower", "lost", "no alarm", "cannot alarm"] = "cannot alarm"
     ratio = sigma = since = None
-    if latest is None:
+    if not n:
         verdict, reason = "lost", "no run of it completed"
     elif n < MIN_REPEATS:
         reason = f"{counted(n, 'run')} in this sweep; it takes {MIN_REPEATS}"
@@ -184,19 +195,14 @@ def _judge(
     )
 
 
-def _levels(sweeps: Sequence[str], points: dict[str, TrendPoint]) -> list[SweepLevel]:
-    made = (
-        sweep_level(sweep, points[sweep].train_seconds_of_runs)
-        for sweep in sweeps
-        if sweep in points
-    )
+def _levels(sweeps: Sequence[str], points: DataFrame) -> list[SweepLevel]:
+    times = points["train_seconds_of_runs"]
+    made = (sweep_level(sweep, times[sweep]) for sweep in sweeps if sweep in times)
     return [level for level in made if level is not None]
 
 
 def _reason(judgement: Judgement, ratio: float) -> str:
-    """E.g. "T is 1.12 of the reference; sum of what is beyond 5 %: 14 %, limit 7 % (from sweep to
-    sweep 2 %), since …".
-    """
+    """Return the numbers that a verdict rests on, in words."""
     excess, limit, allowance, sigma = (
         format_percent(math.expm1(value))
         for value in (judgement.excess, judgement.limit, judgement.allowance, judgement.sigma)

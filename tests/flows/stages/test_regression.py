@@ -16,7 +16,7 @@ from nodesweep.scaling.instances.model import InstanceComparison
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from nodesweep.scaling.report import ScalingReport, analyse
 from nodesweep.scaling.trend.chart import LEARNING_SWEEPS
-from nodesweep.scaling.trend.history import HistoryError, history_table, write_history
+from nodesweep.scaling.trend.history import HistoryError, history_frame, write_history
 from nodesweep.scaling.trend.trend_verdict import TrendVerdict
 from nodesweep.tasks.errors import RegressionEstablished
 
@@ -42,7 +42,7 @@ class Bucket:
         """
         report = report_of(self.config, self.sweep(day), slower, **changes)
         uri = f"s3://bucket/history/v1/benchmark=bench/{report.sweep_id}.parquet"
-        self.histories[uri] = write_history(history_table(report, self.config.name))
+        self.histories[uri] = write_history(history_frame(report), self.config.name)
         return report
 
     def learn(self, nights: int = LEARNING_SWEEPS, **changes: Any) -> int:

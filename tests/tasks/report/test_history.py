@@ -43,14 +43,14 @@ def test_sweep_lies_in_its_benchmarks_partition(s3: Any, platform: PlatformConfi
     assert uri == f"s3://bench-bucket/nodesweep/history/v1/benchmark=bench/{SWEEPS[0]}.parquet"
     [(found, body)] = read_history_files(s3, platform, "bench").items()
     assert found == uri
-    assert parse_history(body, uri).column("sweep_id").to_pylist() == [SWEEPS[0]]
+    assert list(parse_history(body, uri)["sweep_id"]) == [SWEEPS[0]]
 
 
 def test_second_append_replaces_the_sweep(s3: Any, platform: PlatformConfig) -> None:
     for seconds in (80.0, 70.0):
         put_history(s3, platform, [report_of(SWEEPS[0], seconds)], "bench")
     [body] = read_history_files(s3, platform, "bench").values()
-    assert parse_history(body, "it").column("train_seconds").to_pylist() == [70.0]
+    assert list(parse_history(body, "it")["train_seconds"]) == [70.0]
 
 
 def test_only_the_benchmarks_own_files_are_read(s3: Any, platform: PlatformConfig) -> None:

@@ -1,6 +1,6 @@
 """ScalingReport -> its four plots, and two more of several instance types.
 
-One is left out where the report has nothing to draw in it.
+A plot with nothing to draw is left out.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from nodesweep.scaling.report.model import ScalingReport
 from nodesweep.scaling.report.plots.canvas import (
     Drawing,
     drawing_style,
-    to_page_svg,
     to_png,
     to_svg,
 )
@@ -22,14 +21,14 @@ from nodesweep.scaling.report.plots.speedup import draw_speedup
 from nodesweep.scaling.report.plots.types import draw_frontier, draw_types
 from nodesweep.scaling.report.sources import is_phase
 
-__all__ = ["Drawing", "draw_plots", "drawing_style", "to_page_svg", "to_png", "to_svg"]
+__all__ = ["Drawing", "draw_plots", "drawing_style", "to_png", "to_svg"]
 
 
 def draw_plots(report: ScalingReport) -> dict[PlotKind, Drawing]:
-    """In the order of the page; empty where nothing completed.
-    Draw and save within drawing_style().
+    """Return the plots in the order of the page; empty if nothing completed.
 
-    Of times that are no program's own the phases alone, which show what the times hold.
+    Draw and save within drawing_style(). Times of a platform's phase give the plot of phases alone,
+    which shows what the times hold.
     """
     types = [] if report.instances is None else draw_of_types(report, report.instances)
     if report.baseline is None:
@@ -44,6 +43,6 @@ def draw_plots(report: ScalingReport) -> dict[PlotKind, Drawing]:
 
 
 def draw_of_types(report: ScalingReport, comparison: InstanceComparison) -> list[Drawing]:
-    """Of several instance types the two plots that have a curve of each."""
+    """Return the two plots that have a curve per instance type."""
     drawings = draw_frontier(report, comparison), draw_types(report, comparison)
     return [drawing for drawing in drawings if drawing is not None]

@@ -1,25 +1,21 @@
-"""What the plots of a report share: colours, axes, markers with their values on hover, and how a
-figure is written.
+"""What the plots of a report share: colours, axes, markers, and how a figure is written.
 
-matplotlib's object-oriented API, no pyplot. It takes about a second to import, so it is imported
-when a plot is made.
+It uses matplotlib's object-oriented API, no pyplot. matplotlib takes about a second to import, so
+that happens when a plot is made.
 """
 
 from __future__ import annotations
 
 import io
 import math
-import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from xml.sax.saxutils import escape
 
 from nodesweep.scaling.analysis.intervals import Interval
 from nodesweep.scaling.analysis.speedup import SummaryRow
-from nodesweep.scaling.formats import nodes_text
 from nodesweep.scaling.names import PlotKind
 from nodesweep.scaling.report.model import ScalingReport
 from nodesweep.scaling.report.table import thinned, titled
@@ -28,8 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# On a page each of these becomes var(--NAME, colour): its light and dark styles set it.
-# Alone, the colour holds.
+# Those of the page's light style.
 COLOURS = {
     "ink": "#1b2127",
     "muted": "#5f6b76",
@@ -42,8 +37,7 @@ COLOURS = {
     "downloading": "#00796b",
     "uploading": "#8e24aa",
 }
-# A page of thousands of node counts or runs would draw as many markers;
-# evenly spaced ones show the shape as well.
+# Evenly spaced markers show the shape of a curve as well as thousands of them.
 MAX_MARKERS = 100
 # On a phone 4.7 inches are drawn about as wide as they are, so that the text stays readable.
 WIDTH_INCHES, HEIGHT_INCHES = 4.7, 4.0
@@ -58,18 +52,11 @@ _HASH_SALT = "nodesweep"
 _MIN_TICK_RATIO = 1.3
 _MAX_TICKS = 9
 _TITLE_CHARACTERS = 38
-_TAG = re.compile(r"<[^>]*>")
-_ID = re.compile(r'(\bid="|url\(#|xlink:href="#)')
-_COLOUR = re.compile("|".join(COLOURS.values()))
-_NAMES = {colour: name for name, colour in COLOURS.items()}
 
 
 @dataclass
 class Drawing:
-    """One plot: the figure, what a screen reader says instead of it, and how to read it.
-
-    `tips` maps the gid of a marker to what it shows on hover.
-    """
+    """A plot: the figure, what a screen reader says instead of it, and how to read it."""
 
     kind: PlotKind
     title: str
@@ -77,14 +64,11 @@ class Drawing:
     axes: Axes
     numbers: str = ""
     caption: str = ""
-    tips: dict[str, str] = field(default_factory=dict)
 
 
 @contextmanager
 def drawing_style() -> Iterator[None]:
-    """Text stays text: in the SVG, and a dollar sign in a name starts no formula. Equal reports
-    give equal bytes.
-    """
+    """Keep text as text, also dollar signs, and make equal reports give equal bytes."""
     from matplotlib import rc_context
 
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": _HASH_SALT, "text.parse_math": False}):
@@ -98,7 +82,7 @@ def begin(
     subtitle: str,
     height_inches: float = HEIGHT_INCHES,
 ) -> Drawing:
-    """An empty plot with its titles, the platform's kind among them."""
+    """Return an empty plot with its titles, the platform's kind among them."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -124,9 +108,7 @@ def begin(
 
 
 def _wrapped(title: str, what: str) -> str:
-    """The title on one line, or broken behind `what`, with which it begins,
-    and where a line would be too long.
-    """
+    """Return a title on one line, or broken behind `what`, with which it begins."""
     if len(title) <= _TITLE_CHARACTERS:
         return title
     parts = (what, title.removeprefix(what).strip())
@@ -134,7 +116,7 @@ def _wrapped(title: str, what: str) -> str:
 
 
 def finish(drawing: Drawing, x_label: str, y_label: str, legend_columns: int = 2) -> None:
-    """Axis labels, and the legend below the axes, where it covers nothing."""
+    """Add axis labels, and the legend below the axes, where it covers nothing."""
     drawing.axes.set_xlabel(x_label, color=COLOURS["muted"], fontsize=11)
     drawing.axes.set_ylabel(y_label, color=COLOURS["muted"], fontsize=11)
     drawing.figure.legend(
@@ -148,57 +130,42 @@ def finish(drawing: Drawing, x_label: str, y_label: str, legend_columns: int = 2
     )
 
 
-def mark(drawing: Drawing, x: float, y: float, tip: str, **style: Any) -> None:
-    """One marker that shows `tip` on hover."""
-    (line,) = drawing.axes.plot(
+def mark(drawing: Drawing, x: float, y: float, **style: Any) -> None:
+    """Draw a marker."""
+    drawing.axes.plot(
         [x], [y], **{"marker": "o", "color": COLOURS["accent"], "linestyle": "none", **style}
     )
-    name_artist(drawing, line, tip)
-
-
-def name_artist(drawing: Drawing, artist: Any, tip: str) -> None:
-    """Let a drawn shape show `tip` on hover."""
-    gid = f"tip-{len(drawing.tips) + 1}"
-    artist.set_gid(gid)
-    drawing.tips[gid] = tip
 
 
 def hollow_kind(row: SummaryRow) -> str | None:
-    """Why a point is drawn hollow: its time is no time-to-train, or no measurement;
-    None for any other.
-    """
+    """Return why a point is drawn hollow: no time-to-train, or no measurement; None of others."""
     if "starved" in row.flags:
         return "contended"
     return "throughput only" if "throughput_only" in row.flags else None
 
 
-def mark_curve(
-    drawing: Drawing, points: Sequence[tuple[SummaryRow, float, str]], label: str
-) -> None:
-    """Measured points (row, y, tip) over node counts and the line through them; hollow as
-    hollow_kind() says.
+def mark_curve(drawing: Drawing, points: Sequence[tuple[SummaryRow, float]], label: str) -> None:
+    """Draw measured points (row, y) over node counts and the line through them.
+
+    Points are hollow as hollow_kind() says.
     """
     drawing.axes.plot(
-        [row.nodes for row, _, _ in points],
-        [y for _, y, _ in points],
+        [row.nodes for row, _ in points],
+        [y for _, y in points],
         color=COLOURS["accent"],
         linewidth=2,
         marker="o",
         label=label,
     )
     labelled: set[str] = set()
-    for row, y, tip in points:
+    for row, y in points:
         if kind := hollow_kind(row):
-            mark(drawing, row.nodes, y, tip, label=None if kind in labelled else kind, **HOLLOW)
+            mark(drawing, row.nodes, y, label=None if kind in labelled else kind, **HOLLOW)
             labelled.add(kind)
-        else:
-            mark(drawing, row.nodes, y, tip)
 
 
 def draw_intervals(drawing: Drawing, bars: Sequence[tuple[int, Interval]]) -> None:
-    """A vertical bar with caps from the lower to the upper bound at each node count, called by
-    its level.
-    """
+    """Draw a vertical bar with caps per node count, labelled with the level of its interval."""
     if not bars:
         return
     levels = sorted({interval.level for _, interval in bars})
@@ -219,14 +186,13 @@ def draw_intervals(drawing: Drawing, bars: Sequence[tuple[int, Interval]]) -> No
 
 
 def draw_missing(drawing: Drawing, rows: Sequence[SummaryRow]) -> None:
-    """A cross on the axis for a node count without a completed run."""
+    """Draw a cross on the axis for a node count without a completed run."""
     missing = thinned([row for row in rows if row.train.seconds is None], MAX_MARKERS)
     for index, row in enumerate(missing):
         mark(
             drawing,
             row.nodes,
             0.03,
-            f"{nodes_text(row.nodes)}: not completed",
             marker="x",
             color=COLOURS["bad"],
             markersize=8,
@@ -237,14 +203,12 @@ def draw_missing(drawing: Drawing, rows: Sequence[SummaryRow]) -> None:
 
 
 def set_node_axis(drawing: Drawing, rows: Sequence[SummaryRow], last: float | None = None) -> None:
-    """log2 from the first to the last node count (or `last`, where a line goes further),
-    ticks at the counts.
-    """
+    """Make the axis logarithmic, from the first node count to the last one or `last`."""
     set_node_ticks(drawing, [row.nodes for row in rows], last)
 
 
 def set_node_ticks(drawing: Drawing, nodes: Sequence[int], last: float | None = None) -> None:
-    """The same for ascending node counts."""
+    """Do the same for ascending node counts."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     axis = drawing.axes.xaxis
@@ -270,7 +234,7 @@ class Label:
 
 
 def draw_labels(drawing: Drawing, labels: Sequence[Label]) -> None:
-    """As many of the labels, by ascending node count, as there is room for."""
+    """Draw as many labels, by ascending node count, as there is room for."""
     labelled = set(spaced([label.nodes for label in labels]))
     for label in labels:
         if label.nodes in labelled:
@@ -285,9 +249,7 @@ def draw_labels(drawing: Drawing, labels: Sequence[Label]) -> None:
 
 
 def spaced(nodes: Sequence[int]) -> list[int]:
-    """The ascending counts that are far enough apart on the log axis for a label each;
-    the last one always.
-    """
+    """Return the ascending counts with room for a label on the log axis; the last one always."""
     ratio = max(_MIN_TICK_RATIO, (nodes[-1] / nodes[0]) ** (1 / _MAX_TICKS))
     kept: list[int] = []
     for count in reversed(nodes):
@@ -296,42 +258,18 @@ def spaced(nodes: Sequence[int]) -> list[int]:
     return kept[::-1]
 
 
-def to_svg(drawing: Drawing) -> str:
-    """A whole SVG file on white, a <title> in each marker; ids are the plot's own, so that a page
-    can hold several.
-    """
-    buffer = io.StringIO()
+def to_svg(drawing: Drawing) -> bytes:
+    """Return the plot as an SVG file on white."""
+    buffer = io.BytesIO()
     no_metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    drawing.figure.savefig(buffer, format="svg", transparent=True, metadata=no_metadata)
+    drawing.figure.savefig(buffer, format="svg", facecolor="white", metadata=no_metadata)
     # the PNG keeps the SVG's layout instead of making it again
     drawing.figure.set_layout_engine("none")
-    text = buffer.getvalue()
-    text = text[text.index("<svg") :].strip() + "\n"
-    # matplotlib's style element would hold for the whole page.
-    text = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", text, count=1, flags=re.DOTALL)
-    text = text.replace("<svg ", '<svg stroke-linejoin="round" ', 1)
-    for gid, tip in drawing.tips.items():
-        text = text.replace(f'<g id="{gid}">', f'<g id="{gid}"><title>{escape(tip)}</title>', 1)
-    text = _TAG.sub(lambda tag: _ID.sub(rf"\g<1>{drawing.kind}-", tag[0]), text)
-    end = text.index(">") + 1
-    return f'{text[:end]}\n <rect width="100%" height="100%" fill="#ffffff"/>{text[end:]}'
-
-
-def to_page_svg(svg: str) -> str:
-    """The <svg> for within a page: no background, no fixed size,
-    colours that follow the page's CSS variables.
-    """
-    text = svg.replace(' <rect width="100%" height="100%" fill="#ffffff"/>', "", 1)
-    text = _TAG.sub(
-        lambda tag: _COLOUR.sub(lambda found: f"var(--{_NAMES[found[0]]}, {found[0]})", tag[0]),
-        text,
-    )
-    # Width and height would fix the size; the viewBox alone lets the page scale it.
-    return re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
+    return buffer.getvalue()
 
 
 def to_png(drawing: Drawing, dots_per_inch: int = 160) -> bytes:
-    """The same plot as a PNG on white."""
+    """Return the same plot as a PNG."""
     buffer = io.BytesIO()
     drawing.figure.savefig(
         buffer, format="png", dpi=dots_per_inch, facecolor="white", metadata={"Software": None}
@@ -340,7 +278,7 @@ def to_png(drawing: Drawing, dots_per_inch: int = 160) -> bytes:
 
 
 def powers_of_two(bottom: float, top: float) -> list[float]:
-    """Ticks of a log2 axis, at most about ten."""
+    """Return the ticks of a log2 axis, at most about ten."""
     first, last = math.floor(math.log2(bottom)), math.ceil(math.log2(top))
     step = math.ceil((last - first + 1) / (_MAX_TICKS + 1))
     return [2.0**power for power in range(first, last + 1, step)]

@@ -1,6 +1,4 @@
-"""What a run costs against how long it trains, with the Pareto front;
-node-hours where costs are not known.
-"""
+"""Run cost against train time, with the Pareto front; node-hours if costs are unknown."""
 
 from __future__ import annotations
 
@@ -47,7 +45,7 @@ _MAX_NAMED = 8
 
 @dataclass(frozen=True)
 class _Spend:
-    """One node count: y is its run cost in USD, or its node-time."""
+    """A node count: y is its run cost in USD, or its node-time."""
 
     row: SummaryRow
     seconds: float
@@ -56,7 +54,7 @@ class _Spend:
 
 
 def draw_cost(report: ScalingReport) -> Drawing:
-    """Every node count whose time and cost are known; the axis says which unit."""
+    """Draw every node count whose time and cost are known; the axis names the unit."""
     in_usd = any(
         row.costs.total_usd is not None and row.train.seconds is not None for row in report.summary
     )
@@ -72,7 +70,7 @@ def draw_cost(report: ScalingReport) -> Drawing:
     shown = thinned(spends, MAX_MARKERS)
     write = format_usd if in_usd else _plain
     _draw_front(drawing, shown)
-    _draw_points(drawing, shown, unit, write)
+    _draw_points(drawing, shown)
     times, spent = [spend.seconds for spend in shown], [spend.y for spend in shown]
     set_time_cost_axes(drawing, times, spent, write)
     finish(drawing, f"{time} (log scale)", f"{unit}, USD" if in_usd else unit)
@@ -90,7 +88,7 @@ def _in_usd(report: ScalingReport) -> list[_Spend]:
 
 
 def _in_node_time(report: ScalingReport, per_sample: bool) -> list[_Spend]:
-    """The same with N x T in place of the cost; the front is judged by the same rule."""
+    """Return the same with N x T instead of the cost; the front follows the same rule."""
     unit = 1 if per_sample else _SECONDS_PER_HOUR
     measured = [(row, row.train.seconds) for row in report.summary if row.train.seconds is not None]
     spends = [
@@ -150,7 +148,7 @@ def _draw_front(drawing: Drawing, spends: Sequence[_Spend]) -> None:
         )
 
 
-def _draw_points(drawing: Drawing, spends: Sequence[_Spend], unit: str, write: Any) -> None:
+def _draw_points(drawing: Drawing, spends: Sequence[_Spend]) -> None:
     labelled = set(spaced([spend.row.nodes for spend in spends]))
     seen: set[str | None] = set()
     for spend in spends:
@@ -162,7 +160,7 @@ def _draw_points(drawing: Drawing, spends: Sequence[_Spend], unit: str, write: A
             kind, style = "not on the front", {"marker": "D", "color": COLOURS["muted"]}
         label = None if kind in seen else kind
         seen.add(kind)
-        mark(drawing, spend.seconds, spend.y, _describe(spend, unit, write), label=label, **style)
+        mark(drawing, spend.seconds, spend.y, label=label, **style)
         if spend.row.nodes in labelled:
             options: dict[str, Any] = {"textcoords": "offset points", "xytext": (5, 7)}
             text = f"N = {spend.row.nodes}"
@@ -174,7 +172,7 @@ def _draw_points(drawing: Drawing, spends: Sequence[_Spend], unit: str, write: A
 def set_time_cost_axes(
     drawing: Drawing, times: Sequence[float], spent: Sequence[float], write: Any
 ) -> None:
-    """Time across, logarithmic; what is spent upwards, from 0 on, as `write` writes it."""
+    """Set up a logarithmic time axis, and a cost axis from 0 with ticks written by `write`."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
     axes = drawing.axes
@@ -193,7 +191,7 @@ def set_time_cost_axes(
 
 
 def time_ticks(shortest: float, longest: float) -> list[float]:
-    """Round times within the range, or its ends where there are fewer than two."""
+    """Return round times within the range, or its ends if there are fewer than two."""
     inside = [seconds for seconds in _NICE_SECONDS if shortest * 0.95 <= seconds <= longest * 1.05]
     if len(inside) < 2:
         return [shortest, longest] if longest / shortest > 1.2 else [longest]
@@ -206,7 +204,7 @@ def time_ticks(shortest: float, longest: float) -> list[float]:
 
 
 def tick_text(seconds: float) -> str:
-    """20 s, 5 min, 2 h: a round time without its zeros."""
+    """Return a round time without its zeros: 20 s, 5 min, 2 h."""
     size, unit = next(
         ((size, unit) for size, unit in ((3600, "h"), (60, "min"), (1, "s")) if seconds >= size),
         (0, ""),

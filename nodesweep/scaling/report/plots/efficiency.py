@@ -33,7 +33,7 @@ _LABEL_POINTS = 9
 
 
 def draw_efficiency(report: ScalingReport, baseline: Baseline) -> Drawing:
-    """E = S x N0/N; `baseline` is the report's."""
+    """Draw E = S x N0/N; `baseline` is the report's."""
     rows = report.summary
     curve = thinned(
         [(row, row.train.efficiency) for row in rows if row.train.efficiency is not None],
@@ -52,7 +52,7 @@ def draw_efficiency(report: ScalingReport, baseline: Baseline) -> Drawing:
         label=threshold,
     )
     label = "median of the runs" if any(row.n > 1 for row, _ in curve) else "measured, n = 1"
-    mark_curve(drawing, [(row, efficiency, _describe(row)) for row, efficiency in curve], label)
+    mark_curve(drawing, curve, label)
     bars = [(row.nodes, row.train.efficiency_interval) for row, _ in curve]
     draw_intervals(drawing, [(nodes, bar) for nodes, bar in bars if bar is not None])
     draw_missing(drawing, rows)
@@ -79,9 +79,8 @@ def _describe(row: SummaryRow) -> str:
 
 
 def _points_per_unit(drawing: Drawing) -> float:
-    """Points (1/72 inch) from 0 to 100 % on the page;
-    the axes' height follows from the titles and the legend.
-    """
+    """Return the points (1/72 inch) from 0 to 100% on the page."""
+    # the axes' height follows from the titles and the legend
     drawing.figure.draw_without_rendering()
     bottom, top = drawing.axes.get_ylim()
     return float(drawing.axes.get_window_extent().height * 72 / drawing.figure.dpi / (top - bottom))
@@ -90,9 +89,7 @@ def _points_per_unit(drawing: Drawing) -> float:
 def _labels(
     curve: Sequence[tuple[int, float, Interval | None]], lines: Sequence[float], scale: float
 ) -> list[Label]:
-    """A label at each (nodes, efficiency, interval), on the side where it keeps clear of the
-    horizontal `lines`.
-    """
+    """Return a label per (nodes, efficiency, interval), on the side that keeps clear of `lines`."""
     labels: list[Label] = []
     for nodes, efficiency, interval in curve:
         low, high = (
@@ -110,8 +107,9 @@ def _labels(
 
 
 def _free_points(bottom: float, lines: Sequence[float]) -> float:
-    """From a label with its lower edge there to the nearest line, the lowest of which is the axis;
-    below 0: on one.
+    """Return the points from a label's lower edge to the nearest line; below 0: on one.
+
+    The lowest line is the axis.
     """
     if bottom < lines[0]:
         return bottom - lines[0]
@@ -127,6 +125,6 @@ def _set_efficiency_axis(drawing: Drawing, top: float) -> None:
 
 
 def _min_efficiency(report: ScalingReport) -> float:
-    """report.recommendation.min_efficiency of the report's config; without one the default."""
+    """Return report.recommendation.min_efficiency of the report's config, or the default."""
     rules = ((report.config or {}).get("report") or {}).get("recommendation") or {}
     return float(rules.get("min_efficiency", RecommendationConfig().min_efficiency))

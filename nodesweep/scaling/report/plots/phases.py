@@ -1,4 +1,4 @@
-"""Where the time of a job goes: one bar per node count, stacked from the platform's phases."""
+"""Time of a job by phase of the platform: one stacked bar per node count."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nodesweep.scaling.analysis.speedup import SummaryRow
-from nodesweep.scaling.formats import format_percent, format_seconds, nodes_text
+from nodesweep.scaling.formats import format_seconds, nodes_text
 from nodesweep.scaling.report.model import ScalingReport
 from nodesweep.scaling.report.plots.canvas import (
     COLOURS,
@@ -14,12 +14,11 @@ from nodesweep.scaling.report.plots.canvas import (
     Drawing,
     begin,
     finish,
-    name_artist,
 )
 from nodesweep.scaling.report.table import thinned
 
 MAX_BARS = 12
-# In the order they happen; each told by its hatching too, not by colour alone.
+# In the order they happen. The hatching tells them apart without colour.
 _STYLES: Mapping[str, tuple[str, str]] = {
     "Starting": ("starting", "////"),
     "Pending": ("pending", ".."),
@@ -32,7 +31,7 @@ _OTHER_STYLE = ("muted", "--")
 
 
 def draw_phases(report: ScalingReport) -> Drawing | None:
-    """Median seconds of each phase; None where no node count has any."""
+    """Draw the median seconds of each phase; None if no node count has any."""
     rows = thinned([row for row in report.summary if row.phases], MAX_BARS)
     if not rows:
         return None
@@ -47,7 +46,7 @@ def draw_phases(report: ScalingReport) -> Drawing | None:
     unit, name = _unit(max(sum(stack.values()) for stack in stacks))
     present = [phase for phase in (*_STYLES, _OTHER) if any(phase in stack for stack in stacks)]
     for phase in present:
-        _draw_phase(drawing, phase, rows, stacks, present, unit)
+        _draw_phase(drawing, phase, stacks, present, unit)
     for index, stack in enumerate(stacks):
         total = sum(stack.values())
         where: dict[str, Any] = {"textcoords": "offset points", "xytext": (5, 0), "va": "center"}
@@ -73,7 +72,7 @@ def draw_phases(report: ScalingReport) -> Drawing | None:
 
 
 def _stack(row: SummaryRow) -> dict[str, float]:
-    """The row's phases in order; those of other names added up."""
+    """Return a row's phases in order, those of other names added up."""
     stack = {phase: row.phases[phase] for phase in _STYLES if phase in row.phases}
     other = [seconds for phase, seconds in row.phases.items() if phase not in _STYLES]
     return stack | ({_OTHER: sum(other)} if other else {})
@@ -88,7 +87,6 @@ def _unit(longest: float) -> tuple[float, str]:
 def _draw_phase(
     drawing: Drawing,
     phase: str,
-    rows: Sequence[SummaryRow],
     stacks: Sequence[Mapping[str, float]],
     present: Sequence[str],
     unit: float,
@@ -96,8 +94,8 @@ def _draw_phase(
     colour, hatch = _STYLES.get(phase, _OTHER_STYLE)
     before = present[: present.index(phase)]
     starts = [sum(stack.get(earlier, 0.0) for earlier in before) / unit for stack in stacks]
-    bars = drawing.axes.barh(
-        range(len(rows)),
+    drawing.axes.barh(
+        range(len(stacks)),
         [stack.get(phase, 0.0) / unit for stack in stacks],
         left=starts,
         height=0.66,
@@ -107,14 +105,6 @@ def _draw_phase(
         hatch=hatch,
         label=phase,
     )
-    for row, stack, bar in zip(rows, stacks, bars, strict=True):
-        if phase in stack:
-            share = format_percent(stack[phase] / (sum(stack.values()) or 1))
-            name_artist(
-                drawing,
-                bar,
-                f"{nodes_text(row.nodes)}: {phase} {format_seconds(stack[phase])} ({share})",
-            )
 
 
 def _describe(row: SummaryRow, stack: Mapping[str, float]) -> str:

@@ -1,6 +1,4 @@
-"""Speedup over node counts, on log2-log2 axes: ideal line, intervals, single runs, the best
-identifiable law.
-"""
+"""Speedup over node counts, on log2-log2 axes: ideal, intervals, single runs, best law."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ MAX_DOTS_PER_NODE_COUNT = 100
 
 
 def draw_speedup(report: ScalingReport, baseline: Baseline) -> Drawing:
-    """The headline's plot; `baseline` is the report's."""
+    """Draw the headline's plot; `baseline` is the report's."""
     rows = report.summary
     curve = thinned(
         [(row, row.train.speedup) for row in rows if row.train.speedup is not None], MAX_MARKERS
@@ -62,7 +60,7 @@ def draw_speedup(report: ScalingReport, baseline: Baseline) -> Drawing:
     )
     _draw_runs(drawing, _run_dots(report, baseline))
     label = "median of the runs" if any(row.n > 1 for row, _ in curve) else "measured, n = 1"
-    mark_curve(drawing, [(row, speedup, _describe(row)) for row, speedup in curve], label)
+    mark_curve(drawing, curve, label)
     bars = [(row.nodes, row.train.speedup_interval) for row, _ in curve]
     draw_intervals(drawing, [(nodes, bar) for nodes, bar in bars if bar is not None])
     draw_labels(drawing, [_label(row, speedup, baseline) for row, speedup in curve])
@@ -78,7 +76,7 @@ def draw_speedup(report: ScalingReport, baseline: Baseline) -> Drawing:
 
 
 def _label(row: SummaryRow, speedup: float, baseline: Baseline) -> Label:
-    """Below the point, or above it where it is above the ideal line."""
+    # below the point, or above it where it is above the ideal line
     above = speedup > row.nodes / baseline.nodes
     offset, align = ((-7, 7), "right") if above else ((7, -14), "left")
     return Label(row.nodes, speedup, format_speedup(speedup), offset, align)
@@ -114,7 +112,7 @@ def _caption(report: ScalingReport, baseline: Baseline) -> str:
 
 
 def _run_dots(report: ScalingReport, baseline: Baseline) -> list[tuple[int, float]]:
-    """(nodes, speedup) of every run, where a node count has several."""
+    """Return (nodes, speedup) of every run, of node counts with several."""
     return [
         (nodes, baseline.train_seconds / each)
         for nodes, seconds in thinned(list(report.train_seconds_by_nodes().items()), MAX_MARKERS)
@@ -136,16 +134,14 @@ def _draw_runs(drawing: Drawing, dots: Sequence[tuple[int, float]]) -> None:
 
 
 def _drawn_law(report: ScalingReport) -> LawFit | None:
-    """The law that the prediction is of; without one, the best-ranked identifiable law."""
+    """Return the law that predicts; without one, the best-ranked identifiable law."""
     identifiable = [fit for fit in report.fits.laws if fit.identifiable.value]
     predicting = [fit for fit in identifiable if fit.law == report.fits.extrapolation.law]
     return next(iter(predicting or identifiable), None)
 
 
 def _draw_law(drawing: Drawing, report: ScalingReport, baseline: Baseline) -> int | None:
-    """The law over the measured range, dotted beyond it where a prediction is supported;
-    returns how far it goes.
-    """
+    """Draw the law, dotted where it predicts; return the last predicted node count."""
     law = _drawn_law(report)
     if law is None:
         return None
@@ -155,8 +151,8 @@ def _draw_law(drawing: Drawing, report: ScalingReport, baseline: Baseline) -> in
         if row.train.seconds is not None and hollow_kind(row) is None
     ]
     counts = [float(nodes) for nodes in np.geomspace(fitted[0], fitted[-1], 33)]
-    # Ring alone asks for the ratio of steps; it is fitted under a fixed per-replica batch only,
-    # where this is it.
+    # Only the ring law needs the ratio of steps; it is fitted under a fixed per-replica batch,
+    # where this is that ratio.
     known = [(nodes, law.predict(nodes, fitted[0] / nodes)) for nodes in counts]
     style: dict[str, Any] = {"color": COLOURS["uploading"], "linewidth": 1.1, "zorder": 2.5}
     nodes, seconds = zip(*known, strict=True)
@@ -180,7 +176,7 @@ def _draw_law(drawing: Drawing, report: ScalingReport, baseline: Baseline) -> in
 
 
 def _predicted_interval(report: ScalingReport, baseline: Baseline) -> list[float]:
-    """The speedups at the ends of the prediction's interval; none without one."""
+    """Return the speedups at the ends of the prediction's interval; none without one."""
     interval = report.fits.extrapolation.interval
     if interval is None:
         return []
@@ -188,7 +184,7 @@ def _predicted_interval(report: ScalingReport, baseline: Baseline) -> list[float
 
 
 def _set_speedup_axis(drawing: Drawing, speedups: Sequence[float], ideal: float) -> None:
-    """Ticks at powers of two; room for a label below the lowest point."""
+    """Set ticks at powers of two, with room for a label below the lowest point."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     axes = drawing.axes

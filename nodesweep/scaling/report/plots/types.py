@@ -1,5 +1,6 @@
-"""The two plots of a sweep of several instance types: train time over nodes, and cost against train
-time with the time-cost front. Each has one curve per type.
+"""The two plots of a sweep of several instance types, each with a curve per type.
+
+Train time over nodes, and cost against train time with the time-cost front.
 """
 
 from __future__ import annotations
@@ -16,13 +17,12 @@ from nodesweep.scaling.report.plots.canvas import (
     Drawing,
     begin,
     finish,
-    mark,
     set_node_ticks,
 )
 from nodesweep.scaling.report.plots.cost import set_time_cost_axes, tick_text, time_ticks
 from nodesweep.scaling.report.tables.instances import of_all_types
 
-# Told apart by shape as well as by colour.
+# Shapes tell them apart without colour.
 _STYLES = tuple(
     zip(
         ("accent", "starting", "downloading", "uploading", "bad", "pending", "ink", "muted"),
@@ -33,7 +33,7 @@ _STYLES = tuple(
 
 
 def draw_types(report: ScalingReport, comparison: InstanceComparison) -> Drawing | None:
-    """Train time over nodes, both logarithmic; None where no arm has a time."""
+    """Draw train time over nodes, both logarithmic; None if no arm has a time."""
     timed = [arm for arm in comparison.arms if arm.train_seconds is not None]
     if not timed:
         return None
@@ -56,7 +56,7 @@ def draw_types(report: ScalingReport, comparison: InstanceComparison) -> Drawing
 
 
 def draw_frontier(report: ScalingReport, comparison: InstanceComparison) -> Drawing | None:
-    """Cost against train time; None where no arm has both."""
+    """Draw cost against train time; None if no arm has both."""
     known = [
         arm
         for arm in comparison.arms
@@ -113,7 +113,7 @@ def _draw_curve(
     colour: str,
     shape: str,
 ) -> None:
-    """One type's line with its markers; nothing where it has none."""
+    """Draw a type's line with its markers, if it has any."""
     if not points:
         return
     drawing.axes.plot(
@@ -125,12 +125,10 @@ def _draw_curve(
         marker=shape,
         label=name,
     )
-    for x, y, arm in points:
-        mark(drawing, x, y, _describe(arm), marker=shape, color=COLOURS[colour])
 
 
 def _describe(arm: ArmRow) -> str:
-    """4 x ml.g5.xlarge: 3 min, $2.00, on the front."""
+    """Return "4 x ml.g5.xlarge: 3 min, $2.00, on the front"."""
     parts = [format_seconds(arm.train_seconds)]
     parts += [format_usd(arm.total_usd)] if arm.total_usd is not None else []
     parts += ["projected"] if arm.n_projected else []

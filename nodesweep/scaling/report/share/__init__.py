@@ -1,9 +1,8 @@
 """A report for people outside the account.
 
-What comes from the account or from a program's output is left out, rather than searched for names:
-config, provenance, image, addresses, and the reasons and log lines of runs that did not complete.
-The few texts that stay are nodesweep's own, about numbers; in them and in the title what looks like
-a name of the account is hidden all the same.
+Whatever comes from the account or from a program's output is left out rather than searched for
+names: config, provenance, image, addresses, and the reasons and log lines of failed runs. In the
+title and in nodesweep's own sentences, whatever looks like a name of the account is hidden.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _HIDDEN = (
 
 
 def for_sharing(report: ScalingReport) -> ScalingReport:
-    """The report without what names the account, the machine or their users; every number stays."""
+    """Return the report without names of the account, machine or users; all numbers stay."""
     names = _names(report.config or {})
     conditions = report.conditions.model_copy(update={"image_uri": None})
     texts = {"title": report.title, "headline": report.headline}
@@ -47,7 +46,7 @@ def for_sharing(report: ScalingReport) -> ScalingReport:
 
 
 def _without_output(point: Point) -> Point:
-    """A run without what its program wrote and where that lies."""
+    """Return a run without its program's output and the location of that."""
     return point.model_copy(
         update={
             "reason": None if point.reason is None else LEFT_OUT,
@@ -61,7 +60,7 @@ def _without_output(point: Point) -> Point:
 
 
 def _names(config: Mapping[str, Any]) -> list[str]:
-    """The bucket and the role of the config, whose names look like any word."""
+    """Return the bucket and the role of the config, whose names look like any word."""
     platform = config.get("platform") or {}
     role = str(platform.get("role_arn") or "").rpartition("/")[2]
     return [name for name in (str(platform.get("bucket") or ""), role) if name]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from functools import partial
-from itertools import groupby
+from collections.abc import Collection
 from urllib.parse import quote
 
 from nodesweep.scaling import names
@@ -16,67 +14,124 @@ from nodesweep.scaling.formats import (
     format_percent,
     format_seconds,
     format_usd,
-    nodes_text,
 )
 from nodesweep.scaling.outcome.attainment import format_attained, is_disturbed, least_attained
 from nodesweep.scaling.outcome.cpu_speed import cpu_speed, format_cpu_speed
+from nodesweep.scaling.report.frames import points_frame
 from nodesweep.scaling.report.model import Point, ScalingReport
 from nodesweep.scaling.report.sources import point_source
-from nodesweep.scaling.report.table import Cell, Column, Group, TextTable, make_table, titled
+from nodesweep.scaling.report.table import (
+    Table,
+    format_columns,
+    known,
+    titled,
+    with_note,
+    without_unknown,
+)
 from nodesweep.scaling.report.tables.cells import metric_column
 from nodesweep.scaling.report.tables.costs import cost_origin
 
-# A browser and a pull request stay quick up to about this many rows;
-# points.csv and report.json have them all.
+# Browsers and pull requests stay quick up to about this many rows; points.csv has all.
 MAX_ATTEMPTS_SHOWN = 200
-_UTILISATION = (
-    "cpu",
-    "gpu",
-    "gpu_memory",
-    "memory",
-    "disk",
-    "quota_used",
-    "throttled",
-    "run_queue_delay",
-)
+_COLUMNS = {
+    "N": ("nodes", format_count),
+    "repeat": ("repeat", format_count),
+    "attempt": ("attempt", format_count),
+    "billable": ("billable_seconds", format_seconds),
+    "submit to end": ("submit_to_end_seconds", format_seconds),
+    "cost": ("run_usd", format_usd),
+}
+_UTILISATION = {
+    name.replace("_", " "): f"utilisation_{name}_percent"
+    for name in ("cpu", "gpu", "gpu_memory", "memory", "disk", "quota_used", "throttled",
+                 "run_queue_delay")
+}  # fmt: skip
+_ORDER = ("N", "repeat", "attempt", "status", "train", "T from", "step", "billable",
+          "submit to end")  # fmt: skip
+_MEANINGS = {
+    "N": "nodes",
+    "repeat": "repeat",
+    "attempt": "attempt",
+    "status": "status",
+    "train": "train clock",
+    "T from": "where the train time is from",
+    "step": "steady clock",
+    "billable": "billable clock",
+    "submit to end": "waited",
+    **dict.fromkeys(_UTILISATION, "mean utilisation"),
+    "attained": "of the CPU asked for, the least",
+    "CPU speed": "BLAKE2b that a CPU second was worth",
+    "cost": "cost of the run",
+    "job": "training job, or line of the table; below it, its raw result",
+    "log": "kept log",
+}
 _Run = tuple[str, int, int, int]
 """(letter of its instance type, nodes, repeat, attempt)."""
 _CONSOLES = {"cn-": "console.amazonaws.cn", "us-gov-": "console.amazonaws-us-gov.com"}
 
 
-def attempts_table(
-    report: ScalingReport, logs: Collection[str] = (), has_consoles: bool = True
-) -> TextTable:
-    """One row per attempt, the first MAX_ATTEMPTS_SHOWN of them, a group per node count.
+def attempts_table(report: ScalingReport, logs: Collection[str] = ()) -> Table:
+    """Return one row per attempt, the first MAX_ATTEMPTS_SHOWN of them, by their run_anchor().
 
-    `logs` are links to the log files that are kept, as names.log_link() makes them; a row has its
-    own. Without `has_consoles` no job links to the console of its account.
+    Args:
+        report: The report.
+        logs: Links to the log files that are kept, as names.log_link() makes them.
     """
-    shown = list(enumerate(report.points[:MAX_ATTEMPTS_SHOWN], start=1))
-    groups = [
-        Group(list(entries), nodes_text(nodes), anchor=runs_anchor(nodes))
-        for nodes, entries in groupby(shown, key=lambda entry: entry[1].nodes)
-    ]
-    return make_table(
+    points = report.points[:MAX_ATTEMPTS_SHOWN]
+    frame = points_frame(report).head(len(points))
+    frame.index = [run_anchor(number) for number in range(1, len(points) + 1)]
+    cells = format_columns(frame, _COLUMNS)
+    cells["status"] = [_attempt_status(report, point) for point in points]
+    cells["train"] = [format_seconds(report.train_seconds(point)) for point in points]
+    cells["T from"] = [point_source(report, point) for point in points]
+    cells["step"] = [_step(point) for point in points]
+    cells["job"] = [with_note(point.job_name, point.output_uri) for point in points]
+    cells["log"] = [_log(hosts) for hosts in _logs_of_points(points, logs)]
+    cells["attained"] = [format_attained(least_attained([point])) for point in points]
+    cells["CPU speed"] = [format_cpu_speed(cpu_speed(point)) for point in points]
+    for heading, name in _UTILISATION.items():
+        if name in frame:
+            cells[heading] = [
+                UNKNOWN if percent is None else format_percent(percent / 100)
+                for percent in known(frame[name])
+            ]
+    metric_heading, write = metric_column(
+        [point.final_metric for point in report.points], _MEANINGS
+    )
+    cells[metric_heading] = [write(point.final_metric) for point in points]
+    order = [*_ORDER, metric_heading, "cost", *_UTILISATION, "attained", "CPU speed", "job", "log"]
+    cells = cells[[heading for heading in order if heading in cells]]
+    return Table(
         titled("Every run", report),
-        _attempt_columns(report, _logs_by_run(logs), has_consoles),
-        groups,
-        is_bad=lambda entry: entry[1].status != "Completed",
-        anchor=lambda entry: run_anchor(entry[0]),
+        without_unknown(cells, ("N", "repeat", "attempt", "status", "train", "job")),
+        _MEANINGS | {metric_heading: "final metric", "cost": cost_origin(report)},
     )
 
 
-def runs_anchor(nodes: int) -> str:
-    return f"runs-{nodes}"
+def attempt_links(
+    report: ScalingReport, logs: Collection[str] = (), has_consoles: bool = True
+) -> dict[str, list[str | None]]:
+    """Return the links of the table's rows by heading.
+
+    Args:
+        report: The report.
+        logs: As in attempts_table().
+        has_consoles: False leaves out the links to the account's console.
+    """
+    points = report.points[:MAX_ATTEMPTS_SHOWN]
+    return {
+        "job": [console_url(report, point) if has_consoles else None for point in points],
+        "log": [next(iter(hosts.values()), None) for hosts in _logs_of_points(points, logs)],
+    }
 
 
 def run_anchor(number: int) -> str:
-    """The id of an attempt's row on the page; `number` counts the report's points from 1."""
+    """Return the id of an attempt's row on a page; `number` counts the report's points from 1."""
     return f"run-{number}"
 
 
 def console_url(report: ScalingReport, point: Point) -> str | None:
-    """The job's page in the SageMaker console; None where it did not run on AWS."""
+    """Return the job's page in the SageMaker console; None if it did not run on AWS."""
     region = report.conditions.region
     if report.platform.kind != "aws" or region is None:
         return None
@@ -89,100 +144,34 @@ def console_url(report: ScalingReport, point: Point) -> str | None:
     return f"https://{host}/sagemaker/home?region={quote(region)}#/jobs/{job_name}"
 
 
-def _logs_by_run(logs: Collection[str]) -> dict[_Run, dict[str, str]]:
-    """{run: {host: link}}, hosts in the order of their numbers."""
+def _logs_of_points(points: Collection[Point], logs: Collection[str]) -> list[dict[str, str]]:
+    """Return {host: link} of each attempt; the host that failed first comes first."""
     found: dict[_Run, dict[str, str]] = {}
+    # hosts in the order of their numbers
     for link in sorted(logs, key=lambda link: (len(link), link)):
         file = link.rpartition("/")[2]
         if (parsed := names.parse_log_file(file)) is not None:
             run, host = parsed
             found.setdefault((names.letter_of_log_file(file), *run), {})[host] = link
-    return found
+    of_points = []
+    for point in points:
+        letter = names.letter_of_job(point.job_name)
+        hosts = found.get((letter, point.nodes, point.repeat, point.attempt), {})
+        first = {host: link for host, link in hosts.items() if host == point.failed_host}
+        of_points.append(first | hosts)
+    return of_points
 
 
-def _log(kept: dict[_Run, dict[str, str]], point: Point) -> Cell:
-    """A link to the log of the node that failed first, else of the first node."""
-    run = names.letter_of_job(point.job_name), point.nodes, point.repeat, point.attempt
-    files = kept.get(run, {})
-    if not files:
-        return Cell(UNKNOWN)
-    host = point.failed_host if point.failed_host in files else next(iter(files))
-    others = f"and {counted(len(files) - 1, 'other node')}" if len(files) > 1 else ""
-    return Cell(str(host), others, files[str(host)])
-
-
-def _attempt_columns(
-    report: ScalingReport,
-    kept: dict[_Run, dict[str, str]],
-    has_consoles: bool,
-) -> list[Column[tuple[int, Point]]]:
-    metric_heading, metric_cell = metric_column([point.final_metric for point in report.points])
-
-    def job(entry: tuple[int, Point]) -> Cell:
-        link = console_url(report, entry[1]) if has_consoles else None
-        return Cell(entry[1].job_name, entry[1].output_uri or "", link)
-
-    def column(
-        heading: str, meaning: str, cell: Callable[[Point], str], optional: bool = True
-    ) -> Column[tuple[int, Point]]:
-        return Column(heading, meaning, lambda entry: cell(entry[1]), optional)
-
-    return [
-        column("repeat", "repeat", lambda point: format_count(point.repeat), False),
-        column("attempt", "attempt", lambda point: format_count(point.attempt), False),
-        Column("status", "status", lambda entry: _attempt_status(report, entry[1]), is_text=True),
-        column(
-            "train", "train clock", lambda point: format_seconds(report.train_seconds(point)), False
-        ),
-        Column(
-            "T from",
-            "where the train time is from",
-            lambda entry: point_source(report, entry[1]),
-            optional=True,
-            is_text=True,
-        ),
-        column("step", "steady clock", _step),
-        column(
-            "billable",
-            "billable clock",
-            lambda point: format_seconds(point.clocks.billable_seconds),
-        ),
-        column(
-            "submit to end",
-            "waited",
-            lambda point: format_seconds(point.clocks.submit_to_end_seconds),
-        ),
-        column(metric_heading, "final metric", lambda point: metric_cell(point.final_metric)),
-        column("cost", cost_origin(report), lambda point: format_usd(point.costs.run_usd)),
-        *(
-            column(name.replace("_", " "), "mean utilisation", partial(_utilisation, name))
-            for name in _UTILISATION
-        ),
-        column(
-            "attained",
-            "of the CPU asked for, the least",
-            lambda point: format_attained(least_attained([point])),
-        ),
-        column(
-            "CPU speed",
-            "BLAKE2b that a CPU second was worth",
-            lambda point: format_cpu_speed(cpu_speed(point)),
-        ),
-        Column(
-            "job", "training job, or line of the table; below it, its raw result", job, is_text=True
-        ),
-        Column("log", "kept log", lambda entry: _log(kept, entry[1]), optional=True),
-    ]
+def _log(hosts: dict[str, str]) -> str:
+    if not hosts:
+        return UNKNOWN
+    others = len(hosts) - 1
+    return with_note(next(iter(hosts)), f"and {counted(others, 'other node')}" if others else "")
 
 
 def _step(point: Point) -> str:
     seconds = point.clocks.steady_step_seconds
     return format_seconds(point.logged.get("steady_step_seconds") if seconds is None else seconds)
-
-
-def _utilisation(name: str, point: Point) -> str:
-    percent = point.utilisation.get(f"{name}_percent")
-    return UNKNOWN if percent is None else format_percent(percent / 100)
 
 
 def _attempt_status(report: ScalingReport, point: Point) -> str:

@@ -1,37 +1,33 @@
-"""What the tables of a report share: which node counts have a row,
-and how a time with its interval is written.
-"""
+"""What tables of node counts share: which counts have a row, and the column of the metric."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
-from nodesweep.scaling.analysis.intervals import Interval
 from nodesweep.scaling.analysis.parity import FinalMetric
 from nodesweep.scaling.analysis.speedup import SummaryRow
-from nodesweep.scaling.formats import UNKNOWN, format_interval, format_value
+from nodesweep.scaling.formats import UNKNOWN, format_value
 from nodesweep.scaling.report.model import ScalingReport
-from nodesweep.scaling.report.table import Cell, thinned
+from nodesweep.scaling.report.table import thinned
 
 MAX_NODE_COUNTS_SHOWN = 100
 
 
 def time_unit(report: ScalingReport) -> str:
-    """What follows a train time: " per sample" where the train clock is a rate, " projected" where
-    it is that.
-    """
+    """Return what follows a train time: " per sample" of a rate, " projected", or nothing."""
     clock = report.train_clock or ""
     return {"throughput": " per sample", "projected": " projected"}.get(clock, "")
 
 
 def hidden_node_counts(report: ScalingReport) -> int:
-    """How many node counts have no row in the tables."""
+    """Return how many node counts have no row in the tables."""
     return max(0, len(report.summary) - MAX_NODE_COUNTS_SHOWN)
 
 
 def shown_rows(report: ScalingReport) -> Sequence[SummaryRow]:
-    """All rows, or evenly spaced ones with the baseline,
-    the recommended and the last count among them, or those that the answer is between.
+    """Return all rows of the summary, or MAX_NODE_COUNTS_SHOWN evenly spaced ones.
+
+    The baseline, the last count and the recommended ones are always among them.
     """
     rows = report.summary
     if not hidden_node_counts(report):
@@ -49,6 +45,7 @@ def shown_rows(report: ScalingReport) -> Sequence[SummaryRow]:
 
 
 def hidden_note(report: ScalingReport) -> str:
+    """Return the sentence of a caption that counts hidden rows, after a blank; "" for none."""
     hidden = hidden_node_counts(report)
     return (
         f" {hidden} of {len(report.summary)} node counts have no row here; report.json has all."
@@ -58,11 +55,15 @@ def hidden_note(report: ScalingReport) -> str:
 
 
 def metric_column(
-    metrics: Sequence[FinalMetric | None],
+    metrics: Sequence[FinalMetric | None], taken: Collection[str]
 ) -> tuple[str, Callable[[FinalMetric | None], str]]:
-    """(heading, cell): the metric's name stands in the heading where there is one name only."""
+    """Return (heading, format) of the final metric.
+
+    A metric's name is the heading if there is only one name, unless another column has it.
+    """
     found = {metric.name for metric in metrics if metric is not None}
-    if len(found) == 1 and (name := found.pop()):
+    name = found.pop() if len(found) == 1 else None
+    if name and name not in taken:
         return name, lambda metric: UNKNOWN if metric is None else format_value(metric.value)
     return "final metric", _named_metric
 
@@ -73,9 +74,3 @@ def _named_metric(metric: FinalMetric | None) -> str:
     return (
         f"{metric.name} {format_value(metric.value)}" if metric.name else format_value(metric.value)
     )
-
-
-def ranged(
-    value: float | None, interval: Interval | None, write: Callable[[float | None], str]
-) -> Cell:
-    return Cell(write(value), format_interval(interval, write))

@@ -1,9 +1,8 @@
-"""The table of costs, and where its prices are from."""
+"""The table of costs and the source of its prices."""
 
 from __future__ import annotations
 
 from nodesweep.scaling.analysis.price import Price
-from nodesweep.scaling.analysis.speedup import SummaryRow
 from nodesweep.scaling.formats import (
     UNKNOWN,
     format_count,
@@ -11,98 +10,74 @@ from nodesweep.scaling.formats import (
     format_usd,
     format_value,
 )
+from nodesweep.scaling.report.frames import rows_frame
 from nodesweep.scaling.report.model import ScalingReport
-from nodesweep.scaling.report.table import Cell, Column, Group, TextTable, make_table, titled
-from nodesweep.scaling.report.tables.cells import hidden_note, ranged, shown_rows
+from nodesweep.scaling.report.table import (
+    Table,
+    format_columns,
+    titled,
+    without_unknown,
+)
+from nodesweep.scaling.report.tables.cells import hidden_note, shown_rows
+
+_COLUMNS = {
+    "N": ("nodes", format_count),
+    "run": ("run_usd", format_usd),
+    "on demand": ("on_demand_usd", format_usd),
+    "epoch": ("epoch_usd", format_usd),
+    "to target": ("target_usd", format_usd),
+    "warm pool": ("warm_pool_usd", format_usd),
+    "total": ("total_usd", format_usd),
+    "next run": ("next_run_usd", format_usd),
+    "per result": ("usd_per_completed_run", format_usd),
+    "billable": ("billable_seconds", format_seconds),
+}
+_MEANINGS = {
+    "N": "nodes",
+    "on demand": "the same run on demand",
+    "epoch": "T x N x price / epochs",
+    "to target": "until the target metric",
+    "warm pool": "kept after the run, on top",
+    "total": "with its warm pool: what a choice is judged by",
+    "next run": "19 of 20 next runs cost less, warm pool included",
+    "per result": "all attempts over the completed ones, where some did not complete",
+    "billable": "median billed time",
+    "node-hours": "N x T",
+}
 
 
-def costs_table(report: ScalingReport) -> TextTable | None:
-    """Median costs per node count, None where not one is known."""
-    rows = shown_rows(report)
-    if all(cost is None for row in rows for _, cost in row.costs):
+def costs_table(report: ScalingReport) -> Table | None:
+    """Return the median costs per node count; None if all are unknown."""
+    frame = rows_frame(shown_rows(report))
+    if frame.filter(regex="^(run|on_demand|epoch|target|warm_pool|total)_usd$").isna().all(None):
         return None
-    whole = ", of a whole run as projected" if report.train_clock == "projected" else ""
-    columns: list[Column[SummaryRow]] = [
-        Column("N", "nodes", lambda row: format_count(row.nodes)),
-        Column("run", f"{cost_origin(report)}{whole}", _run_with_interval),
-        Column(
-            "on demand",
-            "the same run on demand",
-            lambda row: format_usd(row.costs.on_demand_usd),
-            optional=True,
-        ),
-        Column(
-            "epoch",
-            "T x N x price / epochs",
-            lambda row: format_usd(row.costs.epoch_usd),
-            optional=True,
-        ),
-        Column(
-            "to target",
-            "until the target metric",
-            lambda row: format_usd(row.costs.target_usd),
-            optional=True,
-        ),
-        Column(
-            "warm pool",
-            "kept after the run, on top",
-            lambda row: format_usd(row.costs.warm_pool_usd),
-            True,
-        ),
-        Column(
-            "total",
-            "with its warm pool: what a choice is judged by",
-            _total_with_pool,
-            optional=True,
-        ),
-        Column(
-            "next run",
-            "19 of 20 next runs cost less, warm pool included",
-            lambda row: format_usd(row.cost_spread.next_run_usd),
-            optional=True,
-        ),
-        Column(
-            "per result",
-            "all attempts over the completed ones, where some did not complete",
-            lambda row: (
-                format_usd(row.cost_spread.usd_per_completed_run) if row.n_failed else UNKNOWN
-            ),
-            optional=True,
-        ),
-        Column(
-            "billable",
-            "median billed time",
-            lambda row: format_seconds(row.clocks.billable.seconds),
-            optional=True,
-        ),
-    ]
+    cells = format_columns(frame, _COLUMNS)
+    has_pool = frame["warm_pool_usd"].gt(0).fillna(False)
+    # the interval is that of the total: the run's own only where no pool was kept
+    cells["run"] = cells["run"].where(has_pool, cells["total"])
+    cells["total"] = cells["total"].where(has_pool, UNKNOWN)
+    cells["per result"] = cells["per result"].where(frame["failed_runs"] > 0, UNKNOWN)
     if report.train_clock != "throughput":
-        columns.append(Column("node-hours", "N x T", _node_hours, optional=True))
-    known = report.price.usd_per_hour is not None
+        hours = frame["nodes"] * frame["train_seconds"] / 3600
+        cells["node-hours"] = format_columns(
+            hours.to_frame("hours"), {"hours": ("hours", lambda value: format_value(value, 3))}
+        )["hours"]
+    whole = ", of a whole run as projected" if report.train_clock == "projected" else ""
     caption = (
-        f"Price: {price_text(report.price)}."
-        if known
-        else f"The run cost is {cost_origin(report)}."
+        f"The run cost is {cost_origin(report)}."
+        if report.price.usd_per_hour is None
+        else f"Price: {price_text(report.price)}."
     )
-    return make_table(
-        titled("Cost", report), columns, [Group(rows)], f"{caption}{hidden_note(report)}"
+    return Table(
+        titled("Cost", report),
+        without_unknown(cells, ("N", "run")),
+        _MEANINGS | {"run": f"{cost_origin(report)}{whole}"},
+        f"{caption}{hidden_note(report)}",
     )
-
-
-def _run_with_interval(row: SummaryRow) -> Cell:
-    """With the interval of its cost, which is the run's own only where no pool was kept."""
-    interval = None if row.costs.warm_pool_usd else row.cost_spread.interval
-    return ranged(row.costs.run_usd, interval, format_usd)
-
-
-def _total_with_pool(row: SummaryRow) -> Cell:
-    if not row.costs.warm_pool_usd:
-        return Cell(UNKNOWN)
-    return ranged(row.costs.total_usd, row.cost_spread.interval, format_usd)
 
 
 def cost_origin(report: ScalingReport) -> str:
-    """How the run costs came about: computed, given by a table, or some of both."""
+    """Return how the run costs came about: computed, given by a table, or some of both."""
     text, computed = "as given in the table", "billable x nodes x price"
     given = report.costs.attempts_with_given_cost
     if not given:
@@ -112,16 +87,8 @@ def cost_origin(report: ScalingReport) -> str:
 
 
 def price_text(price: Price) -> str:
-    """The price with its source and date, or why there is none."""
+    """Return the price with its source and date, or why there is none."""
     if price.usd_per_hour is None:
         return f"unknown: {price.reason}"
     rate = f"{format_value(price.usd_per_hour)} USD per node-hour, {price.purchase_option}"
     return ", ".join(part for part in (rate, price.region, price.date, price.source) if part)
-
-
-def _node_hours(row: SummaryRow) -> str:
-    return (
-        UNKNOWN
-        if row.train.seconds is None
-        else format_value(row.nodes * row.train.seconds / 3600, 3)
-    )

@@ -1,41 +1,52 @@
-"""The table of fitted laws, and what is said beyond the measured node counts."""
+"""The table of fitted laws, and the text on extrapolation."""
 
 from __future__ import annotations
 
 from nodesweep.scaling.fits.models import LawFit, Parameter
 from nodesweep.scaling.formats import format_interval, format_seconds, format_value, nodes_text
 from nodesweep.scaling.report.model import ScalingReport
-from nodesweep.scaling.report.table import Column, Group, TextTable, make_table, titled
+from nodesweep.scaling.report.table import Table, titled
 from nodesweep.scaling.report.tables.cells import time_unit
 
+_MEANINGS = {
+    "law": "its equation is below",
+    "parameter": "its symbol",
+    "value": "least-squares estimate",
+    "95 % interval": "or why there is none",
+    "meaning": "what it stands for",
+}
 
-def fits_table(report: ScalingReport) -> TextTable | None:
-    """The parameters of every fitted law, one group of rows per law; None where none was fitted."""
+
+def fits_table(report: ScalingReport) -> Table | None:
+    """Return the parameters of every fitted law; None if none was fitted."""
+    from pandas import DataFrame
+
     if not report.fits.laws:
         return None
-    columns: list[Column[Parameter]] = [
-        Column("parameter", "its symbol", lambda parameter: parameter.name, is_text=True),
-        Column(
-            "value",
-            "least-squares estimate",
-            lambda parameter: _parameter_value(parameter, time_unit(report)),
-        ),
-        Column("95 % interval", "or why there is none", _parameter_interval, is_text=True),
-        Column("meaning", "what it stands for", lambda parameter: parameter.meaning, is_text=True),
-    ]
-    groups = [
-        Group(law.parameters, f"{law.law}: {law.equation}", law_verdict(law))
+    cells = DataFrame(
+        {
+            "law": law.law,
+            "parameter": parameter.name,
+            "value": _parameter_value(parameter, time_unit(report)),
+            "95 % interval": _parameter_interval(parameter),
+            "meaning": parameter.meaning,
+        }
         for law in report.fits.laws
-    ]
+        for parameter in law.parameters
+    )
     fitted = "node-time N x T(N)"
     if report.train_clock == "throughput":
         fitted += ", where T is the time per sample, not of a whole run"
-    caption = f"Fitted to {fitted}; the law that predicts left-out points best comes first."
-    return make_table(titled("Fitted laws", report), columns, groups, caption)
+    return Table(
+        titled("Fitted laws", report),
+        cells,
+        _MEANINGS,
+        f"Fitted to {fitted}; the law that predicts left-out points best comes first.",
+    )
 
 
 def law_verdict(law: LawFit) -> str:
-    """Leave-one-out error, identifiable or not, and the peak."""
+    """Return a law's leave-one-out error, if it is identifiable, and its peak."""
     error = (
         "unknown" if law.leave_one_out_error is None else f"{law.leave_one_out_error * 100:.2g} %"
     )
@@ -47,15 +58,13 @@ def law_verdict(law: LawFit) -> str:
 
 
 def law_line(law: LawFit, unit: str = "") -> str:
-    """One law in one sentence; `unit` follows every time: see time_unit()."""
+    """Return a law in one sentence; `unit` follows every time: see time_unit()."""
     values = ", ".join(f"{each.name} = {_parameter_value(each, unit)}" for each in law.parameters)
     return f"{law.law}: {values}; {law_verdict(law)}."
 
 
 def extrapolation_text(report: ScalingReport) -> str:
-    """What is said of twice the largest node count: a time with its interval and what it takes for
-    granted, or that none is supported, and why.
-    """
+    """Return the predicted time at twice the largest node count, or why none is supported."""
     beyond = report.fits.extrapolation
     to = "" if beyond.nodes is None else f" to {nodes_text(beyond.nodes)}"
     if not beyond.supported.value:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from nodesweep.scaling.formats import (
     UNKNOWN,
     format_count,
-    format_interval,
     format_percent,
     format_seconds,
     format_speedup,
@@ -15,18 +12,72 @@ from nodesweep.scaling.formats import (
     format_value,
 )
 from nodesweep.scaling.instances.model import ArmRow, InstanceComparison
+from nodesweep.scaling.report.frames import Field, model_frame
 from nodesweep.scaling.report.model import ScalingReport
 from nodesweep.scaling.report.table import (
-    Cell,
-    Column,
-    Group,
-    TableRow,
-    TextTable,
+    Format,
+    Table,
+    format_columns,
     kind_label,
-    make_table,
+    value_of,
+    with_note,
+    without_unknown,
 )
 
-_BRIEF = ("instance type", "N", "n", "T", "cost", "front", "verdict", "S", "E")
+_BRIEF = ("instance type", "N", "T", "cost", "front", "verdict", "S", "E", "n")
+_FIELDS = {
+    "instance_type": Field("instance_type", "instance type", "string"),
+    "nodes": Field("nodes", "node count N", "Int64"),
+    **{
+        f"{name}{end}": Field(f"{path}.{end[1:]}" if end else name, meaning)
+        for name, path, meaning in (
+            ("train_seconds", "train_interval", "median train time"),
+            ("total_usd", "total_usd_interval", "median cost of a run"),
+        )
+        for end in ("", "_low", "_high", "_level")
+    },
+    "on_front": Field("on_front", "no other is both faster and cheaper", "boolean"),
+    "speedup": Field("speedup", "speedup within the type"),
+    "efficiency": Field("efficiency", "efficiency within the type"),
+    "usd_per_hour": Field("usd_per_hour", "price of one node-hour"),
+    "world_size": Field("world_size", "processes over all nodes", "Int64"),
+    "global_batch_size": Field("global_batch_size", "global batch", "Int64"),
+    "per_replica_batch_size": Field("per_replica_batch_size", "batch per process", "Int64"),
+    "learning_rate": Field("learning_rate", "learning rate"),
+}
+_COLUMNS: dict[str, tuple[str, Format]] = {
+    "instance type": ("instance_type", str),
+    "N": ("nodes", str),
+    "T": ("train_seconds", format_seconds),
+    "cost": ("total_usd", format_usd),
+    "front": ("on_front", lambda front: UNKNOWN if front is None else "●" if front else "○"),
+    "verdict": ("instance_type", str),
+    "S": ("speedup", format_speedup),
+    "E": ("efficiency", format_percent),
+    "n": ("nodes", str),
+    "node price": ("usd_per_hour", format_usd),
+    "W": ("world_size", format_count),
+    "B": ("global_batch_size", format_count),
+    "b": ("per_replica_batch_size", format_count),
+    "learning rate": ("learning_rate", format_value),
+}
+_MEANINGS = {
+    "instance type": "what a node is",
+    "N": "nodes",
+    "T": "median train time; below it its interval, 95 % or as in brackets",
+    "cost": "median cost of a run; below it its interval",
+    "front": "● no other is both faster and cheaper; ○ one is",
+    "verdict": "against the limits that decide between types",
+    "S": "speedup over its own type's smallest N",
+    "E": "efficiency within its type",
+    "n": "used runs",
+    "node price": "USD per node-hour",
+    "W": "processes over all nodes",
+    "B": "global batch",
+    "b": "batch per process",
+    "learning rate": "as planned",
+}
+_OPTIONAL = ("cost", "front", "node price", "B", "b", "learning rate")
 _ANSWERS = {
     "pass": "pass",
     "fail": "fail",
@@ -36,88 +87,37 @@ _ANSWERS = {
 
 
 def of_all_types(report: ScalingReport) -> ScalingReport:
-    """The report with all its types named where its titles name the platform."""
+    """Return the report with all its types in its titles."""
     assert report.instances is not None
     count = f"{len(report.instances.instance_types)} instance types"
     platform = report.platform.model_copy(update={"instance_type": count})
     return report.model_copy(update={"platform": platform})
 
 
-def arms_table(report: ScalingReport, comparison: InstanceComparison) -> TextTable:
-    """Every type at every node count; a smaller one for a page is `split_table` of it."""
-    columns: tuple[Column[ArmRow], ...] = (
-        Column("instance type", "what a node is", lambda arm: arm.instance_type, is_text=True),
-        Column("N", "nodes", lambda arm: Cell(str(arm.nodes))),
-        Column("T", "median train time; below it its interval, 95 % or as in brackets", _time),
-        Column("cost", "median cost of a run; below it its interval", _cost, optional=True),
-        Column("front", "● no other is both faster and cheaper; ○ one is", _front, optional=True),
-        Column("verdict", "against the limits that decide between types", _verdict, is_text=True),
-        Column("S", "speedup over its own type's smallest N", _speedup),
-        Column("E", "efficiency within its type", lambda arm: format_percent(arm.efficiency)),
-        Column("n", "used runs", _runs),
-        Column("node price", "USD per node-hour", _price, optional=True),
-        Column("W", "processes over all nodes", lambda arm: format_count(arm.world_size)),
-        Column("B", "global batch", lambda arm: format_count(arm.global_batch_size), optional=True),
-        Column(
-            "b",
-            "batch per process",
-            lambda arm: format_count(arm.per_replica_batch_size),
-            optional=True,
-        ),
-        Column(
-            "learning rate",
-            "as planned",
-            lambda arm: format_value(arm.learning_rate),
-            optional=True,
-        ),
-    )
-    title = f"Instance types ({kind_label(of_all_types(report).platform, report.train_clock)})"
-    return make_table(
-        title, columns, [Group(comparison.arms)], is_bad=lambda arm: arm.train_seconds is None
-    )
-
-
-def brief_arms_table(report: ScalingReport, comparison: InstanceComparison) -> TextTable:
-    """The same without intervals and without what was planned, for a terminal."""
-    table = arms_table(report, comparison)
-    indexes = [index for index, column in enumerate(table.columns) if column.heading in _BRIEF]
-    rows = [
-        TableRow(tuple(Cell(row.cells[index].text) for index in indexes), row.is_bad)
-        for row in table.rows
+def arms_table(report: ScalingReport, comparison: InstanceComparison) -> Table:
+    """Return every type at every node count."""
+    arms = comparison.arms
+    cells = format_columns(model_frame(arms, _FIELDS), _COLUMNS)
+    cells["T"] = [_projected(cell, arm) for cell, arm in zip(cells["T"], arms, strict=True)]
+    cells["verdict"] = [
+        with_note("no time" if arm.answer is None else _ANSWERS[arm.answer], arm.reason)
+        for arm in arms
     ]
-    columns = tuple(table.columns[index] for index in indexes)
-    return replace(table, columns=columns, groups=(Group(rows),))
+    cells["n"] = [
+        f"{arm.n} ({arm.n_failed} failed)" if arm.n_failed else str(arm.n) for arm in arms
+    ]
+    title = f"Instance types ({kind_label(of_all_types(report).platform, report.train_clock)})"
+    always = [heading for heading in cells if heading not in _OPTIONAL]
+    return Table(title, without_unknown(cells, always), _MEANINGS)
 
 
-def _time(arm: ArmRow) -> Cell:
-    projected = " projected" if arm.n_projected else ""
-    return Cell(
-        f"{format_seconds(arm.train_seconds)}{projected}",
-        format_interval(arm.train_interval, format_seconds),
-    )
+def brief_arms_table(report: ScalingReport, comparison: InstanceComparison) -> Table:
+    """Return the same without intervals and without what was planned, for a terminal."""
+    table = arms_table(report, comparison)
+    cells = table.cells[[heading for heading in _BRIEF if heading in table.cells]]
+    return table._replace(cells=cells.map(value_of))
 
 
-def _cost(arm: ArmRow) -> Cell:
-    return Cell(format_usd(arm.total_usd), format_interval(arm.total_usd_interval, format_usd))
-
-
-def _front(arm: ArmRow) -> str:
-    return UNKNOWN if arm.on_front is None else "●" if arm.on_front else "○"
-
-
-def _verdict(arm: ArmRow) -> Cell:
-    word = "no time" if arm.answer is None else _ANSWERS[arm.answer]
-    return Cell(word, arm.reason or "")
-
-
-def _speedup(arm: ArmRow) -> str:
-    return format_speedup(arm.speedup)
-
-
-def _runs(arm: ArmRow) -> str:
-    failed = f" ({arm.n_failed} failed)" if arm.n_failed else ""
-    return f"{arm.n}{failed}"
-
-
-def _price(arm: ArmRow) -> str:
-    return format_usd(arm.usd_per_hour)
+def _projected(cell: str, arm: ArmRow) -> str:
+    time, _, interval = cell.partition("\n")
+    return with_note(f"{time} projected" if arm.n_projected else time, interval)

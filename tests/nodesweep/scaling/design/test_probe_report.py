@@ -18,7 +18,7 @@ from nodesweep.scaling.report.share import for_sharing
 from nodesweep.scaling.report.terminal import render_terminal
 from nodesweep.scaling.trend.compare import IncomparableError, compare
 from nodesweep.scaling.trend.compare_render import comparison_title
-from nodesweep.scaling.trend.history import history_table, read_history
+from nodesweep.scaling.trend.history import history_frame, read_history
 from nodesweep.scaling.trend.history_render import render_history_terminal
 from tests.nodesweep.scaling.conftest import PROBED_SECONDS, projection
 
@@ -296,7 +296,7 @@ def test_projected_and_measured_sweeps_share_no_trend(
     projected = make_report(probes(points), config=probe_config(), price=PRICE)
     runs = [whole(nodes, PROBED_SECONDS[nodes], repeat) for nodes, repeat in points]
     measured = make_report(runs, config=probe_config(design="full"), sweep_id="bench-full")
-    trends = read_history([history_table(each, "bench") for each in (projected, measured)])
+    trends = read_history([history_frame(each) for each in (projected, measured)])
     assert sorted(trend.conditions["train_clock"] for trend in trends) == ["program", "projected"]
     assert [len(trend.sweeps) for trend in trends] == [1, 1]
     console = Console(width=200, file=io.StringIO())

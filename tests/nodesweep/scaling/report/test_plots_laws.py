@@ -28,7 +28,7 @@ def test_a_law_is_drawn_where_identifiable_and_dotted_where_supported(make_outco
         assert f"{report.fits.laws[0].law} law" in words
         assert ("extrapolated" in words) is value
         assert ("64" in words) is value
-        assert ('id="speedup-extrapolated-interval"' in svgs(changed)["speedup"]) is value
+        assert (b'id="extrapolated-interval"' in svgs(changed)["speedup"]) is value
 
 
 def test_the_drawn_law_is_the_one_that_predicts(make_outcomes, make_report):

@@ -111,7 +111,9 @@ def test_html_escapes_what_logs_and_provenance_say(hostile):
 
 def test_html_asks_nothing_of_a_network(hostile):
     page = render_html(hostile)
-    assert set(re.findall(r"<(\w+)[^>]*\s(?:href|src)\s*=", page)) == {"a"}
+    assert set(re.findall(r"<(\w+)[^>]*\s(?:href|src)\s*=", page)) == {"a", "img"}
+    sources = re.findall(r'<img src="([^"]+)"', page)
+    assert all(source.startswith("data:image/svg+xml;base64,") for source in sources)
     assert not re.search(r"url\(\s*[\"']?(https?:)?//|@import", page)
     assert "default-src 'none'" in page
     assert "base-uri 'none'; form-action 'none'" in page, "default-src is for neither"
@@ -131,7 +133,7 @@ def test_every_title_names_the_kind_of_platform(make_outcomes, make_report):
     label = "(emulated nodes, ml.x)"
     page = render_html(report)
     tables = re.findall(r"<caption><span><b>(.*?)</b>", page)
-    plots = re.findall(r'role="img" aria-label="(.*?)\. ', page)
+    plots = re.findall(r'<img src="[^"]+" alt="(.*?)\. ', page)
     assert all(title.endswith(f" {label}") for title in tables)
     wholes = [title.removesuffix(f" {label}") for title in tables if ": " not in title]
     assert wholes == [
@@ -231,7 +233,7 @@ def test_page_headings_are_in_order_ids_unique_and_links_lead_somewhere(hostile)
     ids = re.findall(r'\sid="([^"]+)"', page)
     assert len(ids) == len(set(ids))
     assert set(re.findall(r'href="#([^"]+)"', page)) <= set(ids)
-    assert {"runs-1", "run-3"} <= set(re.findall(r'href="#([^"]+)"', page))
+    assert {"run-1", "run-3"} <= set(re.findall(r'href="#([^"]+)"', page))
     assert '<html lang="en">' in page and 'class="skip"' in page
 
 
@@ -248,9 +250,7 @@ def test_jobs_link_to_the_console_and_show_their_result(make_outcomes, make_repo
 
 
 def test_plot_labels_hold_the_numbers(reference):
-    label = (
-        'aria-label="Speedup (times as given, ml.p3.16xlarge). 1 node: 1.0x (n = 1); 2 nodes: 1.8x'
-    )
+    label = 'alt="Speedup (times as given, ml.p3.16xlarge). 1 node: 1.0x (n = 1); 2 nodes: 1.8x'
     assert label in render_html(reference)
 
 
@@ -289,12 +289,6 @@ def test_the_verdict_on_the_final_metric_is_told(make_outcome, make_report):
     page, text = render_html(report), render_markdown(report)
     assert f'<p class="legend">{line}</p>'.replace("'", "&#39;") in page
     assert f"\n- {line}\n" in text
-    assert (
-        f'<td title="final metric: {report.summary[2].parity.reason}" class="text">ok</td>'.replace(
-            "'", "&#39;"
-        )
-        in page
-    )
     assert page.count('<p class="legend">4 nodes') == 0
 
 
@@ -312,7 +306,7 @@ def test_plots_are_files_too(reference):
         for ending in ("svg", "png")
     }
     assert plots <= set(files)
-    assert files["speedup.svg"].startswith(b"<svg") and files["speedup.png"].startswith(b"\x89PNG")
+    assert files["speedup.svg"].startswith(b"<?xml") and files["speedup.png"].startswith(b"\x89PNG")
 
 
 def test_rendering_twice_gives_the_same_bytes(hostile):
@@ -350,3 +344,22 @@ def test_markdown_shows_the_plots_it_is_given_and_is_the_same_without(reference)
     assert [words.partition(" ")[0] for words, _ in found] == ["speedup", "cost"]
     without = re.sub(r"^!\[.*\n\n", "", text, flags=re.MULTILINE)
     assert without == render_markdown(reference) == files["report.md"].decode()
+
+
+def test_tables_have_scopes_and_the_meaning_of_each_heading(reference):
+    page = render_html(reference)
+    assert '<th scope="col"><span title="speedup T(N0)/T(N)">S</span></th>' in page
+    assert '<th scope="row"><a href="#run-1">1</a></th>' in page
+    assert '<tr id="run-1">\n<th scope="row">1</th>' in page
+
+
+def test_a_failed_run_is_marked_and_keeps_its_link(hostile):
+    page = render_html(hostile)
+    assert '<th scope="row"><span class="bad"><a href="#run-3">4</a><small>failed (1)' in page
+    assert '<th scope="row"><span class="bad">4</span></th>' in page
+
+
+def test_names_in_tables_are_escaped(make_outcome, make_report):
+    names_of = {"job_name": HOSTILE, "output_uri": HOSTILE, "region": "us-east-1"}
+    page = render_html(make_report([make_outcome(1, 40.0, **names_of)]))
+    assert "<script" not in page and page.count("&lt;script&gt;") >= 2

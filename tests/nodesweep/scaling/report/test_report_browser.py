@@ -43,23 +43,17 @@ FRAME = """<iframe style="width:{width}px;height:900px;border:0" srcdoc="{page}"
 document.querySelector("iframe").onload = (event) => {{
   const page = event.target.contentDocument, root = page.documentElement;
   const box = (element) => element.getBoundingClientRect();
-  const plots = [...page.querySelectorAll(".plot svg")];
-  const outside = plots.flatMap((plot) => [...plot.querySelectorAll("text")].filter((text) =>
-    box(text).left < box(plot).left - 1 || box(text).right > box(plot).right + 1));
+  const plots = [...page.querySelectorAll(".plot img")];
   const link = page.querySelector("td a, th a");
   document.getElementById("out").textContent = JSON.stringify({{
     too_wide_by: root.scrollWidth - root.clientWidth,
     plot_widths: plots.map((plot) => box(plot).width),
-    text_sizes: plots.map((plot) =>
-      Math.min(...[...plot.querySelectorAll("text")].map((text) => box(text).height))),
-    outside: outside.map((text) => text.textContent),
-    lines: plots.map((plot) => plot.querySelectorAll("text").length),
-    tips: plots.map((plot) => plot.querySelectorAll("g > title").length),
+    drawn: plots.every((plot) => plot.naturalWidth > 0),
+    filter: getComputedStyle(plots[0]).filter,
     background: getComputedStyle(page.body).backgroundColor,
     link_leads_to: page.querySelector(link.getAttribute("href"))?.tagName,
     regions_without_focus: [...page.querySelectorAll(".scroll, pre")].filter((part) =>
       part.tabIndex !== 0).length,
-    curve: getComputedStyle(page.querySelector("#plot-speedup svg path[style*='--accent']")).stroke,
   }});
 }};
 </script>"""
@@ -160,17 +154,14 @@ def test_page_fits_and_follows_the_colour_scheme(width, dark, full_page, tmp_pat
     assert seen["too_wide_by"] == 0
     assert len(seen["plot_widths"]) == 4
     assert all(300 <= plot_width <= 600 for plot_width in seen["plot_widths"])
-    assert min(seen["lines"]) > 5
-    assert min(seen["text_sizes"]) >= 9
-    assert seen["outside"] == []
+    assert seen["drawn"]
     assert seen["background"] == ("rgb(20, 24, 29)" if dark else "rgb(254, 254, 254)")
-    assert seen["curve"] == ("rgb(108, 178, 247)" if dark else "rgb(10, 102, 194)")
+    assert (seen["filter"] != "none") is dark
 
 
-def test_values_are_on_the_markers_and_links_and_scroll_regions_work(full_page, tmp_path):
+def test_links_and_scroll_regions_work(full_page, tmp_path):
     seen = measure(full_page, 390, False, tmp_path)
-    assert seen["tips"] == [4, 4, 3, 12]
-    assert seen["link_leads_to"] == "TBODY"
+    assert seen["link_leads_to"] == "TR"
     assert seen["regions_without_focus"] == 0
 
 
@@ -180,7 +171,7 @@ TOO_WIDE = """(parts) => [...document.querySelectorAll(parts)].filter((part) => 
   const box = part.closest(".scroll") ?? part;
   return box.checkVisibility() && box.scrollWidth > box.clientWidth;
 }).map((part) => part.textContent.trim().slice(0, 80))"""
-OPENINGS = """() => [...document.querySelectorAll("h1, h2, h3, caption, .group, thead tr")].map(
+OPENINGS = """() => [...document.querySelectorAll("h1, h2, h3, caption, thead tr")].map(
   (part) => part.textContent)"""
 
 
@@ -240,7 +231,7 @@ def test_four_columns_come_first_and_the_others_by_the_keyboard(shown):
         return [text.strip() for text in cells]
 
     assert headings() == ["N", "T", "S", "E", "cost"]
-    assert "failed (1)" in shown.locator("#results tr.bad:visible").first.inner_text()
+    assert "failed (1)" in shown.locator("#results tr:has(.bad):visible").first.inner_text()
     shown.locator("#results summary").focus()
     shown.keyboard.press("Enter")
     assert {"D", "limits", "status", "world", "lr", "accuracy"} <= set(headings())

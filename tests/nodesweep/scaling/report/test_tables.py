@@ -11,14 +11,24 @@ from nodesweep.scaling.fits.fit import fit_laws
 from nodesweep.scaling.measured.table import read_measured
 from nodesweep.scaling.outcome.outcome import Clocks
 from nodesweep.scaling.report.facts import costs_text, provenance_facts, sweep_facts
-from nodesweep.scaling.report.table import TextTable
-from nodesweep.scaling.report.tables.attempts import attempts_table, console_url
+from nodesweep.scaling.report.table import Table
+from nodesweep.scaling.report.tables.attempts import (
+    attempt_links,
+    attempts_table,
+    console_url,
+)
 from nodesweep.scaling.report.tables.cells import MAX_NODE_COUNTS_SHOWN
 from nodesweep.scaling.report.tables.costs import costs_table
-from nodesweep.scaling.report.tables.fits import extrapolation_text, fits_table, law_line
+from nodesweep.scaling.report.tables.fits import (
+    extrapolation_text,
+    fits_table,
+    law_line,
+    law_verdict,
+)
 from nodesweep.scaling.report.tables.summary import (
     clocks_table,
     compact_table,
+    main_links,
     main_table,
     parity_lines,
     summary_caption,
@@ -27,13 +37,16 @@ from nodesweep.scaling.report.tables.summary import (
 PRICE = Price(instance_type="ml.m5.xlarge", usd_per_hour=3.6, source="a list", date="2026-01-01")
 
 
-def column(table: TextTable, heading: str) -> list[str]:
-    place = [each.heading for each in table.columns].index(heading)
-    return [str(row.cells[place]) for row in table.rows]
+def column(table: Table, heading: str) -> list[str]:
+    return [cell.replace("\n", " ") for cell in table.cells[heading]]
 
 
-def headings(table: TextTable) -> list[str]:
-    return [each.heading for each in table.columns]
+def headings(table: Table) -> list[str]:
+    return list(table.cells)
+
+
+def cells(table: Table, row: int) -> list[str]:
+    return list(table.cells.iloc[row])
 
 
 def test_main_table_has_the_columns_of_the_methodology(make_outcome, make_report):
@@ -59,7 +72,7 @@ def test_main_table_has_the_columns_of_the_methodology(make_outcome, make_report
         *("N", "n", "T", "S", "E", "D", "e", "cost", "cost/epoch", "limits", "status"),
         *("world", "B", "b", "lr", "step", "start-up", "data wait", "accuracy", "T from"),
     ]
-    assert [str(cell) for cell in table.rows[1].cells] == [
+    assert cells(table, 1) == [
         *("2", "1", "1 min 0 s", "1.7x", "83 %", "1.67", "0.2", "$0.1200", "$0.0600", "pass", "ok"),
         *("16", "4,096", "256", "0.1", "500 ms", "30.0 s", "10 %", "0.9", "metrics.json"),
     ]
@@ -105,10 +118,8 @@ def test_a_caption_explains_levels_only_where_a_cell_shows_one(make_outcomes, ma
 
 def test_a_row_links_to_its_runs_as_far_as_they_are_shown(make_outcomes, make_report):
     report = make_report(make_outcomes({1: [40.0] * 200, 2: 21}))
-    main, attempts = main_table(report), attempts_table(report)
-    assert [row.cells[0].href for row in main.rows] == ["#runs-1", None]
-    assert [group.anchor for group in attempts.groups] == ["runs-1"]
-    assert [row.anchor for row in attempts.rows[:2]] == ["run-1", "run-2"]
+    assert main_links(report) == ["#run-1", None]
+    assert list(attempts_table(report).cells.index[:2]) == ["run-1", "run-2"]
 
 
 def test_times_per_sample_say_so(make_outcomes, make_report):
@@ -132,7 +143,6 @@ def test_status_tells_failed_spot_and_flags(make_outcomes, make_outcome, make_re
         "1 failed, 1 spot left out, retrograde",
         "failed (1)",
     ]
-    assert [row.is_bad for row in main_table(report).rows] == [False, False, True]
     assert column(attempts_table(report), "status")[3] == "Completed, spot, left out"
 
 
@@ -141,21 +151,22 @@ def test_a_relative_baseline_is_called_so(make_outcomes, make_outcome, make_repo
     assert summary_caption(make_report([make_outcome(1)])) == "No run completed with a train time."
 
 
-def test_each_clock_is_a_group_of_its_own(make_outcome, make_report):
+def test_each_clock_has_rows_of_its_own(make_outcome, make_report):
     clocks = Clocks(train_seconds=40, billable_seconds=50)
     report = make_report([make_outcome(1, 40.0, clocks=clocks), make_outcome(2, 20.0)])
     table = clocks_table(report)
-    assert [(group.heading, len(group.rows)) for group in table.groups] == [
-        ("train", 2),
-        ("billable", 1),
+    assert column(table, "clock") == [
+        "train the training itself: the headline",
+        "train",
+        "billable decides the cost; its ratio is not a speedup",
     ]
-    assert table.groups[1].note == "decides the cost; its ratio is not a speedup"
     assert column(table, "T") == ["40.0 s", "20.0 s", "50.0 s"]
     assert column(table, "D") == ["–", "2.00", "–"]
     assert column(table, "e") == ["–", "0", "–"]
     for told in (table, main_table(report)):
-        (meaning,) = [each.meaning for each in told.columns if each.heading == "e"]
-        assert meaning.endswith("falling: one-off cost or a bad baseline; rising: growing overhead")
+        assert told.meanings["e"].endswith(
+            "falling: one-off cost or a bad baseline; rising: growing overhead"
+        )
 
 
 def test_costs_are_listed_with_the_price_and_its_source(make_outcome, make_report):
@@ -174,7 +185,7 @@ def test_costs_are_listed_with_the_price_and_its_source(make_outcome, make_repor
         "node-hours",
     ]
     shown = ["2", "$0.2000", "$0.2000", "$0.1000", "$0.3000", "1 min 40 s", "0.05"]
-    assert [str(cell) for cell in table.rows[0].cells] == shown
+    assert cells(table, 0) == shown
     assert table.caption == "Price: 3.6 USD per node-hour, on-demand, 2026-01-01, a list."
     assert costs_text(report).startswith(
         "The whole sweep cost $0.2000, attempts that did not complete included, and $0.1000"
@@ -216,11 +227,9 @@ def test_laws_are_told_with_their_verdicts(make_outcomes, make_report):
     report = make_report(make_outcomes({1: 100, 2: 60, 4: 40}))
     table = fits_table(report)
     law = report.fits.laws[0]
-    assert table.groups[0].heading == f"{law.law}: {law.equation}"
-    assert (
-        "leave-one-out error" in table.groups[0].note
-        and f"({law.identifiable.reason})" in table.groups[0].note
-    )
+    assert column(table, "law")[0] == law.law
+    assert "leave-one-out error" in law_verdict(law)
+    assert f"({law.identifiable.reason})" in law_verdict(law)
     assert law_line(law).startswith(f"{law.law}: t1 = ")
     assert any(cell.startswith("none: ") for cell in column(table, "95 % interval"))
     assert extrapolation_text(report).startswith("Extrapolation to 8 nodes: not supported: ")
@@ -277,18 +286,12 @@ def test_jobs_on_aws_link_to_the_console(region, host, make_outcomes, make_repor
 def test_a_run_links_to_its_kept_log(make_outcomes, make_outcome, make_report):
     outcomes = [*make_outcomes({1: 40.0, 2: 20.0}), make_outcome(4, reason="boom")]
     report = make_report(outcomes)
-    assert "log" not in [column.heading for column in attempts_table(report).columns]
+    assert "log" not in headings(attempts_table(report))
     files = ["n2-r1-a1-ab12_algo-2.log", "n2-r1-a1-ab12_algo-1.log", "of-another.log"]
     logs = [names.log_link(file) for file in files]
-    table = attempts_table(report, logs)
-    place = [column.heading for column in table.columns].index("log")
-    one, two, _ = (row.cells[place] for row in table.rows)
-    assert (one.text, one.href) == ("–", None)
-    assert (two.text, two.note, two.href) == (
-        "algo-1",
-        "and 1 other node",
-        "logs/n2-r1-a1-ab12_algo-1.log",
-    )
+    assert column(attempts_table(report, logs), "log") == ["–", "algo-1 and 1 other node", "–"]
+    links = attempt_links(report, logs)["log"]
+    assert links == [None, "logs/n2-r1-a1-ab12_algo-1.log", None]
 
 
 def test_other_platforms_have_no_console(make_outcomes, make_report):
@@ -382,20 +385,16 @@ def test_why_there_is_no_baseline_is_told(make_outcomes, make_outcome, make_repo
 
 def test_given_costs_are_called_so(make_outcome, make_report):
     report = make_report(read_measured("nodes,train_seconds,cost_usd\n1,40,2\n2,21,2.2\n"))
-    meanings = {each.heading: each.meaning for each in costs_table(report).columns}
+    meanings = costs_table(report).meanings
     assert meanings["run"] == "as given in the table"
     assert costs_table(report).caption == "The run cost is as given in the table."
-    assert [each.meaning for each in attempts_table(report).columns if each.heading == "cost"] == [
-        meanings["run"]
-    ]
+    assert attempts_table(report).meanings["cost"] == meanings["run"]
     clocks = Clocks(train_seconds=40, billable_seconds=50)
     mixed = make_report(
         [make_outcome(1, 40.0, clocks=clocks), make_outcome(2, 21.0, given_cost_usd=1.0)],
         price=PRICE,
     )
-    assert (
-        costs_table(mixed).columns[1].meaning == "as given in the table or billable x nodes x price"
-    )
+    assert costs_table(mixed).meanings["run"] == "as given in the table or billable x nodes x price"
 
 
 def test_fits_of_rates_are_per_sample(make_outcomes, make_report):
@@ -439,8 +438,6 @@ def test_a_verdict_on_the_final_metric_is_told_where_it_is_not_plain(make_outcom
         parity_lines(report.model_copy(update={"summary": rows}))[1]
         == "4 nodes: time to train (why)."
     )
-    status = [row.cells[-3] for row in main_table(report).rows]
-    assert [bool(cell.hover) for cell in status] == [False, True, True]
     assert (
         parity_lines(make_report([make_outcome(1, 40.0), make_outcome(2, 21.0), make_outcome(4)]))
         == []
@@ -477,3 +474,12 @@ def test_costs_have_an_interval_the_next_run_and_what_a_result_costs(make_outcom
     ]
     assert column(table, "next run") == ["$14.92", "$10.00"]
     assert column(table, "per result") == ["–", "$12.00"]
+
+
+@pytest.mark.parametrize("name", ["N", "cost", "T from"])
+def test_a_metric_named_like_a_column_gets_a_column_of_its_own(name, make_outcome, make_report):
+    metrics = {"final_metric": {"name": name, "value": 0.9, "goal": None}}
+    report = make_report([make_outcome(1, 40.0, metrics=metrics)])
+    for table in (main_table(report), attempts_table(report)):
+        assert column(table, "final metric") == [f"{name} 0.9"]
+        assert column(table, "N") == ["1"]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+from pandas import DataFrame
 
 from nodesweep.scaling.report.model import PlatformFacts
 from nodesweep.scaling.trend.chart import (
@@ -16,7 +18,7 @@ from nodesweep.scaling.trend.chart import (
     design,
     sweep_level,
 )
-from nodesweep.scaling.trend.history import HistoryError, Trend, TrendPoint
+from nodesweep.scaling.trend.history import HistoryError, Trend
 from nodesweep.scaling.trend.trend_verdict import TrendVerdict, judge_trend, render_verdict_markdown
 
 STEADY = (99.0, 101.0, 100.0, 99.5, 100.5)
@@ -30,21 +32,22 @@ def levels(*medians: float, error_variance: float = 0.0) -> list[SweepLevel]:
     ]
 
 
-def point(day: int, seconds: float, nodes: int = 1, runs: int = 3) -> TrendPoint:
-    return TrendPoint(
-        sweep_id=f"sweep-{day:02}", at=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=day),
-        nodes=nodes, n=runs, train_seconds=seconds, train_seconds_of_runs=(seconds,) * runs,
-        speedup=None, speedup_interval=None, efficiency=None, efficiency_interval=None,
-        total_usd=None, image_uri=None, throughput_only=False,
-    )  # fmt: skip
+def point(day: int, seconds: float, nodes: int = 1, runs: int = 3) -> dict[str, Any]:
+    return {
+        "sweep_id": f"sweep-{day:02}",
+        "nodes": nodes,
+        "at": datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=day),
+        "n": runs,
+        "train_seconds_of_runs": [seconds] * runs,
+    }
 
 
-def trend(*points: TrendPoint) -> Trend:
+def trend(*points: dict[str, Any]) -> Trend:
     facts = PlatformFacts(kind="aws", isolation=None, instance_type="ml.m5.xlarge")
-    return Trend(facts, {}, "d" * 64, 1, points)
+    return Trend(facts, {}, "d" * 64, 1, DataFrame(points))
 
 
-def nights(*medians: float, nodes: int = 1, runs: int = 3) -> list[TrendPoint]:
+def nights(*medians: float, nodes: int = 1, runs: int = 3) -> list[dict[str, Any]]:
     return [point(day, seconds, nodes, runs) for day, seconds in enumerate(medians, start=1)]
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from pandas import DataFrame
 from rich.console import Console
 
 from nodesweep.scaling import names
@@ -23,9 +24,10 @@ from nodesweep.scaling.report import ScalingReport
 from nodesweep.scaling.trend.history import (
     COLUMNS,
     HISTORY_SCHEMA_VERSION,
+    TREND_COLUMNS,
     HistoryError,
+    history_frame,
     history_schema,
-    history_table,
     parse_history,
     read_history,
     write_history,
@@ -64,11 +66,23 @@ def sweep(make_outcomes: Callable[..., Any], make_report: Reports) -> Reports:
     return make
 
 
-def tables(*reports: ScalingReport) -> list[pa.Table]:
+def frames(*reports: ScalingReport) -> list[DataFrame]:
     return [
-        parse_history(write_history(history_table(report, "bench")), report.sweep_id)
+        parse_history(write_history(history_frame(report), "bench"), report.sweep_id)
         for report in reports
     ]
+
+
+def arrow(report: ScalingReport) -> pa.Table:
+    """What another program reads of the file."""
+    return pq.read_table(io.BytesIO(write_history(history_frame(report), "bench")))
+
+
+def body(table: pa.Table) -> bytes:
+    """A file that another program wrote."""
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer)
+    return buffer.getvalue()
 
 
 def terminal(trends: Any) -> str:
@@ -84,8 +98,14 @@ def test_every_attempt_is_a_row_that_comes_back(sweep: Reports) -> None:
         given_cost_usd=2.5,
         region="us-east-1",
     )
-    [table] = tables(report)
+    table = arrow(report)
     assert table.schema == history_schema("bench")
+    assert table.schema.metadata == history_schema("bench").metadata
+    [frame] = frames(report)
+    assert (
+        frame.equals(history_frame(report))
+        and str(frame["started_at"].dtype) == "datetime64[ms, UTC]"
+    )
     rows = table.to_pylist()
     assert [(row["nodes"], row["repeat"], row["status"], row["used"]) for row in rows] == [
         (1, 1, "Completed", True), (1, 2, "Completed", True), (1, 3, "Completed", True),
@@ -109,7 +129,7 @@ def test_every_attempt_is_a_row_that_comes_back(sweep: Reports) -> None:
 
 def test_final_metric_is_kept_by_name(sweep: Reports) -> None:
     metric = {"name": "val_accuracy", "value": 0.9, "goal": "maximize"}
-    [row] = tables(sweep(SWEEPS[0], {1: 80.0}, metrics={"final_metric": metric}))[0].to_pylist()
+    row = arrow(sweep(SWEEPS[0], {1: 80.0}, metrics={"final_metric": metric})).to_pylist()[0]
     assert (row["final_metric_name"], row["final_metric_value"]) == ("val_accuracy", 0.9)
 
 
@@ -121,10 +141,10 @@ def test_spot_run_keeps_its_time_and_is_not_used(
         make_outcome(1, 85.0, 2, spot=True),
         make_outcome(1, 90.0, 3, spot=True, train_clock="measured"),
     ]
-    rows = history_table(make_report(outcomes), "bench").to_pylist()
+    rows = arrow(make_report(outcomes)).to_pylist()
     # the clock is that of the on-demand run; the third run has no time on it
     assert [row["train_seconds"] for row in rows] == [80.0, 85.0, None]
-    rows = history_table(make_report(outcomes[:2]), "bench").to_pylist()
+    rows = arrow(make_report(outcomes[:2])).to_pylist()
     assert [(row["train_seconds"], row["used"], row["spot"]) for row in rows] == [
         (80.0, True, False), (85.0, False, True),
     ]  # fmt: skip
@@ -133,32 +153,32 @@ def test_spot_run_keeps_its_time_and_is_not_used(
 def test_sweep_without_a_known_start_is_placed_by_its_report(
     make_outcome: Any, make_report: Reports
 ) -> None:
-    table = history_table(make_report([make_outcome(1, 80.0)]), "bench")
-    assert table.column("started_at").to_pylist() == [None]
-    [trend] = read_history([table])
-    assert trend.points[0].at == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    [frame] = frames(make_report([make_outcome(1, 80.0)]))
+    assert list(frame["started_at"].isna()) == [True]
+    [trend] = read_history([frame])
+    assert trend.points["at"][0] == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 def test_times_are_utc_whatever_their_offset(sweep: Reports) -> None:
     for text in ("2026-01-02T04:00:00+01:00", "2026-01-02T03:00:00"):
-        [row] = tables(sweep(SWEEPS[0], {1: 80.0}, created_at=text))[0].to_pylist()
+        [row] = arrow(sweep(SWEEPS[0], {1: 80.0}, created_at=text)).to_pylist()
         assert row["created_at"] == datetime(2026, 1, 2, 3, tzinfo=UTC)
 
 
 def test_file_says_its_schema_version_and_another_is_refused(sweep: Reports) -> None:
-    table = history_table(sweep(SWEEPS[0], TIMES), "bench")
-    metadata = pq.read_schema(io.BytesIO(write_history(table))).metadata
+    table = arrow(sweep(SWEEPS[0], TIMES))
+    metadata = table.schema.metadata
     assert (
         metadata[b"nodesweep.history_schema_version"] == b"1"
         and metadata[b"nodesweep.benchmark"] == b"bench"
     )
-    newer = write_history(table.replace_schema_metadata({"nodesweep.history_schema_version": "2"}))
+    newer = body(table.replace_schema_metadata({"nodesweep.history_schema_version": "2"}))
     with pytest.raises(HistoryError, match=r"s3://b/k: history schema version 2, expected 1"):
         parse_history(newer, "s3://b/k")
     with pytest.raises(HistoryError, match="schema version none"):
-        parse_history(write_history(table.replace_schema_metadata(None)), "s3://b/k")
+        parse_history(body(table.replace_schema_metadata(None)), "s3://b/k")
     with pytest.raises(HistoryError, match=r"s3://b/k: damaged, not a Parquet file"):
-        parse_history(write_history(table)[:-9], "s3://b/k")
+        parse_history(body(table)[:-9], "s3://b/k")
 
 
 def test_dataset_reads_as_one_table_with_the_benchmark_as_partition(
@@ -171,7 +191,7 @@ def test_dataset_reads_as_one_table_with_the_benchmark_as_partition(
             "nodesweep", benchmark, report.sweep_id, HISTORY_SCHEMA_VERSION
         )
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(write_history(history_table(report, benchmark)))
+        path.write_bytes(write_history(history_frame(report), benchmark))
     dataset = ds.dataset(tmp_path / "nodesweep" / "history" / "v1", partitioning="hive")
     assert dataset.schema.names == [*history_schema("bench").names, "benchmark"]
     found = dataset.to_table(filter=(ds.field("benchmark") == "bench") & (ds.field("nodes") == 2))
@@ -183,28 +203,31 @@ def test_dataset_reads_as_one_table_with_the_benchmark_as_partition(
 
 def test_trend_has_a_point_per_sweep_and_count_by_date(sweep: Reports) -> None:
     slower = sweep(SWEEPS[1], {1: [80.0], 2: [64.0]}, given_cost_usd=3.0)
-    [trend] = read_history(tables(slower, sweep(SWEEPS[0], TIMES)))
+    [trend] = read_history(frames(slower, sweep(SWEEPS[0], TIMES)))
     assert trend.sweeps == SWEEPS[:2]
-    assert [(p.sweep_id, p.nodes, p.n, p.train_seconds, p.speedup,
-             p.total_usd) for p in trend.points] == [
-        (SWEEPS[0], 1, 3, 80.0, 1.0, None), (SWEEPS[1], 1, 1, 80.0, 1.0, 3.0),
-        (SWEEPS[0], 2, 3, 50.0, 1.6, None), (SWEEPS[1], 2, 1, 64.0, 1.25, 3.0),
+    assert list(trend.points) == list(TREND_COLUMNS)
+    shown = trend.points[["sweep_id", "nodes", "n", "train_seconds", "speedup", "total_usd"]]
+    assert shown.astype(object).fillna("NA").to_numpy().tolist() == [
+        [SWEEPS[0], 1, 3, 80.0, 1.0, "NA"], [SWEEPS[1], 1, 1, 80.0, 1.0, 3.0],
+        [SWEEPS[0], 2, 3, 50.0, 1.6, "NA"], [SWEEPS[1], 2, 1, 64.0, 1.25, 3.0],
     ]  # fmt: skip
-    assert trend.points[2].speedup_interval is not None and trend.points[3].speedup_interval is None
-    [two] = read_history(tables(slower, sweep(SWEEPS[0], TIMES)), nodes=2)
-    assert {point.nodes for point in two.points} == {2}
+    assert list(trend.points["speedup_low"].notna()) == [False, False, True, False]
+    assert trend.points["train_seconds_of_runs"][2] == [49.0, 50.0, 51.0]
+    [two] = read_history(frames(slower, sweep(SWEEPS[0], TIMES)), nodes=2)
+    assert set(two.points["nodes"]) == {2}
 
 
 def test_cost_of_the_trend_has_the_warm_pool(sweep: Reports) -> None:
     pool = {"given_cost_usd": 3.0, "retained_billable_seconds": 1800.0}
-    [trend] = read_history(tables(sweep(SWEEPS[0], {1: [80.0] * 3}, **pool)))
-    assert trend.points[0].total_usd == 3.0  # without a price the pool's cost is not known
-    [trend] = read_history(tables(sweep(SWEEPS[0], {1: [80.0] * 3}, price=PRICE, **pool)))
-    assert trend.points[0].total_usd == pytest.approx(3.0 + 0.5 * 4.0)
+    [trend] = read_history(frames(sweep(SWEEPS[0], {1: [80.0] * 3}, **pool)))
+    assert trend.points["total_usd"][0] == 3.0  # without a price the pool's cost is not known
+    [trend] = read_history(frames(sweep(SWEEPS[0], {1: [80.0] * 3}, price=PRICE, **pool)))
+    assert trend.points["total_usd"][0] == pytest.approx(3.0 + 0.5 * 4.0)
 
 
 def test_failed_counts_are_rows_but_no_trend(sweep: Reports) -> None:
-    assert read_history(tables(sweep(SWEEPS[0], {1: None}))) == ()
+    assert read_history(frames(sweep(SWEEPS[0], {1: None}))) == ()
+    assert read_history([]) == ()
 
 
 @pytest.mark.parametrize(
@@ -221,13 +244,13 @@ def test_failed_counts_are_rows_but_no_trend(sweep: Reports) -> None:
 def test_sweeps_of_other_conditions_never_share_a_trend(
     sweep: Reports, change: dict[str, Any]
 ) -> None:
-    trends = read_history(tables(sweep(SWEEPS[0], TIMES), sweep(SWEEPS[1], TIMES, **change)))
+    trends = read_history(frames(sweep(SWEEPS[0], TIMES), sweep(SWEEPS[1], TIMES, **change)))
     assert [trend.sweeps for trend in trends] == [(SWEEPS[1],), (SWEEPS[0],)]  # the youngest first
 
 
 def test_speedups_over_another_baseline_are_another_trend(sweep: Reports) -> None:
     trends = read_history(
-        tables(sweep(SWEEPS[0], TIMES), sweep(SWEEPS[1], {1: None, 2: [50.0], 4: [25.0]}))
+        frames(sweep(SWEEPS[0], TIMES), sweep(SWEEPS[1], {1: None, 2: [50.0], 4: [25.0]}))
     )
     assert [trend.baseline_nodes for trend in trends] == [2, 1]
 
@@ -236,7 +259,7 @@ def test_new_image_and_code_stay_in_the_trend_and_are_marked(sweep: Reports) -> 
     code = {"dataset_digest": "d" * 64, "source_uri": "s3://b/code/99/sourcedir.tar.gz"}
     later = sweep(SWEEPS[1], TIMES, image_uri="training@sha256:" + "b" * 64, provenance=code)
     trends = read_history(
-        tables(sweep(SWEEPS[0], TIMES), later, sweep(SWEEPS[2], TIMES, image_uri=None))
+        frames(sweep(SWEEPS[0], TIMES), later, sweep(SWEEPS[2], TIMES, image_uri=None))
     )
     assert [trend.sweeps for trend in trends] == [SWEEPS]
     text = terminal(trends)
@@ -246,7 +269,7 @@ def test_new_image_and_code_stay_in_the_trend_and_are_marked(sweep: Reports) -> 
 
 def test_tables_say_the_platform_and_keep_kinds_apart(sweep: Reports) -> None:
     emulated = sweep(SWEEPS[1], TIMES, platform_kind="emulated", instance_type="ml.local.small")
-    text = terminal(read_history(tables(sweep(SWEEPS[0], TIMES), emulated)))
+    text = terminal(read_history(frames(sweep(SWEEPS[0], TIMES), emulated)))
     first, second = text.split("History of bench ")[1:]
     assert first.startswith("(emulated nodes, ml.local.small)") and SWEEPS[0] not in first
     assert second.startswith("(AWS, ml.m5.xlarge)") and SWEEPS[1] not in second
@@ -254,7 +277,7 @@ def test_tables_say_the_platform_and_keep_kinds_apart(sweep: Reports) -> None:
 
 
 def test_plot_shows_trends_of_two_sweeps_or_more_with_their_platform(sweep: Reports) -> None:
-    trends = read_history(tables(
+    trends = read_history(frames(
         sweep(SWEEPS[0], TIMES, given_cost_usd=2.0), sweep(SWEEPS[1], TIMES, given_cost_usd=2.0),
         sweep(SWEEPS[2], TIMES, platform_kind="emulated", instance_type="ml.$local$"),
     ))  # fmt: skip
@@ -267,7 +290,7 @@ def test_plot_shows_trends_of_two_sweeps_or_more_with_their_platform(sweep: Repo
 
 def test_dollar_signs_are_text_and_unknown_costs_are_said_in_the_plot(sweep: Reports) -> None:
     trends = read_history(
-        tables(*(sweep(name, TIMES, instance_type="ml.$local$") for name in SWEEPS))
+        frames(*(sweep(name, TIMES, instance_type="ml.$local$") for name in SWEEPS))
     )
     svg = (history_plot("bench", trends, "svg") or b"").decode()
     assert "History of bench (AWS, ml.$local$)" in svg
@@ -275,7 +298,7 @@ def test_dollar_signs_are_text_and_unknown_costs_are_said_in_the_plot(sweep: Rep
 
 
 def test_one_sweep_is_no_plot(sweep: Reports) -> None:
-    assert history_plot("bench", read_history(tables(sweep(SWEEPS[0], TIMES))), "svg") is None
+    assert history_plot("bench", read_history(frames(sweep(SWEEPS[0], TIMES))), "svg") is None
 
 
 def test_a_columns_sql_type_is_that_of_the_file() -> None:
@@ -300,7 +323,7 @@ def test_row_has_parity_flags_and_the_price(make_outcome: Any, make_report: Repo
         ending(make_outcome, 4, 25.0, 0.9),
         make_outcome(8, None),
     ]
-    rows = history_table(make_report(outcomes, price=price), "bench").to_pylist()
+    rows = arrow(make_report(outcomes, price=price)).to_pylist()
     assert [(row["nodes"], row["parity"], row["flags"]) for row in rows] == [
         (1, "baseline", ""), (2, "different", "superlinear+throughput_only"), (4, "same", ""),
         (8, "unknown", None),
@@ -314,39 +337,39 @@ def test_speedup_of_another_model_is_marked_in_the_trend(
     make_outcome: Any, make_report: Reports
 ) -> None:
     outcomes = [ending(make_outcome, 1, 80.0, 0.9), ending(make_outcome, 2, 50.0, 0.5)]
-    trends = read_history([history_table(make_report(outcomes), "bench")])
-    assert [point.throughput_only for point in trends[0].points] == [False, True]
+    trends = read_history([history_frame(make_report(outcomes))])
+    assert list(trends[0].points["throughput_only"]) == [False, True]
     text = terminal(trends)
     assert "1.0x 100 %" in text and "1.6x* 80 %" in text
     assert "- * throughput only: not the baseline's final metric, so T is no time-to-train" in text
 
 
 def test_speedup_of_the_same_model_has_no_mark(sweep: Reports) -> None:
-    assert "*" not in terminal(read_history(tables(sweep(SWEEPS[0], TIMES))))
+    assert "*" not in terminal(read_history(frames(sweep(SWEEPS[0], TIMES))))
 
 
 def test_file_without_a_column_is_damaged(sweep: Reports) -> None:
-    [table] = tables(sweep(SWEEPS[0], TIMES))
+    table = arrow(sweep(SWEEPS[0], TIMES))
     with pytest.raises(
         HistoryError, match="s3://b/k: damaged, no column flags; make the sweep's report anew"
     ):
-        parse_history(write_history(table.drop_columns(["flags"])), "s3://b/k")
+        parse_history(body(table.drop_columns(["flags"])), "s3://b/k")
 
 
 def test_file_with_a_column_of_another_type_is_damaged(sweep: Reports) -> None:
-    [table] = tables(sweep(SWEEPS[0], TIMES))
+    table = arrow(sweep(SWEEPS[0], TIMES))
     at = table.column_names.index("nodes")
     odd = table.set_column(at, "nodes", pa.array(["many"] * len(table)))
     with pytest.raises(HistoryError, match="damaged, a column of another type"):
-        parse_history(write_history(odd), "s3://b/k")
+        parse_history(body(odd), "s3://b/k")
 
 
 def test_file_whose_used_run_has_no_time_is_damaged(sweep: Reports) -> None:
-    [table] = tables(sweep(SWEEPS[0], TIMES))
+    table = arrow(sweep(SWEEPS[0], TIMES))
     at = table.column_names.index("train_seconds")
     odd = table.set_column(at, table.schema.field(at), pa.array([None] * len(table), pa.float64()))
     with pytest.raises(HistoryError, match="damaged, a used run without a time"):
-        parse_history(write_history(odd), "s3://b/k")
+        parse_history(body(odd), "s3://b/k")
 
 
 def test_guides_queries_keep_the_platforms_apart() -> None:
