@@ -13,7 +13,6 @@ import yaml
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from nodesweep.configs.amount import let_amounts_give_way
 from nodesweep.configs.catalogue import UnknownInstanceType, load_catalogue
 from nodesweep.configs.installed import (
     arguments_problem,
@@ -25,6 +24,7 @@ from nodesweep.configs.installed import (
 from nodesweep.configs.models import REGION, BenchmarkConfig
 from nodesweep.configs.section import MAY_BE_SECRET, cut, marked_fields
 from nodesweep.configs.strict_yaml import MAX_CHARACTERS, MAX_DEPTH, parse_yaml
+from nodesweep.configs.workload import drop_overridden_amounts
 
 _USER_INFO = re.compile(r"(?<=://)(?:[^\s/]*|[^\s/@:]*:(?!\d+(?:[/?#\s]|$))\S*)@")
 
@@ -92,7 +92,7 @@ def _config_of(
     for override in overrides:
         _apply_override(raw, override)
         _apply_override(given, override)
-    let_amounts_give_way(raw, given)
+    drop_overridden_amounts(raw, given)
     return parse_config(raw, origin=origin).with_absolute_paths(folder)
 
 

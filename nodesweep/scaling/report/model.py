@@ -22,7 +22,7 @@ from nodesweep.scaling.instances.model import InstanceComparison
 from nodesweep.scaling.outcome.outcome import Clocks, PlatformKind, TrainClock
 from nodesweep.scaling.outcome.program_error import ProgramError
 from nodesweep.scaling.outcome.projection import Projection
-from nodesweep.scaling.parts import Part
+from nodesweep.scaling.report_part import Part
 
 SCHEMA_VERSION: Literal[2] = 2
 Start = Literal["cold", "warm", "mixed"]
@@ -44,8 +44,9 @@ class PlatformFacts(Part):
 
 
 class Conditions(Part):
-    """What a sweep was measured under; two sweeps compare only where these are the same.
-    Null: not known.
+    """What a sweep was measured under; two sweeps compare only if these are equal.
+
+    Null: unknown.
     """
 
     platform: PlatformKind = Field(description="Kind of platform.")
