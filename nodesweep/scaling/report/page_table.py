@@ -79,8 +79,6 @@ def split_table(
         ]
     rest = [heading for heading in cells if heading not in front]
     html = page_table(table._replace(cells=front), links, bad)
-    if not rest:
-        return html
     others = [
         page_table(
             Table(
