@@ -26,7 +26,7 @@ from nodesweep.infra.local.jobs.endings import (
     internal_error,
 )
 from nodesweep.infra.local.jobs.job import Change, J, Job
-from nodesweep.infra.local.jobs.node_metrics import NodeMetricsStore
+from nodesweep.infra.local.jobs.node_metrics_store import NodeMetricsStore
 from nodesweep.infra.local.jobs.utilisation import NodeMetrics
 from nodesweep.infra.local.log_streams import LogStreams
 from nodesweep.infra.local.sagemaker.metric_series import MetricSeries

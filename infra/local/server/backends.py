@@ -16,7 +16,7 @@ from nodesweep.infra.local.builds.ecr_registry import Registry
 from nodesweep.infra.local.engine.errors import EngineError
 from nodesweep.infra.local.interfaces import Engine, ImageStore, Room
 from nodesweep.infra.local.jobs.execution import ExecutionServices
-from nodesweep.infra.local.jobs.node_metrics import NodeMetricsStore
+from nodesweep.infra.local.jobs.node_metrics_store import NodeMetricsStore
 from nodesweep.infra.local.processing.runner import EngineProcessingRunner, ProcessingRunner
 from nodesweep.infra.local.sagemaker.metric_series import MetricSeries
 from nodesweep.infra.local.server.contract import ServerConfig, ServerStartError

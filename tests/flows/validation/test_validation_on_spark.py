@@ -140,7 +140,7 @@ def test_from_the_job_to_the_report(
     ]
     tags = served.sagemaker.list_tags(ResourceArn=job["ProcessingJobArn"])["Tags"]
     assert {"Key": names.TAG_SWEEP_ID, "Value": result.sweep_id} in tags
-    said = [record.getMessage() for record in caplog.records]
+    said = "\n".join(record.getMessage() for record in caplog.records)
     assert "dataset.validation.engine" in said
     states = [r for r in caplog.records if getattr(r, "about", None) and r.about.job == name]
     assert [state.about.stage for state in states] == ["dataset"] * len(states)

@@ -146,9 +146,9 @@ def test_much_that_is_lost_is_named_within_the_place_that_was_taken_for_it(tmp_p
     for number in range(300):
         ledger.note(f"s3://bucket/{'k' * 900}{number:03d}", "No space left on device")
     unsaved.begin(tmp_path)
-    size_bytes = (tmp_path / "not-unsaved.json").stat().st_size
+    size_bytes = (tmp_path / "not-kept.json").stat().st_size
     unsaved.end(tmp_path, ledger)
-    assert (tmp_path / "not-unsaved.json").stat().st_size == size_bytes
+    assert (tmp_path / "not-kept.json").stat().st_size == size_bytes
     assert unsaved.lost(tmp_path)[0].startswith("s3://bucket/kkk")
     assert ledger.not_kept()[-1] == "and 280 more"
 
