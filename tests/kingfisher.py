@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _SCAN_SECONDS = 300
-# Offline: findings are not validated. Ignore comments in files have no effect.
+# Offline: findings are not validated against services. Suppression comments are not honored.
 _OPTIONS = (
     "--no-validate", "--no-update-check", "--git-history", "none", "--no-ignore", "--no-dedup",
 )  # fmt: skip

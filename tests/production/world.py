@@ -261,7 +261,8 @@ class World:
     def hold_jobs(self) -> Callable[[], None]:
         """Keep every job created from now on InProgress until the returned function is called.
 
-        The platform runs one job at a time, and a two-hour job of no benchmark is first.
+        The platform runs one job at a time, and a two-hour job that belongs to no benchmark
+        occupies it.
         """
         name = f"hold-{time.time_ns()}"
         self.s3.create_bucket(Bucket="hold")

@@ -81,7 +81,7 @@ def _canonical(value: Any) -> str:
         try:
             exact = Decimal(value)
             return f"{exact.normalize(_EXACT):f}"
-        except ArithmeticError:  # Decimal can't spell infinity this way
+        except ArithmeticError:
             return repr(float(value))
     return repr(value)
 

@@ -149,7 +149,7 @@ class ObjectFile(io.RawIOBase):
                     raise ReadError(kind, self._item.key, str(error)) from error
                 raise RuntimeError(f"s3://{self._bucket}/{self._item.key}: {error}") from error
             except BotoCoreError as error:
-                # Some of these are OSErrors, which pyarrow and pandas raise for a damaged file.
+                # Some of these are OSErrors, which callers take for a damaged file (UNREADABLE).
                 if attempt + 1 == ATTEMPTS:
                     raise RuntimeError(f"s3://{self._bucket}/{self._item.key}: {error}") from error
             time.sleep(random.uniform(0.5, 1.0) * min(LONGEST_PAUSE_SECONDS, 0.1 * 2**attempt))

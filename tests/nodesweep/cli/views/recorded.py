@@ -166,7 +166,7 @@ def planned_types(design: str, points: Sequence[dict[str, Any]], most_jobs: int)
 
 
 def of_types() -> Iterator[Event]:
-    """Yield a full sweep of two types: one node took 40 s and 18 s, and 2 nodes of a train."""
+    """Yield a full sweep of two types: one node took 40 s and 18 s; type a trains on 2 nodes."""
     yield from begin()
     yield planned_types("full", points_of_types((1, 2), "run"), 8)
     for letter, second, seconds in (("a", 18, 40.0), ("b", 60, 18.0)):
