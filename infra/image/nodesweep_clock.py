@@ -11,7 +11,8 @@ Copy this file next to your training script; nodesweep's own image already has i
         clock.metric("accuracy", 0.93, goal="maximize")
 
 To support `sweep.design: probe`, which measures some steps and projects the rest, pass the number
-of steps and leave the loop when `step` returns True, which it never does in other sweeps:
+of steps and leave the loop when `step` returns True. It also does so under
+`training.baseline_seconds`, and never in other sweeps:
 
     with clock(steps=len(batches)):         # all steps of a full run
         for batch in batches:
@@ -39,7 +40,7 @@ from statistics import mean, median, stdev
 
 SCHEMA_VERSION = 1
 WARM_UP_STEPS = 10
-# A steady window with neither is marked as short in metrics.json.
+# A steady window with fewer steps and fewer seconds is marked as short in metrics.json.
 ENOUGH_STEPS, ENOUGH_SECONDS = 100, 60.0
 # Variables of a probe: the largest half-width as a share of the mean step, and the last step.
 PROBE_PRECISION, PROBE_MAX_STEPS = "NODESWEEP_PROBE_PRECISION", "NODESWEEP_PROBE_MAX_STEPS"

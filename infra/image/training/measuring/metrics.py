@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 SCHEMA_VERSION = 1
-# A steady window with neither is marked as short in metrics.json.
+# A steady window with fewer steps and fewer seconds is marked as short in metrics.json.
 ENOUGH_STEPS = 100
 ENOUGH_SECONDS = 60.0
 
