@@ -4,7 +4,7 @@
 
 up | down | status     everything on one machine (machine.py)
 deploy                 work pool and deployments at the server of PREFECT_API_URL (deployments.py)
-forms                  the server refuses parameters a deployment does not define (forms.py)
+forms                  the server rejects parameters a deployment does not define (forms.py)
 server                 Prefect's server, password required (server.py)
 worker                 the pool's worker in a container, its password from a file (server.py)
 automations            crashed-run detection and notifications (automations.py)
