@@ -1,6 +1,4 @@
-"""What pyproject.toml can't say: which packages the folders hold, and that a wheel holds what is
-there, not what an earlier build left.
-"""
+"""Package discovery and clean builds, neither of which pyproject.toml can express."""
 
 from __future__ import annotations
 
@@ -11,21 +9,22 @@ from setuptools.command.build_py import build_py
 
 
 class FreshBuild(build_py):
-    """setuptools adds to the folder of the last build, so a module that is gone would be in it."""
+    """Build into an empty folder: setuptools would ship modules left over from the last build."""
 
     def run(self) -> None:
+        """Delete the previous build output, then build."""
         if not self.editable_mode:
             shutil.rmtree(self.build_lib, ignore_errors=True)
         super().run()
 
 
-# The folders beside nodesweep/ that are imported as nodesweep.configs, nodesweep.flows, …
+# Folders next to nodesweep/, imported as nodesweep.configs, nodesweep.flows, …
 BESIDE = ("configs", "flows", "infra", "tasks")
 
 
 def packages() -> list[str]:
-    """Every folder with code or data of the package, by the name it is imported by."""
-    # infra/worker, prefect.yaml and the Makefile run a checkout and stay there.
+    """Return the import names of every package folder."""
+    # infra/worker runs from a checkout only, like prefect.yaml and the Makefile.
     beside = find_namespace_packages(
         include=[f"{name}*" for name in BESIDE], exclude=["infra.worker*"]
     )

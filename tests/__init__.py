@@ -1,1 +1,1 @@
-"""A package of its own, since a dependency installs a top-level package of the same name."""
+"""Tests, as a package: a dependency installs a top-level package of the same name."""

@@ -1,4 +1,4 @@
-"""What many tests start from: a small valid config, and clients of a mocked AWS."""
+"""Shared fixtures: a small valid config, clients of a mocked AWS, a Prefect server."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from nodesweep.tasks.image.find import read_context
 from nodesweep.tasks.polling import STOP
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-# until everything is imported: there is no garbage, and to look for it takes a third of the time
+# Imports create no garbage, and looking for it takes a third of their time.
 gc.disable()
-# A busy machine makes an example late, never wrong.
+# A busy machine may slow an example down; that is not a failure.
 hypothesis.settings.register_profile("nodesweep", deadline=None)
 hypothesis.settings.load_profile("nodesweep")
 
@@ -62,20 +62,23 @@ _RAW: dict[str, Any] = {
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays: later looks for garbage leave it out."""
+    """Exclude everything imported from later garbage collections."""
     gc.freeze()
     gc.enable()
 
 
 @pytest.fixture
 def raw_config() -> dict[str, Any]:
-    """A valid config as YAML would give it; change it freely."""
+    """A valid config as loaded from YAML; change it freely."""
     return copy.deepcopy(_RAW)
 
 
 @pytest.fixture
 def make_config() -> Callable[..., BenchmarkConfig]:
-    """make_config(training={"seed": 2}) merges one level deep into the small valid config."""
+    """Return a factory of configs that changes sections of the small valid one.
+
+    `make_config(training={"seed": 2})` merges one level deep.
+    """
 
     def make(**sections: Any) -> BenchmarkConfig:
         raw = copy.deepcopy(_RAW)
@@ -88,17 +91,19 @@ def make_config() -> Callable[..., BenchmarkConfig]:
 
 @pytest.fixture
 def benchmark_config(make_config: Callable[..., BenchmarkConfig]) -> BenchmarkConfig:
+    """The small valid config."""
     return make_config()
 
 
 @pytest.fixture
 def platform(benchmark_config: BenchmarkConfig) -> PlatformConfig:
+    """Its platform section."""
     return benchmark_config.platform
 
 
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
-    """aws("s3") is a client of a fresh mocked account in us-east-1."""
+    """Yield a factory of clients, as in `aws("s3")`, of a fresh mocked account in us-east-1."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     with mock_aws():
@@ -108,7 +113,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
 
 @pytest.fixture(scope="session")
 def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A Prefect server, the same for many tests; its start takes 15 s of CPU time."""
+    """A Prefect server shared by many tests; starting one takes 15 s of CPU time."""
     from tests.processes.shared_prefect import server_folder, shared_prefect
 
     with shared_prefect(server_folder(tmp_path_factory.getbasetemp())):
@@ -117,7 +122,7 @@ def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def image_uri() -> str:
-    """Of the shipped image in `image_store`."""
+    """URI of the training image in `image_store`."""
     return (
         "localhost/training:"
         + read_context(ImageConfig(context=str(REPOSITORY / "infra" / "image"))).tag
@@ -126,9 +131,7 @@ def image_uri() -> str:
 
 @pytest.fixture(scope="session")
 def image_store(image_uri: str) -> ProcessImageStore:
-    """The shipped image, built once and kept in .nodesweep/tests between test runs (about 300 MB of
-    downloads).
-    """
+    """The training image, built once and cached in .nodesweep/tests (about 300 MB of downloads)."""
     store = ProcessImageStore(REPOSITORY / ".nodesweep" / "tests")
     tag = image_uri.rpartition(":")[2]
     store.build(REPOSITORY / "infra" / "image", "training", tag, {}, print, threading.Event(), 900)
@@ -137,7 +140,7 @@ def image_store(image_uri: str) -> ProcessImageStore:
 
 @pytest.fixture(scope="session")
 def image_python(image_store: ProcessImageStore, image_uri: str) -> str:
-    """Python of an environment with the image's requirements."""
+    """Python of an environment with the training image's requirements."""
     image = image_store.resolve(image_uri)
     assert image is not None
     return str(image / "venv" / "bin" / "python")
@@ -145,15 +148,13 @@ def image_python(image_store: ProcessImageStore, image_uri: str) -> str:
 
 @pytest.fixture
 def without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports without plots, as where nothing completed: to draw them takes a second of CPU each
-    time.
-    """
+    """Reports without plots, as if no run completed: drawing them takes a second of CPU time."""
     monkeypatch.setattr("nodesweep.scaling.report.render.draw_plots", lambda report: {})
 
 
 @pytest.fixture(autouse=True)
 def no_known_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one test's config held is no secret in the next test."""
+    """Forget the secrets of other tests' configs."""
     monkeypatch.setattr(
         nodesweep.scaling.secrets, "_known", nodesweep.scaling.secrets._KnownSecrets()
     )
@@ -161,9 +162,7 @@ def no_known_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def own_logging() -> Iterator[None]:
-    """What a command sets up for its terminal (nodesweep/cli/session.py) must not reach the next
-    test, nor its caplog.
-    """
+    """Reset the logging that a command sets up for its terminal (nodesweep/cli/session.py)."""
     yield
     logger = logging.getLogger("nodesweep")
     logger.handlers, logger.propagate = [], True

@@ -1,4 +1,4 @@
-"""What hadolint says of a Dockerfile."""
+"""Runs hadolint on a Dockerfile."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 
 def hadolint(dockerfile: Path, *options: str) -> tuple[int, str]:
-    """(exit code, findings); skips the test where hadolint is not installed."""
+    """Return (exit code, findings); skip the test where hadolint is not installed."""
     beside = Path(sys.executable).with_name("hadolint")
     program = str(beside) if beside.is_file() else shutil.which("hadolint")
     if program is None:

@@ -1,4 +1,4 @@
-"""What Kingfisher, MongoDB's secret scanner, finds in a folder."""
+"""Secrets that Kingfisher, MongoDB's scanner, finds in a folder."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from pathlib import Path
 from typing import NamedTuple
 
 _SCAN_SECONDS = 300
-# Offline: nothing found is tried out. Comments that tell a scanner to look away are not heeded.
+# Offline: findings are not validated against services. Suppression comments are not honored.
 _OPTIONS = (
     "--no-validate", "--no-update-check", "--git-history", "none", "--no-ignore", "--no-dedup",
 )  # fmt: skip
 
 
 class Finding(NamedTuple):
-    """`path` is below the scanned folder; the text that was found is left out, so that no test's
-    output shows it.
-    """
+    """A finding without its text, so that no test's output shows a secret; `path` is relative."""
 
     path: str
     rule: str
 
 
 def findings(folder: Path, confidence: str = "low") -> set[Finding]:
-    """All that looks like a secret in the folder's files, those of archives included.
+    """Return everything that looks like a secret in the folder's files and in its archives.
 
-    `confidence` is the least: low, medium or high. Weights and the like are noise, for which low is
-    too little.
+    Args:
+        folder: The folder to scan.
+        confidence: The lowest to include: low, medium, or high. Binary weights give false positives
+            at low.
     """
     program = Path(sys.executable).with_name("kingfisher")  # package kingfisher-bin
     command = [
@@ -55,5 +55,5 @@ def findings(folder: Path, confidence: str = "low") -> set[Finding]:
 
 
 def not_allowed(found: set[Finding], reasons: Mapping[Finding, str]) -> set[Finding]:
-    """Findings that have no reason."""
+    """Return the findings without a reason."""
     return {one for one in found if one not in reasons}

@@ -1,11 +1,11 @@
-"""Texts without what differs from run to run, to compare them with snapshots."""
+"""Texts stripped of what differs between runs, for comparison with snapshots."""
 
 from __future__ import annotations
 
 import re
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-PYDANTIC_LINK = re.compile(r"\n +For further information visit \S+")  # has pydantic's version
+PYDANTIC_LINK = re.compile(r"\n +For further information visit \S+")  # contains pydantic's version
 
 
 def plain(text: object, **names: object) -> str:

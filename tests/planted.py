@@ -1,4 +1,4 @@
-"""Secrets to plant in the inputs of a run, and the search for them in what it leaves."""
+"""Secrets planted in the inputs of a run, and a search for them in its outputs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ INPUTS = ("hyperparameter", "environment", "variable", "build argument", "url", 
 PLANTED = {place: "Pl4nted" + hashlib.sha256(place.encode()).hexdigest()[:20] for place in INPUTS}
 """A value for each input, of no known shape."""
 PASSWORD = "Tr0ub4dor & 3/über"
-"""Of characters that every encoding spells in its own way."""
+"""Its characters differ between encodings."""
 SECRETS = PLANTED | {"password": PASSWORD}
 
 
 def unpacked(name: str, body: bytes) -> Iterator[tuple[str, bytes]]:
-    """(name, content) of a file and of all that it holds, so that no compression hides anything."""
+    """Yield (name, content) of a file and, recursively, of everything packed in it."""
     yield name, body
     with suppress(*_NO_ARCHIVE):
         yield from _members(name, body)
@@ -34,7 +34,7 @@ def unpacked(name: str, body: bytes) -> Iterator[tuple[str, bytes]]:
 _NO_ARCHIVE = (
     OSError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile, tarfile.TarError,
 )  # fmt: skip
-"""What begins as an archive and is none."""
+"""Errors for a file that begins like an archive and is none."""
 
 
 def _members(name: str, body: bytes) -> Iterator[tuple[str, bytes]]:
@@ -57,6 +57,7 @@ def _members(name: str, body: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def spellings(secret: str) -> set[bytes]:
+    """Return the secret in every encoding an output may use."""
     escaped = json.dumps(secret)[1:-1]
     spelled = {secret, escaped, json.dumps(escaped)[1:-1], quote(secret), quote(secret, safe="")}
     encoded = base64.b64encode(secret.encode()).decode().rstrip("=")
@@ -65,7 +66,7 @@ def spellings(secret: str) -> set[bytes]:
 
 
 def found_in(outputs: Iterable[tuple[str, bytes]]) -> dict[str, set[str]]:
-    """Input -> the outputs that show what was planted there."""
+    """Return, per input, the outputs that show the secret planted there."""
     marks = {place: spellings(secret) for place, secret in SECRETS.items()}
     found: dict[str, set[str]] = {}
     for name, body in outputs:

@@ -1,6 +1,4 @@
-"""Secrets as people spell them: the names they give them, and the shapes they have. All are made
-up.
-"""
+"""Made-up secrets: the names people give them, and the formats they have."""
 
 SECRET = [
     "HF_TOKEN", "wandb-api-key", "WANDB_API_KEY", "access-key", "AWS_SECRET_ACCESS_KEY",
@@ -11,8 +9,8 @@ SECRET = [
     "openai_key", "connection_string", "license_key", "SecretAccessKey", "SessionToken",
     "SharedAccessKey", "accessToken", "ENCRYPTION_KEY",
 ]  # fmt: skip
-# Made up, and cut in two so that a scanner of this repository finds nothing. Shapes: see the table
-# of secrets.py.
+# Made up, and split so that secret scanners find nothing here. The formats are in the table of
+# secrets.py.
 X = "s3cr3tS3cr3t0123456789abcdefghijklmn"
 TEXTS = [
     "AKIA" + "IOSFODNN7EXAMPLE", "ASIA" + "IOSFODNN7EXAMPLE", "ghp_" + X, "gho_" + X, "ghs_" + X,

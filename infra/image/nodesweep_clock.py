@@ -1,30 +1,32 @@
-"""Times a training program and writes the metrics.json that nodesweep reads.
-Copy this file beside your script.
+"""Time a training program and write the metrics.json that nodesweep reads.
+
+Copy this file next to your training script; nodesweep's own image already has it:
 
     from nodesweep_clock import clock
 
     with clock():                           # in every process, around the training and nothing else
         for batch in batches:
             train_on(batch)
-            clock.step(len(batch))          # after each optimiser step, with this process's samples
+            clock.step(len(batch))          # after each optimizer step, with this process's samples
         clock.metric("accuracy", 0.93, goal="maximize")
 
-To take part in `sweep.design: probe`, which measures some of the steps and projects the rest, say
-how many there are and leave the loop where `step` says so; in any other sweep it never does:
+To support `sweep.design: probe`, which measures some steps and projects the rest, pass the number
+of steps and leave the loop when `step` returns True. It also does so under
+`training.baseline_seconds`, and never in other sweeps:
 
-    with clock(steps=len(batches)):         # all that a whole run makes
+    with clock(steps=len(batches)):         # all steps of a full run
         for batch in batches:
             train_on(batch)
-            if clock.step(len(batch)):      # the same answer in every process
+            if clock.step(len(batch)):      # the same value in every process
                 break
 
-In nodesweep's own image it is there to import. It needs nothing but Python 3.8, and no change for
-torch.distributed, Lightning, accelerate, DeepSpeed, Horovod or mpi4py: it asks the one that is
-loaded how many processes there are. It communicates only where the run may end early by time: in a
-probe, and under `training.baseline_seconds`, rank 0's decision is broadcast by that library, after
-a few steps that are the same in all processes. Rank 0 writes the file, unless the training raised;
-every process prints a line. docs/metrics.schema.json describes the file: `schema_version`,
-`train_seconds` and `world` are all that a report needs.
+The module needs Python 3.8 and nothing else, and works unchanged with torch.distributed, Lightning,
+accelerate, DeepSpeed, Horovod, and mpi4py: it asks whichever is loaded for the number of processes.
+It communicates only where the run may end early by time: in a probe, and under
+`training.baseline_seconds`, that library broadcasts rank 0's decision after a few steps, the same
+ones in all processes. Rank 0 writes the file unless the training raised; every process prints a
+line. docs/metrics.schema.json describes the file; a report needs only `schema_version`,
+`train_seconds`, and `world`.
 """
 
 import atexit
@@ -38,27 +40,25 @@ from statistics import mean, median, stdev
 
 SCHEMA_VERSION = 1
 WARM_UP_STEPS = 10
-# A window of steps that has either is long enough to be quoted.
+# A steady window with fewer steps and fewer seconds is marked as short in metrics.json.
 ENOUGH_STEPS, ENOUGH_SECONDS = 100, 60.0
-# What a probe is asked for by: the share of the mean step that it may be off by, and where it ends
-# at the latest.
+# Variables of a probe: the largest half-width as a share of the mean step, and the last step.
 PROBE_PRECISION, PROBE_MAX_STEPS = "NODESWEEP_PROBE_PRECISION", "NODESWEEP_PROBE_MAX_STEPS"
-# How much a run does where the sweep says so (training.baseline_seconds): so many steps, or as many
-# as take so many seconds by the pace of the first ones.
+# Variables of training.baseline_seconds: a number of steps, or as many as fit into a number of
+# seconds at the pace of the first ones.
 RUN_STEPS, RUN_SECONDS = "NODESWEEP_RUN_STEPS", "NODESWEEP_RUN_SECONDS"
 _LEAST_PACED_STEPS, _LEAST_PACED_SHARE, _PACE_LOOKS_GROW_BY = 3, 0.15, 1.5
 _LEAST_STEADY_STEPS, _BATCHES, _LOOKS_GROW_BY = 20, 10, 1.25
-_T_OF_BATCHES = 2.262  # Student's t, 95 % both-sided, of ten batches
+_T_OF_BATCHES = 2.262  # Student's t, two-sided 95%, 9 degrees of freedom (ten batches)
 _GROUP_LIBRARIES = ("horovod", "mpi4py", "smdistributed", "torch_xla", "jax", "tensorflow")
 
 
 def mean_step(seconds):
-    """(mean, half-width of its 95 % interval) of the times of steady steps; the half-width is None
-    for fewer than 20.
+    """Return (mean, half-width of its 95% interval) of steady step times.
 
-    Steps depend on those before. The half-width is the wider of two that allow for it: by the means
-    of ten batches (Schmeiser, Operations Research 30(3), 1982, pp. 556-568), and by the correlation
-    of neighbours, as if it were all there is (AR(1)).
+    The half-width is None for fewer than 20 steps. Step times are autocorrelated, so it is the
+    wider of two estimates that allow for it: ten batch means (Schmeiser, Operations Research 30(3),
+    1982, pp. 556-568), and the lag-1 autocorrelation taken as AR(1).
     """
     n = len(seconds)
     if n < _LEAST_STEADY_STEPS:
@@ -70,14 +70,15 @@ def mean_step(seconds):
     batches = [mean(used[start : start + size]) for start in range(0, len(used), size)]
     away = [second - middle for second in seconds]
     neighbours = sum(map(mul, away, away[1:])) / sum(map(mul, away, away))
-    alike = min(0.99, max(0.0, neighbours + (1 + 3 * neighbours) / n))  # its bias taken off
+    alike = min(0.99, max(0.0, neighbours + (1 + 3 * neighbours) / n))  # bias-corrected
     by_neighbours = 1.96 * spread * math.sqrt((1 + alike) / (1 - alike) / n)
     return middle, max(_T_OF_BATCHES * stdev(batches) / math.sqrt(_BATCHES), by_neighbours)
 
 
 class Probe:
-    """When a run may end because its steady step time is known: asked after every step, it looks
-    after a few of them, which are the same in every process.
+    """Decides when a run may end because its steady step time is known.
+
+    Asked after every step, it evaluates only after a few of them, the same in every process.
     """
 
     def __init__(self, precision, max_steps, warm_up_steps=WARM_UP_STEPS):
@@ -87,16 +88,19 @@ class Probe:
 
     @classmethod
     def from_environment(cls, warm_up_steps=WARM_UP_STEPS, environment=os.environ):
-        """The probe that the sweep asks for; None where it wants a whole run."""
+        """Return the probe that the sweep requests; None for a full run."""
         if not environment.get(PROBE_PRECISION):
             return None
         precision, most = float(environment[PROBE_PRECISION]), int(environment[PROBE_MAX_STEPS])
         return cls(precision, most, warm_up_steps)
 
     def ends(self, steps, steady_seconds, agree):
-        """Whether the run ends after that many steps. `steady_seconds` gives the times of the
-        steady ones, `agree` makes rank 0's answer that of every process. Once it does it stays so:
-        a program may leave one loop with it and come to the next.
+        """Return True if the run ends after that many steps, and from then on.
+
+        Args:
+            steps: Steps made so far.
+            steady_seconds: Returns the times of the steady steps, in seconds.
+            agree: Returns rank 0's value in every process.
         """
         if self.ended != "complete":
             return True
@@ -113,7 +117,7 @@ class Probe:
         return False
 
     def section(self, steady_seconds, planned_steps, **parts):
-        """What metrics.json says of it, under `probe`."""
+        """Return the `probe` section of metrics.json."""
         middle, half = mean_step(steady_seconds)
         return {
             "ended": self.ended,
@@ -127,9 +131,10 @@ class Probe:
 
 
 class Amount:
-    """How many `steps` a run makes where the sweep says so; None until its first ones have shown
-    how many take the seconds that were asked for. Asked after every step, it looks after a few of
-    them, which are the same in every process.
+    """Number of steps of a run where the sweep sets it (training.baseline_seconds).
+
+    `steps` is None until the first steps have shown how many fit into the requested seconds. Asked
+    after every step, it evaluates only after a few of them, the same in every process.
     """
 
     def __init__(self, steps=None, seconds=None):
@@ -138,15 +143,19 @@ class Amount:
 
     @classmethod
     def from_environment(cls, environment=os.environ):
-        """What the sweep asks for; None where the program has its own number of steps."""
+        """Return the amount that the sweep requests; None if the program decides."""
         steps, seconds = environment.get(RUN_STEPS), environment.get(RUN_SECONDS)
         if not steps and not seconds:
             return None
         return cls(int(steps) if steps else None, float(seconds) if seconds else None)
 
     def ends(self, steps, step_seconds, agree):
-        """Whether the run ends after that many steps. `step_seconds` gives the times of all,
-        `agree` makes rank 0's answer that of every process.
+        """Return True if the run ends after that many steps.
+
+        Args:
+            steps: Steps made so far.
+            step_seconds: Returns the times of all steps, in seconds.
+            agree: Returns rank 0's value in every process.
         """
         if self.steps is None and steps >= self._look_at:
             self._look_at = math.ceil(steps * _PACE_LOOKS_GROW_BY)
@@ -154,8 +163,9 @@ class Amount:
         return self.steps is not None and steps >= self.steps
 
     def _paced(self, seconds):
-        """How many steps take as long as asked for; 0 where too few were made to tell. The first
-        holds what is made but once.
+        """Return how many steps fit into the requested seconds; 0 if too few were made.
+
+        The first step is counted apart because it includes one-time work.
         """
         first, others = seconds[0], seconds[1:]
         if sum(others) < _LEAST_PACED_SHARE * self._seconds:
@@ -164,15 +174,19 @@ class Amount:
 
 
 class Clock:
-    """One run of the training. `clock` below is the one to use."""
+    """The clock of one training run; use the instance `clock` below."""
 
     def __init__(self):
         self._folder = None
         self._reset()
 
     def __call__(self, output_folder=None, steps=None):
-        """The clock at zero, for a `with`. The file goes to SM_OUTPUT_DATA_DIR,
-        on SageMaker always set, else here. `steps`: how many a whole run makes, for a probe.
+        """Reset the clock and return it, for use in a `with` statement.
+
+        Args:
+            output_folder: Folder for metrics.json. Default: SM_OUTPUT_DATA_DIR, which SageMaker
+                always sets, or the working directory.
+            steps: Steps of a full run; required to take part in a probe.
         """
         self._folder = output_folder
         self._reset()
@@ -195,9 +209,10 @@ class Clock:
             self._finish(time.perf_counter() - self._started)
 
     def step(self, samples=None):
-        """An optimiser step has ended, on so many samples of this process (None: not counted).
-        True, in every process, where a probe has what it needs, or the run has made the steps that
-        the sweep asks for: leave the loop.
+        """Record an optimizer step on `samples` samples of this process (None: not counted).
+
+        Returns True, in every process, once a probe is precise enough or the run has made the steps
+        the sweep requests: leave the loop.
         """
         now = time.perf_counter()
         self._step_seconds.append(now - self._last_step)
@@ -216,8 +231,9 @@ class Clock:
         return self._probe.ends(made, lambda: self._step_seconds[WARM_UP_STEPS:], self._agree)
 
     def _agree(self, answer):
-        """Rank 0's answer; False where it can't be told to the others, who end at max_steps with
-        it.
+        """Return rank 0's value.
+
+        False if it can't be sent to the others, so that all processes end at max_steps.
         """
         if self._group is None:
             return answer if self._alone() == 1 else False
@@ -226,8 +242,15 @@ class Clock:
         return answer
 
     def metric(self, name, value, goal=None):
-        """The validation metric at the end; the last call counts.
-        `goal`: "maximize", "minimize", None: not known.
+        """Set the final validation metric; the last call counts.
+
+        Args:
+            name: Name of the metric.
+            value: Its value at the end of the training.
+            goal: "maximize", "minimize", or None if unknown.
+
+        Raises:
+            ValueError: The goal is none of these.
         """
         if goal not in ("maximize", "minimize", None):
             raise ValueError(f"goal: got {goal!r}; allowed: 'maximize', 'minimize' or None")
@@ -239,9 +262,7 @@ class Clock:
         self._metric = self._group = self._planned_steps = self._probe = self._amount = None
 
     def _look(self):
-        """Ask for the process group while it is there:
-        a program may end it before the clock stops.
-        """
+        """Look up the process group while it exists: a program may end it before the clock does."""
         self._group = _group() or self._group
 
     def _finish(self, seconds):
@@ -267,9 +288,7 @@ class Clock:
         atexit.register(let_gloo_finish)
 
     def _alone(self):
-        """1 where this process is known to have trained by itself,
-        None where that can't be told.
-        """
+        """Return 1 if this process is known to have trained alone, None if unknown."""
         asked = (
             os.environ.get("WORLD_SIZE")
             or os.environ.get("OMPI_COMM_WORLD_SIZE")
@@ -318,12 +337,11 @@ clock = Clock()
 
 
 def let_gloo_finish(at_most_seconds=5.0):
-    """Wait until no thread of Gloo is at work: called before a process ends.
+    """Wait until no Gloo thread is busy; call it before the process exits.
 
-    A thread lets go of a collective's tensors a moment after the program has its result. Where
-    Python ends in that moment, PyTorch aborts the process ("terminate called without an active
-    exception", github.com/pytorch/pytorch/issues/190489), and a job that has done all its work has
-    failed.
+    A Gloo thread releases a collective's tensors a moment after the program has its result. If
+    Python exits in that moment, PyTorch aborts the process ("terminate called without an active
+    exception", github.com/pytorch/pytorch/issues/190489), and a job whose work is done fails.
     """
     ends_at, quiet_looks = time.monotonic() + at_most_seconds, 0
     while quiet_looks < 2 and time.monotonic() < ends_at:
@@ -335,7 +353,7 @@ def let_gloo_finish(at_most_seconds=5.0):
 
 
 def _gloo_threads():
-    """The state of each, as Linux has it: R while it runs or wants to."""
+    """Yield each thread's state as Linux reports it: R if running or runnable."""
     try:
         threads = os.listdir("/proc/self/task")
     except OSError:
@@ -345,14 +363,15 @@ def _gloo_threads():
             with open(f"/proc/self/task/{thread}/stat", encoding="utf-8") as stream:
                 name, rest = stream.read().split("(", 1)[1].rsplit(") ", 1)
         except OSError:
-            continue  # it has ended
+            continue  # the thread has ended
         if name == "pt_gloo_runloop":
             yield rest[0]
 
 
 def _group():
-    """(world size, rank) of the process group that is up: torch.distributed's, else Horovod's,
-    else MPI's; or None.
+    """Return (world size, rank) of the active process group, or None.
+
+    torch.distributed comes first, then Horovod, then MPI.
     """
     torch = sys.modules.get("torch.distributed")
     if torch is not None and torch.is_available() and torch.is_initialized():
@@ -367,7 +386,7 @@ def _group():
 
 
 def _broadcast(value):
-    """Rank 0's answer, on every rank, by the library whose group is up."""
+    """Return rank 0's value on every rank, by the library whose group is active."""
     torch = sys.modules.get("torch.distributed")
     if torch is not None and torch.is_available() and torch.is_initialized():
         answer = [value]
@@ -380,7 +399,7 @@ def _broadcast(value):
 
 
 def _rank_by_launcher():
-    """By what the launcher set; without one by the node's place among its hosts."""
+    """Return the launcher's rank, or else the node's index among the sorted hosts."""
     for name in ("RANK", "OMPI_COMM_WORLD_RANK"):
         if os.environ.get(name, "").isdecimal():
             return int(os.environ[name])
@@ -396,9 +415,7 @@ def _hosts():
 
 
 def _synchronize():
-    """A GPU runs behind the program: wait for it,
-    so that its work is on the right side of the clock.
-    """
+    """Wait for the GPU, which runs asynchronously, so that its work counts on the right side."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()
@@ -409,7 +426,7 @@ def _spell(value):
 
 
 def _write(folder, metrics):
-    """Whole or not there: what collects the folder never sees half a file."""
+    """Write the file atomically: whatever collects the folder never sees half a file."""
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, "metrics.json")
     with open(path + ".tmp", "w", encoding="utf-8") as stream:

@@ -1,11 +1,11 @@
-"""What the SageMaker toolkit calls in this image (ENV SAGEMAKER_TRAINING_MODULE): PyTorch's
-training, of this program.
+"""Start PyTorch training with the image's program, called by the SageMaker toolkit.
 
-The toolkit unpacks a job's own code into /opt/ml/code only where that folder is empty, so the
-image's program lies in another one, which ENV SAGEMAKER_SUBMIT_DIRECTORY names. sagemaker-training
-up to 5.1.4 reads that variable and then overwrites it by the hyperparameter's default
-(environment.py, Environment.__init__): it is handed on as the hyperparameter here, and the toolkit
-copies the folder to /opt/ml/code on every node before anything is launched.
+ENV SAGEMAKER_TRAINING_MODULE names this module. The toolkit unpacks a job's own code into
+/opt/ml/code only if that folder is empty, so the image's program is elsewhere, in
+SAGEMAKER_SUBMIT_DIRECTORY. sagemaker-training up to 5.1.4 reads that variable and then overwrites
+it with the hyperparameter's default (environment.py, Environment.__init__), so it is passed on as
+the hyperparameter, and the toolkit copies the folder to /opt/ml/code on every node before it
+launches anything.
 """
 
 import os
@@ -15,9 +15,7 @@ from sagemaker_training import environment
 
 
 def main() -> None:
-    """Train with the image's program, or with the code that the job sends
-    (sagemaker_submit_directory).
-    """
+    """Train with the job's code (sagemaker_submit_directory) or else the image's program."""
     hyperparameters = environment.read_hyperparameters()
     hyperparameters.setdefault(
         "sagemaker_submit_directory", os.environ["SAGEMAKER_SUBMIT_DIRECTORY"]

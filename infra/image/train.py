@@ -1,5 +1,6 @@
-"""Entry point of the image: `python train.py --data DIR` by hand,
-or by the SageMaker toolkit with its variables.
+"""Entry point of the image, run by hand or by the SageMaker toolkit with its variables.
+
+python train.py --data DIR
 """
 
 from __future__ import annotations
@@ -12,22 +13,22 @@ from training.errors import UserError
 
 
 def main(argv: list[str]) -> int:
-    """Train; 0 when done, 1 with one line on stderr when the request can't be carried out."""
+    """Train and return 0, or 1 after one line on stderr if the request is invalid."""
     try:
         arguments = parse_arguments(argv)
-        # Seconds of torch, which `--help` and a wrong argument need not wait for.
+        # Importing torch takes seconds, which `--help` and a wrong argument need not wait for.
         from training.imports import import_lightning
 
         import_lightning()
         from training.run import run
 
         run(arguments)
-        # DDP is a cycle that holds gloo's threads;
-        # ending with them alive may abort (pytorch #190489)
+        # DDP is a reference cycle that keeps gloo's threads alive, and exiting with them may abort
+        # the process (pytorch #190489).
         gc.collect()
     except UserError as error:
-        # The toolkit copies stderr into the failure file from the first line
-        # that names a Python exception.
+        # The toolkit copies stderr into the failure file, starting at the first line that names a
+        # Python exception.
         print(f"ValueError: {error}", file=sys.stderr, flush=True)
         return 1
     return 0

@@ -2,9 +2,9 @@
 
     smspark-submit /opt/nodesweep/validate_dataset.py [--judge REQUEST VERDICT]…
 
-It reads the input `request` and writes the output `verdict`, or each of the pairs of files that it
-is given. What is wrong with the data, or keeps it from being read, is in the verdict, and the exit
-code is 0; any other failure is the job's.
+It reads the input `request` and writes the output `verdict`, or does so for each given pair of
+files. Faulty or unreadable data is part of the verdict, with exit code 0; any other failure fails
+the job.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ VERDICT = Path("/opt/ml/processing/output/verdict/verdict.json")
 
 
 def main() -> None:
+    """Judge every request and write its verdict."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--judge", nargs=2, action="append", type=Path, metavar=("REQUEST", "VERDICT")
     )
     options = parser.parse_args()
-    # Spark reads a time of Python without a zone as one of this machine's
+    # Spark interprets a Python time without a zone in this machine's time zone.
     os.environ["TZ"] = "UTC"
     time.tzset()
     spark = start_session()
@@ -52,10 +53,10 @@ def main() -> None:
 
 
 def start_session() -> SparkSession:
-    """A session whose executors can import nodesweep_judge."""
+    """Return a session whose executors can import nodesweep_judge."""
     builder = SparkSession.builder.appName("validate-dataset")
     builder = builder.config("spark.sql.session.timeZone", "UTC")
-    SparkContext._ensure_initialized()  # before it a SparkConf lacks spark-submit's settings
+    SparkContext._ensure_initialized()  # until then a SparkConf lacks spark-submit's settings
     for name, size in shared_with_python(SparkConf().get).items():
         print(f"nodesweep: {name}: {size}", flush=True)
         builder = builder.config(name, size)
@@ -67,7 +68,7 @@ def start_session() -> SparkSession:
 
 
 def write(path: Path, text: str) -> None:
-    """All of it or nothing."""
+    """Write the file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}")
     partial.write_text(text)

@@ -1,0 +1,1 @@
+"""Worker, Prefect server, and deployments, on one machine or in containers."""

@@ -1,11 +1,13 @@
-"""python -m nodesweep.infra.worker VERB
+"""Command line of the machine, the Prefect server, and the deployments.
+
+    python -m nodesweep.infra.worker VERB
 
 up | down | status     everything on one machine (machine.py)
 deploy                 work pool and deployments at the server of PREFECT_API_URL (deployments.py)
-forms                  the server refuses fields that a form has not (forms.py)
-server                 Prefect's server, which wants a password (server.py)
+forms                  the server rejects parameters a deployment does not define (forms.py)
+server                 Prefect's server, password required (server.py)
 worker                 the pool's worker in a container, its password from a file (server.py)
-automations            runs without a process, notifications (automations.py)
+automations            crashed-run detection and notifications (automations.py)
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from nodesweep.infra.worker.server import SecretError, become_worker, serve, wit
 
 
 def main() -> int:
+    """Run one verb and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m nodesweep.infra.worker",
         description=__doc__,
@@ -55,8 +58,8 @@ def main() -> int:
         return _at_server(_close_forms)
     if arguments.verb in ("deploy", "server", "worker"):
         return _by_environment(arguments.verb, arguments.host, arguments.port)
-    # From the environment: on a command line every process
-    # of the machine could read the password in it.
+    # From the environment: every process of the machine can read a command line,
+    # and this URL holds a password.
     database = os.environ.get("PREFECT_SERVER_DATABASE_CONNECTION_URL")
     machine = Machine(arguments.folder.resolve(), arguments.port, arguments.platform_port, database)
     try:
@@ -68,7 +71,7 @@ def main() -> int:
 
 def _automations(notification_block: str | None, remove: bool) -> int:
     from nodesweep.infra.worker import (
-        automations,  # seconds of Prefect, which the other verbs don't need
+        automations,  # importing Prefect takes seconds; the other verbs don't need it
     )
 
     def change() -> int:
@@ -94,7 +97,7 @@ def _close_forms() -> int:
 
 
 def _at_server(change: Callable[[], int]) -> int:
-    """What changes something at the server of PREFECT_API_URL."""
+    """Run a change against the server of PREFECT_API_URL, explaining a missing password."""
     import httpx
 
     try:
@@ -111,9 +114,7 @@ def _at_server(change: Callable[[], int]) -> int:
 
 
 def _by_environment(verb: str, host: str, port: int) -> int:
-    """Wherever the environment says: compose.yaml gives these verbs to containers
-    of the worker's image.
-    """
+    """Run a verb configured by the environment, as compose.yaml's containers do."""
     try:
         if verb == "server":
             serve(host, port)

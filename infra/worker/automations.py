@@ -1,12 +1,11 @@
-"""Automations at the Prefect server, none until this command is given: runs without a process,
-notifications.
+"""Opt-in automations at the Prefect server: crashed-run detection and notifications.
 
-    python -m nodesweep.infra.worker automations
-        runs whose process is gone become Crashed
-    python -m nodesweep.infra.worker automations --notify slack-webhook/ops
-        and a message on regressions, budgets, failures
-    python -m nodesweep.infra.worker automations --remove
-        none of them
+python -m nodesweep.infra.worker automations
+    mark runs whose process is gone as Crashed
+python -m nodesweep.infra.worker automations --notify slack-webhook/ops
+    also send a message on regressions, budgets, and failures
+python -m nodesweep.infra.worker automations --remove
+    delete all of them
 """
 
 from __future__ import annotations
@@ -27,19 +26,24 @@ _HEARTBEAT = "prefect.flow-run.heartbeat"
 _OVER = frozenset(
     f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")
 )
-_SILENT_SECONDS = 90  # three heartbeats of prefect.yaml's 30 s
+_SILENT_SECONDS = 90  # three missed heartbeats; prefect.yaml sets one every 30 s
 _TAGGED = ResourceSpecification(
     {"prefect.resource.id": "prefect.tag.nodesweep", "prefect.resource.role": "tag"}
 )
 
 
 class AutomationError(Exception):
-    """A notification block that is not there; the message says how to make it."""
+    """A missing notification block; the message says how to create it."""
 
 
 def set_up(notification_block: str | None) -> list[str]:
-    """Make the automations anew, in place of those of an earlier call; their names.
-    Raises AutomationError.
+    """Create the automations, replacing those of an earlier call, and return their names.
+
+    Args:
+        notification_block: Prefect notification block as type/name; None sends no messages.
+
+    Raises:
+        AutomationError: The block does not exist.
     """
     wanted = [gone_runs()]
     if notification_block is not None:
@@ -51,7 +55,7 @@ def set_up(notification_block: str | None) -> list[str]:
 
 
 def remove() -> list[str]:
-    """Delete every automation that set_up() has made; their names."""
+    """Delete every automation that set_up() created and return their names."""
     with get_client(sync_client=True) as client:
         ours = [
             automation
@@ -64,9 +68,10 @@ def remove() -> list[str]:
 
 
 def gone_runs() -> Automation:
-    """Prefect does not notice when a flow's process ends together with its worker;
-    the missing heartbeat tells. Other people's flows at the server, which may beat at their own
-    pace, are left alone.
+    """Return the automation that marks a run as Crashed when its heartbeats stop.
+
+    Prefect does not notice when a flow's process dies together with its worker. Only runs tagged
+    `nodesweep` are matched: other flows at the server may use another heartbeat interval.
     """
     return Automation(
         name=f"{PREFIX}runs whose process is gone",
@@ -92,9 +97,7 @@ def gone_runs() -> Automation:
 
 
 def notifications(block_id: UUID) -> list[Automation]:
-    """A message on an established regression, a budget that kept something from starting,
-    and a run that failed.
-    """
+    """Return the automations that message on regressions, exhausted budgets, and failed runs."""
     regression = _on("nodesweep.regression", "nodesweep.sweep.*")
     budget = _on("nodesweep.budget", "nodesweep.benchmark.*")
     failure = EventTrigger(
@@ -136,7 +139,7 @@ def notifications(block_id: UUID) -> list[Automation]:
 
 
 def _on(event: str, resource: str) -> EventTrigger:
-    """Each event of that name about such a resource."""
+    """Return a trigger for every event of this name about a matching resource."""
     match = ResourceSpecification({"prefect.resource.id": resource})
     return EventTrigger(expect={event}, match=match, posture=Posture.Reactive, threshold=1)
 

@@ -1,7 +1,8 @@
-"""The work pool and the deployments of prefect.yaml at a Prefect server:
-for `make up` and for compose.yaml.
+"""Registers the work pool and the deployments of prefect.yaml at a Prefect server.
 
-python -m nodesweep.infra.worker deploy     # at the server of PREFECT_API_URL, for which it waits
+`make up` and compose.yaml use it; it waits for the server of PREFECT_API_URL:
+
+    python -m nodesweep.infra.worker deploy
 """
 
 from __future__ import annotations
@@ -19,22 +20,26 @@ from nodesweep.infra.local.progress import Progress
 REPOSITORY = Path(__file__).resolve().parents[2]
 POOL = "nodesweep"
 POOL_TEMPLATE = Path(__file__).with_name("process-base-job-template.json")
-"""Prefect's own would let a run name its command and its whole environment."""
+"""Replaces Prefect's default, which lets a run choose its command and its whole environment."""
 SERVER_START_SECONDS = 600.0
-"""Of a server whose process is not on this machine: nothing but the clock tells that it hangs."""
+"""Deadline for a server in another container or host, whose process can't be observed."""
 _POLL_SECONDS = 0.5
 
 
 class DeployError(Exception):
-    """The server did not answer, or refused; the message says which command and what it said."""
+    """A server that did not respond or refused; the message names the command and its output."""
 
 
 def deploy(environment: Mapping[str, str], server_pid: int | None = None) -> None:
-    """Make the work pool and register every deployment, in place of what an earlier call made.
-    Raises DeployError.
+    """Create the work pool and register every deployment, replacing those of an earlier call.
 
-    `server_pid` is the server's process where it is on this machine: commands wait for its answers,
-    so as long as it gets anywhere they are given time.
+    Args:
+        environment: Environment of the Prefect commands.
+        server_pid: The server's process if it is on this machine. A command that waits for the
+            server gets more time as long as the server makes progress.
+
+    Raises:
+        DeployError: A command failed or made no progress.
     """
     pids = () if server_pid is None else (server_pid,)
     pool = ("work-pool", "create", POOL, "--type", "process", "--overwrite")
@@ -49,8 +54,16 @@ def wait_for_server(
     runs: Callable[[], bool] = lambda: True,
     problem: Callable[[], str | None] | None = None,
 ) -> None:
-    """Return once the server answers. Raises DeployError as soon as `runs` says that it has ended,
-    or `problem` why to wait no longer; without that after 120 s.
+    """Return once the server responds.
+
+    Args:
+        api_url: URL of the server's API, ending in /api.
+        runs: Returns False once the server's process has ended.
+        problem: Returns the reason to stop waiting, or None. Without it, waiting ends after
+            SERVER_START_SECONDS.
+
+    Raises:
+        DeployError: The server has ended, or the wait has.
     """
     deadline = time.monotonic() + SERVER_START_SECONDS
 

@@ -1,8 +1,10 @@
-"""The forms of the deployments, closed for other fields: python -m nodesweep.infra.worker forms
+"""Makes the server reject parameters that a deployment does not define.
 
-`prefect deploy` leaves a form open for fields that it has not. The server takes such a run, and it
-crashes with nothing but "Process exited with status code: 1" once its turn has come. Where the
-schema says that there are no others, the server refuses the run and names the field.
+`prefect deploy` leaves the parameter schema open, so the server accepts a run with a misspelled
+parameter, which later crashes with only "Process exited with status code: 1". With
+`additionalProperties: false` the server rejects the run and names the parameter:
+
+    python -m nodesweep.infra.worker forms
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ TAG = "nodesweep"
 
 
 def refuse_unknown_fields() -> list[str]:
-    """Close the form of every deployment with the tag `nodesweep`; their names."""
+    """Close the parameter schema of every deployment tagged `nodesweep`; return their names."""
     tagged = DeploymentFilter(tags=DeploymentFilterTags(all_=[TAG]))
     with get_client(sync_client=True) as client:
         found = client.read_deployments(deployment_filter=tagged)

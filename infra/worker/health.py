@@ -1,8 +1,6 @@
-"""Whether a service of this container answers: python infra/worker/health.py PORT PATH.
-The image's health check.
+"""Health check of the image: python infra/worker/health.py PORT PATH.
 
-Imports nothing of the house: it runs every few seconds. No proxy is asked, whatever the environment
-names.
+Standard library only, because it runs every few seconds. Proxy variables are ignored.
 """
 
 import sys
@@ -12,7 +10,7 @@ _ANSWER_SECONDS = 5
 
 
 def problem(port: int, path: str) -> str | None:
-    """What is wrong, or None where the answer is 200."""
+    """Return the reason a local service is unhealthy, or None if it returns 200."""
     connection = HTTPConnection("127.0.0.1", port, timeout=_ANSWER_SECONDS)
     try:
         connection.request("GET", path)

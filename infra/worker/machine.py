@@ -1,5 +1,4 @@
-"""Everything that runs the deployments, on one machine: Prefect server, work pool with a worker,
-platform, deployments.
+"""Prefect server, work pool, worker, local platform, and deployments on one machine.
 
 python -m nodesweep.infra.worker up      # make up
 python -m nodesweep.infra.worker down    # make down
@@ -40,25 +39,25 @@ from nodesweep.infra.worker.server import CLIENT_AUTH, SERVER_AUTH, SecretError,
 HOST = "127.0.0.1"
 ALLOWED = tuple(f"NODESWEEP_ALLOWED_{name}" for name in ("PATHS", "ENDPOINTS", "ENVIRONMENT"))
 _LOWEST_PID = 2
-"""To a signal 0 and -1 mean many processes, and 1 is the one that all others end with."""
+"""Signals to 0 and -1 reach many processes, and 1 is init."""
 _FREED_SECONDS = 5.0
-_STOP_SECONDS = 45.0  # a worker gives a running flow 30 s to end
+_STOP_SECONDS = 45.0  # more than the 30 s that a worker gives an active flow
 _PLATFORM_STOP_SECONDS = 200.0
 _PLATFORM_START_SECONDS = 2 * LONGEST_SECONDS + 180.0
-"""A start ends by itself once it gets nowhere; with another one that it waits for."""
+"""A start aborts by itself when it makes no progress, and may first wait for a concurrent one."""
 
 
 class MachineError(Exception):
-    """Something did not come up; the message names it and where its log is."""
+    """A component that did not come up; the message names it and its log."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Where it all lies: state in `folder`, the server on `port`, the platform. The worker
-    has no health server: Prefect's takes any Host and serves pages of its own.
+    """One machine's configuration: state folder, ports, and database.
 
-    `platform_options` are further options of `nodesweep local start`, e.g. ("--engine",
-    "simulated").
+    The worker runs without Prefect's health server, which accepts any Host header and serves pages
+    of its own. `database_url` None keeps Prefect's default, SQLite in its home; `platform_options`
+    are further options of `nodesweep local start`, e.g. ("--engine", "simulated").
     """
 
     folder: Path
@@ -69,6 +68,7 @@ class Machine:
 
     @property
     def api_url(self) -> str:
+        """URL of the Prefect server's API."""
         return f"http://{HOST}:{self.port}/api"
 
     @property
@@ -78,12 +78,16 @@ class Machine:
 
     @property
     def auth_file(self) -> Path:
-        """user:password of the Prefect server, readable by its owner alone; `up` makes it."""
+        """File with the Prefect server's user:password, mode 600; `up` creates it."""
         return self.folder / "prefect-auth"
 
     @property
     def password(self) -> str:
-        """The line in it. Raises MachineError where others may know it, or it can't be used."""
+        """Content of `auth_file`.
+
+        Raises:
+            MachineError: Others can read the file, or the server can't use the password.
+        """
         remedy = "End it all with `make down` and remove the file: `make up` makes a new password"
         try:
             text = read_secret_file(self.auth_file, remedy).strip()
@@ -94,13 +98,13 @@ class Machine:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of every process here: own home, own server, no telemetry, no proxy for local calls."""
+        """Environment of every process: own home and server, no telemetry, no local proxy."""
         own = {
             "PREFECT_HOME": str(self.folder / "prefect"),
             "PREFECT_API_URL": self.api_url,
             CLIENT_AUTH: self.password,
-            # Under another host name the UI can't reach its API; that of a proxy in front is the
-            # caller's to name.
+            # The UI calls its API at this URL, and the server rejects other host names; behind a
+            # proxy the caller sets it.
             "PREFECT_UI_API_URL": os.environ.get("PREFECT_UI_API_URL") or self.api_url,
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
             "PREFECT_LOGGING_EXTRA_LOGGERS": "nodesweep",
@@ -108,11 +112,11 @@ class Machine:
             "PREFECT_CLI_PROMPT": "false",
             "DO_NOT_TRACK": "1",
             "NODESWEEP_HOME": str(REPOSITORY),
-            # where the deployments find the platform, whatever their config names
+            # overrides the platform in a deployment's config
             "NODESWEEP_LOCAL_ENDPOINT_URL": f"http://{HOST}:{self.platform_port}",
             "NODESWEEP_LOCAL_STATE_DIRECTORY": str(self.platform_folder),
-            # what a run's config may name beyond what nodesweep brings: nothing, unless the caller
-            # says so (configs/allowed.py)
+            # empty unless the caller sets them: paths, endpoints, and variables that a run's config
+            # may name (configs/allowed.py)
             **{name: os.environ.get(name, "") for name in ALLOWED},
             "NO_PROXY": ",".join(filter(None, (os.environ.get("NO_PROXY"), HOST))),
         }
@@ -122,8 +126,10 @@ class Machine:
 
 
 def up(machine: Machine) -> None:
-    """Start what does not run yet, in order; a second call changes nothing.
-    Raises MachineError, which also says what runs now.
+    """Start whatever is not running yet, in order; repeating it changes nothing.
+
+    Raises:
+        MachineError: A component did not come up; the message also lists what is running.
     """
     try:
         _start_all(machine)
@@ -143,11 +149,11 @@ def up(machine: Machine) -> None:
 def _start_all(machine: Machine) -> None:
     machine.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not machine.auth_file.exists():
-        for name in ("worker", "server"):  # of a version without a password
+        for name in ("worker", "server"):  # started by a version without a password
             _stop(machine, name)
-        # mode 600
+        # creates the file with mode 600
         write_atomically(machine.auth_file, f"nodesweep:{secrets.token_urlsafe(32)}\n".encode())
-    password = machine.password  # before anything is started
+    password = machine.password  # raises before anything is started
     _refuse_taken_port(machine)
     _platform(machine, "start", _PLATFORM_START_SECONDS)
     server = ("nodesweep.infra.worker", "server", "--host", HOST, "--port", str(machine.port))
@@ -166,21 +172,22 @@ def _start_all(machine: Machine) -> None:
 
 
 def down(machine: Machine) -> None:
-    """End what runs, worker first; a run that is under way is given its 30 s."""
+    """Stop everything, worker first; an active run gets 30 s to end."""
     for name in ("worker", "server"):
         _stop(machine, name)
     _platform(machine, "stop", _PLATFORM_STOP_SECONDS)
 
 
 def status(machine: Machine) -> dict[str, bool]:
-    """Which of the processes run."""
+    """Map `server` and `worker` to True if they are running."""
     return {name: _pid(machine, name) is not None for name in ("server", "worker")}
 
 
 def _refuse_taken_port(machine: Machine) -> None:
-    """Our server takes seconds before it finds out, and meanwhile the other program answers.
+    """Raise MachineError if another program holds the server's port.
 
-    A server of ours that was killed a moment ago may hold the port until its last thread has ended.
+    The server would take seconds to find out, while the other program responds to its clients. A
+    server killed a moment ago may hold the port until its last thread ends.
     """
     if _pid(machine, "server") is not None:
         return
@@ -218,7 +225,7 @@ def _start(
 
 
 def _without_database(environment: Mapping[str, str]) -> dict[str, str]:
-    """The database is the server's alone, and its URL holds a password."""
+    """Drop the database URL, which holds a password that only the server needs."""
     return {
         name: value
         for name, value in environment.items()
@@ -262,15 +269,13 @@ def _platform(machine: Machine, verb: str, seconds: float) -> None:
 
 
 def _pid(machine: Machine, name: str) -> int | None:
-    """The process of that name, if it still runs."""
+    """Return the PID of the named process, or None if it is not running."""
     started = _started(machine, name)
     return started[0] if started is not None and _is_ours(*started) else None
 
 
 def _started(machine: Machine, name: str) -> tuple[int, int] | None:
-    """Number and start time of the process that `_start` started last, whether it still runs or
-    not; None where it started none.
-    """
+    """Return PID and start ticks that `_start` recorded last, running or not, or None."""
     try:
         record = json.loads((machine.folder / f"{name}.json").read_text())
         return int(record["pid"]), int(record["start_ticks"])
@@ -279,8 +284,9 @@ def _started(machine: Machine, name: str) -> tuple[int, int] | None:
 
 
 def _is_ours(pid: int, began: int) -> bool:
-    """Whether that is a live process that `_start` started: its number may have been given to
-    another since, and ours leads a session of its own.
+    """Return True if the process is alive and `_start` started it.
+
+    The kernel may have reused the PID since; nodesweep's processes lead their own session.
     """
     if pid < _LOWEST_PID or start_ticks(pid) != began:
         return False
@@ -291,9 +297,7 @@ def _is_ours(pid: int, began: int) -> bool:
 
 
 def _stop(machine: Machine, name: str) -> None:
-    """SIGTERM, and SIGKILL to the whole group after the grace; nothing to a process that is not
-    ours.
-    """
+    """Send SIGTERM, then SIGKILL to the group after the grace period; ignore foreign processes."""
     started = _started(machine, name)
     if started is None or not _is_ours(*started):
         return

@@ -1,5 +1,6 @@
-"""Whose a port of this machine is: whoever answers on the server's port would be given the password
-and the deployments.
+"""Finds out who listens on a port.
+
+Any program that responds on the server's port would receive the password and the deployments.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ from contextlib import suppress
 from pathlib import Path
 
 _LISTENING = "0A"
-"""State of a socket in /proc/net/tcp, where its inode is the tenth field."""
+"""Socket state LISTEN in /proc/net/tcp, whose tenth field is the inode."""
 
 
 def is_taken(host: str, port: int) -> bool:
-    """Whether a program listens there. Raises OSError where the port can't be had for another
-    reason, as one below 1024 by an ordinary user.
+    """Return True if a program listens on the port.
+
+    Raises:
+        OSError: The port is unavailable for another reason, e.g. below 1024 without privileges.
     """
     with socket.socket() as tried:
-        # as the server does: connections that have just ended don't hold the port
+        # As the server does, so that connections in TIME_WAIT don't block the port.
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             tried.bind((host, port))
@@ -31,15 +34,15 @@ def is_taken(host: str, port: int) -> bool:
 
 
 def listens(pid: int, port: int) -> bool:
-    """Whether it is that process, one of this user, that listens on the port."""
+    """Return True if this process, owned by the current user, listens on the port."""
     sockets = set()
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         _, local, _, state, *_, inode = line.split()[:10]
         if state == _LISTENING and int(local.rpartition(":")[2], 16) == port:
             sockets.add(f"socket:[{inode}]")
-    with suppress(OSError):  # it has ended
+    with suppress(OSError):  # the process has ended
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-            with suppress(OSError):  # closed meanwhile
+            with suppress(OSError):  # the descriptor was closed
                 if os.readlink(descriptor) in sockets:
                     return True
     return False

@@ -1,23 +1,19 @@
-"""Prefect's server as `make up` and compose.yaml start it. python -m nodesweep.infra.worker server
+"""Prefect's server with a guard in front, as `make up` and compose.yaml start it.
 
-It is Prefect's own application with a guard in front: whoever can start a flow run makes the worker
-run code, so
+    python -m nodesweep.infra.worker server
 
-- every call needs the password, PREFECT_SERVER_API_AUTH_STRING; without one the server does not
-  start;
-- a page of another origin than the UI's is not allowed to call it (CORS);
-- a request that was sent to another host name than the server's is refused. A web page can have its
-  own name resolved to 127.0.0.1 and is of the same origin then (DNS rebinding), but its requests
-  carry its name;
-- no page shows the UI in a frame, and the UI's own pages send no form elsewhere.
+Whoever can start a flow run executes code on the worker, so:
 
-The leases of concurrency limits lie in Prefect's home, and not in memory, Prefect's default: a run
-renews its own every 225 s, and loses its place where a server that has started anew does not
-know it.
+- every call needs the password, PREFECT_SERVER_API_AUTH_STRING; the server does not start without;
+- CORS allows the UI's origin only;
+- requests for other host names are rejected, which stops DNS rebinding: a web page can resolve its
+  own name to 127.0.0.1 to become same-origin, but its requests carry that name;
+- no page may show the UI in a frame, and the UI's pages submit forms to their own origin only.
 
-A secret comes from a file where an environment variable NAME_FILE names one, as a compose secret is
-mounted: Prefect reads it from the environment only, and the container's configuration shall not
-show it.
+Concurrency leases are stored in Prefect's home instead of in memory, Prefect's default: a run
+renews its lease every 225 s and would lose its slot when the server restarts. A secret may come
+from the file in NAME_FILE, as compose secrets are mounted, so that the container's configuration
+does not show it; Prefect itself reads secrets from the environment only.
 """
 
 from __future__ import annotations
@@ -35,12 +31,12 @@ DATABASE_PASSWORD = "PREFECT_SERVER_DATABASE_PASSWORD"
 SERVER_AUTH = "PREFECT_SERVER_API_AUTH_STRING"
 CLIENT_AUTH = "PREFECT_API_AUTH_STRING"
 SECRETS = (DATABASE_PASSWORD, SERVER_AUTH, CLIENT_AUTH)
-"""Each may be given as a file by NAME_FILE."""
+"""Each may be given as a file in NAME_FILE."""
 LEASE_STORAGE = "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE"
 LEASES_IN_FILES = "prefect.server.concurrency.lease_storage.filesystem"
 _ADDRESSES = ("PREFECT_UI_API_URL", "PREFECT_API_URL")
 _AUTHORIZATION = b"authorization"
-_POLICY_VIOLATION = 1008  # by which Prefect closes a websocket whose token is wrong (RFC 6455)
+_POLICY_VIOLATION = 1008  # RFC 6455; Prefect closes a websocket with it if the token is wrong
 _PAGE_HEADERS = {
     b"x-frame-options": b"DENY",
     b"content-security-policy": b"frame-ancestors 'none'; base-uri 'self'; form-action 'self'",
@@ -49,12 +45,14 @@ _PAGE_HEADERS = {
 
 
 class SecretError(Exception):
-    """A secret is missing, or its file can't be used; the message names it."""
+    """A secret that is missing or unusable; the message names it."""
 
 
 def with_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """With each secret in place of its file; unchanged where no file is named.
-    Raises SecretError.
+    """Return the environment with each NAME_FILE replaced by NAME and the file's content.
+
+    Raises:
+        SecretError: A file can't be read or is empty.
     """
     named = dict(environment)
     for secret in SECRETS:
@@ -78,8 +76,14 @@ def _read_secret(variable: str, path: str) -> str:
 
 
 def check_password(variable: str, password: str) -> None:
-    """Raise SecretError for one that Prefect's server can't compare: it answers every call with an
-    internal error then.
+    """Reject a password that is not ASCII: Prefect's server responds to every call with HTTP 500.
+
+    Args:
+        variable: Source of the password, for the message.
+        password: The user:password string.
+
+    Raises:
+        SecretError: The password is not ASCII.
     """
     if not password.isascii():
         raise SecretError(
@@ -89,7 +93,11 @@ def check_password(variable: str, password: str) -> None:
 
 
 def become_worker(pool: str) -> NoReturn:
-    """This process becomes the pool's worker, so that SIGTERM reaches it. Raises SecretError."""
+    """Replace this process with the pool's worker, so that SIGTERM reaches it directly.
+
+    Raises:
+        SecretError: The password is unusable.
+    """
     command = [
         sys.executable,
         "-m",
@@ -107,7 +115,11 @@ def become_worker(pool: str) -> NoReturn:
 
 
 def serve(host: str, port: int) -> None:
-    """Serve until SIGTERM. Raises SecretError."""
+    """Serve until SIGTERM.
+
+    Raises:
+        SecretError: The password is missing or unusable.
+    """
     environment = with_secrets(os.environ)
     if not environment.get(SERVER_AUTH):
         raise SecretError(
@@ -121,7 +133,7 @@ def serve(host: str, port: int) -> None:
     environment.setdefault(LEASE_STORAGE, LEASES_IN_FILES)
     os.environ.clear()
     os.environ.update(environment)
-    import uvicorn  # after the environment is set: Prefect reads it when it is imported
+    import uvicorn  # after the environment is set: Prefect reads it on import
     from prefect.settings import get_current_settings
 
     settings = get_current_settings().server
@@ -137,9 +149,7 @@ def serve(host: str, port: int) -> None:
 
 
 def trusted_hosts(environment: Mapping[str, str]) -> list[str]:
-    """The names under which the server is called: loopback's, the UI's address and
-    PREFECT_API_URL's.
-    """
+    """Return the host names the server accepts: loopback, the UI's, and PREFECT_API_URL's."""
     hosts = {urlsplit(environment.get(name, "")).hostname for name in _ADDRESSES} | {
         "127.0.0.1",
         "localhost",
@@ -148,13 +158,13 @@ def trusted_hosts(environment: Mapping[str, str]) -> list[str]:
 
 
 def trusted_origins(environment: Mapping[str, str]) -> list[str]:
-    """The origin of the UI, where its address is known."""
+    """Return the UI's origin; empty if its address is unknown."""
     parts = urlsplit(environment.get("PREFECT_UI_API_URL", ""))
     return [f"{parts.scheme}://{parts.netloc}"] if parts.netloc else []
 
 
 def guarded_application(hosts: list[str]) -> Any:
-    """Prefect's application, for requests to these hosts only."""
+    """Return Prefect's ASGI application, restricted to requests for these hosts."""
     from prefect.server.api.server import create_app
     from starlette.middleware.trustedhost import TrustedHostMiddleware
 
@@ -163,15 +173,16 @@ def guarded_application(hosts: list[str]) -> Any:
 
 
 class Guard:
-    """Refuses a password or token that Prefect's server would compare and fail at, since it is no
-    ASCII text, and adds to every answer what a browser needs to keep the page out of others'
-    frames.
+    """ASGI middleware that rejects non-ASCII credentials and adds browser security headers.
+
+    Prefect's server fails with an internal error when it compares a non-ASCII password or token.
     """
 
     def __init__(self, application: Any) -> None:
         self._application = application
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Handle one ASGI connection; only HTTP and websocket ones are guarded."""
         if scope["type"] == "websocket":
             await self._application(scope, _first_message_checked(receive, send), send)
             return
@@ -196,8 +207,9 @@ class Guard:
 
 
 def _is_comparable(header: bytes) -> bool:
-    """Return True if the password in an Authorization header is ASCII. Prefect itself refuses a
-    header without one.
+    """Return True if the password in an Authorization header is ASCII.
+
+    Prefect itself rejects a header without one.
     """
     try:
         return base64.b64decode(header.partition(b" ")[2]).isascii()
@@ -206,8 +218,9 @@ def _is_comparable(header: bytes) -> bool:
 
 
 def _first_message_checked(receive: Any, send: Any) -> Any:
-    """Receive for one websocket, whose first message brings the token (Prefect's protocol). One
-    that can't be compared closes it as a wrong token does.
+    """Wrap `receive` of a websocket, whose first message carries the token (Prefect's protocol).
+
+    A token that can't be compared closes the websocket as a wrong one does.
     """
     is_first = True
 
@@ -228,7 +241,7 @@ def _first_message_checked(receive: Any, send: Any) -> Any:
 
 
 def _brings_token(text: str | None) -> bool:
-    """Return True if Prefect's server can read a token in a message, right or wrong."""
+    """Return True if Prefect's server can read a token in the message, right or wrong."""
     try:
         brought = json.loads(text or "")
     except (ValueError, RecursionError):

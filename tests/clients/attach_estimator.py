@@ -1,9 +1,8 @@
-"""Run by the SageMaker Python SDK v2: fit an estimator on two nodes, attach to its job, read what
-the SDK reads of it.
+"""Fit an estimator on two nodes with SageMaker Python SDK v2, then attach to its job.
 
     python attach_estimator.py IMAGE_URI OUTPUT_S3_URI
 
-The last line is what it found, as JSON.
+The last line of output is what the SDK read, as JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ session = sagemaker.Session(default_bucket="results")
 estimator = Estimator(
     image_uri=image,
     base_job_name="attached",
-    role="nodesweep-training",  # by its name: the SDK asks IAM for the ARN
+    role="nodesweep-training",  # a name: the SDK gets the ARN from IAM
     instance_count=2,
     instance_type="ml.local.small",
     volume_size=1,

@@ -1,8 +1,7 @@
-"""Run by the SageMaker Python SDK v3's core: the check that ModelTrainer makes of a role before it
-sends a job.
+"""Run the role check of SageMaker Python SDK v3, which ModelTrainer makes before it sends a job.
 
-The last line is what came of it, as JSON: of the role that is there from the start, of one that the
-SDK makes, and of one that may do nothing.
+The last line of output is the result as JSON: for the predefined role, for one that the SDK
+creates, and for one without permissions.
 """
 
 from __future__ import annotations

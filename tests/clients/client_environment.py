@@ -1,4 +1,4 @@
-"""Virtual environments of other people's clients: each made once, by uv, and kept outside git."""
+"""Cached virtual environments of third-party clients, each created once by uv."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _INSTALL_SECONDS = 480.0
 
 
 def client_python(*requirements: str) -> Path:
-    """Python of an environment with these packages.
+    """Return the Python of an environment with these packages.
 
-    The test fails, with the reason, where they can't be had. The environment is named by what
-    is in it: other requirements, or another Python, make another one.
+    The environment is keyed by its requirements and this Python. The test fails with the reason if
+    they can't be installed.
     """
 
     def make(folder: Path, python: Path) -> None:
@@ -31,15 +31,18 @@ def client_python(*requirements: str) -> Path:
 
 
 def kept_environment(wanted: Sequence[str], make: Callable[[Path, Path], None]) -> Path:
-    """Python of the environment of what is `wanted`; where there is none yet, `make` makes it in
-    the folder that it is given, beside the path that its Python is to have.
+    """Return the Python of a cached environment.
+
+    Args:
+        wanted: Key of the environment.
+        make: Creates a missing environment, given its folder and the path of its Python.
     """
     name = hashlib.sha256("\n".join(wanted).encode()).hexdigest()[:16]
     folder = _FOLDER / name
     python, complete = folder / "bin" / "python", folder / "complete"
     _FOLDER.mkdir(parents=True, exist_ok=True)
     with (_FOLDER / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # against tests that run beside this one
+        fcntl.flock(lock, fcntl.LOCK_EX)  # against tests running in parallel
         if not complete.exists():
             make(folder, python)
             complete.touch()
@@ -47,12 +50,12 @@ def kept_environment(wanted: Sequence[str], make: Callable[[Path, Path], None]) 
 
 
 def uv(*arguments: str) -> None:
-    """The test fails, with the reason, where uv does."""
+    """Run uv; the test fails with its output if it fails."""
     install(str(Path(sys.executable).with_name("uv")), "--quiet", *arguments)
 
 
 def install(*command: str) -> None:
-    """Run a step of making an environment; the test fails, with the reason, where it does."""
+    """Run one step of an installation; the test fails with its output if it fails."""
     step = " ".join(command[:4])
     try:
         done = subprocess.run(
@@ -69,9 +72,9 @@ def install(*command: str) -> None:
 
 
 def client_variables(endpoint: str, state_dir: Path, home: Path, **more: str) -> dict[str, str]:
-    """What `nodesweep local start` tells a user to export, and nothing else of this process.
+    """Return the variables that `nodesweep local start` prints, and nothing else of this process.
 
-    Clients have caches, settings and log-ins in a home folder of their own.
+    A separate home folder isolates the client's caches, settings, and logins.
     """
     return {
         "PATH": os.environ["PATH"],
@@ -90,7 +93,7 @@ def run_client(
     variables: dict[str, str],
     seconds: float,
 ) -> str:
-    """What the program printed on both streams; the test fails with it where the program does."""
+    """Run a program and return its output; the test fails with it if the program fails."""
     done = subprocess.run(
         [str(python), str(program), *arguments],
         env=variables,

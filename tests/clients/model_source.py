@@ -1,4 +1,4 @@
-"""What a ModelTrainer sends: a program for torchrun, and a package that the image doesn't have."""
+"""A ModelTrainer's source folder: a program for torchrun, and a package the image lacks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ WHEEL = "own_requirement-1.0-py3-none-any.whl"
 
 
 def write_source(folder: Path) -> Path:
-    """The folder with the program, and a requirements.txt that needs no package index."""
+    """Create the folder, with a requirements.txt that needs no package index."""
     folder.mkdir()
     (folder / "train.py").write_text(TRAIN)
     (folder / "requirements.txt").write_text(f"./{WHEEL}\n")
@@ -59,6 +59,6 @@ def write_source(folder: Path) -> Path:
 
 
 def facts_of(lines: list[str]) -> dict[str, str]:
-    """What one node's program said of itself."""
+    """Return the facts that the program logged on one node."""
     [line] = [line.partition("facts: ")[2] for line in lines if "facts: " in line]
     return dict(fact.split("=", 1) for fact in line.split("; "))

@@ -1,8 +1,8 @@
-"""Run by the SageMaker Python SDK v2: a ScriptProcessor and a PySparkProcessor, each on two nodes.
+"""Run a ScriptProcessor and a PySparkProcessor of SageMaker Python SDK v2 on two nodes each.
 
     python process_data.py IMAGE_URI APP
 
-The last line is what the SDK knows of the first job's end, as JSON.
+The last line of output is the SDK's description of the first job's end, as JSON.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sagemaker.spark.processing import PySparkProcessor
 image, app = sys.argv[1:]
 common = {
     "image_uri": image,
-    "role": "nodesweep-training",  # by its name: the SDK asks IAM for the ARN
+    "role": "nodesweep-training",  # a name: the SDK gets the ARN from IAM
     "instance_count": 2,
     "instance_type": "ml.local.small",
     "sagemaker_session": sagemaker.Session(default_bucket="results"),

@@ -1,4 +1,4 @@
-"""What a user of the SageMaker Python SDK v3 writes; nothing here is nodesweep's.
+"""Train with a ModelTrainer of SageMaker Python SDK v3, as a user would without nodesweep.
 
 python train_model.py IMAGE SOURCE_DIR DATA_S3_URI [BOOM]
 """
@@ -10,7 +10,7 @@ from sagemaker.core.training.configs import Compute, InputData, SourceCode
 from sagemaker.train import ModelTrainer
 from sagemaker.train.distributed import Torchrun
 
-# The SDK prints the job's log lines so.
+# The SDK logs the job's lines at INFO.
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 image, source_dir, data, *boom = sys.argv[1:]
 hyperparameters = {"learning-rate": 0.1, "title": "two words"}

@@ -1,6 +1,4 @@
-"""A platform whose nodes are containers, and what they need: a base image, the project's image, a
-small one.
-"""
+"""A platform whose nodes are containers, and its images: a base, the training image, a tiny one."""
 
 from __future__ import annotations
 
@@ -29,13 +27,13 @@ from tests.infra.local.platform_client import client
 
 SCRIPT = Path(__file__).resolve().parents[2] / "infra" / "local" / "base_image.sh"
 REQUIRED = "NODESWEEP_CONTAINERS"
-"""Set to "required" (CI), what is missing for these tests fails them instead of skipping them."""
+"""If set to "required" (in CI), missing prerequisites fail these tests instead of skipping them."""
 SERVICES = ("sagemaker", "s3", "logs", "ecr", "codebuild", "cloudwatch")
 
 
 @pytest.fixture(scope="session")
 def cli(tmp_path_factory: pytest.TempPathFactory) -> ContainerCli:
-    """The container program; the test is skipped, with the reason, where containers don't run."""
+    """The container CLI; the test is skipped with the reason where containers don't run."""
     folder = tmp_path_factory.mktemp("probe")
     found = ContainerCli.find(folder)
     problem = (
@@ -56,7 +54,7 @@ def _miss(reason: str) -> NoReturn:
 
 @pytest.fixture(scope="session")
 def base_image(cli: ContainerCli) -> str:
-    """Made once per machine (two to three minutes); kept in podman's storage."""
+    """The base image, built once per machine in 2-3 minutes and kept in podman's storage."""
     if shutil.which("debootstrap", path=cli.environment["PATH"]) is None:
         _miss("no base image here: debootstrap is not installed")
     done = subprocess.run(
@@ -70,9 +68,7 @@ def base_image(cli: ContainerCli) -> str:
 def platform(
     base_image: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SimpleNamespace]:
-    """One served platform for all tests: every new one would take half a minute to push the base
-    into its registry.
-    """
+    """One platform for all tests: each new one takes half a minute to push the base image."""
     state_dir = tmp_path_factory.mktemp("containers")
     shared = tmp_path_factory.mktemp("file-system")
     config = ServerConfig(0, state_dir, engine="container", file_systems={FILE_SYSTEM: shared})
@@ -86,13 +82,13 @@ def platform(
 
 @pytest.fixture(scope="session")
 def tiny_image(platform: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """An image whose `train` does what the hyperparameter `program` says: tiny_train.py."""
+    """URI of an image whose `train` runs the hyperparameter `program` (tiny_train.py)."""
     return build_image(platform, tiny_context(tmp_path_factory.mktemp("tiny")), "tiny")
 
 
 @pytest.fixture(scope="session")
 def training_image(platform: SimpleNamespace) -> str:
-    """The training image of the project, built once."""
+    """URI of the project's training image, built once."""
     return build_image(
         platform, IMAGE_CONTEXT, "training", BUILD_ARG_REQUIREMENTS="requirements-on-dlc.txt"
     )

@@ -1,4 +1,4 @@
-"""Builds and jobs on a platform with containers, waited for."""
+"""Runs builds and jobs on a platform with containers and waits for them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DEADLINE_SECONDS = 300.0
 
 
 def tiny_context(folder: Path) -> Path:
-    """A build context of two files: the base, and a `train` of a few lines."""
+    """Create a build context of two files: a Dockerfile and a `train` of a few lines."""
     shutil.copyfile(Path(__file__).with_name("tiny_train.py"), folder / "train")
     (folder / "train").chmod(0o755)
     (folder / "Dockerfile").write_text(
@@ -36,7 +36,7 @@ def tiny_context(folder: Path) -> Path:
 
 
 def zipped(context: Path) -> bytes:
-    """The context without caches, modes kept."""
+    """Return the context as a zip file without caches, with file modes."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(context.rglob("*")):
@@ -48,14 +48,14 @@ def zipped(context: Path) -> bytes:
 def run_build(
     platform: SimpleNamespace, context: Path, tag: str, buildspec: str = BUILDSPEC, **more: str
 ) -> Any:
-    """Run one build as the flow does and return its description once it is over."""
+    """Run a build as the flow does and return its final description."""
     return wait_for_build(platform, start_build(platform, context, tag, buildspec, **more))
 
 
 def start_build(
     platform: SimpleNamespace, context: Path, tag: str, buildspec: str = BUILDSPEC, **more: str
 ) -> str:
-    """Its id. Without a buildspec ("") it is the project's."""
+    """Start a build and return its ID; an empty buildspec selects the project's."""
     platform.s3.put_object(Bucket="source", Key=f"{tag}.zip", Body=zipped(context))
     uri = platform.ecr.describe_repositories(repositoryNames=[REPOSITORY])["repositories"][0][
         "repositoryUri"
@@ -79,7 +79,7 @@ def start_build(
 
 
 def wait_for_build(platform: SimpleNamespace, build_id: str) -> Any:
-    """Its description once it is over."""
+    """Return a build's final description."""
 
     def over() -> Any:
         found = platform.codebuild.batch_get_builds(ids=[build_id])["builds"][0]
@@ -89,12 +89,13 @@ def wait_for_build(platform: SimpleNamespace, build_id: str) -> Any:
 
 
 def build_log(platform: SimpleNamespace, build: Any) -> list[str]:
+    """Return the lines of a build's log."""
     stream = build["logs"]["streamName"]
     return messages(platform, build["logs"]["groupName"], stream)
 
 
 def build_image(platform: SimpleNamespace, context: Path, tag: str, **more: str) -> str:
-    """Build an image that must succeed; its URI with ECR's digest."""
+    """Build an image, which must succeed, and return its URI with ECR's digest."""
     build = run_build(platform, context, tag, **more)
     assert build["buildStatus"] == "SUCCEEDED", build_log(platform, build)[-30:]
     details = platform.ecr.describe_images(repositoryName=REPOSITORY, imageIds=[{"imageTag": tag}])[
@@ -109,7 +110,7 @@ def build_image(platform: SimpleNamespace, context: Path, tag: str, **more: str)
 def run_job(
     platform: SimpleNamespace, name: str, image: str, program: str, count: int = 1, **changes: Any
 ) -> Any:
-    """Run one job of the tiny image to its end; its description."""
+    """Run a job of the tiny image and return its final description."""
     create_job(platform, name, image, program, count, **changes)
     return wait_for_end(platform, name)
 
@@ -117,6 +118,7 @@ def run_job(
 def create_job(
     platform: SimpleNamespace, name: str, image: str, program: str, count: int = 1, **changes: Any
 ) -> None:
+    """Create a job of the tiny image."""
     request = job_request(name, program, **changes)
     request["AlgorithmSpecification"]["TrainingImage"] = image
     if "ResourceConfig" not in changes:
@@ -126,6 +128,8 @@ def create_job(
 
 
 def wait_for_end(platform: SimpleNamespace, name: str) -> Any:
+    """Return a job's final description."""
+
     def over() -> Any:
         job = platform.sagemaker.describe_training_job(TrainingJobName=name)
         return job if job["TrainingJobStatus"] in ("Completed", "Failed", "Stopped") else None
@@ -134,7 +138,7 @@ def wait_for_end(platform: SimpleNamespace, name: str) -> Any:
 
 
 def assert_completed(platform: SimpleNamespace, job: Any) -> None:
-    """Fails with the job's reason and the last lines of each node otherwise."""
+    """Fail with the job's reason and each node's last lines unless it completed."""
     name, count = job["TrainingJobName"], job["ResourceConfig"]["InstanceCount"]
     said = "\n".join(
         f"--- algo-{node}\n" + "\n".join(log_of(platform, name, f"algo-{node}")[-40:])
@@ -144,7 +148,7 @@ def assert_completed(platform: SimpleNamespace, job: Any) -> None:
 
 
 def log_of(platform: SimpleNamespace, name: str, host: str) -> list[str]:
-    """The lines of one node so far."""
+    """Return the lines that one node has logged so far."""
     group = "/aws/sagemaker/TrainingJobs"
     try:
         streams = platform.logs.describe_log_streams(
@@ -152,7 +156,7 @@ def log_of(platform: SimpleNamespace, name: str, host: str) -> list[str]:
         )
     except (
         platform.logs.exceptions.ResourceNotFoundException
-    ):  # the platform's first job is still starting
+    ):  # the log group appears with the platform's first job
         return []
     return [
         line
@@ -162,6 +166,7 @@ def log_of(platform: SimpleNamespace, name: str, host: str) -> list[str]:
 
 
 def messages(platform: SimpleNamespace, group: str, stream: str) -> list[str]:
+    """Return the messages of a log stream."""
     events = platform.logs.get_log_events(
         logGroupName=group, logStreamName=stream, startFromHead=True
     )["events"]
@@ -169,22 +174,20 @@ def messages(platform: SimpleNamespace, group: str, stream: str) -> list[str]:
 
 
 def facts(platform: SimpleNamespace, name: str, host: str) -> dict[str, Any]:
-    """What the program `look` has seen on one node."""
+    """Return the facts that the program `look` logged on one node."""
     line = next(line for line in log_of(platform, name, host) if line.startswith("facts="))
     return dict(json.loads(line.removeprefix("facts=")))
 
 
 def archive_names(platform: SimpleNamespace, key: str, bucket: str = "results") -> list[str]:
-    """The files in a .tar.gz."""
+    """Return the names of the files in a .tar.gz."""
     body = platform.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
     with tarfile.open(fileobj=io.BytesIO(body)) as archive:
         return sorted(member.name for member in archive.getmembers() if member.isfile())
 
 
 def labelled(state_dir: Path, *command: str) -> list[str]:
-    """Ids of a platform's containers or networks: labelled(folder, "ps", "--all"), (folder,
-    "network", "ls").
-    """
+    """Return IDs of a platform's containers ("ps", "--all") or networks ("network", "ls")."""
     label = f"label=nodesweep.state={state_id((state_dir / 'engine').resolve())}"
     done = subprocess.run(
         ["podman", *command, "--quiet", "--filter", label],
@@ -196,5 +199,5 @@ def labelled(state_dir: Path, *command: str) -> list[str]:
 
 
 def is_clean(state_dir: Path) -> bool:
-    """Whether a platform has neither containers nor networks."""
+    """Return True if a platform has left neither containers nor networks."""
     return labelled(state_dir, "ps", "--all") == labelled(state_dir, "network", "ls") == []

@@ -1,5 +1,5 @@
 #!/opt/venv/bin/python
-"""`train` of the tiny image: does what the hyperparameter `program` says."""
+"""`train` of the tiny image: runs the function named by the hyperparameter `program`."""
 
 import json
 import mmap
@@ -19,11 +19,13 @@ HOSTS, HERE = RESOURCES["hosts"], RESOURCES["current_host"]
 
 
 def status(name):
+    """Return a field of /proc/self/status."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(line.split()[1] for line in lines if line.startswith(f"{name}:"))
 
 
 def look():
+    """Log what a node sees, and leave a file in each output folder."""
     with urllib.request.urlopen(os.environ["AWS_ENDPOINT_URL"] + "/_nodesweep/status") as answer:
         endpoint_runs = json.load(answer)["running"]
     limit = Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -50,7 +52,7 @@ def look():
 
 
 def talk():
-    """algo-1 hears every other node on the toolkits' port."""
+    """Have algo-1 receive a message from every other node on the toolkit's port."""
     if HOSTS[0] == HERE:
         with socket.create_server(("", 7777)) as server:
             for _ in HOSTS[1:]:
@@ -68,7 +70,7 @@ def talk():
 
 
 def fail():
-    """On the last node; the others wait for a peer that does not come."""
+    """Fail on the last node while the others wait for a peer that does not come."""
     if HOSTS[-1] != HERE:
         time.sleep(300)
     Path("/opt/ml/output/failure").write_text("the data is empty")
@@ -76,21 +78,20 @@ def fail():
 
 
 def eat():
-    """More memory than the instance has: the kernel ends process 1 of the container."""
+    """Allocate more memory than the instance has; the kernel kills PID 1 of the container."""
     Path("/proc/self/oom_score_adj").write_text("1000")
     mmap.mmap(-1, 4 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
 
 
 def burn():
+    """Use a CPU for 12 s."""
     end = time.monotonic() + 12
     while time.monotonic() < end:
         sum(range(10_000))
 
 
 def wait_for_signal():
-    """A program under `train` that saves its state on SIGTERM; `train` itself is deaf, as the
-    toolkit's is.
-    """
+    """Run a child that saves its state on SIGTERM; `train` ignores it, as the toolkit does."""
     program = (
         "import pathlib, signal, sys, time\n"
         "def save(*_):\n    pathlib.Path('/opt/ml/model/saved').write_text('x')\n"
@@ -101,12 +102,14 @@ def wait_for_signal():
 
 
 def stubborn():
+    """Ignore SIGTERM."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     print("ready", flush=True)
     time.sleep(300)
 
 
 def hold():
+    """Sleep until stopped."""
     print("ready", flush=True)
     time.sleep(300)
 

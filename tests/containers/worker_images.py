@@ -1,6 +1,4 @@
-"""The worker's image and a Postgres, on a Debian with Python that is made here: nothing can be
-pulled.
-"""
+"""The worker's image and a Postgres image, on a Debian built here because nothing can be pulled."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ _OFFLINE_PIP = "[global]\nno-index = true\nfind-links = /wheels\ndisable-pip-ver
 
 
 def build_images(cli: ContainerCli, revision: str) -> float:
-    """Both images, each layer of an earlier build kept; the seconds that the worker's took."""
+    """Build both images, reusing cached layers; return the seconds the worker's took."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -54,14 +52,14 @@ def build_images(cli: ContainerCli, revision: str) -> float:
 
 
 def _build(cli: ContainerCli, dockerfile: Path, context: Path, image: str, *options: str) -> None:
-    """In Docker's format: the other one has no health check."""
+    """Build in Docker's format; the OCI format has no health check."""
     arguments = ("--format", "docker", "--file", str(dockerfile), "--tag", image)
     base = ("--build-arg", f"BASE_IMAGE={_PYTHON_IMAGE}")
     cli.call("build", *arguments, *base, *options, str(context), timeout_seconds=_BUILD_SECONDS)
 
 
 def _python_image(cli: ContainerCli) -> None:
-    """Debian 12 with its Python 3.11, as python:3.11-slim-bookworm is one."""
+    """Import Debian 12 with its Python 3.11, a substitute for python:3.11-slim-bookworm."""
     if cli.call("images", "--quiet", _PYTHON_IMAGE).strip():
         return
     debs = CACHE / "debs"
@@ -89,8 +87,9 @@ def _python_image(cli: ContainerCli) -> None:
 
 
 def _wheels() -> Path:
-    """What the lock file names, from wherever this machine's pip finds it: none of its settings get
-    into the image.
+    """Download the lock file's wheels with this machine's pip.
+
+    Its settings stay out of the image.
     """
     lock = ROOT / "infra" / "worker" / "requirements.lock"
     folder = CACHE / f"wheels-{hashlib.sha256(lock.read_bytes()).hexdigest()[:16]}"

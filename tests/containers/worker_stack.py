@@ -1,6 +1,4 @@
-"""compose.yaml as it stands, by podman-compose, and a local platform on this machine within its
-worker's reach.
-"""
+"""The unmodified compose.yaml under podman-compose, with a local platform its worker can reach."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ _HEALTHY_SECONDS = 240.0
 
 @dataclass(frozen=True)
 class Stack:
-    """The containers of one project; `folder` has its secrets."""
+    """The containers of one compose project; `folder` has its secrets."""
 
     cli: ContainerCli
     folder: Path
@@ -39,11 +37,10 @@ class Stack:
     platform_port: int
 
     def up(self, *services: str) -> None:
-        """Start them one after the other, each when what it depends on is as its condition asks.
+        """Start services in turn, each once the condition of its dependency is met.
 
-        podman carries out health checks by timers of systemd, which a container or a small virtual
-        machine has not, and podman-compose honours conditions from podman 4.6 on: both are done
-        here.
+        podman runs health checks by systemd timers, which containers and small virtual machines
+        lack, and podman-compose honors conditions only from podman 4.6 on, so both are done here.
         """
         for service in services:
             self.compose("up", "--detach", "--no-build", "--no-deps", service)
@@ -56,6 +53,7 @@ class Stack:
                 self.wait_until_healthy(service)
 
     def compose(self, *arguments: str) -> None:
+        """Run podman-compose; the test fails with its output if it fails."""
         command = [
             sys.executable,
             "-m",
@@ -86,9 +84,11 @@ class Stack:
         )
 
     def container(self, service: str) -> str:
+        """Return the container name of a service."""
         return f"{self.project}_{service}_1"
 
     def wait_until_healthy(self, service: str) -> None:
+        """Wait until a service is healthy; fail with its log."""
         try:
             wait_for(
                 f"health of {service}", lambda: self._check_says_healthy(service), _HEALTHY_SECONDS
@@ -97,31 +97,37 @@ class Stack:
             raise AssertionError(f"{error}; its log:\n{self.log_of(service)}") from None
 
     def _check_says_healthy(self, service: str) -> bool:
-        """Carries out the container's own check once; its verdict is what `inspect` then shows."""
+        """Run the container's own health check once; `inspect` then shows the verdict."""
         with suppress(ContainerCommandError):
             self.cli.call("healthcheck", "run", self.container(service))
         return bool(self.inspect(service)["State"]["Health"]["Status"] == "healthy")
 
     def inspect(self, service: str) -> Any:
+        """Return `podman inspect` of a service."""
         return json.loads(self.cli.call("inspect", self.container(service)))[0]
 
     def inside(self, service: str, *command: str) -> str:
-        """Output of a command in the container. Raises ContainerCommandError."""
+        """Return the output of a command in the container.
+
+        Raises:
+            ContainerCommandError: The command failed.
+        """
         return self.cli.call("exec", self.container(service), *command).strip()
 
     def sql(self, query: str) -> str:
-        """The answer of the Postgres in the container, over its local socket."""
+        """Return the result of a query to the Postgres in the container, over its local socket."""
         return self.inside(
             "postgres", "psql", "--username=prefect", "--dbname=prefect", "-Atc", query
         )
 
     def log_of(self, service: str) -> str:
+        """Return the last 60 lines of a service's log."""
         return self.cli.call("logs", "--tail", "60", self.container(service))
 
 
 @contextmanager
 def running_stack(cli: ContainerCli, folder: Path, project: str) -> Iterator[Stack]:
-    """All services, healthy; nothing of them is left afterwards."""
+    """Yield a stack with all services healthy; remove everything afterwards."""
     secrets = folder / "secrets"
     secrets.mkdir(mode=0o700)
     (secrets / "postgres_password").write_text(PASSWORD)
@@ -138,7 +144,7 @@ def running_stack(cli: ContainerCli, folder: Path, project: str) -> Iterator[Sta
 
 @contextmanager
 def platform(stack: Stack, model: dict[str, float]) -> Iterator[World]:
-    """A simulated platform on this machine's loopback, which the stack's worker may call."""
+    """Yield a simulated platform on this machine's loopback, which the stack's worker may call."""
     folder = stack.folder
     machine = Machine(folder, stack.port, stack.platform_port)
     machine.auth_file.write_text(f"nodesweep:{API_PASSWORD}")
@@ -163,10 +169,8 @@ def _platform(*arguments: str) -> None:
 
 @contextmanager
 def within_reach(stack: Stack, port: int) -> Iterator[None]:
-    """The worker's container, as it runs now, finds the platform on its own loopback; it answers
-    nowhere else.
-    """
-    # a worker of the same machine would read it where it lies
+    """Relay the platform to the loopback of the worker's current container, and nowhere else."""
+    # A worker on the same machine would read this file directly.
     keys = stack.folder / "platform" / "aws-credentials"
     write = (
         f"umask 077 && mkdir -p {keys.parent} && printf %s {shlex.quote(keys.read_text())} > {keys}"

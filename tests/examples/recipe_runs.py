@@ -1,6 +1,4 @@
-"""What the recipes of examples/ are, and a run of one: `nodesweep run` of its config as it stands
-there.
-"""
+"""The recipes of examples/, and a run of one with `nodesweep run` and its own config."""
 
 from __future__ import annotations
 
@@ -22,8 +20,9 @@ _STOPWATCH = re.compile(r"stopwatch: ([0-9.]+) s$", re.MULTILINE)
 
 
 def check_recipe(name: str, reports: Path, *changes: str) -> None:
-    """Run it with `changes` to its config (the platform of the test), and hold its T against its
-    own stopwatch. A run that was contended by other tests is not repeated.
+    """Run a recipe with `changes` to its config, and compare its T with its own stopwatch.
+
+    `sweep.max_retries=0` keeps a run contended by other tests from being repeated.
     """
     config = REPOSITORY / "examples" / name / "nodesweep.yaml"
     overrides = [word for change in ("sweep.max_retries=0", *changes) for word in ("--set", change)]
@@ -43,9 +42,8 @@ def check_recipe(name: str, reports: Path, *changes: str) -> None:
         (stopwatch_seconds,) = map(
             float, _STOPWATCH.findall("".join(path.read_text() for path in kept))
         )
-        # 2 %, or 0.1 s where that is more: a process that waits for its processor between the two
-        # looks at the clock, on a busy machine, loses a turn or two of the scheduler whatever the
-        # length of the training.
+        # 2%, or 0.1 s if that is more: on a busy machine, a process preempted between the two
+        # clock readings loses a scheduler slice or two, however long the training.
         assert point["clocks"]["train_seconds"] == pytest.approx(
             stopwatch_seconds, rel=0.02, abs=0.1
         )

@@ -1,6 +1,4 @@
-"""The whole pipeline against a served platform whose engine is a fake: flows, tasks and API for
-real, training not.
-"""
+"""The whole pipeline against a served platform with a fake engine: real flows, tasks, and API."""
 
 from __future__ import annotations
 
@@ -29,17 +27,15 @@ from tests.infra.local.platform_fakes import endless_program
 
 @pytest.fixture(autouse=True)
 def reports_without_plots(without_plots: None) -> None:
-    """What is drawn has its tests in tests/nodesweep/scaling/report; one test of the pipeline draws
-    as well.
-    """
+    """Skip drawing, which tests/nodesweep/scaling/report and one pipeline test cover."""
 
 
 @pytest.fixture(autouse=True)
 def no_prefect_events(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Flows send Prefect no events, but in tests that are marked `prefect_events`.
+    """Send Prefect no events, except in tests marked `prefect_events`.
 
-    Prefect makes its list of task runs of them, which few tests look at, and that takes about
-    40 % of a run's CPU time.
+    Prefect builds its list of task runs from events, which few tests read; that takes about 40% of
+    a run's CPU time.
     """
     if request.node.get_closest_marker("prefect_events") is None:
         monkeypatch.setattr("prefect.events.utilities.should_emit_events", lambda: False)
@@ -47,9 +43,7 @@ def no_prefect_events(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
 
 @pytest.fixture(autouse=True)
 def names_settle_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The platform of these tests shows what it has accepted at once; those with a lag say how long
-    it is.
-    """
+    """Shorten the settling time: this platform lists jobs at once, unless a test sets a lag."""
     monkeypatch.setattr(nodesweep.tasks.sweeps.stopping, "SETTLE_SECONDS", 2.0)
 
 
@@ -58,9 +52,7 @@ _RESULTS: dict[tuple[str, ...], Any] = {}
 
 @pytest.fixture(autouse=True)
 def data_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nearly all of these runs have the same three rows, which Great Expectations judges in a
-    quarter of a second.
-    """
+    """Cache validation results: most runs have the same three rows, which take 0.25 s to judge."""
     judge = nodesweep.tasks.dataset.validation._run_expectations
 
     def judge_once(frame: pd.DataFrame, specs: Sequence[ExpectationConfig]) -> Any:
@@ -74,8 +66,9 @@ def data_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+    """A served platform per test module, with the programs below."""
     for platform in serve_platform(tmp_path_factory.mktemp("platform")):
-        # Hyperparameters travel JSON-encoded, so the fake engine sees its program's name in quotes.
+        # Hyperparameters are JSON-encoded, so the fake engine sees its program's name in quotes.
         platform.engine.programs.update(
             {
                 '"scaling"': train,
@@ -88,7 +81,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace
 
 
 def train(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
-    """A perfectly scaling program: 80 s over the node count, on the first node's metrics file."""
+    """Scale perfectly: 80 s divided by the node count, in the node's metrics file."""
     world = {"world_size": job.instance_count}
     times = {"train_seconds": 80.0 / job.instance_count, "steady": {"step_seconds": 0.1}}
     metrics = {"schema_version": 1, **times, "world": world}
@@ -98,6 +91,7 @@ def train(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.
 def broken_at_2(
     job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event
 ) -> None:
+    """Fail on two nodes; otherwise train."""
     say("about to fail")
     if job.instance_count == 2:
         raise ValueError("ExecuteUserScriptError: boom")
@@ -105,9 +99,7 @@ def broken_at_2(
 
 
 def lingering(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
-    """Until it is stopped, and for two seconds more: meanwhile its job is Stopping and no warm pool
-    Available.
-    """
+    """Run until stopped plus 2 s, while the job is Stopping and no warm pool is Available."""
     stop.wait()
     time.sleep(2.0)
 
@@ -119,8 +111,9 @@ def pipeline_config(
     make_config: Callable[..., BenchmarkConfig],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Callable[..., BenchmarkConfig]]:
-    """pipeline_config("scaling", sweep={…}): a config on the served platform; `program` picks what
-    its jobs do.
+    """Return a factory of configs on the served platform.
+
+    `pipeline_config("scaling", sweep={…})`: jobs run the named program.
     """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
@@ -159,7 +152,7 @@ def pipeline_config(
         return make_config(**merged).with_absolute_paths(tmp_path)
 
     yield make
-    # the platform runs one job at a time: one that a failed test left would hold up all others
+    # The platform runs one job at a time, so a failed test's job would block all others.
     for job in served.sagemaker.list_training_jobs(StatusEquals="InProgress")[
         "TrainingJobSummaries"
     ]:
@@ -169,7 +162,7 @@ def pipeline_config(
 
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command's handler on a terminal that ends with the test is taken away with it."""
+    """Remove the command's log handler, whose terminal ends with the test."""
     root = logging.getLogger("nodesweep")
     monkeypatch.setattr(root, "handlers", [])
     monkeypatch.setattr(root, "propagate", True)
@@ -177,8 +170,9 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def simulated(tmp_path: Path) -> Callable[..., Any]:
-    """simulated(fault, …, model={…}, time_scale=…, **quotas) serves a platform while it is
-    entered.
+    """Return a context manager that serves a simulated platform.
+
+    `simulated(fault, …, model={…}, time_scale=…, **quotas)`
     """
     state = tmp_path / "state"
     state.mkdir()
@@ -194,8 +188,9 @@ def simulated(tmp_path: Path) -> Callable[..., Any]:
 def sweep_config(
     tmp_path: Path, make_config: Callable[..., BenchmarkConfig], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., BenchmarkConfig]:
-    """sweep_config(platform, training={…}, sweep={…}): 1, 2 and 4 nodes, ascending, with an image
-    that is there.
+    """Return a factory of configs with 1, 2, and 4 nodes, ascending, and an existing image.
+
+    `sweep_config(platform, training={…}, sweep={…})`
     """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()

@@ -1,6 +1,4 @@
-"""Sweeps on the simulated engine, for tests of what becomes of their jobs; what Prefect keeps of
-them.
-"""
+"""Sweeps on the simulated engine, and the records that Prefect keeps of them."""
 
 from __future__ import annotations
 
@@ -29,13 +27,11 @@ SMALL = {
 COMPLETED = [(1, 1, "Completed"), (2, 1, "Completed"), (4, 1, "Completed")]
 
 begin_as = flow(name="scaling-benchmark-of-a-given-id")(cancellable(run_benchmark))
-"""begin_as(config, sweep_id): a new sweep whose id the test knows before it begins."""
+"""begin_as(config, sweep_id): a new sweep whose ID the test knows before it begins."""
 
 
 def measure(config: BenchmarkConfig, **fields: Any) -> SweepResult:
-    """What the flow has measured, also where too few of the points have a completed run for it to
-    succeed.
-    """
+    """Return the flow's result, even if too few points completed for it to succeed."""
     try:
         return scaling_benchmark(config, **fields)
     except PointsMissing as error:
@@ -44,7 +40,7 @@ def measure(config: BenchmarkConfig, **fields: Any) -> SweepResult:
 
 
 def ledger(served: SimpleNamespace) -> list[tuple[int, int, str]]:
-    """(nodes, attempt, status) of every job of a sweep that the platform knows, sorted."""
+    """Return the sorted (nodes, attempt, status) of every sweep job that the platform knows."""
     pages = served.sagemaker.get_paginator("list_training_jobs").paginate()
     jobs = [job for page in pages for job in page["TrainingJobSummaries"]]
     places = [
@@ -54,23 +50,23 @@ def ledger(served: SimpleNamespace) -> list[tuple[int, int, str]]:
 
 
 def write_config(config: BenchmarkConfig, folder: Path) -> Path:
-    """The config as a file for `nodesweep run`."""
+    """Write the config to a file for `nodesweep run`."""
     path = folder / "config.yaml"
     path.write_text(yaml.safe_dump(config.model_dump(mode="json", context=WITH_SECRETS)))
     return path
 
 
 def nodesweep_run(config: BenchmarkConfig, folder: Path, *options: str) -> Result:
-    """`nodesweep run` of the config."""
+    """Run `nodesweep run` on the config."""
     return CliRunner().invoke(main, ["run", str(write_config(config, folder)), *options])
 
 
 _LIMIT = 200
-"""Of what Prefect's API answers at once."""
+"""Page size of Prefect's API."""
 
 
 class KeptRecords(NamedTuple):
-    """As its API answers: a flow run with its parameters, then what belongs to it."""
+    """Flow runs with parameters, task runs, logs, and artifacts, as Prefect's API returns them."""
 
     flow_runs: list[dict[str, Any]]
     task_runs: list[dict[str, Any]]
@@ -79,8 +75,9 @@ class KeptRecords(NamedTuple):
 
 
 def kept_records(name_part: str) -> KeptRecords:
-    """What Prefect's server keeps of the flow runs with this in their name, as a sweep's id: it is
-    the server of other tests too, which run meanwhile.
+    """Return Prefect's records of the flow runs with this text, such as a sweep ID, in their name.
+
+    Other tests use the same server at the same time.
     """
     with get_client(sync_client=True) as client:
 

@@ -1,4 +1,4 @@
-"""Who may reach a port, as the kernel knows it."""
+"""Addresses that listen on a port, according to the kernel."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def listening_addresses(port: int) -> set[str]:
-    """Local addresses of the TCP sockets that listen on the port, as the kernel writes them."""
+    """Return the local addresses of TCP sockets listening on the port, in the kernel's format."""
     rows = [
         line.split()[1:4]
         for table in ("tcp", "tcp6")

@@ -1,13 +1,11 @@
-"""One Prefect server for the tests of a run, or for those of two workers where pytest-xdist spreads
-them over processes.
+"""One Prefect server per test run, or per two workers of pytest-xdist.
 
-A flow run is created in a transaction that reads before it writes, which SQLite refuses if anybody
-else has written in between; Prefect answers 503, and its client asks six times, 2 to 32 s apart. Of
-five workers on one server a quarter of these requests failed, and some test in every tenth run met
-six in a row.
-
-The process that asks first starts the server and stops it once nobody uses it any more. Everybody
-holds a shared lock on one file meanwhile, which the kernel drops with a process, however it ends.
+Prefect creates a flow run in a transaction that reads before it writes, which SQLite rejects if
+anyone else has written in between; the server then returns 503, and the client retries six times, 2
+to 32 s apart. With five workers on one server, a quarter of these requests failed, and in every
+tenth run some test saw six failures in a row. The first process starts the server and stops it once
+nobody uses it; all hold a shared lock on a file meanwhile, which the kernel releases however a
+process ends.
 """
 
 from __future__ import annotations
@@ -34,14 +32,16 @@ _UNUSED = (
     settings.PREFECT_SERVER_SERVICES_SCHEDULER_ENABLED,
     settings.PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED,
 )
-"""What no test asks of it: events that are kept or acted on, and what runs by schedules."""
+"""Features no test needs: stored events, triggers, and schedules."""
 _WITHOUT_HEARTBEATS = {settings.PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
-"""A flow run would wait at its end for the thread of its heartbeats, which sleeps for a second."""
+"""Without it, a flow run's end waits for the heartbeat thread, which sleeps for a second."""
 
 
 def server_folder(own_folder: Path) -> Path:
-    """The folder that the processes of one server share, given the process's own folder for
-    temporary files.
+    """Return the folder shared by the processes of one server.
+
+    Args:
+        own_folder: This process's folder for temporary files.
     """
     worker = os.environ.get("PYTEST_XDIST_WORKER")  # "gw3"
     if worker is None:
@@ -53,12 +53,12 @@ def server_folder(own_folder: Path) -> Path:
 
 @contextmanager
 def shared_prefect(folder: Path) -> Iterator[None]:
-    """Inside, Prefect's API is the one server of the processes that name this folder."""
+    """Point Prefect's API at the one server of the processes that use this folder."""
     address = folder / "prefect-api-url"
     with (folder / "prefect-users.lock").open("w") as users, ExitStack() as stack:
         with (folder / "prefect-start.lock").open("w") as one_at_a_time:
             fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
-            fcntl.flock(users, fcntl.LOCK_SH)  # not before a server that is stopping has gone
+            fcntl.flock(users, fcntl.LOCK_SH)  # waits for a stopping server to end
             is_there = address.exists()
             stack.enter_context(_joined(address) if is_there else _started(address, users))
         yield
@@ -66,7 +66,7 @@ def shared_prefect(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _started(address: Path, users: TextIO) -> Iterator[None]:
-    # imports all of the server, which those that join do without
+    # Imports the whole server, which processes that join don't need.
     from prefect.testing.utilities import prefect_test_harness
 
     with (
@@ -75,13 +75,13 @@ def _started(address: Path, users: TextIO) -> Iterator[None]:
     ):
         address.write_text(settings.PREFECT_API_URL.value())
         yield
-        fcntl.flock(users, fcntl.LOCK_EX)  # until the last of the others has ended, too
+        fcntl.flock(users, fcntl.LOCK_EX)  # waits for the last other user
         address.unlink()
 
 
 @contextmanager
 def _joined(address: Path) -> Iterator[None]:
-    """As prefect_test_harness() does it for a server that it has started."""
+    """Join a running server, as prefect_test_harness() does for one it has started."""
     with (
         settings.temporary_settings(
             {settings.PREFECT_API_URL: address.read_text()} | _WITHOUT_HEARTBEATS

@@ -1,6 +1,6 @@
-"""Processes of their own for programs that import much: each is a fork of one that has imported it.
+"""Processes for programs with many imports, forked from one that has imported them.
 
-A fork takes milliseconds where a new interpreter takes seconds of CPU time for its imports.
+A fork takes milliseconds, a new interpreter seconds of CPU time for its imports.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
-# What the first process runs. A program is run at the end of it, as `python -c` would, in a fork of
-# a fork: the one between waits for it and keeps its exit code.
+# Source of the first process. A program runs at its end, as with `python -c`, in a fork of a fork;
+# the process between them waits for it and saves its exit code.
 _WARM = """
 import gc, importlib, json, os, signal, sys, threading
 gc.disable()
@@ -56,21 +56,27 @@ if _asked:
 
 @dataclass(frozen=True)
 class Forked:
-    """A running program, with those of Popen's methods that tests use; its output is in files."""
+    """A running program with the Popen methods that tests use; its output is in files."""
 
     pid: int
     folder: Path
 
     def poll(self) -> int | None:
-        """Its exit code, negative for a signal; None while it runs."""
+        """Return its exit code, negative for a signal; None while it runs."""
         path = self.folder / "exit"
         return int(path.read_text()) if path.exists() else None
 
     @property
     def returncode(self) -> int | None:
+        """Its exit code; None while it runs."""
         return self.poll()
 
     def wait(self, timeout: float = 60.0) -> int:
+        """Wait for its end and return the exit code.
+
+        Raises:
+            subprocess.TimeoutExpired: It is still running.
+        """
         deadline = time.monotonic() + timeout
         while (code := self.poll()) is None:
             if time.monotonic() > deadline:
@@ -79,25 +85,28 @@ class Forked:
         return code
 
     def send_signal(self, number: int) -> None:
-        with suppress(ProcessLookupError):  # it has ended just now
+        """Send a signal if it is still running."""
+        with suppress(ProcessLookupError):  # it has just ended
             if self.poll() is None:
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
+        """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
     def output(self, name: str = "stdout") -> str:
-        """What it has printed until now."""
+        """Return its output so far."""
         return (self.folder / name).read_text()
 
 
 class WarmProcess:
-    """start() begins a program, run() waits for its end as subprocess.run() does."""
+    """A process to fork programs from: start() begins one, run() also waits for its end."""
 
     def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
         self._process, self._folder = process, folder
 
     def start(self, program: str, *arguments: str) -> Forked:
+        """Start a program, as `python -c` would, in a fork."""
         folder = Path(tempfile.mkdtemp(dir=self._folder))
         for name in ("stdout", "stderr"):
             (folder / name).touch()
@@ -108,6 +117,7 @@ class WarmProcess:
         return Forked(int(self._process.stdout.readline()), folder)
 
     def run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a program to its end, as subprocess.run() does."""
         forked = self.start(program, *arguments)
         code = forked.wait()
         return subprocess.CompletedProcess(program, code, forked.output(), forked.output("stderr"))
@@ -115,7 +125,7 @@ class WarmProcess:
 
 @contextmanager
 def warm_process(*modules: str) -> Iterator[WarmProcess]:
-    """Inside, programs run in forks of a process that has imported these modules."""
+    """Yield a process that has imported these modules."""
     with (
         tempfile.TemporaryDirectory() as folder,
         subprocess.Popen(

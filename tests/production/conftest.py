@@ -1,6 +1,4 @@
-"""One machine for all these tests, as `make up` starts it: own server, worker, home, and simulated
-jobs.
-"""
+"""One machine for all tests here, as `make up` starts it: server, worker, and simulated jobs."""
 
 from __future__ import annotations
 
@@ -34,12 +32,13 @@ _MODEL = {
     "setup_seconds": 0,
     "upload_seconds": 0,
 }
-"""Jobs of 0.2 s: those that shall take long are held (World.held_jobs)."""
+"""Jobs of 0.2 s; longer ones are held (World.held_jobs)."""
 _RUNS_AT_ONCE = 20
 
 
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """The machine that the tests share."""
     with machine_of(tmp_path_factory.mktemp("machine")) as world:
         world.allow_runs_at_once("scaling-benchmark/scaling-benchmark", _RUNS_AT_ONCE)
         yield world
@@ -47,15 +46,16 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @contextmanager
 def machine_of(folder: Path) -> Iterator[World]:
+    """Yield a machine in this folder."""
     model = folder / "model.json"
     model.write_text(json.dumps(_MODEL))
-    leaves = folder / "leaves"  # of a Processing job
+    leaves = folder / "leaves"  # output of a Processing job
     (leaves / "processing" / "output" / "verdict").mkdir(parents=True)
     options = ("--engine", "simulated", "--time-scale", "1", "--model", str(model))
     options += ("--processing-leaves", str(leaves))
     machine = Machine(folder, free_port(), free_port(), platform_options=options)
     with pytest.MonkeyPatch.context() as environment:
-        # reports and platform lie in the folders of these machines, not in the checkout
+        # Reports and platform are in the folders of these machines, not in the checkout.
         environment.setenv("NODESWEEP_ALLOWED_PATHS", str(folder.parent))
         gates = [free_port() for _ in HELD_AT]
         endpoints = ",".join(f"http://{HOST}:{port}" for port in gates)
@@ -68,8 +68,9 @@ def machine_of(folder: Path) -> Iterator[World]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What has to outlive Prefect's own clocks begins before the other tests and is looked at after
-    them: its minutes pass while they run.
+    """Start tests that must outlive Prefect's timers first and check them last.
+
+    Their minutes pass while the other tests run.
     """
     items.sort(key=lambda item: {"begins": -1, "outlives": 1}.get(_clock(item), 0))
 
@@ -81,13 +82,11 @@ def _clock(item: pytest.Item) -> str | None:
 
 @pytest.fixture(scope="session")
 def renewing_sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RenewingSweep]:
-    """A run of the deployment `local`, with the limit that it is shipped with and slots of a global
-    one for its nodes.
-    """
+    """A run of the deployment `local` with its default limit, holding slots of a global limit."""
     with machine_of(tmp_path_factory.mktemp("renewing")) as world:
         world.call("POST", "/v2/concurrency_limits/", name=NODES, limit=4)
         release = world.hold_jobs()
-        patient = {"sweep__queue_deadline_seconds": 7200}  # all other tests come in between
+        patient = {"sweep__queue_deadline_seconds": 7200}  # all other tests run in between
         settings = world.settings("renewed", sweep__concurrency_limit=NODES, **patient)
         run = world.start("scaling-benchmark/local", preset="local", settings=settings)
         lost = world.start(
@@ -112,8 +111,9 @@ def renewing_sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Renewin
 
 @pytest.fixture
 def held_jobs(world: World) -> Iterator[Callable[[], None]]:
-    """Every job of the test runs until the fixture's value is called: the platform carries out one
-    after the other.
+    """Keep every job of the test running until the fixture's value is called.
+
+    The platform runs one job at a time.
     """
     release = world.hold_jobs()
     try:

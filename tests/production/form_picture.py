@@ -1,5 +1,6 @@
-"""What tells that docs/prefect-form.png shows the form as it is: a digest of the form's names and
-help texts, which is written when the picture is taken.
+"""Detects whether docs/prefect-form.png still shows the form.
+
+A digest of the form's names and help texts is written when the screenshot is taken.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ DIGEST_FILE = DOCS / "prefect-form.sha256"
 
 
 def digest_of_form() -> str:
-    """Of every field's name and help, in the form's order."""
+    """Return a digest of every field's name and help, in the form's order."""
     properties = scaling_benchmark.parameters.model_dump_for_openapi()["properties"]
     shown = [[field, schema.get("description")] for field, schema in properties.items()]
     return hashlib.sha256(json.dumps(shown).encode()).hexdigest()

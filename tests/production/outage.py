@@ -1,11 +1,11 @@
-"""A server of Prefect that is away for minutes while sweeps of a deployment run: by hand, since it
-takes 205 s until the first renewal, the outage, and what follows.
+"""Take Prefect's server down for minutes while sweeps of a deployment run.
 
     .venv/bin/python -m tests.production.outage --away 300 --folder /tmp/outage
 
-Two runs hold leases that were taken a minute apart. The server is killed 20 s before the older one
-is renewed, at the worst moment, and started again after so many seconds. The exit code is 1 where a
-run does not go on to its end with the jobs it had.
+Run by hand: 205 s pass before the first renewal, then the outage. Two runs hold leases taken a
+minute apart; the server is killed 20 s before the older lease is renewed, the worst moment, and
+restarted after `--away` seconds. The exit code is 1 if a run does not complete with the jobs it
+had.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ _SLOW_SECONDS = 900.0
 
 
 def main() -> int:
+    """Run the experiment and return 1 if a run was lost."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--away", type=float, default=300.0, help="seconds")
     parser.add_argument("--folder", type=Path, required=True, help="a new one, of the machine")

@@ -1,6 +1,4 @@
-"""Runs that are held at a stage of theirs: what lies between them and the platform answers that it
-is not done yet.
-"""
+"""Runs held at a stage by a proxy that reports the stage as unfinished."""
 
 from __future__ import annotations
 
@@ -24,15 +22,13 @@ HELD_AT = {
     "jobs": "DescribeTrainingJob",
     "report": "PUT report",
 }
-"""The call at which the run of a stage is held. Jobs are held by the platform itself, a quota by
-Prefect.
-"""
+"""The call at which a stage's run is held; the platform holds jobs, and Prefect a quota."""
 _WAITS_IN_THE_CALL = ("upload", "report")
 LIMIT = "cancelled-at-every-stage"
 
 
 class Gate(Proxy):
-    """In front of the platform, for a run that shall come to a stage and stay there."""
+    """A proxy in front of the platform that holds a run at its stage."""
 
     def __init__(self, world: World, stage: str) -> None:
         super().__init__(
@@ -43,7 +39,7 @@ class Gate(Proxy):
         )
         self.stage, self.label = stage, HELD_AT[stage]
         self.arrived, self.opened = threading.Event(), threading.Event()
-        self._jobs_have_begun = False  # what is put below report/ before is of the dataset
+        self._jobs_have_begun = False  # objects put below report/ earlier belong to the dataset
         self.stopped: list[str] = []
         """Labels of the calls that stopped a build or a Processing job."""
 
@@ -55,6 +51,7 @@ class Gate(Proxy):
                 self.opened.wait(PATIENCE_SECONDS)
 
     def late(self, label: str, body: bytes, answer: Any) -> Any:
+        """Rewrite a response so that the stage's build or Processing job is unfinished."""
         if label in ("StopBuild", "StopProcessingJob"):
             self.stopped.append(label)
             return replace(answer, status=200, reason="OK", body=b"{}")
@@ -71,13 +68,13 @@ class Gate(Proxy):
 
 
 def settings_of(world: World, stage: str, benchmark: str, endpoint: str) -> dict[str, Any]:
-    """What makes the preset `local` come to a stage that it has not always."""
+    """Return settings that make the preset `local` reach a stage it may skip."""
     changes: dict[str, Any] = {"platform__endpoint_url": endpoint}
     if stage == "build":
         changes |= {"image__uri": None, "image__context": "../infra/image"}
         changes |= {"image__repository": benchmark}
     elif stage == "upload":
-        changes |= {"platform__prefix": benchmark}  # where nothing is yet
+        changes |= {"platform__prefix": benchmark}  # an empty prefix, so that it uploads
     elif stage == "quota":
         changes |= {"sweep__concurrency_limit": LIMIT}
     elif stage == "validation":
@@ -101,7 +98,7 @@ def _bucket_with_digits(world: World) -> str:
 
 @contextmanager
 def gates(world: World, stages: tuple[str, ...]) -> Iterator[dict[str, Gate]]:
-    """A gate for each stage; open in the end."""
+    """Yield a gate for each stage; open all at the end."""
     with ExitStack() as stack:
         found = {stage: stack.enter_context(Gate(world, stage)) for stage in stages}
         try:
@@ -112,7 +109,7 @@ def gates(world: World, stages: tuple[str, ...]) -> Iterator[dict[str, Gate]]:
 
 
 def wait_at(world: World, gate: Gate, run: str, benchmark: str) -> None:
-    """Until the run is at the gate's stage."""
+    """Wait until the run is at the gate's stage."""
     if gate.stage == "quota":
         wait_for("the quota", lambda: "quota reached" in world.log_of(run))
     elif gate.stage == "jobs":
@@ -123,26 +120,26 @@ def wait_at(world: World, gate: Gate, run: str, benchmark: str) -> None:
 
 @contextmanager
 def taken_limit(world: World) -> Iterator[None]:
-    """The limit LIMIT, all of whose slots somebody else holds."""
+    """Create the limit LIMIT with all slots taken."""
     world.call("POST", "/v2/concurrency_limits/", name=LIMIT, limit=2, active=True, active_slots=2)
     yield
     world.call("DELETE", f"/v2/concurrency_limits/{LIMIT}")
 
 
 def states_of(world: World, run: str) -> list[str]:
-    """Types of the run's states, from its first one on."""
+    """Return the types of the run's states in order."""
     states = world.call("GET", f"/flow_run_states/?flow_run_id={run}")
     return [each["type"] for each in sorted(states, key=lambda each: each["timestamp"])]
 
 
 def task_states_of(world: World, run: str) -> dict[str, str]:
-    """Name of each task run of the run -> type of its state."""
+    """Return the state type of each task run by name."""
     found = world.call("POST", "/task_runs/filter", flow_runs={"id": {"any_": [run]}}, limit=200)
     return {each["name"]: each["state_type"] for each in found}
 
 
 def events_of(world: World, run: str) -> set[str]:
-    """Names of the events of the run and of its task runs that Prefect has so far."""
+    """Return the names of all events of the run and its task runs so far."""
     of_run = {"id": [f"prefect.flow-run.{run}"]}
     found: set[str] = set()
     for about in ({"resource": of_run}, {"related": of_run}):

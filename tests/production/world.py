@@ -1,6 +1,4 @@
-"""A machine as `make up` starts it: runs through the API of Prefect, jobs in the own list of the
-platform.
-"""
+"""A machine as `make up` starts it, with Prefect's API and the platform's list of jobs."""
 
 from __future__ import annotations
 
@@ -33,14 +31,18 @@ NODES = "nodes-of-the-quota"
 """A global concurrency limit."""
 _ENDED = {"COMPLETED", "FAILED", "CANCELLED", "CRASHED"}
 PATIENCE_SECONDS = 900.0
-"""Only a hang lasts so long: 11 runs that start at once took 380 s on two cores at a load of 20."""
+"""Only a hang takes longer: 11 concurrent runs took 380 s on two cores at a load of 20."""
 _ANSWER_SECONDS = 90.0
-"""More than the 60 s that Prefect's server waits for a lock of its SQLite database."""
+"""Exceeds the 60 s that Prefect's server waits for a lock of its SQLite database."""
 
 
 def wait_for(what: str, condition: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
-    """The first truthy value of `condition`; fails the test, naming `what`, once `seconds` have
-    passed.
+    """Return the first truthy value of `condition`; fail the test after `seconds`.
+
+    Args:
+        what: Its name in the failure message.
+        condition: Polled four times a second.
+        seconds: The deadline.
     """
     deadline = time.monotonic() + seconds
     while not (value := condition()):
@@ -50,7 +52,7 @@ def wait_for(what: str, condition: Callable[[], Any], seconds: float = PATIENCE_
 
 
 def free_port() -> int:
-    """A port that nobody has at the moment."""
+    """Return a port that is free at the moment."""
     with socket.socket() as free:
         free.bind((HOST, 0))
         return int(free.getsockname()[1])
@@ -58,21 +60,23 @@ def free_port() -> int:
 
 @dataclass(frozen=True)
 class Ledger:
-    """The platform's own list of the jobs of one benchmark: status by job name."""
+    """The platform's list of one benchmark's jobs: status by job name."""
 
     jobs: dict[str, str] = field(default_factory=dict)
 
     @property
     def running(self) -> list[str]:
+        """Names of the jobs that are InProgress or Stopping."""
         return [name for name, status in self.jobs.items() if status in RUNNING]
 
     @property
     def statuses(self) -> dict[str, int]:
+        """Number of jobs by status."""
         return dict(Counter(self.jobs.values()))
 
     @property
     def points(self) -> dict[tuple[int, int], list[str]]:
-        """(nodes, repeat) to the status of each of its jobs, by attempt."""
+        """Statuses of the jobs of each (nodes, repeat), by attempt."""
         found: dict[tuple[int, int], list[str]] = {}
         for name in sorted(self.jobs):
             place = names.parse_job_name(name)
@@ -82,14 +86,15 @@ class Ledger:
 
     @property
     def sweeps(self) -> set[str | None]:
+        """IDs of the sweeps of the jobs."""
         return {names.sweep_of_job(name) for name in self.jobs}
 
 
 class World:
-    """The machine, with clients of its Prefect server and of its platform."""
+    """A machine with clients of its Prefect server and its platform."""
 
     def __init__(self, machine: Machine, gate_ports: Sequence[int] = ()) -> None:
-        """The machine's runs may call gates on these ports, too."""
+        """Create the clients; the machine's runs may also call gates on these ports."""
         self.machine, self.gate_ports = machine, tuple(gate_ports)
         self._runs_at_once: dict[str, int] = {}
         self.endpoint = f"http://{HOST}:{machine.platform_port}"
@@ -107,14 +112,12 @@ class World:
         return session.client(service, endpoint_url=self.endpoint, config=Config(proxies={}))
 
     def settings(self, benchmark: str, **changes: Any) -> dict[str, Any]:
-        """What makes the preset `local` a benchmark of its own on this platform, both its jobs at
-        once.
-        """
+        """Return settings that make `local` a benchmark on this platform, both jobs in parallel."""
         return {
             "name": benchmark,
             "image.uri": IMAGE,
             "image.context": None,
-            # a fixed amount: the second job waits for no steps that the first one counts
+            # A fixed amount, so that the second job does not wait for the first one's step count.
             "training.hyperparameters.epochs": 1,
             "sweep.node_counts": [1, 2],
             "sweep.max_parallel_jobs": 2,
@@ -128,7 +131,7 @@ class World:
         }
 
     def config_file(self, benchmark: str, **changes: Any) -> Path:
-        """The same as a file for `nodesweep run`."""
+        """Write the same settings as a config for `nodesweep run`."""
         config = config_of_preset("local", self.settings(benchmark, **changes))
         path = self.machine.folder / f"{benchmark}.json"
         path.write_text(config.model_dump_json(context=WITH_SECRETS))
@@ -136,33 +139,37 @@ class World:
 
     @property
     def reports(self) -> Path:
+        """Folder of the machine's reports."""
         return self.machine.folder / "reports"
 
     # Prefect
 
     def up(self) -> None:
-        """`make up`, once something of the machine was killed. It deploys anew and so resets the
-        deployments' limits; those that a test has set are set again.
+        """Run `make up` after a process of the machine was killed.
+
+        It redeploys, which resets the deployments' limits; limits set by tests are restored.
         """
         up(self.machine)
         for deployment, limit in self._runs_at_once.items():
             self.allow_runs_at_once(deployment, limit)
 
     def allow_runs_at_once(self, deployment: str, limit: int) -> None:
+        """Set a deployment's concurrency limit."""
         self._runs_at_once[deployment] = limit
         self.call(
             "PATCH", f"/deployments/{self.deployment_id(deployment)}", concurrency_limit=limit
         )
 
     def call(self, method: str, path: str, list_body: list[Any] | None = None, **body: Any) -> Any:
-        """One call of Prefect's API; the test fails with the answer's text where it is refused."""
+        """Call Prefect's API; the test fails with the response's text if it is rejected."""
         answer = self._answer(method, path, body if list_body is None else list_body)
         assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
         return answer.json() if answer.content else None
 
     def _answer(self, method: str, path: str, body: dict[str, Any] | list[Any]) -> httpx.Response:
-        """A busy SQLite database is a 503, which Prefect's own client repeats too; a lost question
-        is asked again.
+        """Call Prefect's API, retrying on 503, which a busy SQLite database causes, and lost GETs.
+
+        Prefect's own client retries 503 too.
         """
         for is_last in [False] * 19 + [True]:
             try:
@@ -176,31 +183,34 @@ class World:
         return got
 
     def refusal(self, deployment: str, parameters: dict[str, Any]) -> str:
-        """The message that a run with these parameters is refused with."""
+        """Return the message with which a run with these parameters is rejected."""
         path = f"/deployments/{self.deployment_id(deployment)}/create_flow_run"
         answer = self._answer("POST", path, {"parameters": parameters})
         assert not answer.is_success, "the run was accepted"
         return answer.text
 
     def deployment_id(self, deployment: str) -> str:
+        """Return the ID of a deployment, named flow/deployment."""
         return str(self.call("GET", f"/deployments/name/{deployment}")["id"])
 
     def start(self, deployment: str, **parameters: Any) -> str:
-        """Start a run, as the UI does; its id."""
+        """Start a run, as the UI does, and return its ID."""
         path = f"/deployments/{self.deployment_id(deployment)}/create_flow_run"
         return str(self.call("POST", path, parameters=parameters)["id"])
 
     def state(self, run: str) -> str:
-        """Name of the run's state, e.g. Running, Cancelled, AwaitingRetry."""
+        """Return the name of the run's state, e.g. Running, Cancelled, AwaitingRetry."""
         return str(self.call("GET", f"/flow_runs/{run}")["state"]["name"])
 
     def set_state(self, run: str, kind: str, name: str, force: bool = False) -> None:
+        """Set the run's state, which Prefect must accept."""
         answer = self.call(
             "POST", f"/flow_runs/{run}/set_state", state={"type": kind, "name": name}, force=force
         )
         assert answer["status"] == "ACCEPT", answer
 
     def cancel(self, run: str) -> None:
+        """Cancel a run."""
         self.set_state(run, "CANCELLING", "Cancelling")
 
     def suspend(self, run: str) -> None:
@@ -212,11 +222,11 @@ class World:
         assert answer["status"] == "ACCEPT", answer
 
     def retry(self, run: str) -> None:
-        """What `prefect flow-run retry` does."""
+        """Retry a run as `prefect flow-run retry` does."""
         self.set_state(run, "SCHEDULED", "Scheduled", force=True)
 
     def end_of(self, run: str, seconds: float = PATIENCE_SECONDS) -> str:
-        """Name of the state the run ended in."""
+        """Return the name of the run's final state."""
 
         def ended() -> str | None:
             state = self.call("GET", f"/flow_runs/{run}")["state"]
@@ -230,9 +240,7 @@ class World:
             ) from None
 
     def log_of(self, run: str) -> str:
-        """Return all that the run has logged so far: Prefect's server gives 200 lines at most at a
-        time, fewer than a run logs that waits for half an hour.
-        """
+        """Return the run's log so far, in pages of 200 lines, the most Prefect's server returns."""
         found: list[dict[str, Any]] = []
         while len(found) % 200 == 0:
             page = self.call(
@@ -251,10 +259,10 @@ class World:
     # The platform
 
     def hold_jobs(self) -> Callable[[], None]:
-        """Every job that is created from now on stays InProgress until the returned call: one at a
-        time is carried out.
+        """Keep every job created from now on InProgress until the returned function is called.
 
-        What holds them up is a job of nobody's, of two hours.
+        The platform runs one job at a time, and a two-hour job that belongs to no benchmark
+        occupies it.
         """
         name = f"hold-{time.time_ns()}"
         self.s3.create_bucket(Bucket="hold")
@@ -282,6 +290,7 @@ class World:
         return release
 
     def ledger(self, benchmark: str) -> Ledger:
+        """Return the platform's list of the benchmark's jobs."""
         pages = self.sagemaker.get_paginator("list_training_jobs").paginate(
             NameContains=f"{benchmark}-"
         )
@@ -294,7 +303,7 @@ class World:
     def running_jobs(
         self, benchmark: str, count: int = 1, seconds: float = PATIENCE_SECONDS
     ) -> list[str]:
-        """Wait until so many jobs of the benchmark run."""
+        """Wait until this many jobs of the benchmark are running; return their names."""
 
         def enough() -> list[str] | None:
             running = self.ledger(benchmark).running
@@ -303,7 +312,7 @@ class World:
         return list(wait_for(f"{count} running jobs of {benchmark}", enough, seconds))
 
     def no_job_runs(self, benchmark: str, seconds: float = 30.0) -> Ledger:
-        """Wait until no job of the benchmark runs; the list then."""
+        """Wait until no job of the benchmark is running; return the list."""
         wait_for(
             f"the end of the jobs of {benchmark}",
             lambda: not self.ledger(benchmark).running,
@@ -314,22 +323,22 @@ class World:
     # Processes
 
     def process(self, name: str) -> int:
-        """The machine's `server` or `worker`."""
+        """Return the PID of the machine's `server` or `worker`."""
         return int(json.loads((self.machine.folder / f"{name}.json").read_text())["pid"])
 
     def flow_process(self, run: str) -> int:
-        """The process that carries out the run."""
+        """Return the PID of the run's process."""
         return int(wait_for(f"the process of run {run}", lambda: next(_processes_of(run), None)))
 
 
 @dataclass(frozen=True)
 class RenewingSweep:
-    """A sweep on a machine of its own, whose server was killed and started again in its middle."""
+    """A sweep on a separate machine whose server was killed and restarted during it."""
 
     world: World
     run: str
     lost: str
-    """A run beside it, whose lease has ended at the server, as after a longer outage."""
+    """A parallel run whose lease has expired at the server, as after a longer outage."""
     release: Callable[[], None]
     restarted_at: float
 
@@ -343,7 +352,7 @@ def _processes_of(run: str) -> Iterator[int]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process runs; one that has ended and was not waited for does not."""
+    """Return True if the process is running; a zombie is not."""
     try:
         state = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -352,4 +361,5 @@ def is_alive(pid: int) -> bool:
 
 
 def send(pid: int, number: signal.Signals) -> None:
+    """Send a signal to a process."""
     os.kill(pid, number)

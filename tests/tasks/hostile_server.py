@@ -1,6 +1,4 @@
-"""Servers on loopback that answer whatever a test wants them to, to every request, or hardly
-anything.
-"""
+"""Servers on loopback that return whatever a test wants, or hardly anything."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ PAGE = b"<!DOCTYPE html><html><body><p>Access denied by your network's policy<br
 
 @dataclass(frozen=True)
 class Words:
-    """One answer. `announced_bytes` is the Content-Length where it isn't the body's."""
+    """One response; `announced_bytes` overrides the Content-Length."""
 
     status: int = 200
     body: bytes = b""
@@ -26,9 +24,7 @@ class Words:
 
 @contextmanager
 def hostile_server(answer: Callable[[str], Words], seen: list[str] | None = None) -> Iterator[str]:
-    """Inside, every request to the yielded endpoint is answered `answer(path)`; `seen` gets the
-    requests, whole.
-    """
+    """Yield an endpoint that responds with `answer(path)`; `seen` collects the whole requests."""
     requests: list[str] = [] if seen is None else seen
 
     class Handler(BaseHTTPRequestHandler):
@@ -61,16 +57,12 @@ DRIPS = {
     "head": b"HTTP/1.1 200 O",
     "body": b"HTTP/1.1 200 OK\r\nETag: 1\r\nContent-Length: 1000000\r\n\r\n",
 }
-"""What an endpoint that never gets to the end of an answer says at once; the rest comes byte by
-byte, or not at all.
-"""
+"""Bytes sent at once by an endpoint that never finishes; the rest comes byte by byte or never."""
 
 
 @contextmanager
 def dripping_server(said_at_once: bytes, pause_seconds: float = 0.05) -> Iterator[str]:
-    """Inside, the yielded endpoint accepts, says so much at once and then a byte after every pause;
-    b"": nothing.
-    """
+    """Yield an endpoint that sends some bytes at once, then one per pause; nothing for b""."""
     over = threading.Event()
 
     def drip(connection: socket.socket) -> None:

@@ -1,5 +1,4 @@
-"""A small residual network on CIFAR-10 with PyTorch Lightning,
-in the style of its CIFAR-10 tutorial.
+"""Train a small residual network on CIFAR-10 with PyTorch Lightning, after its tutorial.
 
     python lightning_cifar.py --data-dir cifar-10-batches-bin --max_epochs 5
 
@@ -23,6 +22,8 @@ ROW_BYTES = 1 + 3 * 32 * 32
 
 
 class Residual(nn.Module):
+    """Two 3x3 convolutions with a skip connection."""
+
     def __init__(self, channels):
         super().__init__()
         self.convs = nn.Sequential(
@@ -34,10 +35,13 @@ class Residual(nn.Module):
         )
 
     def forward(self, x):
+        """Return feature maps of the same shape as `x`."""
         return F.relu(x + self.convs(x))
 
 
 class LitResNet(pl.LightningModule):
+    """A one-block residual network for 3x32x32 images and 10 classes."""
+
     def __init__(self, lr=0.05, channels=16):
         super().__init__()
         self.save_hyperparameters()
@@ -47,31 +51,38 @@ class LitResNet(pl.LightningModule):
         )  # fmt: skip
 
     def forward(self, x):
+        """Return log-probabilities, shape (rows, 10)."""
         return F.log_softmax(self.model(x), dim=1)
 
     def training_step(self, batch, batch_idx):
+        """Return the loss of one batch."""
         x, y = batch
         loss = F.nll_loss(self(x), y)
         self.log("train_loss", loss)
         return loss
 
     def validation_step(self, batch, batch_idx):
+        """Log the accuracy of one batch, averaged over processes."""
         x, y = batch
         accuracy = (self(x).argmax(dim=1) == y).float().mean()
         self.log("val_acc", accuracy, prog_bar=True, sync_dist=True)
 
     def configure_optimizers(self):
+        """Return SGD with momentum and weight decay."""
         return torch.optim.SGD(
             self.parameters(), lr=self.hparams.lr, momentum=0.9, weight_decay=5e-4
         )
 
 
 class CIFAR10DataModule(pl.LightningDataModule):
+    """CIFAR-10 from its binary files, held in memory."""
+
     def __init__(self, data_dir, batch_size=64):
         super().__init__()
         self.data_dir, self.batch_size = Path(data_dir), batch_size
 
     def read(self, pattern):
+        """Return images, shape (rows, 3, 32, 32) in [-0.5, 0.5], and labels of matching files."""
         rows = np.concatenate(
             [np.fromfile(file, np.uint8) for file in sorted(self.data_dir.rglob(pattern))]
         )
@@ -82,16 +93,20 @@ class CIFAR10DataModule(pl.LightningDataModule):
         )
 
     def setup(self, stage):
+        """Read the training and the test files."""
         self.train_set, self.val_set = self.read("data_batch_*.bin"), self.read("test_batch.bin")
 
     def train_dataloader(self):
+        """Return the shuffled training batches."""
         return DataLoader(self.train_set, batch_size=self.batch_size, shuffle=True)
 
     def val_dataloader(self):
+        """Return the test batches."""
         return DataLoader(self.val_set, batch_size=self.batch_size)
 
 
 def main():
+    """Parse the arguments, train, and print the accuracy."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--data-dir", default=os.environ.get("SM_CHANNEL_TRAINING", "./data"))
     parser.add_argument("--max_epochs", type=int, default=5)
@@ -115,7 +130,7 @@ def main():
         f" val_acc={trainer.callback_metrics['val_acc']:.3f};",
         flush=True,
     )
-    # Gloo's threads let go of their last tensors meanwhile; a process that ends before is aborted
+    # Lets Gloo's threads release their last tensors; a process that exits before them aborts
     # (pytorch #190489).
     time.sleep(1)
 

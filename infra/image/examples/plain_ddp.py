@@ -1,8 +1,8 @@
-"""A classifier trained with DistributedDataParallel, in the style of PyTorch's DDP tutorial.
+"""Train a classifier with DistributedDataParallel, after PyTorch's DDP tutorial.
 
     torchrun --nproc-per-node 2 plain_ddp.py --epochs 5
 
-It knows torchrun's variables and nothing of SageMaker.
+It reads torchrun's variables and nothing specific to SageMaker.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 
 def ddp_setup():
+    """Join the process group and return this rank's device."""
     use_cuda = torch.cuda.is_available()
     dist.init_process_group(backend="nccl" if use_cuda else "gloo")
     local_rank = int(os.environ["LOCAL_RANK"])
@@ -27,7 +28,7 @@ def ddp_setup():
 
 
 def make_dataset(rows=2048):
-    """Points of two noisy spirals, and which of the two each is on."""
+    """Return points on two noisy spirals, labeled by spiral."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(rows) % 2
     angle = torch.rand(rows, generator=generator) * 6 + 1
@@ -37,6 +38,8 @@ def make_dataset(rows=2048):
 
 
 class Trainer:
+    """Trains a model with DDP on one device per process."""
+
     def __init__(self, model, loader, optimizer, device):
         self.device = device
         self.loader = loader
@@ -46,6 +49,7 @@ class Trainer:
         )
 
     def run_epoch(self, epoch):
+        """Train for one epoch and print the mean loss over all ranks."""
         self.loader.sampler.set_epoch(epoch)
         total = torch.zeros(1, device=self.device)
         for points, labels in self.loader:
@@ -63,9 +67,10 @@ class Trainer:
             )
 
     def train(self, epochs):
+        """Train for some epochs, print the time, and save the weights on rank 0."""
         started = time.perf_counter()
         for epoch in range(epochs):
-            self.run_epoch(epoch)  # ends when every rank has ended it
+            self.run_epoch(epoch)  # its all_reduce makes every rank end it together
         seconds = time.perf_counter() - started
         print(
             f"rank={dist.get_rank()}; world_size={dist.get_world_size()};"
@@ -80,6 +85,7 @@ class Trainer:
 
 
 def main():
+    """Parse the arguments and train."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--batch-size", type=int, default=32, help="per process")
@@ -97,7 +103,7 @@ def main():
         torch.nn.Linear(64, 2),
     )
     Trainer(model, loader, torch.optim.Adam(model.parameters(), lr=3e-3), device).train(args.epochs)
-    # Gloo's threads let go of their last tensors meanwhile; a process that ends before is aborted
+    # Lets Gloo's threads release their last tensors; a process that exits before them aborts
     # (pytorch #190489).
     time.sleep(1)
     dist.destroy_process_group()

@@ -1,5 +1,6 @@
-"""Starts plain_ddp.py where no torchrun does (kinds none, mpi, horovod);
-both, and the wrapper, lie beside it.
+"""Start plain_ddp.py where torchrun does not (kinds none, mpi, horovod).
+
+plain_ddp.py and the wrapper, training/, must be next to this file.
 """
 
 import sys

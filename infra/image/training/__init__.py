@@ -1,5 +1,5 @@
-"""The training program of the image: one small concern per module, put together by `training.run`.
+"""The image's training program: one concern per module, assembled by `training.run`.
 
-Nothing at this level imports torch: what can be decided without it (arguments, batch arithmetic,
-sampling, clocks' arithmetic) is decided without it.
+Nothing at this level imports torch, so that arguments, batch arithmetic, sampling, and the
+arithmetic of clocks are checked without it.
 """

@@ -1,5 +1,4 @@
-"""The command line of the training program:
-SageMaker turns every hyperparameter into `--key value`.
+"""Command line of the training program; SageMaker passes hyperparameters as `--key value`.
 
 python train.py --data DIR --model ranking_mlp --epochs 5
 """
@@ -26,9 +25,7 @@ BACKENDS = ("auto", "gloo", "nccl", "smddp", "xla")
 STRATEGIES = ("ddp", "fsdp", "smp")
 NO_FOLDER = "none"
 SPLITTING_DEGREES = ("tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree")
-"""Parameters of SageMaker's model parallelism 2.x under which ranks share layers,
-sequences or experts.
-"""
+"""Parameters of SageMaker model parallelism 2.x that split layers, sequences, or experts."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -69,7 +66,7 @@ def _number(minimum: float, below: float = float("inf"), *, above_minimum: bool 
 
 
 def _flag(text: str) -> bool:
-    """The toolkit writes `--flag True`, the version 3 SDK's driver `--flag true`."""
+    """Parse `--flag True` (the toolkit) and `--flag true` (SDK v3's driver)."""
     if text.lower() not in ("true", "false"):
         raise argparse.ArgumentTypeError(f"got {text!r}, needs True or False")
     return text.lower() == "true"
@@ -80,9 +77,7 @@ def _folder_or_none(text: str) -> Path | None:
 
 
 def _model_parallel_parameters(text: str) -> dict[str, str]:
-    """The toolkit writes the hyperparameter `mp_parameters`, an object, as
-    `--mp_parameters name=value,…`.
-    """
+    """Parse `--mp_parameters name=value,…`, the toolkit's form of that hyperparameter."""
     pairs = [pair.partition("=") for pair in text.split(",")]
     if wrong := ["".join(pair) for pair in pairs if not (pair[0] and pair[2])]:
         raise argparse.ArgumentTypeError(
@@ -92,9 +87,7 @@ def _model_parallel_parameters(text: str) -> dict[str, str]:
 
 
 def _check_model_parallel(parameters: Mapping[str, str], strategy: str) -> None:
-    """The parameters are the library's, which reads them by itself; refused is what this program
-    can't do with them.
-    """
+    """Reject what this program can't do; the library reads the parameters itself."""
     if "hybrid_shard_degree" not in parameters:
         raise UserError(
             "--mp_parameters: no hybrid_shard_degree among them, so they are not those of"
@@ -115,10 +108,10 @@ def _check_model_parallel(parameters: Mapping[str, str], strategy: str) -> None:
 
 
 def default_checkpoint_dir(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Where SageMaker keeps checkpoints over an interruption: as its configuration says,
-    else where the folder is.
+    """Return the folder in which SageMaker keeps checkpoints across interruptions, or None.
 
-    A redirected /opt/ml (SAGEMAKER_BASE_DIR, on the local platform) has the folder always; the
+    checkpointconfig.json decides; without it, an existing /opt/ml/checkpoints does. A redirected
+    /opt/ml (SAGEMAKER_BASE_DIR, on the local platform) always has the folder, so there only the
     configuration counts.
     """
     base = Path(environment.get("SAGEMAKER_BASE_DIR", "/opt/ml"))
@@ -133,10 +126,10 @@ def default_checkpoint_dir(environment: Mapping[str, str] = os.environ) -> Path 
 
 
 def _option(group: str, default: Any = None, **options: Any) -> dict[str, Any]:
-    """What makes a field an option of the command line; `options` are argparse's own.
+    """Return a field's metadata that makes it a command-line option.
 
-    `group` is the heading of `--help` that the option stands under; a `default` that is a function
-    is called with the environment.
+    `group` is its heading in `--help`; a callable `default` receives the environment; `options` are
+    argparse's own.
     """
     return {"group": group, "default": default, **options}
 
@@ -150,8 +143,7 @@ _MEASUREMENT = "measurement and output"
 
 @dataclass(frozen=True)
 class TrainingArguments:
-    """Every argument, parsed and checked on its own;
-    `training.data.batching` checks what needs the world size.
+    """Every argument, parsed and checked by itself; `training.data.batching` knows the world size.
 
     A field is the option of its name (`max_steps`: --max-steps), in the order of `--help`.
     """
@@ -335,7 +327,7 @@ class TrainingArguments:
     tensorboard_dir: Path | None = field(
         metadata=_option(
             _MEASUREMENT,
-            # /opt/ml/output/tensorboard where SageMaker sends it to S3 meanwhile
+            # /opt/ml/output/tensorboard where SageMaker uploads it to S3 during the run
             lambda environment: environment.get("TENSORBOARD_DIR"),
             type=Path,
             help="default: tensorboard under --output-data-dir",
@@ -344,9 +336,7 @@ class TrainingArguments:
 
 
 def build_parser(environment: Mapping[str, str] = os.environ) -> argparse.ArgumentParser:
-    """The parser of the fields' options; defaults of the folders come from the SageMaker variables
-    in `environment`.
-    """
+    """Return the parser; defaults of folders come from the SageMaker variables in `environment`."""
     parser = _Parser(
         prog="train.py", description="Distributed training, measured.", allow_abbrev=False
     )
@@ -373,7 +363,12 @@ def build_parser(environment: Mapping[str, str] = os.environ) -> argparse.Argume
 def parse_arguments(
     argv: Sequence[str], environment: Mapping[str, str] = os.environ
 ) -> TrainingArguments:
-    """Parse `argv`; raises UserError where argparse would print its usage and exit with 2."""
+    """Parse and check `argv`.
+
+    Raises:
+        UserError: An argument is missing or invalid; argparse alone would print its usage and exit
+            with 2.
+    """
     values = vars(build_parser(environment).parse_args(argv))
     if values["data"] is None:
         raise UserError(

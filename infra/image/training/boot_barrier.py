@@ -1,9 +1,9 @@
-"""Lets an emulating platform hold a node between boot and run_start.
+"""Lets the local platform hold a node between boot and run_start.
 
-Importing torch under a fifth of a core takes most of a minute, so the local platform boots its
-nodes unthrottled: a node says `ready`, the platform puts the CPU quota in force on all of them and
-answers `go`. With `done` it says that it has nothing left to measure, and the platform may lift the
-quota. On AWS nothing sets SM_BOOT_BARRIER_DIR and nothing waits.
+Importing torch takes most of a minute at a fifth of a core, so the local platform boots nodes
+unthrottled: a node writes `ready`, the platform applies the CPU quota to all nodes and writes `go`.
+A node writes `done` when it has nothing left to measure, and the platform may lift the quota. AWS
+does not set SM_BOOT_BARRIER_DIR, and nothing waits there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ def wait_at_boot_barrier(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Create `folder`/ready, then wait for `folder`/go."""
+    """Create `folder`/ready, then wait for `folder`/go.
+
+    Raises:
+        BootBarrierError: The platform did not write `go` in time.
+    """
     write_text_atomically(folder / "ready", "")
     started = clock()
     while not (folder / "go").exists():
@@ -40,7 +44,5 @@ def wait_at_boot_barrier(
 
 
 def tell_end_of_measurement(folder: Path) -> None:
-    """Create `folder`/done: what follows, the end of the process,
-    takes seconds under a fifth of a core.
-    """
+    """Create `folder`/done: the process exit that follows takes seconds at a fifth of a core."""
     write_text_atomically(folder / "done", "")

@@ -1,8 +1,7 @@
-"""Checkpoints that an interrupted run (managed spot) resumes from: rank 0's `last.ckpt`,
-whole or not there.
+"""Checkpoints that an interrupted run (managed spot) resumes from: rank 0's `last.ckpt`.
 
-Lightning's own form of weights, optimiser, schedule and callbacks, without its loop counters: a
-resumed run starts a new fit whose data begin at the step that was reached.
+They are written atomically in Lightning's format of weights, optimizer, schedule, and callbacks,
+without its loop counters: a resumed run starts a new fit whose data begin at the step reached.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ LAST, BEST = "last.ckpt", "best.ckpt"
 
 
 class ResumeCheckpoints(pl.Callback):
-    """Writes `last.ckpt` every `every_steps` steps and after each epoch, not after the last step.
+    """Writes `last.ckpt` every `every_steps` steps and after each epoch, except at the last step.
 
-    `facts` are what decides the order of the data and the model; a checkpoint with other facts is
-    refused.
+    `facts` determine the model and the order of the data; a checkpoint with other facts is
+    rejected.
     """
 
     def __init__(
@@ -49,6 +48,7 @@ class ResumeCheckpoints(pl.Callback):
         self._saved_step = 0
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Count the checkpoints of a full run."""
         self._saved_step = self._measurement.steps
         epoch_steps = table_data(trainer).epoch_plan.steps
         self._measurement.planned_checkpoints = sum(
@@ -57,8 +57,9 @@ class ResumeCheckpoints(pl.Callback):
         )
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """A probe that ended before its first one makes it now, when the train clock has stopped,
-        so that it is known how long one takes.
+        """Write the checkpoint of a probe that ended before its first one, to time it.
+
+        The train clock has stopped by then.
         """
         measured = self._measurement
         if measured.probe and measured.planned_checkpoints and not measured.checkpoint_seconds:
@@ -67,7 +68,7 @@ class ResumeCheckpoints(pl.Callback):
     def on_train_batch_start(
         self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Before the next step, when the evaluation that was due after the last one is done."""
+        """Write a due checkpoint before the next step, after the last step's evaluation."""
         steps = self._measurement.steps
         if steps == self._saved_step or not self._is_due(
             steps, table_data(trainer).epoch_plan.steps
@@ -90,19 +91,25 @@ class ResumeCheckpoints(pl.Callback):
         temporary = self._folder / f".{LAST}.tmp"
         trainer.save_checkpoint(temporary)
         if trainer.is_global_zero:
-            if self._best.exists():  # SM_MODEL_DIR does not survive an interruption
+            if self._best.exists():  # SM_MODEL_DIR is lost in an interruption
                 _copy_atomically(self._best, self._folder / BEST)
             os.replace(temporary, self._folder / LAST)
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
+        """Replace Lightning's loop counters with the facts."""
         del checkpoint["loops"]
         checkpoint["facts"] = {**self._facts, "dataset_rows": table_data(trainer).row_count}
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
+        """Check the facts of the checkpoint.
+
+        Raises:
+            UserError: The checkpoint belongs to a run with other facts.
+        """
         facts = {**self._facts, "dataset_rows": table_data(trainer).row_count}
         saved = checkpoint.get("facts", {})
         for name, value in facts.items():
@@ -116,10 +123,10 @@ class ResumeCheckpoints(pl.Callback):
 def find_last_checkpoint(
     folder: Path | None, cluster: Cluster, scratch: Path
 ) -> tuple[bool, Path | None]:
-    """(whether checkpoints are written, what this rank resumes from), both as rank 0 sees it;
-    every rank calls it.
+    """Return (True if checkpoints are written, the file to resume from or None), as rank 0 sees it.
 
-    Nodes without rank 0 get its file under `scratch`: what lies in their own folder may be older.
+    Every rank must call it. Other nodes receive rank 0's file in `scratch`, because their own
+    folder may hold an older one.
     """
     own = folder / LAST if folder is not None and cluster.rank == 0 else None
     if own is not None and own.exists() and not zipfile.is_zipfile(own):
@@ -147,14 +154,14 @@ def find_last_checkpoint(
 
 
 def restore_best(folder: Path, model_dir: Path) -> None:
-    """Bring back the best weights from before the interruption."""
+    """Copy the best weights from before the interruption to `model_dir`."""
     if (folder / BEST).exists():
         model_dir.mkdir(parents=True, exist_ok=True)
         _copy_atomically(folder / BEST, model_dir / BEST)
 
 
 def remove_checkpoints(folder: Path) -> None:
-    """After the run: the next one must not resume from it."""
+    """Remove a completed run's checkpoints, so that the next run does not resume from them."""
     for name in (LAST, BEST):
         (folder / name).unlink(missing_ok=True)
 

@@ -1,5 +1,4 @@
-"""Who is in the cluster and which process this is,
-from what SageMaker and the launcher put into the environment.
+"""The cluster and this process's place in it, from SageMaker's and the launcher's variables.
 
 plain     one process per node; nodes are SM_HOSTS in sorted order
 torchrun  RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE
@@ -17,12 +16,12 @@ from dataclasses import dataclass
 
 from training.errors import UserError
 
-DEFAULT_MASTER_PORT = 7777  # what the SageMaker PyTorch toolkit uses
+DEFAULT_MASTER_PORT = 7777  # the SageMaker PyTorch toolkit's
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where this process stands in the job."""
+    """The cluster and this process's place in it."""
 
     launcher: str  # plain | torchrun | mpi
     nodes: int
@@ -35,15 +34,21 @@ class Cluster:
 
     @property
     def world_size(self) -> int:
+        """Number of processes of the job."""
         return self.nodes * self.processes_per_node
 
     @property
     def rank(self) -> int:
+        """Global rank; ranks are numbered node by node."""
         return self.node_rank * self.processes_per_node + self.local_rank
 
 
 def cluster_from_environment(environment: Mapping[str, str]) -> Cluster:
-    """Read the cluster, whichever launcher started this process."""
+    """Return the cluster, whichever launcher started this process.
+
+    Raises:
+        UserError: The variables are missing, invalid, or contradictory.
+    """
     hosts = _hosts(environment)
     current_host = environment.get("SM_CURRENT_HOST", hosts[0])
     address = environment.get("MASTER_ADDR", hosts[0])
@@ -77,11 +82,11 @@ def cluster_from_environment(environment: Mapping[str, str]) -> Cluster:
 def network_interface(
     cluster: Cluster, environment: Mapping[str, str], existing: Sequence[str]
 ) -> str | None:
-    """The interface gloo should use, None to let it choose.
+    """Return the network interface for gloo, or None to let it choose.
 
-    By itself gloo takes the address that the machine's host name resolves to, which need not be one
-    that the peers can reach; it takes no address, only an interface. Nodes on 127.0.x.y share `lo`,
-    which serves all of 127/8.
+    By default gloo uses the address that the host name resolves to, which peers may be unable to
+    reach; it can be given an interface but not an address. Nodes on 127.0.x.y share `lo`, which
+    serves all of 127/8.
     """
     if "GLOO_SOCKET_IFNAME" in environment:
         return environment["GLOO_SOCKET_IFNAME"]
@@ -112,9 +117,13 @@ def _positions(
     local_size: str,
     hosts: int,
 ) -> tuple[int, int, int, int]:
-    """(nodes, node rank, processes per node, local rank); ranks must be numbered node by node."""
+    """Return (nodes, node rank, processes per node, local rank).
+
+    Raises:
+        UserError: Ranks are not numbered node by node, or nodes differ in their processes.
+    """
     world_size, local = _integer(environment, size, 1), _integer(environment, local_rank, 0)
-    # Some launchers say nothing of a node's processes; they are as many on every node.
+    # Some launchers do not set the processes per node, which are the same on every node.
     processes = _integer(
         environment, local_size, world_size // hosts if world_size % hosts == 0 else 1
     )
@@ -140,4 +149,4 @@ def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(socket.gethostbyname(host)).is_loopback
     except (OSError, ValueError):
-        return False  # not resolvable yet: the launcher's own wait says so better than we could
+        return False  # not resolvable yet: the launcher's own wait reports it better

@@ -1,4 +1,4 @@
-"""The CPU quota this process runs under, from its own control group (version 1 or 2)."""
+"""CPU quota of this process, from its control group (cgroup v1 or v2)."""
 
 from __future__ import annotations
 
@@ -7,22 +7,18 @@ from pathlib import Path, PurePosixPath
 
 
 def cpu_quota_cores(process_root: Path = Path("/proc/self")) -> float | None:
-    """Cores per second of wall time that the tightest enclosing group allows;
-    None where no group sets a quota.
-    """
+    """Return the tightest quota of the enclosing groups, in cores; None without a quota."""
     quotas = [quota for group in _groups(process_root) if (quota := _read_quota(group)) is not None]
     return min(quotas, default=None)
 
 
 def _groups(process_root: Path) -> Iterator[Path]:
-    """Every group folder from the process's own up to the mount's root,
-    for each hierarchy that limits CPU time.
-    """
+    """Yield group folders from the process's own up to the mount's root, per CPU hierarchy."""
     try:
         memberships = (process_root / "cgroup").read_text().splitlines()
         mounts = (process_root / "mountinfo").read_text().splitlines()
     except OSError:
-        return  # not Linux, or /proc is hidden: nothing can be said
+        return  # not Linux, or /proc is hidden: the quota is unknown
     for membership in memberships:
         _, controllers, path = membership.split(":", 2)
         if controllers and "cpu" not in controllers.split(","):
@@ -44,9 +40,7 @@ def _groups(process_root: Path) -> Iterator[Path]:
 
 
 def _cpu_mount(line: str, *, version_1: bool) -> tuple[PurePosixPath, Path] | None:
-    """(root within the hierarchy, mount point) of a mountinfo line,
-    where it mounts the wanted hierarchy.
-    """
+    """Return (root within the hierarchy, mount point) if a mountinfo line mounts the hierarchy."""
     left, _, right = line.partition(" - ")
     file_system, _, super_options = right.split(" ", 2)
     wanted = (

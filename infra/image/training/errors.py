@@ -1,6 +1,6 @@
-"""What the user can put right, as opposed to what went wrong inside.
+"""Errors that the user can correct, as opposed to internal ones.
 
-UserError           said in one line and exit code 1, no traceback
+UserError           reported in one line with exit code 1, no traceback
 └─ BootBarrierError the platform never let the node start
 """
 
@@ -8,10 +8,8 @@ from __future__ import annotations
 
 
 class UserError(Exception):
-    """A request this program can't carry out;
-    the message says which thing, what it got and what to do.
-    """
+    """A request this program can't carry out; the message names the field, value, and remedy."""
 
 
 class BootBarrierError(UserError):
-    """The platform's `go` did not come within its deadline."""
+    """The platform's `go` did not arrive before its deadline."""

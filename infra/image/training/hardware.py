@@ -1,6 +1,4 @@
-"""What this node has, and what follows from it: threads, precision,
-the device section of metrics.json.
-"""
+"""The node's hardware: threads, precision, and the device section of metrics.json."""
 
 from __future__ import annotations
 
@@ -19,8 +17,9 @@ FULL_PRECISION = "32-true"
 
 
 def supported_precisions() -> list[str]:
-    """Mixed precisions the GPU has units for: fp16 from compute capability 7.0 (Volta),
-    bf16 from 8.0 (Ampere).
+    """Return the GPU's mixed precisions, best first.
+
+    fp16 needs compute capability 7.0 (Volta), bf16 8.0 (Ampere).
     """
     if not torch.cuda.is_available():
         return []
@@ -29,7 +28,11 @@ def supported_precisions() -> list[str]:
 
 
 def choose_precision(asked: str) -> str:
-    """Lightning's precision; a mixed one only where the hardware has it."""
+    """Return Lightning's name of the requested precision; auto is the best supported.
+
+    Raises:
+        UserError: The hardware does not support it.
+    """
     supported = supported_precisions()
     if asked == "auto":
         return MIXED[supported[0]] if supported else FULL_PRECISION
@@ -44,9 +47,7 @@ def choose_precision(asked: str) -> str:
 
 
 def set_thread_count(processes_per_node: int) -> None:
-    """As many threads per process as it has whole cores;
-    OMP_NUM_THREADS, where set, has already decided.
-    """
+    """Use one thread per whole core of the process, unless OMP_NUM_THREADS is set."""
     if "OMP_NUM_THREADS" in os.environ:
         return
     cores = float(os.environ.get("SM_NUM_CPUS") or os.cpu_count() or 1)
@@ -56,7 +57,7 @@ def set_thread_count(processes_per_node: int) -> None:
 
 
 def device_name() -> str | None:
-    """The accelerator's or the processor's model name; None where the system does not tell."""
+    """Return the model name of the accelerator, or else the processor; None if unknown."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
     try:
@@ -69,7 +70,7 @@ def device_name() -> str | None:
 
 
 def describe_device(processes_per_node: int, quota: float | None) -> dict[str, Any]:
-    """The device section of metrics.json."""
+    """Return the device section of metrics.json."""
     return {
         "type": "cuda" if torch.cuda.is_available() else "cpu",
         "name": device_name(),

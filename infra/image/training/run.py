@@ -51,8 +51,7 @@ from training.measuring.result import collect_metrics
 from training.model.learning_rate import scaled_learning_rate
 from training.model.module import FINAL_METRIC, Classifier
 
-# What a checkpoint and the run that resumes from it must have in common: the data's order, the
-# model, its optimiser.
+# A checkpoint and the run that resumes from it must agree on these: data order, model, optimizer.
 FACTS = (
     "model",
     "hidden_size",
@@ -69,7 +68,11 @@ FACTS = (
 
 
 def run(arguments: TrainingArguments) -> None:
-    """Join the cluster, train, and leave metrics.json and the best checkpoint behind."""
+    """Join the cluster, train, and write metrics.json and the best checkpoint.
+
+    Raises:
+        UserError: The request does not fit the cluster, the hardware, or the data.
+    """
     _quiet_lightning()
     cluster = cluster_from_environment(os.environ)
     batch = plan_batch(
@@ -120,7 +123,7 @@ def run(arguments: TrainingArguments) -> None:
     pl.seed_everything(arguments.seed, workers=True, verbose=False)
     data = TableData(arguments, cluster, batch, prepared)
     module = Classifier(arguments)
-    # Said, as PyTorch before 2.6 would unpickle whatever lies where the checkpoint does.
+    # weights_only is explicit because PyTorch before 2.6 would unpickle any file found there.
     trainer.fit(module, datamodule=data, ckpt_path=resume_from, weights_only=True)
     metrics = collect_metrics(
         arguments, cluster, batch, data, measurement, module, precision, quota, backend
@@ -135,7 +138,7 @@ def run(arguments: TrainingArguments) -> None:
 
 
 def publish(metrics: dict[str, Any], output_data_dir: Path) -> None:
-    """Write metrics.json and print its facts."""
+    """Write metrics.json and print its summary."""
     write_text_atomically(
         output_data_dir / "metrics.json", json.dumps(metrics, indent=1, allow_nan=False) + "\n"
     )
@@ -161,15 +164,16 @@ def _resume_checkpoints(
 
 
 def _prepared_folder(cluster: Cluster) -> Path:
-    """A folder of this node's own, the same for all its ranks: emulated nodes share the machine's
-    temporary folder.
+    """Return a folder of this node's, the same for all its ranks.
+
+    Emulated nodes share the machine's temporary folder, so its name must differ between nodes.
     """
     base = os.environ.get("SM_INPUT_DIR")
     if base is not None:
         return Path(base) / "prepared"
     if cluster.world_size == 1:
         return Path(tempfile.mkdtemp(prefix="training-"))
-    # By hand: the launcher is the parent of every rank, so its process id is theirs in common.
+    # Run by hand: all ranks share their parent, the launcher, so its PID identifies the run.
     name = f"training-{os.getuid()}-{os.getppid()}-{cluster.current_host}-{cluster.master_port}"
     folder = Path(tempfile.gettempdir()) / name
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -190,7 +194,7 @@ def _build_trainer(
     *,
     resumes: bool,
 ) -> pl.Trainer:
-    """The Trainer; whatever it did unasked would be timed as if it were training."""
+    """Return the Trainer with every default feature that would be timed as training turned off."""
     steps_between = steps_between_validations(arguments, batch.global_batch_size)
     callbacks = (
         [*callbacks, _best_checkpoint(arguments.model_dir)]
@@ -220,19 +224,18 @@ def _build_trainer(
         enable_model_summary=False,
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
-        # A resumed run's first epoch is a shorter one:
-        # the loader's length is asked for again at the next.
+        # A resumed run's first epoch is shorter, so the loader's length is read again after it.
         reload_dataloaders_every_n_epochs=1 if resumes else 0,
     )
-    # Lightning 2.6 broadcasts "was rank 0 told to stop?" before every batch and waits for the
-    # answer: a collective per step and, on a GPU, a synchronisation. SIGTERM ends the process at
-    # once (measuring/callback.py): never.
+    # Lightning 2.6 broadcasts rank 0's SIGTERM flag before every batch and waits for it: a
+    # collective per step and, on a GPU, a synchronization. Here SIGTERM ends the process at once
+    # (measuring/callback.py).
     trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
     return trainer
 
 
 def _quiet_lightning() -> None:
-    """Its advice (worker counts, tips, devices found) is not this program's output."""
+    """Silence Lightning's advice (worker counts, tips, devices found)."""
     for name in ("pytorch_lightning", "lightning_fabric", "lightning"):
         logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", category=PossibleUserWarning)

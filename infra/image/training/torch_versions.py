@@ -1,8 +1,8 @@
-"""What this program uses of PyTorch that not every release from the oldest on has, and the refusal
-where it is missing.
+"""PyTorch features that not every supported release has, and the error where one is missing.
 
-All else that it uses is in every release from OLDEST on: tests/infra/image/test_torch_names.py
-holds it against their sources, and `make matrix` runs it on each.
+Everything else the program uses exists in every release from OLDEST on:
+tests/infra/image/test_torch_names.py checks it against their sources, and `make matrix` runs it on
+each.
 """
 
 from __future__ import annotations
@@ -11,28 +11,36 @@ import re
 
 from training.errors import UserError
 
-OLDEST = (2, 1)  # pytorch-lightning 2.6 asks for it
+OLDEST = (2, 1)  # required by pytorch-lightning 2.6
 FSDP2 = "torch.distributed.fsdp.fully_shard"
 FSDP2_ON_CPUS = "torch.cpu.Stream.record_event"
 FUSED_OPTIMIZERS = "torch.optim's fused kernels"
-# The first release that has it; a name of torch is imported where it is needed,
-# never at the top of a module.
+# First release with each feature. Import these names where they are needed, never at module level.
 FIRST_RELEASE = {
-    FSDP2: (2, 6),  # 2.4 and 2.5 have it elsewhere, and for GPUs alone
-    # which fully_shard calls where there is no GPU: 2.6.0 ends at its first step
+    FSDP2: (2, 6),  # 2.4 and 2.5 have it in another module, and for GPUs only
+    # fully_shard calls it without a GPU: 2.6.0 fails at its first step
     FSDP2_ON_CPUS: (2, 7),
-    # of SGD, Adam and AdamW, on CPUs and GPUs alike; SGD's argument is there from 2.3 on
+    # For SGD, Adam and AdamW on CPUs and GPUs; SGD accepts the argument from 2.3 on.
     FUSED_OPTIMIZERS: (2, 4),
 }
 
 
 def torch_has(name: str) -> bool:
-    """Whether the PyTorch of this container has `name`, a key of FIRST_RELEASE."""
+    """Return True if this PyTorch has `name`, a key of FIRST_RELEASE."""
     return _release() >= FIRST_RELEASE[name]
 
 
 def require(name: str, asked: str, instead: str) -> None:
-    """Raise UserError where this PyTorch lacks what `asked`, an argument of the program, needs."""
+    """Raise UserError if this PyTorch lacks `name`.
+
+    Args:
+        name: A key of FIRST_RELEASE.
+        asked: The argument of the program that needs it.
+        instead: The remedy.
+
+    Raises:
+        UserError: This PyTorch is older than the first release with `name`.
+    """
     if not torch_has(name):
         raise UserError(
             f"{asked} needs PyTorch {_spell(FIRST_RELEASE[name])} or later ({name}),"
@@ -41,7 +49,7 @@ def require(name: str, asked: str, instead: str) -> None:
 
 
 def require_oldest() -> None:
-    """Raise UserError on a PyTorch that the program, with its Lightning, can't run on."""
+    """Raise UserError if this PyTorch is older than the program and Lightning support."""
     if _release() < OLDEST:
         raise UserError(
             f"this program needs PyTorch {_spell(OLDEST)} or later, {_here()}:"
@@ -50,7 +58,7 @@ def require_oldest() -> None:
 
 
 def _release() -> tuple[int, int]:
-    """Major and minor version of torch: (2, 3) of 2.3.0+cu121."""
+    """Return torch's major and minor version: (2, 3) for 2.3.0+cu121."""
     major, minor = re.findall(r"\d+", _version())[:2]
     return int(major), int(minor)
 
@@ -64,6 +72,6 @@ def _here() -> str:
 
 
 def _version() -> str:
-    import torch  # not above: tests and the matrix read the tables where there is no torch
+    import torch  # not at module level: tests and the matrix read the tables without torch
 
     return str(torch.__version__)

@@ -1,10 +1,11 @@
-"""Starts a script that knows torch.distributed's variables alone:
-`python -m training.wrap train.py --epochs 3`.
+"""Starts a script that reads only torch.distributed's variables.
 
-Sets RANK, WORLD_SIZE (nodes x processes per node), LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and
-MASTER_PORT from what SageMaker or mpirun left, whichever launcher it was, then runs the script as
-`python train.py` would. Without a launcher that starts several processes on a node, `--processes N`
-(before the script) does: one per GPU by default, 1 on a CPU.
+    python -m training.wrap train.py --epochs 3
+
+Sets RANK, WORLD_SIZE (nodes x processes per node), LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, and
+MASTER_PORT from SageMaker's or mpirun's variables, then runs the script as `python train.py` would.
+If no launcher starts several processes per node, `--processes N` (before the script) does; the
+default is one per GPU, or 1 on a CPU.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ POLL_SECONDS = 0.1
 
 
 def torch_variables(cluster: Cluster) -> dict[str, str]:
-    """What torchrun sets and init_process_group("env://") reads."""
+    """Return the variables that torchrun sets and init_process_group("env://") reads."""
     return {
         "RANK": str(cluster.rank),
         "WORLD_SIZE": str(cluster.world_size),
@@ -40,7 +41,11 @@ def torch_variables(cluster: Cluster) -> dict[str, str]:
 
 
 def parse(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int, list[str]]:
-    """(processes per node, script and its arguments)."""
+    """Return (processes per node, script and its arguments).
+
+    Raises:
+        UserError: The script or the number of processes is missing or invalid.
+    """
     processes = environment.get("SM_NUM_GPUS", "0")
     rest = list(argv)
     if rest[:1] == ["--processes"] and len(rest) > 1:
@@ -53,8 +58,9 @@ def parse(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int, lis
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the script here, or in processes of this node where nothing else started them;
-    its exit code.
+    """Run the script and return its exit code.
+
+    It runs in this process, or in several on this node if no launcher has started them.
     """
     try:
         processes, script = parse(argv, os.environ)
@@ -74,12 +80,12 @@ def main(argv: Sequence[str]) -> int:
 def _run_here(cluster: Cluster, script: list[str], environment: MutableMapping[str, str]) -> None:
     environment.update(torch_variables(cluster))
     sys.argv = script
-    sys.path[0] = str(Path(script[0]).resolve().parent)  # as `python script.py` has it
+    sys.path[0] = str(Path(script[0]).resolve().parent)  # as `python script.py` does
     runpy.run_path(script[0], run_name="__main__")
 
 
 def _run_processes(cluster: Cluster, script: list[str]) -> int:
-    """One child per local rank; the first that fails ends the others and decides the exit code."""
+    """Start one child per local rank; the first failure ends the others and sets the exit code."""
     children = []
     for local_rank in range(cluster.processes_per_node):
         variables = torch_variables(replace(cluster, local_rank=local_rank))
@@ -102,7 +108,7 @@ def _run_processes(cluster: Cluster, script: list[str]) -> int:
             child.terminate()
     for child in children:
         child.wait()
-    return failed if failed >= 0 else 128 - failed  # as a shell spells a signal
+    return failed if failed >= 0 else 128 - failed  # a shell's exit code for a signal
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Validation of datasets in S3 with Spark and Great Expectations."""

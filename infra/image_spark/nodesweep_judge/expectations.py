@@ -1,4 +1,4 @@
-"""Asks Great Expectations: on Spark for a yes or no, on pandas for what is to be reported."""
+"""Runs Great Expectations: on Spark for pass or fail, on pandas for reported details."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .comparing import comparable
 from .request import Check, JudgeError
 
 LONGEST_TEXT = 200
-"""Characters of a value that travel: a report shows fewer."""
+"""Characters kept of a reported value; a report shows fewer."""
 _REPORTED = frozenset(
     {
         *("unexpected_count", "unexpected_percent", "unexpected_percent_total"),
@@ -21,7 +21,11 @@ _REPORTED = frozenset(
 
 
 def build(checks: Sequence[Check]) -> list[Any]:
-    """The expectations, numbered in `meta` by their position in `checks`. Raises JudgeError."""
+    """Return the expectations, with their position in `checks` in `meta`.
+
+    Raises:
+        JudgeError: A type or its arguments are invalid.
+    """
     import great_expectations as gx  # noqa: F401  (registers the built-in expectations)
     from great_expectations.exceptions import ExpectationNotFoundError
     from great_expectations.expectations.metadata_types import FailureSeverity
@@ -45,8 +49,10 @@ def build(checks: Sequence[Check]) -> list[Any]:
 
 
 def broken_by_file(frame: Any, file: str, checks: Sequence[Check]) -> dict[int, set[int]]:
-    """Of each value of the column `file`, the positions of the `checks` about single values that
-    some row breaks: Great Expectations' own conditions, in one aggregation.
+    """Return, per value of the column `file`, the positions of the `checks` that some row breaks.
+
+    All checks must be about single values. One aggregation evaluates Great Expectations' own
+    conditions; a check for which it has no condition counts as broken everywhere.
     """
     from pyspark.sql import functions as F
 
@@ -64,11 +70,10 @@ def broken_by_file(frame: Any, file: str, checks: Sequence[Check]) -> dict[int, 
 
 
 def _conditions(frame: Any, checks: Sequence[Check]) -> dict[int, Any]:
-    """What is so in a row that breaks a check, by the check's position; not there where Great
-    Expectations refuses it.
+    """Return the Spark condition of a row that breaks a check, by the check's position.
 
-    What else it computes for a condition, such as the number of rows, it computes of no rows: else
-    it would read everything for each of the checks.
+    Checks that Great Expectations rejects are left out. Its other metrics, such as the number of
+    rows, are computed on an empty table; otherwise it would read all data for each check.
     """
     from great_expectations.execution_engine import SparkDFExecutionEngine
     from great_expectations.expectations.registry import get_metric_kwargs
@@ -93,7 +98,7 @@ def _conditions(frame: Any, checks: Sequence[Check]) -> dict[int, Any]:
 
 
 def _run_on_pandas(frame: Any, checks: Sequence[Check]) -> list[tuple[int, Any]]:
-    """Each result after its check's position in `checks`."""
+    """Return (position in `checks`, result) pairs."""
     import great_expectations as gx
     from great_expectations.data_context.types.base import (
         DataContextConfig,
@@ -111,7 +116,7 @@ def _run_on_pandas(frame: Any, checks: Sequence[Check]) -> list[tuple[int, Any]]
     batch = asset.add_batch_definition_whole_dataframe("all").get_batch({"dataframe": frame})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # a batch judges without storing: a stored result of quantiles is no JSON
+        # A batch validates without storing; a stored result of quantiles is not JSON-serializable.
         outcome = batch.validate(
             suite, result_format={"result_format": "SUMMARY", "partial_unexpected_count": 100}
         )
@@ -124,8 +129,11 @@ def _run_on_pandas(frame: Any, checks: Sequence[Check]) -> list[tuple[int, Any]]
 
 
 def judge_on_pandas(frame: Any, checks: Sequence[Check]) -> dict[int, dict[str, Any] | None]:
-    """For each check that got a result, by its index: what there is to report; None where it
-    holds.
+    """Return what to report by check index, None for a check that passes.
+
+    Args:
+        frame: The rows to judge, a pandas DataFrame.
+        checks: The checks; one without a result is missing from the return value.
     """
     frame, every = comparable(frame, [(check.type, check.kwargs) for check in checks])
     checks = [replace(check, kwargs=kwargs) for check, kwargs in zip(checks, every, strict=True)]
@@ -149,7 +157,7 @@ def _reported(result: Any) -> dict[str, Any]:
 
 
 def _short(values: Any) -> list[Any]:
-    """Long texts cut; what is no plain value as text, as a report shows it."""
+    """Return plain values with long texts cut; other values become text, as in a report."""
     plain = [
         value if value is None or isinstance(value, bool | int | float) else str(value)
         for value in values or ()
@@ -158,7 +166,7 @@ def _short(values: Any) -> list[Any]:
 
 
 def _without_traceback(info: Any) -> Any:
-    """It names paths of this node."""
+    """Drop the traceback, which names this node's paths."""
     if not isinstance(info, Mapping):
         return None
     kept = {}

@@ -3,10 +3,10 @@
     verdict = judge(spark, request)  # JSON, read by tasks/dataset/spark/contract.py
 
 1. Executors read every file's footer.
-2. Great Expectations' Spark engine says which expectations hold in which files (proving.py).
-3. What is left is judged file by file on pandas, in executors (judging.py): expectations that
-   failed, for their counts and examples, and those that are about each file, such as a mean.
-4. Keys that repeat over all files are counted by Spark (keys.py).
+2. Great Expectations' Spark engine proves which expectations hold in which files (proving.py).
+3. The remaining expectations are judged per file on pandas, in executors (judging.py): failed ones,
+   for their counts and examples, and those about whole files, such as a mean.
+4. Spark counts keys that repeat across files (keys.py).
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ from .rules import NEEDS_NO_VALUE, PROVABLE, proof_of
 from .survey import Surveyed, read_schema, survey
 
 MOST_SCHEMAS = 8
-"""Groups of files of one schema that Spark proves something about: those with the most rows. Files
-of further schemas are judged one by one.
+"""Schemas for which Spark proves anything, those with the most rows first.
+
+Files of further schemas are judged one by one.
 """
 
 
 def answer(spark: Any, request: Request) -> dict[str, Any]:
-    """The verdict; where the dataset can't be judged, a verdict with an `error`."""
+    """Return the verdict, or one with an `error` if the dataset can't be judged."""
     try:
         return judge(spark, request)
     except JudgeError as error:
         found: Mapping[str, Any] = {"kind": error.kind, "message": str(error)}
     except Exception as error:
-        # what an executor raised is in the text of what Spark raises
+        # Spark's error contains the executor's error as text.
         read_error = find_read_error(str(error))
         if read_error is None:
             raise
@@ -49,7 +50,12 @@ def answer(spark: Any, request: Request) -> dict[str, Any]:
 
 
 def judge(spark: Any, request: Request) -> dict[str, Any]:
-    """Raises JudgeError, or whatever Spark raises for a ReadError in an executor."""
+    """Return the verdict.
+
+    Raises:
+        JudgeError: The dataset can't be judged.
+        Exception: Spark's own error, with a ReadError of an executor in its text.
+    """
     return _Judge(spark, request).run()
 
 
@@ -108,7 +114,7 @@ class _Judge:
         print(f"nodesweep: {what}: {self._seconds[what]:.1f} s", flush=True)
 
     def _map(self, function: Any, tasks: Sequence[Any]) -> list[Any]:
-        """In executors, a few tasks to a partition where there are very many."""
+        """Map in executors, with several tasks per partition if there are very many."""
         if not tasks:
             return []
         parts = min(len(tasks), max(4 * self._tasks_at_once, math.ceil(len(tasks) / 64)))
@@ -131,7 +137,7 @@ class _Judge:
     def _prove(
         self, surveyed: Mapping[S3Object, Surveyed], expectations: Sequence[Any]
     ) -> dict[S3Object, set[int]]:
-        """Of each file, the checks that hold in it for certain."""
+        """Return the indices of the checks proven per file."""
         checks = self._request.checks
         by_schema: dict[str, dict[S3Object, Surveyed]] = defaultdict(dict)
         for item, found in surveyed.items():
@@ -240,8 +246,9 @@ class _Judge:
 
 
 def _says(check: Check, found: Surveyed) -> bool:
-    """Whether what holds in all rows of all files says that it holds in this one, too: a column
-    without a value is of another type to pandas.
+    """Return True if a check that holds on all rows of a schema's files holds in this file too.
+
+    To pandas, a column without a value has another type, so its check is not proven.
     """
     return check.type in NEEDS_NO_VALUE or check.kwargs["column"] in found.valued
 

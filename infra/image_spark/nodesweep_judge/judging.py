@@ -1,5 +1,6 @@
-"""Judges one file on pandas, in an executor, by what is not proven: its counts and examples are
-those that a validation on one machine reports.
+"""Judges one file on pandas, in an executor, by the checks that are not proven.
+
+Counts and examples equal those of a validation on one machine.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ from .request import Check, S3Object
 from .survey import UNREADABLE, first_line, read_columns, read_csv
 
 MAX_FRAME_BYTES = 1 << 28
-"""Bytes of a file's columns that are in an executor's memory at a time, by an estimate of 8 for
-each value; above, each expectation has its own columns alone.
+"""Limit of a file's columns in an executor's memory, estimated at 8 bytes per value.
+
+Above it, each check reads only its own columns.
 """
 _BYTES_PER_VALUE = 8
 
 
 @dataclass(frozen=True)
 class Judged:
-    """Of one file. `results` has an entry for each check that was judged, None where it holds."""
+    """One file's results by check index, None for a pass; unjudged checks are missing."""
 
     index: int
     unreadable: str | None = None
@@ -42,8 +44,18 @@ def judge_parquet(
     partition: Mapping[str, Any],
     checks: Sequence[Check],
 ) -> Judged:
-    """What the checks find in one Parquet object, by its columns and what its partition says of
-    further ones. Raises ReadError where it cannot be read.
+    """Judge one Parquet object by some checks.
+
+    Args:
+        source: The bucket.
+        item: The object.
+        rows: Its number of rows.
+        columns: Its columns.
+        partition: Further columns and their values, from the folders in its name.
+        checks: The checks.
+
+    Raises:
+        ReadError: The object was deleted or replaced, or access is denied.
     """
     partition = {name: value for name, value in partition.items() if name not in columns}
     columns = [*columns, *partition]
@@ -65,7 +77,7 @@ def judge_parquet(
 def certain(
     checks: Sequence[Check], columns: Sequence[str], rows: int, has_types: bool
 ) -> dict[int, None]:
-    """The checks that hold by the columns' names and the number of rows alone, by index."""
+    """Return the checks that hold by column names and number of rows alone, by index."""
     return {
         check.index: None
         for check in checks
@@ -76,8 +88,10 @@ def certain(
 def judge_csv(
     source: Source, item: S3Object, partition: Mapping[str, Any], checks: Sequence[Check]
 ) -> Judged:
-    """The types of a CSV file's columns are known at its end, so all of it is read. Raises
-    ReadError.
+    """Judge one CSV object. All of it is read, since only its end settles the column types.
+
+    Raises:
+        ReadError: The object was deleted or replaced, or access is denied.
     """
     try:
         frame = read_csv(source, item)
@@ -101,12 +115,12 @@ def judge_csv(
 
 
 def judge_schema(columns: Sequence[str], checks: Sequence[Check]) -> dict[int, Any]:
-    """What the columns' names alone decide."""
+    """Return the results that column names alone decide."""
     return judge_on_pandas(pd.DataFrame(columns=list(columns)), checks) if checks else {}
 
 
 def row_count_holds(check: Check, rows: int) -> bool:
-    """Whether a check of the number of rows holds for certain."""
+    """Return True if a check of the number of rows holds for certain."""
     if check.columns != ():
         return False
     kwargs = check.kwargs

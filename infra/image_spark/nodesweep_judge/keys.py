@@ -1,9 +1,8 @@
-"""Finds the rows whose key occurs more than once over all files: a Spark aggregation, so no node
-holds the keys of all.
+"""Finds rows whose key repeats across all files, by a Spark aggregation.
 
-Two keys are one where pandas would find them equal: a null is equal to a null, NaN is null, and
-whole numbers beside fractions are compared as fractions. Columns whose types have nothing in common
-are compared as text with the type's name before it, so that they are never equal.
+No node holds all keys. Keys are equal where pandas finds them equal: nulls equal each other, NaN is
+null, and integers compare with floats as floats. Columns whose types have nothing in common are
+compared as text prefixed by the type's name, so they are never equal.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ MAX_EXAMPLES = 5
 MAX_EXAMPLE_CHARACTERS = 80
 KEYS_PER_PARTITION = 1_000_000
 _EXACT = Context(prec=1100)
-"""The digits of any float64."""
+"""Precision for the exact digits of any float64."""
 _UNITS = ("s", "ms", "us", "ns")
 
 
 @dataclass(frozen=True)
 class KeyType:
-    """What a key column of all files becomes in Spark; `arrow` is None for text with its type."""
+    """Spark type of a key column over all files; `arrow` is None for text prefixed by its type."""
 
     sql: str
     arrow: pa.DataType | None
 
     def convert(self, values: pa.Array) -> pa.Array:
-        """A column's values in that type."""
+        """Return a column's values in this type."""
         if types.is_dictionary(values.type):
             values = values.dictionary_decode()
         if types.is_string_view(values.type):
@@ -60,14 +59,14 @@ class KeyType:
 
     @property
     def sent(self) -> pa.DataType:
-        """The type of what convert() gives."""
+        """Arrow type of the values that convert() returns."""
         if self.arrow is None:
             return pa.string()
         return pa.int64() if types.is_timestamp(self.arrow) else self.arrow
 
 
 def _family(kind: pa.DataType) -> str:
-    """What values of types share that may be equal to one another."""
+    """Return a name shared by the types whose values may equal each other."""
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
         return "number"
     if types.is_string(kind) or types.is_large_string(kind):
@@ -77,18 +76,18 @@ def _family(kind: pa.DataType) -> str:
 
 
 def _canonical(value: Any) -> str:
-    """A text that equal values share: 1, 1.0 and 1.00 are one number."""
+    """Return a text that equal values share: 1, 1.0, and 1.00 are one number."""
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         try:
             exact = Decimal(value)
             return f"{exact.normalize(_EXACT):f}"
-        except ArithmeticError:  # infinity
+        except ArithmeticError:
             return repr(float(value))
     return repr(value)
 
 
 def common_type(kinds: Iterable[pa.DataType]) -> KeyType:
-    """In which values of these types are equal where pandas would find them equal."""
+    """Return the type in which values of these types are equal where pandas finds them equal."""
     plain = {kind.value_type if types.is_dictionary(kind) else kind for kind in kinds}
     plain = {pa.string() if types.is_string_view(kind) else kind for kind in plain}
     plain = {kind for kind in plain if not types.is_null(kind)}
@@ -127,8 +126,17 @@ def find_repeats(
     files: Mapping[S3Object, Surveyed],
     tasks_at_once: int,
 ) -> dict[str, Any] | None:
-    """Of files that have the key: how many rows repeat another's, and examples; None where none
-    does.
+    """Return the number of rows that repeat another's key, with examples; None without repeats.
+
+    Args:
+        spark: The session.
+        source: The bucket.
+        request: The request, which names the key columns.
+        files: Files that have all key columns.
+        tasks_at_once: Tasks that the cluster runs at a time.
+
+    Raises:
+        JudgeError: A key column has a nested type.
     """
     columns = list(request.unique_columns)
     if not columns or not files:
@@ -137,7 +145,7 @@ def find_repeats(
 
     kinds = _key_types(request, files, columns)
     rows = sum(found.rows for found in files.values())
-    # Spark makes 200 of a result that is kept, be it ever so small
+    # Spark's default is 200 partitions for a persisted result, however small.
     parts = max(2 * tasks_at_once, rows // KEYS_PER_PARTITION)
     spark.conf.set("spark.sql.shuffle.partitions", str(parts))
     frame = _frame(spark, source, request, files, kinds, tasks_at_once)
@@ -168,8 +176,12 @@ def find_repeats(
 def _key_types(
     request: Request, files: Mapping[S3Object, Surveyed], columns: Sequence[str]
 ) -> list[KeyType]:
-    """Raises JudgeError for values that can't be keys."""
-    if not request.is_parquet:  # what pandas reads is known when it is read
+    """Return the common type of each key column.
+
+    Raises:
+        JudgeError: A column has a nested type, whose values can't be keys.
+    """
+    if not request.is_parquet:  # a CSV file's types are known only once it is read
         return [KeyType("string", None) for _ in columns]
     schemas = {arrow: read_schema(arrow) for arrow in {it.arrow for it in files.values()} if arrow}
     found = []
@@ -198,7 +210,7 @@ def _frame(
     kinds: Sequence[KeyType],
     tasks_at_once: int,
 ) -> Any:
-    """Every row's key, as k0, k1, …, its file and its row there."""
+    """Return every row's key as k0, k1, …, its file, and its row number in it."""
     columns = list(request.unique_columns)
     is_parquet = request.is_parquet
     constants = {
@@ -232,7 +244,7 @@ def _frame(
 def _constants(
     request: Request, item: S3Object, found: Surveyed, columns: Sequence[str]
 ) -> dict[str, Any]:
-    """The key's columns that the object's partition has and the object itself hasn't."""
+    """Return the key columns that come from the object's partition instead of the object."""
     partition, own = request.partitions[item.index], {*found.columns, *found.index}
     return {name: partition[name] for name in columns if name in partition and name not in own}
 
@@ -261,7 +273,7 @@ def _key_batches(
 
 
 def _csv_texts(values: pd.Series) -> pa.Array:
-    """Numbers as one text whatever their type: pandas finds 1 equal to 1.0."""
+    """Return values as text, numbers in one form: pandas finds 1 equal to 1.0."""
     numbers = pd.api.types.is_numeric_dtype(values.dtype) and not pd.api.types.is_bool_dtype(
         values.dtype
     )
@@ -283,8 +295,9 @@ def _shown(
     files: Mapping[S3Object, Surveyed],
     positions: Sequence[tuple[int, int]],
 ) -> list[str]:
-    """The keys in these rows, as text of what they are in one frame of all files' keys: a column of
-    whole numbers holds fractions where another file's does, or has a null.
+    """Return the keys in these rows as they would print in one frame of all files.
+
+    There an integer column becomes float if another file's is, or if it has a null.
     """
     columns = list(request.unique_columns)
     alike: dict[Any, S3Object] = {}

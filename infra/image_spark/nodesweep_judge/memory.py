@@ -1,8 +1,8 @@
-"""How an executor's memory is shared by Java and Python.
+"""Divides an executor's memory between Java and Python.
 
-AWS's image gives Java ten times what it leaves for all else, `memoryOverhead`: 0.35 GB for each
-core of an ml.m5. The judge has two workers of Python for a core, of 0.2 GB each before they read a
-file. YARN ends an executor that takes more than both together.
+AWS's image gives Java ten times as much as everything else (`memoryOverhead`): 0.35 GB per core of
+an ml.m5. The judge runs two Python workers per core, of 0.2 GB each before they read a file, and
+YARN kills an executor that exceeds the sum.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ PYTHON_SHARE = 0.4
 
 
 def shared_with_python(property_of: Callable[[str], str | None]) -> dict[str, str]:
-    """Properties by which Python gets its share of the same sum; none where that is not known, or
-    it has as much already.
+    """Return properties that give Python its share of the same sum.
+
+    Empty if the sizes are unknown or Python already has as much.
     """
     sizes = [(property_of(name) or "").lower() for name in (HEAP, OVERHEAD)]
     if not all(size.endswith("m") and size[:-1].isdigit() for size in sizes):

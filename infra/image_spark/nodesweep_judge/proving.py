@@ -1,12 +1,10 @@
-"""Has Spark prove, in one pass over the files of a schema, which expectations hold in each of them.
+"""Has Spark prove, in one pass over the files of a schema, which expectations hold in each.
 
-Executors read ranges of row groups where they lie and hand them to Spark as Arrow. Great
-Expectations' Spark engine makes a condition on a row of each expectation; one aggregation by file
-answers all of them. (Its own validation of such checks, asked for a yes or no only, read all data
-six times: each round of its metrics is a pass of its own.)
-
-One more column is asked about: it has a value where a file could not be read to its end, and then
-nothing is proven of the file, so that pandas reports it.
+Executors read ranges of row groups and pass them to Spark as Arrow. Great Expectations' Spark
+engine turns each expectation into a condition on a row, and one aggregation by file evaluates all
+of them; its own pass-or-fail validation of such checks reads all data six times, once per round of
+metrics. The extra column `spoiled` has a value where a file could not be read to its end: nothing
+is proven of that file, and pandas reports it.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from .rules import Proof, Transport
 from .survey import UNREADABLE, Surveyed
 
 ROWS_PER_SLICE = 1_000_000
-"""About as many rows of a file are read by one task at a time; a row group is never cut."""
+"""Rows of a file that one task reads at a time, approximately: row groups are never split."""
 ROWS_PER_BATCH = 65_536
 BUFFER_BYTES = 4 << 20
 SPOILED, FILE = "spoiled", "file"
@@ -45,7 +43,7 @@ class Slice:
 
 
 def slices_of(item: S3Object, found: Surveyed) -> list[Slice]:
-    """All rows of a file."""
+    """Return slices that cover all rows of a file."""
     slices: list[Slice] = []
     groups: list[int] = []
     first = begin = 0
@@ -59,7 +57,7 @@ def slices_of(item: S3Object, found: Surveyed) -> list[Slice]:
 
 
 def as_rows(spark: Any, slices: Sequence[Slice], tasks_at_once: int) -> Any:
-    """The slices as a DataFrame of one column of JSON, a few of them for each task."""
+    """Return the slices as a DataFrame with one column of JSON, a few per task."""
     texts = [
         (json.dumps([*vars(one.item).values(), list(one.row_groups), one.first_row]),)
         for one in slices
@@ -69,7 +67,7 @@ def as_rows(spark: Any, slices: Sequence[Slice], tasks_at_once: int) -> Any:
 
 
 def from_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Slice]:
-    """In an executor: the slices that it got."""
+    """Yield the slices that an executor received."""
     for batch in batches:
         for text in batch.column(0).to_pylist():
             *item, groups, first_row = json.loads(text)
@@ -77,7 +75,12 @@ def from_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Slice]:
 
 
 def batches_of(source: Source, one: Slice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of a slice. Raises ReadError, UNREADABLE."""
+    """Yield the rows of a slice.
+
+    Raises:
+        ReadError: The object was deleted or replaced, or access is denied.
+        OSError: The file is damaged; or another of UNREADABLE.
+    """
     with pq.ParquetFile(open_object(source, one.item), buffer_size=BUFFER_BYTES) as file:
         yield from file.iter_batches(
             ROWS_PER_BATCH,
@@ -94,7 +97,7 @@ def prove(
     proofs: Sequence[Proof],
     tasks_at_once: int,
 ) -> dict[S3Object, set[int]]:
-    """Of each of these files, which have one schema, the indices of the checks that hold in it."""
+    """Return the indices of the checks that hold, per file; the files must share one schema."""
     if not proofs:
         return {item: set() for item in files}
     slices = [one for item, found in files.items() for one in slices_of(item, found)]

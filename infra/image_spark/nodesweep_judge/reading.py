@@ -1,9 +1,8 @@
-"""An object of S3 as a file that is read where it lies, a range of bytes at a time, on any node.
+"""An S3 object as a seekable file, read by byte ranges on any node.
 
-No connector of Hadoop takes part: the same code reads S3 and the local platform, and its types are
-those of pyarrow. Every call asks for the ETag of the request, so no reader gets bytes of two
-objects. What can't be read is a ReadError; it survives the way from an executor to the driver as
-text (find_read_error).
+Hadoop's connectors are not involved: the same code reads S3 and the local platform, with pyarrow's
+types. Every call sends the request's ETag (If-Match), so no reader mixes bytes of two versions. A
+ReadError travels from an executor to the driver as text (find_read_error).
 """
 
 from __future__ import annotations
@@ -37,16 +36,16 @@ _TAGGED = re.compile(_TAG + r" (\{.*?\})(?:\n|$)")
 
 
 class ReadError(Exception):
-    """An object can't be read: it is `deleted`, `replaced` or `forbidden`."""
+    """An object that can't be read: it is `deleted`, `replaced`, or `forbidden`."""
 
     def __init__(self, kind: str, key: str, message: str) -> None:
-        # ASCII in one line: Spark puts the text into others
+        # One line of ASCII, because Spark embeds it in its own message.
         found = {"kind": kind, "key": key, "message": message}
         super().__init__(f"{_TAG} {json.dumps(found)}\n")
 
 
 def find_read_error(text: str) -> dict[str, str] | None:
-    """The kind, key and message of the ReadError in an error's text; None where there is none."""
+    """Return kind, key, and message of the ReadError in an error's text; None without one."""
     found = _TAGGED.search(text)
     if found is None:
         return None
@@ -56,7 +55,7 @@ def find_read_error(text: str) -> dict[str, str] | None:
 
 @dataclass(frozen=True)
 class Source:
-    """Where objects lie, to be sent to executors: they may not have the driver's environment."""
+    """A bucket's location, sent to executors, which may lack the driver's environment."""
 
     bucket: str
     region: str | None
@@ -64,7 +63,7 @@ class Source:
 
     @classmethod
     def of_this_process(cls, bucket: str) -> Source:
-        """As boto3 finds it here."""
+        """Return the location that boto3 uses in this process."""
         endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
         region = boto3.session.Session().region_name or os.environ.get("AWS_REGION")
         return cls(bucket, region, endpoint)
@@ -77,39 +76,51 @@ def _client(region: str | None, endpoint_url: str | None, pid: int) -> Any:
 
 
 class ObjectFile(io.RawIOBase):
-    """Raises ReadError, which names the key."""
+    """A read-only file of one object; reads raise ReadError, which names the key."""
 
     def __init__(self, source: Source, item: S3Object) -> None:
         super().__init__()
-        # one for each process: workers are forked
+        # One client per process: Spark forks its Python workers.
         self._s3 = _client(source.region, source.endpoint_url, os.getpid())
         self._bucket, self._item = source.bucket, item
         self._place = 0
         self._whole: bytes | None = None
 
     def readable(self) -> bool:
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
+        """Return True."""
         return True
 
     def tell(self) -> int:
+        """Return the position."""
         return self._place
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Set the position and return it."""
         begin = (0, self._place, self._item.size_bytes)[whence]
         self._place = max(0, begin + offset)
         return self._place
 
     def readinto(self, buffer: Any) -> int:
+        """Read into `buffer` and return the number of bytes."""
         data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
     def readall(self) -> bytes:
+        """Return the bytes up to the end."""
         return self.read(self._item.size_bytes)
 
     def read(self, size: int | None = -1) -> bytes:
+        """Return up to `size` bytes; -1 or None reads to the end.
+
+        Raises:
+            ReadError: The object was deleted or replaced, or access is denied.
+            RuntimeError: S3 did not return the bytes.
+        """
         left = max(0, self._item.size_bytes - self._place)
         count = left if size is None or size < 0 else min(size, left)
         if count == 0:
@@ -125,7 +136,7 @@ class ObjectFile(io.RawIOBase):
         return data
 
     def _get(self, begin: int, count: int) -> bytes:
-        """Bytes of the object. What breaks off is asked for again."""
+        """Return bytes of the object, retrying interrupted transfers."""
         wanted = f"bytes={begin}-{begin + count - 1}"
         for attempt in range(ATTEMPTS):
             try:
@@ -138,14 +149,14 @@ class ObjectFile(io.RawIOBase):
                     raise ReadError(kind, self._item.key, str(error)) from error
                 raise RuntimeError(f"s3://{self._bucket}/{self._item.key}: {error}") from error
             except BotoCoreError as error:
-                # some of these are OSErrors, which a reader takes for a broken file
+                # Some of these are OSErrors, which callers take for a damaged file (UNREADABLE).
                 if attempt + 1 == ATTEMPTS:
                     raise RuntimeError(f"s3://{self._bucket}/{self._item.key}: {error}") from error
             time.sleep(random.uniform(0.5, 1.0) * min(LONGEST_PAUSE_SECONDS, 0.1 * 2**attempt))
         raise AssertionError("unreachable")
 
     def _kind(self, error: ClientError) -> str | None:
-        """What has become of the object; None for a failure that may pass."""
+        """Return the kind of the ReadError; None for a failure that may be temporary."""
         code = error.response.get("Error", {}).get("Code", "")
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         if code in _REPLACED:
@@ -157,7 +168,10 @@ class ObjectFile(io.RawIOBase):
         return "deleted" if status == 403 and self._is_not_listed() else "forbidden"
 
     def _is_not_listed(self) -> bool:
-        """S3 answers 403 for an absent object to who may not list the whole bucket."""
+        """Return True if the object is absent.
+
+        S3 returns 403 for an absent object to callers who may not list the bucket.
+        """
         key = self._item.key
         try:
             listed = self._s3.list_objects_v2(Bucket=self._bucket, Prefix=key, MaxKeys=1)
@@ -167,6 +181,6 @@ class ObjectFile(io.RawIOBase):
 
 
 def open_object(source: Source, item: S3Object, in_order: bool = False) -> Any:
-    """The object as a file; `in_order` reads ahead, for who reads it in small pieces."""
+    """Return the object as a file; `in_order` reads ahead, for readers of small pieces."""
     file = ObjectFile(source, item)
     return io.BufferedReader(file, READ_AHEAD_BYTES) if in_order else file

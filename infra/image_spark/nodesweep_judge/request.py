@@ -1,4 +1,4 @@
-"""The request that a job is given: which objects, and what must be true of them.
+"""A job's request: the objects, and the checks to judge them by.
 
 The flow writes it (tasks/dataset/spark/contract.py).
 """
@@ -16,7 +16,7 @@ FORMAT = 1
 
 
 class JudgeError(Exception):
-    """The dataset can't be judged. `kind` is `expectations` or `other`."""
+    """A dataset that can't be judged; `kind` is `expectations` or `other`."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -38,8 +38,8 @@ class S3Object:
 class Check:
     """One expectation; `index` is its position in the request.
 
-    `columns` are those that are read for it: none where the number of rows is enough, None where it
-    may look at any. `of_the_schema`: a table without rows answers it.
+    `columns` are those it reads: empty if the number of rows is enough, None if it may read any.
+    `of_the_schema` is True if a table without rows decides it.
     """
 
     index: int
@@ -50,7 +50,7 @@ class Check:
     of_the_schema: bool
 
     def needed(self, columns: list[str]) -> list[str]:
-        """Those of a table's columns that it is judged by."""
+        """Return the columns of a table that this check reads."""
         if self.columns is None:
             return columns
         if not self.columns:
@@ -60,7 +60,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Request:
-    """The whole request: which objects are judged, and by which checks."""
+    """The whole request: the objects, and the checks to judge them by."""
 
     bucket: str
     objects: tuple[S3Object, ...]
@@ -69,11 +69,15 @@ class Request:
     unique_columns: tuple[str, ...]
     digest: str
     partitions: tuple[dict[str, Any], ...]
-    """Of each object, what the folders in its name say of its rows."""
+    """Per object, the columns and values in its folders' names."""
 
 
 def read_request(document: Mapping[str, Any]) -> Request:
-    """Raises JudgeError for a format that is not known here."""
+    """Parse a request.
+
+    Raises:
+        JudgeError: Its format is not supported by this image.
+    """
     if document.get("format") != FORMAT:
         raise JudgeError(
             "other", f"the request has format {document.get('format')!r}; this image reads {FORMAT}"
@@ -105,7 +109,7 @@ def read_request(document: Mapping[str, Any]) -> Request:
 
 
 def _as_in_yaml(value: Any) -> Any:
-    """Dates and times, which JSON doesn't know, from {"$date": …} and {"$datetime": …}."""
+    """Restore dates and times, which JSON lacks, from {"$date": …} and {"$datetime": …}."""
     if isinstance(value, list):
         return [_as_in_yaml(each) for each in value]
     if not isinstance(value, dict):

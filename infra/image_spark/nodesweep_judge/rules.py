@@ -1,11 +1,10 @@
-"""Which expectations Spark may prove: those that pandas finds to hold in a file where Great
-Expectations' condition on Spark finds no row that breaks them.
+"""The expectations that Spark may prove.
 
-That is so for expectations about each value by itself, without exception (`mostly` is asked as 1),
-on types whose values are the same in Spark as in pandas. NaN is sent to Spark as the null that it
-is to pandas. What is doubtful is left to pandas: bounds of decimals, which Spark compares as
-floats; times finer than Spark's microseconds; bounds before 1583; a column without a value, whose
-type pandas does not know.
+An expectation qualifies if pandas passes it whenever Great Expectations' condition on Spark finds
+no breaking row: those about single values, without exceptions (`mostly` is sent as 1), on types
+with the same values in Spark and pandas. NaN is sent as null, which it is to pandas. Left to
+pandas: bounds of decimals, which Spark compares as floats; times finer than Spark's microseconds;
+bounds before 1583; and columns without a value, whose type pandas does not know.
 """
 
 from __future__ import annotations
@@ -24,11 +23,12 @@ from .request import Check
 
 BIGGEST_EXACT_INTEGER = 2**53
 SAME_CALENDAR = datetime.datetime(1583, 1, 1)
-"""From here on a time that Python gives to Spark stays the same: on its way it is one of Java's old
-Timestamps, whose calendar is the Julian one before October 1582.
+"""From here on, a Python time reaches Spark unchanged.
+
+It travels as a java.sql.Timestamp, whose calendar is Julian before October 1582.
 """
 MOST_MEMBERS = 1000
-"""Of a set that becomes part of a query."""
+"""Limit of a set that becomes part of a query."""
 _LIMITS = frozenset({"column", "min_value", "max_value", "strict_min", "strict_max", "mostly"})
 _SET = frozenset({"column", "value_set", "mostly"})
 _FORMS = {
@@ -40,14 +40,14 @@ _FORMS = {
 }
 PROVABLE = frozenset(_FORMS)
 NEEDS_NO_VALUE = frozenset({"expect_column_values_to_not_be_null"})
-"""Holds or not in a column of nothing but nulls, too."""
+"""Provable in a column of nulls only, too."""
 
 Values = Callable[[pa.Array], pa.Array]
 
 
 @dataclass(frozen=True)
 class Transport:
-    """How a column goes to Spark: its name there, its type, and its values."""
+    """A column on its way to Spark: its name there, its types, and the conversion of its values."""
 
     name: str
     sql_type: str
@@ -57,7 +57,7 @@ class Transport:
 
 @dataclass(frozen=True)
 class Proof:
-    """What is asked of Spark for one check of the request."""
+    """Spark's part of one check: the column to send, and the check to evaluate there."""
 
     check: Check
     column: str
@@ -66,8 +66,12 @@ class Proof:
 
 
 def proof_of(check: Check, expectation: Any, schema: pa.Schema) -> Proof | None:
-    """How Spark can prove the check, built as `expectation`, on files of a schema; None where it
-    can't.
+    """Return Spark's proof of a check on files of a schema; None if Spark can't prove it.
+
+    Args:
+        check: The check.
+        expectation: The same check, built by Great Expectations.
+        schema: The files' schema.
     """
     form = _FORMS.get(check.type)
     if form is None or not set(check.kwargs) <= form:
@@ -117,7 +121,7 @@ def _is_float(kind: pa.DataType) -> bool:
 
 
 def _bounds(expectation: Any) -> list[Any] | None:
-    """Those that are given, in order; None where they or their strictness are none to prove."""
+    """Return the bounds that are set, in order; None if they or their strictness are unsuitable."""
     flags = (expectation.strict_min, expectation.strict_max)
     bounds = [it for it in (expectation.min_value, expectation.max_value) if it is not None]
     if not bounds or not all(flag is None or isinstance(flag, bool) for flag in flags):
@@ -149,7 +153,7 @@ def _is_exact_set(members: Any, kind: pa.DataType) -> bool:
 
 
 def _presence(position: int, kind: pa.DataType) -> Transport | None:
-    """Whether there is a value, of any simple type: true or null."""
+    """Return a transport of true or null per value, for a column of any simple type."""
     if _is_float(kind):
         return _values(position, kind)
     is_simple = (
@@ -168,7 +172,7 @@ def _where_present(values: pa.Array) -> pa.Array:
 
 
 def _values(position: int, kind: pa.DataType) -> Transport | None:
-    """The values themselves, in a type that Spark has."""
+    """Return a transport of the values themselves, in a type that Spark has."""
     if _is_text(kind):
         return Transport(f"c{position}", "string", pa.string(), _cast(pa.string()))
     if _is_float(kind):

@@ -1,4 +1,4 @@
-"""What a Parquet file says of itself in its footer: nothing of its rows is read."""
+"""Reads a Parquet file's footer, not its rows, and files as pandas reads them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ from .reading import ReadError, Source, open_object
 from .request import S3Object
 
 UNREADABLE = (OSError, EOFError, ValueError, zlib.error, pa.ArrowException)
-"""What readers raise for a file that is none of its kind; pandas raises ValueErrors, a .gz that is
-cut off an EOFError.
+"""Errors that readers raise for a damaged file or another file type.
+
+pandas raises ValueErrors; a truncated .gz raises an EOFError.
 """
 
 
 @dataclass(frozen=True)
 class Surveyed:
-    """A file before its rows are read. `unreadable` says why it can't be; then nothing else counts.
+    """A file as its footer describes it.
 
-    `valued` are the columns, of those that are asked about, that hold a value for certain.
+    `unreadable` is the reason it can't be read; the other fields are then meaningless. `valued` are
+    the requested columns that hold a value for certain.
     """
 
     unreadable: str | None
@@ -34,27 +36,31 @@ class Surveyed:
     row_groups: tuple[int, ...] = ()
     columns: tuple[str, ...] = ()
     index: tuple[str, ...] = ()
-    """The columns that pandas makes its index of."""
+    """Columns that pandas turns into its index."""
     arrow: str | None = None
     valued: frozenset[str] = frozenset()
     key_nulls: tuple[bool, ...] = ()
-    """Of each key column, whether it may hold a null."""
+    """Per key column, True if it may hold a null."""
 
 
 def read_schema(arrow: str) -> pa.Schema:
-    """The schema that `Surveyed.arrow` holds as text."""
+    """Return the schema that `Surveyed.arrow` holds as text."""
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(arrow)))
 
 
 def first_line(error: BaseException) -> str:
-    """Of an error's text, as a report shows it."""
+    """Return the first line of an error's text, as a report shows it."""
     return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def survey(
     source: Source, item: S3Object, asked: Collection[str], key: Collection[str]
 ) -> Surveyed:
-    """Look at an object's footer. Raises ReadError."""
+    """Read an object's footer.
+
+    Raises:
+        ReadError: The object was deleted or replaced, or access is denied.
+    """
     try:
         with pq.ParquetFile(open_object(source, item)) as file:
             return _describe(file, asked, key)
@@ -87,7 +93,12 @@ def _describe(file: pq.ParquetFile, asked: Collection[str], key: Collection[str]
 
 
 def read_csv(source: Source, item: S3Object) -> Any:
-    """A CSV file as pandas reads it. Raises ReadError, UNREADABLE."""
+    """Return a CSV file as pandas reads it.
+
+    Raises:
+        ReadError: The object was deleted or replaced, or access is denied.
+        ValueError: The file is damaged; or another of UNREADABLE.
+    """
     compression = "gzip" if item.key.endswith(".gz") else None
     source_file = open_object(source, item, in_order=True)
     return with_nulls(pd.read_csv(source_file, compression=compression, **CSV_OPTIONS))
@@ -100,8 +111,11 @@ def read_columns(
     columns: Sequence[str],
     partition: Mapping[str, Any],
 ) -> Any:
-    """Some columns of a file as pandas reads them, or of its partition, which has none of the
-    file's. Raises ReadError, UNREADABLE.
+    """Return columns of a file as pandas reads them, or of its partition, which has other names.
+
+    Raises:
+        ReadError: The object was deleted or replaced, or access is denied.
+        ValueError: The file is damaged; or another of UNREADABLE.
     """
     if is_parquet:
         own = [name for name in columns if name not in partition]

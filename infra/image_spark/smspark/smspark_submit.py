@@ -1,13 +1,13 @@
-"""`smspark-submit`, the command of AWS's Spark image, where that image can't be had.
+"""`smspark-submit`, the command of AWS's Spark image, for images without it.
 
     smspark-submit [--jars LIST] [--py-files LIST] [--files LIST]
                    [--local-spark-event-logs-dir DIR] [-v] APP [ARGUMENT…]
 
-Every node of a Processing job runs it. The first of the job's hosts is the primary: it has the
-cluster's master, a worker, and the driver. The other hosts have a worker, and end when the primary
-has ended. AWS's image does the same with YARN, so a program that takes its master from spark-submit
-runs on both. Spark's properties come from /opt/ml/processing/input/conf/configuration.json, where
-PySparkProcessor puts its `configuration`: those of the classification spark-defaults count.
+Every node of a Processing job runs it. The first host is the primary, with the cluster's master, a
+worker, and the driver; the other hosts run a worker and end with the primary. AWS's image does the
+same with YARN, so a program that takes its master from spark-submit runs on both. Spark properties
+come from /opt/ml/processing/input/conf/configuration.json, to which PySparkProcessor writes its
+`configuration`; only the classification spark-defaults is used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 OPT_ML = Path("/opt/ml")
 MASTER_PORT, MASTER_PAGE_PORT, PRESENCE_PORT = 7077, 8080, 5555
 CLUSTER_SECONDS = 300.0
-"""For all workers to be there. A node may have a fifth of a CPU, and starts several JVMs."""
+"""Deadline for all workers to register: a node may have a fifth of a CPU and runs several JVMs."""
 DAEMON_MEMORY, WORKER_MEMORY = "256m", "1536m"
 PROPERTIES = {
     "spark.driver.memory": "768m",
@@ -41,7 +41,7 @@ PROPERTIES = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""For nodes of 2 GiB; spark-defaults of the job's configuration win."""
+"""Defaults for nodes with 2 GiB; spark-defaults in the job's configuration override them."""
 NO_JAVA = (
     "smspark-submit: there is no `java` here, and Spark runs on it: install Java 17 or newer on the"
     " machine of the local platform (Debian: apt-get install openjdk-17-jre-headless)"
@@ -50,12 +50,12 @@ NOT_EMULATED = "{} is not emulated here: leave it out, or run the job on AWS's S
 
 
 class SubmitError(Exception):
-    """The job can't be run; the text is for its exit message."""
+    """A job that can't be run; the text becomes its exit message."""
 
 
 def main() -> None:
-    """Run this node's part, and exit as the job did."""
-    # a stop: a first process of a container ends by no signal that it does not handle
+    """Run this node's part and exit with the job's code."""
+    # PID 1 of a container ignores SIGTERM, by which a job is stopped, unless it handles it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         code = run(sys.argv[1:])
@@ -65,13 +65,17 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """This node's part; its exit code."""
+    """Run this node's part and return its exit code.
+
+    Raises:
+        SubmitError: Java is missing, an option is not emulated, or the cluster did not form.
+    """
     options = parse(arguments)
     if shutil.which("java") is None:
         raise SubmitError(NO_JAVA)
     resources = json.loads((OPT_ML / "config" / "resourceconfig.json").read_text())
     cluster = Cluster(resources["current_host"], resources["hosts"])
-    # Spark's own scripts look for it; each node finds the Python that is first on its PATH
+    # Spark's scripts need SPARK_HOME; PYSPARK_PYTHON is the first python3 on each node's PATH.
     os.environ |= {"SPARK_HOME": str(spark_home()), "PYSPARK_PYTHON": "python3"}
     os.environ |= {"SPARK_LOCAL_IP": cluster.address, "SPARK_DAEMON_MEMORY": DAEMON_MEMORY}
     os.environ |= {"SPARK_LOCAL_DIRS": str(cluster.folder / "local")}
@@ -82,7 +86,11 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """As AWS's command does. Raises SubmitError for what is not emulated."""
+    """Parse the arguments as AWS's command does.
+
+    Raises:
+        SubmitError: An option is not emulated.
+    """
     parser = argparse.ArgumentParser(prog="smspark-submit", allow_abbrev=False)
     parser.add_argument("--class", dest="main_class")
     for name in ("--jars", "--py-files", "--files"):
@@ -101,7 +109,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def listed_files(text: str) -> str:
-    """A comma-separated list in which a folder stands for its files."""
+    """Return a comma-separated list with each folder replaced by its files.
+
+    Raises:
+        argparse.ArgumentTypeError: A file does not exist.
+    """
     found = []
     for path in map(Path, text.split(",")):
         files = sorted(one for one in path.iterdir() if one.is_file()) if path.is_dir() else [path]
@@ -112,7 +124,7 @@ def listed_files(text: str) -> str:
 
 
 def spark_home() -> Path:
-    """Where pip has put Spark."""
+    """Return the folder into which pip installed Spark."""
     import pyspark
 
     return Path(pyspark.__file__).parent
@@ -132,10 +144,11 @@ class Cluster:
 
     @property
     def is_primary(self) -> bool:
+        """True on the first of the job's hosts."""
         return self._host == self._primary
 
     def run_primary(self, options: argparse.Namespace) -> int:
-        """Master, worker and driver; the exit code is the driver's."""
+        """Run master, worker, and driver; return the driver's exit code."""
         presence = socket.create_server((self.address, PRESENCE_PORT))
         threading.Thread(target=keep_connections, args=(presence,), daemon=True).start()
         self._start(
@@ -150,7 +163,7 @@ class Cluster:
         return leave_message(f"spark-submit exited with code {code}", code) if code else 0
 
     def run_worker(self) -> int:
-        """A worker, until the primary has ended."""
+        """Run a worker until the primary has ended."""
         self._start_worker()
         presence = wait_for(self._connect, f"the primary, {self._primary}", self._check)
         presence.settimeout(1.0)
@@ -161,7 +174,7 @@ class Cluster:
             self._check()
 
     def end(self) -> None:
-        """End this node's daemons."""
+        """Stop this node's daemons."""
         for daemon in self._daemons:
             daemon.send_signal(signal.SIGTERM)
         for daemon in self._daemons:
@@ -183,7 +196,7 @@ class Cluster:
         self._daemons.append(subprocess.Popen(command))
 
     def _check(self) -> None:
-        """Raise SubmitError where a daemon of this node has ended."""
+        """Raise SubmitError if a daemon of this node has ended."""
         ended = [daemon.args for daemon in self._daemons if daemon.poll() is not None]
         if ended:
             raise SubmitError(
@@ -224,7 +237,7 @@ class Cluster:
 
 
 def configured_properties(file: Path) -> dict[str, str]:
-    """Of the classification spark-defaults in a job's configuration; none without one."""
+    """Return the properties of classification spark-defaults in a job's configuration."""
     if not file.is_file():
         return {}
     content = json.loads(file.read_text())
@@ -239,14 +252,18 @@ def configured_properties(file: Path) -> dict[str, str]:
 
 
 def keep_connections(server: socket.socket) -> None:
-    """Whoever connects is kept until this process ends, which its peer then sees."""
+    """Keep every connection open until this process ends, which tells the peers."""
     kept = []
     while True:
         kept.append(server.accept())
 
 
 def wait_for(ask: Callable[[], T | None], what: str, check: Callable[[], None]) -> T:
-    """The first answer that is not None. Raises SubmitError where none comes in time."""
+    """Return the first value of `ask` that is not None.
+
+    Raises:
+        SubmitError: There was none before the deadline, or `check` raised it.
+    """
     deadline, pause_seconds = time.monotonic() + CLUSTER_SECONDS, 0.2
     while (answer := ask()) is None:
         check()
@@ -258,7 +275,7 @@ def wait_for(ask: Callable[[], T | None], what: str, check: Callable[[], None]) 
 
 
 def leave_message(text: str, code: int = 1) -> int:
-    """Say it, and make it the job's exit message where the program has left none."""
+    """Print the text and make it the job's exit message, unless the program has left one."""
     print(text, file=sys.stderr, flush=True)
     message = OPT_ML / "output" / "message"
     if not message.exists():

@@ -1,6 +1,4 @@
-"""Small archives of CIFAR-10's published form: tar, gzip, and in it dictionaries as Python 2
-pickled them.
-"""
+"""Small archives in CIFAR-10's published format: a .tar.gz of dictionaries pickled by Python 2."""
 
 from __future__ import annotations
 
@@ -17,8 +15,9 @@ BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
 
 
 def python2_pickle(images: np.ndarray, labels: list[int], kind: str = "u1") -> bytes:
-    """Protocol 2 as Python 2 wrote it, opcode by opcode: Python 3's pickle can't write its strings
-    of bytes.
+    """Return a pickle in protocol 2 as Python 2 wrote it, opcode by opcode.
+
+    Python 3's pickle can't write Python 2's byte strings.
     """
     rows, pixels = images.shape
     data = images.tobytes()
@@ -40,7 +39,7 @@ def python2_pickle(images: np.ndarray, labels: list[int], kind: str = "u1") -> b
 
 
 def write_archive(path: Path, members: Mapping[str, bytes], folder: str = FOLDER) -> Path:
-    """The members in one folder, as the published archive has them."""
+    """Write the members in one folder, as in the published archive."""
     with tarfile.open(path, "w:gz") as archive:
         for name, data in members.items():
             info = tarfile.TarInfo(f"{folder}/{name}")
@@ -50,10 +49,9 @@ def write_archive(path: Path, members: Mapping[str, bytes], folder: str = FOLDER
 
 
 def small_batches(rows: int, seed: int = 0) -> tuple[np.ndarray, list[int], dict[str, bytes]]:
-    """(all training images, their labels, the archive's members): five batches of `rows` rows, and
-    the test batch.
+    """Return (training images, their labels, archive members): five batches and a test batch.
 
-    A class is a brightness with noise on it, so that a model has something to learn.
+    Classes differ in brightness, with noise, so that a model can learn them.
     """
     random = np.random.default_rng(seed)
     labels = random.permutation(np.arange(5 * rows) % 10)

@@ -1,6 +1,4 @@
-"""A Processing job's program: each node sums its share of the numbers in /opt/ml/processing/input,
-and the first of the hosts adds the shares up.
-"""
+"""A Processing job's program: nodes sum their shares of the input, and the first adds them up."""
 
 import json
 import os
@@ -17,6 +15,7 @@ PORT = 7777
 
 
 def main():
+    """Sum this node's share, and on the first node write the total."""
     files = sorted((PROCESSING / "input" / "rows").glob("*.csv"))
     share = sum(int(line) for file in files for line in file.read_text().split())
     print(f"{HERE} has {', '.join(file.name for file in files)}: {share}", flush=True)
@@ -36,12 +35,13 @@ def main():
 
 
 def send(share):
+    """Send this node's share to the first node."""
     for _ in range(100):
         try:
             with socket.create_connection((HOSTS[0], PORT), 10) as connection:
                 connection.sendall(str(share).encode())
             return
-        except OSError:  # the first one does not listen yet
+        except OSError:  # the first node is not listening yet
             time.sleep(0.1)
     sys.exit("the first node does not listen")
 

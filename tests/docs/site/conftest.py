@@ -11,7 +11,7 @@ from docs.site import build
 
 @pytest.fixture(scope="session")
 def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built as `make docs` builds it, in a folder of its own."""
+    """Folder of the site, built as `make docs` builds it."""
     folder = tmp_path_factory.mktemp("site")
     assert build.build(folder) == 0
     return folder / "html"

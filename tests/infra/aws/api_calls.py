@@ -1,5 +1,6 @@
-"""The API calls of this process's pipeline, and what each needs according to the service
-authorization reference.
+"""Records the pipeline's API calls and lists the IAM permissions each needs.
+
+The permissions follow AWS's service authorization reference.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tests.infra.local.platform_client import TESTS_CLIENT
 
 @dataclass(frozen=True)
 class ApiCall:
-    """One call as boto3 was asked for it."""
+    """One call as passed to boto3."""
 
     service: str
     operation: str
@@ -28,18 +29,20 @@ class ApiCall:
 
     @property
     def name(self) -> str:
+        """Service and operation, e.g. s3:GetObject."""
         return f"{self.service}:{self.operation}"
 
 
 Answers = Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any] | None]]
-"""Call name -> its answer, for calls that the platform can't answer; None: it can this one."""
+"""Responses by call name for calls the platform lacks; None passes one to the platform."""
 
 
 @contextmanager
 def recorded(answers: Answers) -> Iterator[list[ApiCall]]:
-    """Inside, every call of the pipeline is noted: one that is made with the platform's user key.
+    """Record every call made with the platform's user key, that is, by the pipeline.
 
-    The platform's own clients have another, and the tests' say that they are the tests'.
+    The platform's own clients use another key, and the tests' identify themselves in the user
+    agent.
     """
     calls: list[ApiCall] = []
     real = botocore.client.BaseClient._make_api_call
@@ -67,8 +70,9 @@ def recorded(answers: Answers) -> Iterator[list[ApiCall]]:
 def _as_who_may_not_list(
     real: Callable[..., Any], client: Any, operation: str, parameters: dict[str, Any]
 ) -> Any:
-    """S3 tells only those that an object is missing who may list the whole bucket, which the
-    pipeline role may not.
+    """Return 403 for a missing object, as S3 does to callers who may not list the bucket.
+
+    The pipeline role may not.
     """
     try:
         return real(client, operation, parameters)
@@ -85,10 +89,10 @@ def _as_who_may_not_list(
 
 
 def needed(call: ApiCall, account: str) -> list[Access]:
-    """The accesses that a call needs.
+    """Return the accesses that a call needs.
 
-    Raises KeyError for a call that is not known here: add it, with what AWS's reference says it
-    needs.
+    Raises:
+        KeyError: The call is not listed here; add it with the permissions of AWS's reference.
     """
     return _NEEDED[call.name](call.parameters, _Place(call.region, account))
 
@@ -188,7 +192,7 @@ def _streams(action: str) -> Need:
 def _job(action: str, tagged: bool = False) -> Need:
     def need(request: Mapping[str, Any], place: _Place) -> list[Access]:
         name = request["TrainingJobName"]
-        # Every job of a sweep carries its id; see the recorded CreateTrainingJob.
+        # Every job of a sweep is tagged with its ID; see the recorded CreateTrainingJob.
         tags = (
             {f"aws:ResourceTag/{names.TAG_SWEEP_ID}": str(names.sweep_of_job(name))}
             if tagged
@@ -210,7 +214,7 @@ def _processing_job(action: str, tagged: bool = False) -> Need:
 
 
 def _create_processing_job(request: Mapping[str, Any], place: _Place) -> list[Access]:
-    """As of a training job: its tags need AddTags, and its role has to be passed."""
+    """Return job, tag, and role accesses, as for a training job."""
     cluster = request["ProcessingResources"]["ClusterConfig"]
     job = place.arn("sagemaker", f"processing-job/{request['ProcessingJobName']}")
     tags = {f"aws:RequestTag/{tag['Key']}": tag["Value"] for tag in request["Tags"]}
@@ -228,7 +232,7 @@ def _create_processing_job(request: Mapping[str, Any], place: _Place) -> list[Ac
 
 
 def _create_job(request: Mapping[str, Any], place: _Place) -> list[Access]:
-    """Tags in the request need AddTags too, and its role has to be passed."""
+    """Return the accesses of a training job: its tags need AddTags, and its role PassRole."""
     job = place.arn("sagemaker", f"training-job/{request['TrainingJobName']}")
     tags = {f"aws:RequestTag/{tag['Key']}": tag["Value"] for tag in request["Tags"]}
     limits = {
@@ -262,7 +266,7 @@ def _role(action: str) -> Need:
 
 
 def _anything(action: str) -> Need:
-    """An action that knows no resources: allowed on all or none."""
+    """Return an access for an action without resources, which is allowed on all or none."""
     return lambda request, _: [Access(action, "*")]
 
 

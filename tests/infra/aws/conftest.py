@@ -1,6 +1,4 @@
-"""A local platform with the simulated engine, the stack deployed into it, and the pipeline run
-against what it made.
-"""
+"""A simulated platform with the stack deployed into it."""
 
 from __future__ import annotations
 
@@ -15,14 +13,14 @@ from tests.infra.local.platform_client import serve_simulated
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
-    """A served platform; `stack` is the deployed one, with the template's defaults."""
+    """A served platform; `stack` is deployed with the template's defaults."""
     model = {
         "t_compute_seconds": 60,
         "startup_seconds": 1,
         "download_seconds": 1,
         "setup_seconds": 1,
     }
-    # A virtual second takes 2 ms, so that a job can be caught while it runs.
+    # A virtual second takes 2 ms, long enough to observe a running job.
     for served in serve_simulated(
         tmp_path_factory.mktemp("platform"), model=model, time_scale=0.002
     ):

@@ -18,14 +18,12 @@ NOT_IN_MOTO = frozenset(
      "AWS::FSx::DataRepositoryAssociation", "AWS::FSx::FileSystem", "AWS::S3::BucketPolicy",
      "AWS::SQS::QueuePolicy"}
 )  # fmt: skip
-"""Types that moto's CloudFormation passes over; what depends on them is checked on the template
-only.
-"""
+"""Types that moto's CloudFormation ignores; their dependents are tested on the template only."""
 
 
 @cache
 def template() -> dict[str, Any]:
-    """The template as data, intrinsic functions in their long form."""
+    """Return the template as data, with intrinsic functions in their long form."""
     import cfnlint.decode  # takes seconds
 
     decoded, problems = cfnlint.decode.decode(str(TEMPLATE))
@@ -34,8 +32,11 @@ def template() -> dict[str, Any]:
 
 
 def taken(value: Any, branch: int) -> Any:
-    """The value with every Fn::If replaced: by its first branch (1: all conditions on), or its
-    second (2: off).
+    """Return the value with every Fn::If replaced by one of its branches.
+
+    Args:
+        value: Part of the template.
+        branch: 1 for all conditions true, 2 for all false.
     """
     if isinstance(value, dict):
         if "Fn::If" in value:
@@ -49,7 +50,7 @@ def taken(value: Any, branch: int) -> Any:
 
 @dataclass(frozen=True)
 class DeployedStack:
-    """A stack by its outputs and the physical ids of what was made, by logical id."""
+    """A stack's outputs, and physical IDs and types of its resources, by logical ID."""
 
     outputs: Mapping[str, str]
     resources: Mapping[str, str]
@@ -57,9 +58,7 @@ class DeployedStack:
 
 
 def deploy(endpoint: str, name: str, **parameters: str) -> DeployedStack:
-    """Create the stack as `aws cloudformation deploy` does, with these parameters and else the
-    defaults.
-    """
+    """Create the stack as `aws cloudformation deploy` does, with defaults for other parameters."""
     cloudformation = client(endpoint, "cloudformation")
     cloudformation.create_stack(
         StackName=name,
@@ -71,7 +70,7 @@ def deploy(endpoint: str, name: str, **parameters: str) -> DeployedStack:
     )
     stack = cloudformation.describe_stacks(StackName=name)["Stacks"][0]
     assert stack["StackStatus"] == "CREATE_COMPLETE"
-    # moto lists an empty row for what its conditions, or its lack of the type, left out.
+    # moto lists an empty row for resources that a condition excludes or whose type it lacks.
     rows = [
         row
         for row in cloudformation.describe_stack_resources(StackName=name)["StackResources"]
@@ -85,13 +84,11 @@ def deploy(endpoint: str, name: str, **parameters: str) -> DeployedStack:
 
 
 def make_project(endpoint: str, stack: DeployedStack) -> None:
-    """The stack's CodeBuild project, which moto's CloudFormation passes over: its name, type and
-    buildspec.
-    """
+    """Create the stack's CodeBuild project, which moto's CloudFormation ignores."""
     source = template()["Resources"]["BuildProject"]["Properties"]["Source"]
     client(endpoint, "codebuild").create_project(
         name=stack.outputs["CodeBuildProjectName"],
-        # moto wants a location with every type; a build brings its own.
+        # moto requires a location for every type; a build overrides it.
         source={"type": source["Type"], "buildspec": source["BuildSpec"], "location": "none/none"},
         artifacts={"type": "NO_ARTIFACTS"},
         environment={
@@ -104,7 +101,7 @@ def make_project(endpoint: str, stack: DeployedStack) -> None:
 
 
 def policies_of(endpoint: str, role: str) -> list[dict[str, Any]]:
-    """A role's inline policies, as they were deployed: every reference resolved."""
+    """Return a role's inline policies as deployed, with every reference resolved."""
     iam = client(endpoint, "iam")
     names = iam.list_role_policies(RoleName=role)["PolicyNames"]
     documents = [
@@ -114,12 +111,12 @@ def policies_of(endpoint: str, role: str) -> list[dict[str, Any]]:
 
 
 def _read(document: Any) -> Any:
-    """moto keeps a policy of a stack as Python's text of it."""
+    """Return a policy document as data; moto keeps a stack's as Python source."""
     return ast.literal_eval(document) if isinstance(document, str) else document
 
 
 def _cleaned(value: Any) -> Any:
-    """Without the nulls that moto leaves where AWS::NoValue removes an item."""
+    """Drop the nulls that moto leaves where AWS::NoValue removes an item."""
     if isinstance(value, dict):
         return {key: _cleaned(item) for key, item in value.items() if item is not None}
     return (

@@ -1,8 +1,8 @@
-"""IAM's evaluation of identity policies, as far as the stack's policies need it.
+"""IAM's evaluation of identity policies, to the extent that the stack's policies need it.
 
-After "Policy evaluation logic" of the IAM user guide: an action is allowed by a statement that
-matches action, resource and every condition, unless a Deny matches too. Conditions that are not
-known here are an error, never a match.
+It follows "Policy evaluation logic" of the IAM user guide: a statement allows an action if action,
+resource, and every condition match, unless a Deny matches too. An unknown condition operator raises
+an error.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Access:
-    """What one API call needs: an action on a resource, with the condition keys that the call
-    carries.
-    """
+    """An API call's requirement: an action on a resource, with the call's condition keys."""
 
     action: str
     resource: str
@@ -39,7 +37,7 @@ class Grant:
 
 
 def grants_of(policies: Sequence[Mapping[str, Any]]) -> set[Grant]:
-    """All that the Allow statements list."""
+    """Return all grants of the Allow statements."""
     return {
         Grant(statement["Sid"], action, resource)
         for policy in policies
@@ -51,7 +49,7 @@ def grants_of(policies: Sequence[Mapping[str, Any]]) -> set[Grant]:
 
 
 def grants_used(policies: Sequence[Mapping[str, Any]], access: Access) -> set[Grant]:
-    """The grants that allow it; empty where it is denied."""
+    """Return the grants that allow the access; empty if it is denied."""
     used: set[Grant] = set()
     for statement in (statement for policy in policies for statement in policy["Statement"]):
         matching = {
@@ -69,12 +67,12 @@ def grants_used(policies: Sequence[Mapping[str, Any]], access: Access) -> set[Gr
 
 
 def refused(policies: Sequence[Mapping[str, Any]], accesses: Iterable[Access]) -> list[str]:
-    """The accesses that are not allowed, spelled for a person."""
+    """Return the accesses that are not allowed, as sorted text."""
     return sorted({str(access) for access in accesses if not grants_used(policies, access)})
 
 
 def unused(policies: Sequence[Mapping[str, Any]], accesses: Iterable[Access]) -> list[str]:
-    """Statements' actions, and statements' resources, that none of the accesses was allowed by."""
+    """Return statements' actions and resources that allowed none of the accesses."""
     used = {grant for access in accesses for grant in grants_used(policies, access)}
     return sorted(_parts(grants_of(policies)) - _parts(used))
 
@@ -86,8 +84,9 @@ def _parts(grants: Iterable[Grant]) -> set[str]:
 def conditions_hold(
     conditions: Mapping[str, Mapping[str, Any]], context: Mapping[str, str | tuple[str, ...]]
 ) -> bool:
-    """Every operator on every key; a key that the call does not carry fails it, less with
-    …IfExists.
+    """Return True if every operator holds on every key.
+
+    A key missing from the call fails its operator, except with …IfExists and ForAllValues.
     """
     for operator, keys in conditions.items():
         if operator == "Null":
@@ -110,7 +109,7 @@ def conditions_hold(
 
 
 def matches(pattern: str, text: str) -> bool:
-    """`*` is any characters, `?` is one."""
+    """Return True if the text matches; `*` is any characters, `?` is one."""
     expression = "".join(
         {"*": ".*", "?": "."}.get(character, re.escape(character)) for character in pattern
     )
@@ -118,6 +117,7 @@ def matches(pattern: str, text: str) -> bool:
 
 
 def as_list(value: Any) -> list[Any]:
+    """Return a list unchanged, and any other value as its only element."""
     return list(value) if isinstance(value, list) else [value]
 
 
@@ -130,11 +130,11 @@ def _at_most(wanted: str, found: str) -> bool:
 
 
 _EVERY_VALUE = "ForAllValues:"
-"""Of a key with several values, each of which has to match. Without the key the condition holds."""
+"""Prefix of operators for which each value of a key must match; true for a missing key."""
 _OPERATORS: dict[str, Callable[[str, str], bool]] = {
     "StringEquals": _equal,
     "StringLike": matches,
-    "ArnEquals": matches,  # as IAM: both Arn operators take wildcards
+    "ArnEquals": matches,  # in IAM, both Arn operators accept wildcards
     "ArnLike": matches,
     "Bool": _equal,
     "NumericLessThanEquals": _at_most,

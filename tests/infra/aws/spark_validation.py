@@ -26,8 +26,9 @@ ACCOUNT = "000000000001"
 
 
 def validate_on_spark(platform: SimpleNamespace, first: BenchmarkConfig) -> None:
-    """Start the Processing job, find it again, stop it, and look for one that nobody runs. A
-    simulation has none of its own: recorded() is asked for the answers of PROCESSING.
+    """Start the Processing job, find it again, detect it as orphaned, and stop it.
+
+    A simulation runs no such jobs: pass PROCESSING to recorded() for the responses.
     """
     raw = first.model_dump(mode="json", context=WITH_SECRETS)
     source = f"{platform.stack.outputs['DataUri']}digits/"
@@ -54,6 +55,7 @@ PROCESSING_JOBS: dict[str, dict[str, Any]] = {}
 
 
 def describe_processing(request: Any) -> dict[str, Any]:
+    """Return the description of a created job."""
     name = request["ProcessingJobName"]
     if name not in PROCESSING_JOBS:
         error = {"Code": "ValidationException", "Message": "Could not find requested job"}
@@ -63,11 +65,13 @@ def describe_processing(request: Any) -> dict[str, Any]:
 
 
 def stop_processing(request: Any) -> dict[str, Any]:
+    """Set the job's status to Stopping."""
     PROCESSING_JOBS[request["ProcessingJobName"]]["ProcessingJobStatus"] = "Stopping"
     return {}
 
 
 def list_processing(request: Any) -> dict[str, Any]:
+    """Return every created job, as of a day later."""
     created = {"CreationTime": datetime(2026, 11, 21, tzinfo=UTC)}
     jobs = [describe_processing({"ProcessingJobName": name}) | created for name in PROCESSING_JOBS]
     date = {"date": "Sun, 22 Nov 2026 00:00:00 GMT"}
@@ -75,7 +79,7 @@ def list_processing(request: Any) -> dict[str, Any]:
 
 
 def tags_of(request: Any) -> dict[str, Any] | None:
-    """Of a Processing job; those of a training job are the platform's to tell."""
+    """Return a Processing job's tags; None for a training job, which the platform knows."""
     name = request["ResourceArn"].partition("/")[2]
     return {"Tags": PROCESSING_JOBS[name]["Tags"]} if name in PROCESSING_JOBS else None
 

@@ -1,4 +1,4 @@
-"""The training program's own modules for the tests, and the digits as a program finds them."""
+"""The training program's modules on sys.path, and the digits as its input."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if str(IMAGE) not in sys.path:
 
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """scikit-learn's handwritten digits: 1,797 real 8x8 images, in two Parquet files."""
+    """scikit-learn's handwritten digits: 1,797 real 8x8 images in two Parquet files."""
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
@@ -33,6 +33,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def trainings(image_python: str, digits: Path, tmp_path: Path) -> Iterator[Trainings]:
+    """Training processes in the image's Python."""
     running = Trainings(image_python, digits, tmp_path)
     yield running
     running.end()
@@ -40,7 +41,7 @@ def trainings(image_python: str, digits: Path, tmp_path: Path) -> Iterator[Train
 
 @pytest.fixture
 def trainings_here(tmp_path: Path) -> Iterator[Trainings]:
-    """In this Python, for programs that need no torch."""
+    """Processes in this Python, for programs that need no torch."""
     running = Trainings(sys.executable, tmp_path, tmp_path)
     yield running
     running.end()

@@ -1,9 +1,8 @@
-"""Which names and arguments of torch and Lightning the training program uses, as its own sources
-show it.
+"""Names and arguments of torch and Lightning that the training program's sources use.
 
-Seen: imports, attribute chains that begin at an import (`torch.cuda.Event`), what a class inherits
-(`self.log`), and the arguments of calls of all these. Not seen: a method of a tensor or of any
-other object.
+Covered: imports, attribute chains that begin at an import (`torch.cuda.Event`), inherited
+attributes (`self.log`), and the arguments of their calls. Not covered: methods of tensors and of
+any other object.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from dataclasses import dataclass
 from tests.infra.image.wheel_sources import Sources, dotted_name
 
 PACKAGES = ("torch", "pytorch_lightning", "lightning_fabric")
-ELSEWHERE = ("torch.sagemaker",)  # AWS's own, in its containers alone
+ELSEWHERE = ("torch.sagemaker",)  # AWS's library, only in its containers
 
 
 @dataclass(frozen=True)
 class Use:
-    """A name where it is used; `keywords` is None unless it is called."""
+    """One use of a name; `keywords` is None unless it is called."""
 
     name: str
     place: str
@@ -30,7 +29,7 @@ class Use:
 
 
 def find_uses(source: str, file: str) -> list[Use]:
-    """Every use in one file."""
+    """Return every use in one file."""
     tree = ast.parse(source)
     imported = dict(_imported(tree))
     uses: list[Use] = []
@@ -49,7 +48,7 @@ def find_uses(source: str, file: str) -> list[Use]:
         uses.append(Use(name, place, in_function, None if starred else len(call.args), keywords))
 
     def visit(node: ast.AST, base: str | None, own: Collection[str], in_function: bool) -> None:
-        """`base` is what the class around `node` inherits from, `own` what it has of its own."""
+        """Visit a node; `base` is the enclosing class's base, `own` are its own names."""
         if isinstance(node, ast.ImportFrom) and not node.level:
             for alias in node.names:
                 note(f"{node.module}.{alias.name}", node, in_function)
@@ -66,7 +65,7 @@ def find_uses(source: str, file: str) -> list[Use]:
             visit(child, base, own, in_function)
 
     def full_name(node: ast.AST, base: str | None, own: Collection[str]) -> str | None:
-        """The full name of an attribute chain; of self only what it inherits."""
+        """Return the full name of an attribute chain; of self, only inherited names."""
         first, *rest = (dotted_name(node) or "").split(".")
         if first == "self" and base and len(rest) == 1 and rest[0] not in own:
             return f"{base}.{rest[0]}"
@@ -82,8 +81,9 @@ def find_problems(
     release: tuple[int, int],
     first_release: Mapping[str, tuple[int, int]],
 ) -> list[str]:
-    """What of it a release lacks. A name of `first_release` is the program's own to ask for, within
-    a function.
+    """Return the uses that a release does not support.
+
+    Names in `first_release` may be missing from a release, but must be used inside a function.
     """
     problems = []
     for use in uses:
@@ -102,7 +102,7 @@ def find_problems(
             refused := sources.takes(found, use.positional, use.keywords)
         ):
             problems.append(f"{use.place}: {use.name} {refused}")
-    return list(dict.fromkeys(problems))  # a call is a use of its name, too
+    return list(dict.fromkeys(problems))  # a call is also noted as a use of its name
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:

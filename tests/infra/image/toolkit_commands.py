@@ -1,12 +1,11 @@
-"""What the SageMaker toolkit would execute on a node, one line of JSON per node; run by an image's
-Python.
+"""Print the command that the SageMaker toolkit would execute on each node, one JSON line each.
 
     python toolkit_commands.py nodes.json       [{"environment": {…}}, …]
 
-Every node is a process of its own, whose environment is the node's. The toolkit's `train` runs
-whole: it reads /opt/ml, chooses the launcher and builds the command. Only what reaches beyond the
-process is replaced: names and SSH of other nodes, waiting, /etc/environment, and the execution of
-the command, which is noted.
+An image's Python runs it, with a process per node. The toolkit's whole `train` runs: it reads
+/opt/ml, chooses the launcher, and builds the command. Only effects outside the process are
+replaced: other nodes' names and SSH, waiting, /etc/environment, and the execution of the command,
+which is recorded.
 """
 
 from __future__ import annotations
@@ -21,12 +20,10 @@ from typing import Any
 
 
 def run_node(environment: dict[str, str]) -> dict[str, Any]:
-    """`train` in this environment: the command and the variables it would be executed with, or why
-    there is none.
-    """
+    """Run `train` in this environment; return its command and variables, or its failure."""
     os.environ.clear()
     os.environ.update(environment)
-    # read by Python itself when it starts
+    # Python reads PYTHONPATH at startup only.
     sys.path[:0] = environment.get("PYTHONPATH", "").split(os.pathsep)
     from sagemaker_training import mpi, process, smdataparallel, trainer
 
@@ -57,12 +54,12 @@ def run_node(environment: dict[str, str]) -> dict[str, Any]:
 
 
 def in_child(environment: dict[str, str]) -> dict[str, Any]:
-    """The answer of a forked process: the toolkit reads its folders when it is imported, once."""
+    """Run a node in a forked process, since the toolkit reads its folders once, on import."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reader)
-        os.dup2(2, 1)  # the toolkit prints, too
+        os.dup2(2, 1)  # keeps the toolkit's prints out of the JSON lines
         try:
             answer = run_node(environment)
         except BaseException:
@@ -81,6 +78,7 @@ def in_child(environment: dict[str, str]) -> dict[str, Any]:
 
 
 def main(path: str) -> None:
+    """Print the result of each node."""
     import torch  # noqa: F401 - once for all nodes: the toolkit asks for its version
 
     with open(path) as file:

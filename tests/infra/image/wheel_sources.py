@@ -1,8 +1,7 @@
-"""Names and signatures of packages as the Python sources in their wheels have them; nothing is
-imported or unpacked.
+"""Names and signatures of packages, read from the Python sources in their wheels.
 
-A name that only compiled code knows is found through the type stubs (.pyi) that torch's wheels hold
-beside it.
+Nothing is imported or unpacked. Names of compiled code are found in the type stubs (.pyi) that
+torch's wheels include.
 """
 
 from __future__ import annotations
@@ -14,15 +13,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-# torch/__init__.py fills its own namespace from these when it is imported, which no source shows.
+# torch/__init__.py copies names from these into its namespace on import, which no source shows.
 FILLED_FROM = {"torch": ["torch._C", "torch._C._VariableFunctions"]}
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a dotted name is: definitions (several where overloaded) in a module; none where the
-    sources don't tell.
-    """
+    """Definitions of a dotted name (several if overloaded); none if the sources don't show any."""
 
     module: str
     definitions: tuple[ast.AST, ...] = ()
@@ -30,7 +27,7 @@ class Found:
 
 @dataclass
 class Names:
-    """What a block of statements binds."""
+    """Names bound by a block of statements."""
 
     definitions: dict[str, list[ast.AST]] = field(default_factory=dict)
     imports: dict[str, str] = field(default_factory=dict)
@@ -49,26 +46,25 @@ class Sources:
         return {name: archive for archive in self._archives for name in archive.namelist()}
 
     def read(self, path: str) -> str:
+        """Return the text of a file."""
         return self._files[path].read(path).decode()
 
     def find(self, dotted: str, seen: frozenset[str] = frozenset()) -> Found | None:
-        """None where there is no such name."""
+        """Resolve a name; None if it does not exist."""
         parts = dotted.split(".")
         found: Found | None = Found(parts[0]) if self._path(parts[0]) else None
         for part in parts[1:]:
             if found is None:
                 return None
             if found.definitions:
-                # of a value: no telling
+                # An attribute of a value can't be checked.
                 found = self._member(found, part) if _class_of(found) else Found(dotted)
             else:
                 found = self._in_module(found.module, part, seen)
         return found
 
     def takes(self, found: Found, positional: int | None, keywords: frozenset[str]) -> str | None:
-        """What a call of `found` gives and it doesn't take; None where it takes all, or the sources
-        don't tell.
-        """
+        """Return the reason `found` can't be called this way; None if it can, or is unknown."""
         signatures = list(self._signatures(found))
         refused = [
             _refused(node, skip_self, positional, keywords) for node, skip_self in signatures
@@ -105,7 +101,7 @@ class Sources:
             return Found(module, tuple(names.definitions[name]))
         if name in names.imports:
             target = names.imports[name]
-            # From compiled code, or from another package: it's there, and nothing more is known.
+            # From compiled code or another package: it exists, and nothing more is known.
             return self.find(target, seen) or (
                 Found(target) if self._is_outside(target) else self._own(dotted)
             )
@@ -122,7 +118,7 @@ class Sources:
         return self._path(target.split(".")[0]) is None or self._path(package) is None
 
     def _member(self, found: Found, name: str) -> Found | None:
-        """An attribute of a class: its own, one that a method gives to self, or a base's."""
+        """Return a class attribute: its own, one a method sets on self, or a base's."""
         owner = _class_of(found)
         if owner is None:
             return None
@@ -139,7 +135,7 @@ class Sources:
         return None
 
     def _from(self, module: str, dotted: str) -> Found | None:
-        """A name as a module's own code would write it."""
+        """Resolve a name as written in a module's code."""
         first, _, rest = dotted.partition(".")
         found = self._in_module(module, first, frozenset())
         if found is None or not rest:
@@ -154,7 +150,7 @@ def _class_of(found: Found) -> ast.ClassDef | None:
 
 
 def dotted_name(node: ast.AST) -> str | None:
-    """`a.b.c` of an attribute chain that begins at a name."""
+    """Return `a.b.c` for an attribute chain that begins at a name, else None."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -199,9 +195,7 @@ def _absolute(node: ast.ImportFrom, package: str) -> str:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Those of a module or class, with the ones under its conditions; not those of its
-    functions.
-    """
+    """Yield the statements of a module or class, also in conditions but not in functions."""
     for node in body:
         yield node
         for block in ("body", "orelse", "finalbody"):

@@ -1,9 +1,8 @@
-"""An environment with what AWS's Spark image has, as far as it is known, and what the Dockerfile
-adds to it.
+"""An environment like AWS's Spark image, plus what nodesweep's Dockerfile adds.
 
-The image can't be had without an account. Its Dockerfile and its lock of Python's packages are
-public (github.com/aws/sagemaker-spark-container, tag 3.5-cpu-py312-v1.3): Amazon Linux 2023, Java
-17, Python 3.12, and the Spark of Amazon EMR 7.12, 3.5.6-amzn-1. Here it is Apache's Spark 3.5.6.
+The image needs an AWS account, but its Dockerfile and Python lock file are public
+(github.com/aws/sagemaker-spark-container, tag 3.5-cpu-py312-v1.3): Amazon Linux 2023, Java 17,
+Python 3.12, and Spark 3.5.6-amzn-1 of Amazon EMR 7.12. This environment has Apache Spark 3.5.6.
 """
 
 from __future__ import annotations
@@ -27,17 +26,13 @@ needs_its_python = pytest.mark.skipif(
 
 
 def aws_image_python() -> Path:
-    """Python of that environment.
-
-    The test fails, with the reason, where it can't be made: where pip finds that what is added
-    doesn't go with what is there.
-    """
+    """Return the environment's Python; the test fails if pip finds conflicting requirements."""
 
     def make(folder: Path, python: Path) -> None:
         uv("venv", "--clear", "--python", find_python(PYTHON), str(folder))
         has = [f"pyspark=={SPARK}", "--requirement", str(_HAS)]
         uv("pip", "install", "--python", str(python), *has)
-        # as the Dockerfile does it
+        # The Dockerfile's command.
         install(str(python), "-m", "pip", "install", "--no-cache-dir", "-r", str(ADDED))
         install(str(python), "-m", "pip", "check")
 

@@ -1,4 +1,4 @@
-"""Every dataset of judged_data.py, asked of the judge and of this machine: one verdict."""
+"""Judges every dataset of judged_data.py with Spark and on this machine; verdicts must be equal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DELETED = "only-empty"
 
 
 class Asked(NamedTuple):
-    """What the flow knows of a dataset, and the request that it makes of it."""
+    """A dataset as the flow knows it, and the flow's request."""
 
     config: DatasetConfig
     dataset: RemoteDataset
@@ -27,9 +27,9 @@ class Asked(NamedTuple):
 
 
 def ask_all(s3: Any) -> dict[str, Asked]:
-    """Put all datasets, each below a prefix of its own; what is asked of them, by the prefix.
+    """Upload every dataset below its own prefix; return the requests by prefix.
 
-    An object of one of them is deleted after it was listed.
+    One object is deleted after it was listed.
     """
     s3.create_bucket(Bucket=BUCKET)
     asked = {}
@@ -43,7 +43,7 @@ def ask_all(s3: Any) -> dict[str, Asked]:
 
 
 def assert_one_verdict(s3: Any, asked: Mapping[str, Asked], verdicts: Mapping[str, str]) -> None:
-    """The reports of all these verdicts, JSON by the prefix, are those of this machine."""
+    """Assert that these verdicts, JSON by prefix, give the reports of this machine."""
     found = {prefix: json.loads(text) for prefix, text in verdicts.items()}
     assert set(found) == set(asked)
     for prefix, (config, dataset, _) in asked.items():
@@ -54,5 +54,5 @@ def assert_one_verdict(s3: Any, asked: Mapping[str, Asked], verdicts: Mapping[st
         theirs = validate_tables(remote_tables(s3, dataset, config), config, now=NOW)
         ours = report_of(found[prefix], config, dataset, NOW)
         assert ours.model_dump() == theirs.model_dump(), prefix
-    # in 2 files; a verdict in which Spark proves nothing would be the same
+    # Over 2 files; without this, a Spark that proves nothing would pass too.
     assert found["types"]["spark"]["proven"] >= 30

@@ -1,4 +1,4 @@
-"""S3 for the program that judges."""
+"""A mocked S3 for the program that judges."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.infra.image_spark.judged_data import BUCKET
 
 @pytest.fixture
 def s3(aws: Callable[[str], Any]) -> Any:
-    """A client; the program makes one of its own, anew for each test."""
+    """An S3 client; the program creates a new one for each test."""
     reading._client.cache_clear()
     client = aws("s3")
     client.create_bucket(Bucket=BUCKET)

@@ -26,12 +26,13 @@ TIME = datetime.datetime(2026, 1, 1)
 
 
 def check(kind: str, severity: str = "critical", **kwargs: Any) -> ExpectationConfig:
+    """Return an expectation's config."""
     return ExpectationConfig.model_validate({"type": kind, "kwargs": kwargs, "severity": severity})
 
 
 @dataclass(frozen=True)
 class Case:
-    """Files by their names, and what is asked of them."""
+    """A dataset's files by name, and its checks."""
 
     files: Mapping[str, bytes]
     checks: Sequence[ExpectationConfig]
@@ -40,7 +41,7 @@ class Case:
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def put(self, s3: Any, prefix: str) -> DatasetConfig:
-        """Put the files below that prefix; their section."""
+        """Upload the files below a prefix and return the dataset's config."""
         for name, body in self.files.items():
             s3.put_object(Bucket=BUCKET, Key=f"{prefix}/{name}", Body=body)
         return DatasetConfig(
@@ -54,6 +55,7 @@ class Case:
 
 
 def parquet(rows_per_group: int | None = None, **columns: Any) -> bytes:
+    """Return a Parquet file with these columns."""
     out = io.BytesIO()
     pq.write_table(pa.table(columns), out, row_group_size=rows_per_group)
     return out.getvalue()
@@ -67,11 +69,12 @@ def _indexed() -> bytes:
 
 
 def csv(**columns: Any) -> bytes:
+    """Return a CSV file with these columns."""
     return pd.DataFrame(columns).to_csv(index=False).encode()
 
 
 def typed(shift: int = 0, **changes: Any) -> dict[str, Any]:
-    """Four rows of every type, good ones; `changes` replace columns."""
+    """Return four valid rows of every type; `changes` replace columns."""
     times = [TIME + datetime.timedelta(seconds=step + shift) for step in range(4)]
     columns = {
         "whole": pa.array([1 + shift, 2, 3, 4], pa.int64()),
@@ -159,7 +162,7 @@ MIXED_B = {
     "view": pa.array(["y"], pa.large_string()),
     "lists": pa.array([[1.0]], pa.large_list(pa.float64())),
 }
-"""The same values in types of another width, unit or encoding."""
+"""The same values in types of another width, unit, or encoding."""
 MIXED_BAD = {
     "day": pa.array([datetime.date(2026, 1, 3)]),
     "time": pa.array([TIME + datetime.timedelta(days=9)], pa.timestamp("us")),
@@ -177,7 +180,7 @@ _NO_FOOTER = parquet(None, a=[1], b=[1.0])[:-4] + b"gone"
 _DAMAGED = bytearray(parquet(None, a=pa.array(range(9_000)), b=pa.array([0.5] * 9_000)))
 _DAMAGED[20:3000] = bytes(2980)
 _LONG_AGO = datetime.datetime(999, 12, 28, 1, 2, 3, 4)
-"""In the Julian calendar of Java's times this is another day."""
+"""A different day in the Julian calendar of Java's timestamps."""
 _MICROSECOND = datetime.timedelta(microseconds=1)
 ONE_CHECK = (check(BETWEEN, column="a", min_value=0, max_value=9),)
 

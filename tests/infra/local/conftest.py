@@ -1,6 +1,4 @@
-"""A platform served from this process, with a fake engine, and platforms in processes of their
-own.
-"""
+"""A platform with a fake engine, served from this process or in processes of its own."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ sys.exit(main(["serve", "--settings", sys.argv[2]]))
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
-    """One served platform per test module, with a bucket for results."""
+    """A served platform per test module, with a bucket for results."""
     for served in serve_platform(tmp_path_factory.mktemp("platform"), **{"ml.m5.large": 2}):
         served.s3.create_bucket(Bucket="results")
         yield served
@@ -40,7 +38,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespa
 
 @pytest.fixture(scope="session")
 def warm_server() -> Iterator[WarmProcess]:
-    """Has imported what a platform's process imports."""
+    """A process that has imported what a platform's process imports."""
     with warm_process(
         "nodesweep.infra.local.__main__", "tests.infra.local.serve_with_fakes"
     ) as process:
@@ -49,7 +47,10 @@ def warm_server() -> Iterator[WarmProcess]:
 
 @pytest.fixture
 def serve_with_fakes(warm_server: WarmProcess) -> Callable[..., Forked]:
-    """serve_with_fakes(state_dir, owner_pid): a platform with a fake engine as a process."""
+    """Return a function that starts a platform with a fake engine as a process.
+
+    `serve_with_fakes(state_dir, owner_pid)`
+    """
     return lambda state_dir, *owner_pid: warm_server.start(
         _WITH_FAKES, str(state_dir), *map(str, owner_pid)
     )
@@ -57,7 +58,7 @@ def serve_with_fakes(warm_server: WarmProcess) -> Callable[..., Forked]:
 
 @pytest.fixture
 def forked_servers(warm_server: WarmProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What daemon.start() starts is a fork, not a new interpreter."""
+    """Make daemon.start() fork instead of starting a new interpreter."""
 
     def spawn(config: ServerConfig) -> Forked:
         log: Path = config.state_dir / daemon._LOG_FILE

@@ -1,4 +1,4 @@
-"""Clients, requests and waits for tests of a served platform."""
+"""Clients, requests, and waits for tests of a served platform."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from nodesweep.tasks.local_status import read_status
 from tests.infra.local.platform_fakes import IMAGE_URI, FakeEngine, FakeImageStore
 
 TESTS_CLIENT = "tests"
-"""What the user agent of a test's own client ends with."""
+"""Suffix of the user agent of the tests' own clients."""
 ROLE_ARN = "arn:aws:iam::000000000000:role/SageMakerRole"
 
 
 def client(endpoint: str, service: str, region: str = "us-east-1") -> Any:
-    """An unmodified client with the platform's key that gives up at once rather than retry."""
+    """Return a boto3 client with the platform's key that fails at once instead of retrying."""
     return _client(session(endpoint, region), endpoint, service)
 
 
@@ -36,13 +36,14 @@ def _client(session: boto3.Session, endpoint: str, service: str) -> Any:
 
 
 def session(endpoint: str, region: str = "us-east-1") -> boto3.Session:
-    """A session with the key of the folder that a test's own platform names."""
+    """Return a session with the key in the state folder that the platform reports."""
     return local_session(endpoint, region, read_status(endpoint, 10)["state_dir"])
 
 
 class ServedPlatform(SimpleNamespace):
-    """A platform at its `endpoint`, with the facts that it is made of. A client of a service, as
-    `platform.s3`, is made when it is first asked for: to make one takes tens of milliseconds.
+    """A platform's `endpoint` and parts; clients such as `platform.s3` are created on first use.
+
+    Creating a client takes tens of milliseconds.
     """
 
     SERVICES = ("sagemaker", "s3", "logs", "ecr", "codebuild", "cloudwatch", "sts")
@@ -59,8 +60,12 @@ class ServedPlatform(SimpleNamespace):
 
 
 def job_request(name: str, program: str = "quick", **changes: Any) -> dict[str, Any]:
-    """A valid CreateTrainingJob request without input channels; `changes` replace top-level
-    members.
+    """Return a valid CreateTrainingJob request without input channels.
+
+    Args:
+        name: The job's name.
+        program: The hyperparameter that selects the fake engine's program.
+        **changes: Replacements of top-level members.
     """
     return {
         "TrainingJobName": name,
@@ -79,13 +84,14 @@ def job_request(name: str, program: str = "quick", **changes: Any) -> dict[str, 
 
 
 def resources(count: int, instance_type: str = "ml.local.small") -> dict[str, Any]:
+    """Return a ResourceConfig."""
     return {"InstanceType": instance_type, "InstanceCount": count, "VolumeSizeInGB": 1}
 
 
 def wait_until(condition: Callable[[], Any], deadline_seconds: float = 15.0) -> Any:
-    """The first truthy value of `condition`; fails the test after the deadline.
+    """Return the first truthy value of `condition`; fail the test after the deadline.
 
-    It is looked at ever more seldom: a look may be a call that takes milliseconds of CPU time.
+    Pauses grow to 0.1 s, because a poll may be a call that takes milliseconds of CPU time.
     """
     deadline, pause_seconds = time.monotonic() + deadline_seconds, 0.01
     while not (value := condition()):
@@ -96,7 +102,7 @@ def wait_until(condition: Callable[[], Any], deadline_seconds: float = 15.0) -> 
 
 
 def wait_for_end(sagemaker: Any, name: str) -> dict[str, Any]:
-    """The job's description once it is over."""
+    """Return the job's final description."""
 
     def over() -> dict[str, Any] | None:
         job = sagemaker.describe_training_job(TrainingJobName=name)
@@ -108,16 +114,18 @@ def wait_for_end(sagemaker: Any, name: str) -> dict[str, Any]:
 def run_job(
     platform: SimpleNamespace, name: str, program: str = "quick", **changes: Any
 ) -> dict[str, Any]:
-    """Create a job and wait for its end; its description."""
+    """Create a job and return its final description."""
     platform.sagemaker.create_training_job(**job_request(name, program, **changes))
     return wait_for_end(platform.sagemaker, name)
 
 
 def phases(job: dict[str, Any]) -> list[str]:
+    """Return the job's secondary statuses in order."""
     return [transition["Status"] for transition in job["SecondaryStatusTransitions"]]
 
 
 def wait_for_phase(sagemaker: Any, name: str, phase: str) -> None:
+    """Wait until the job has this secondary status."""
     wait_until(
         lambda: sagemaker.describe_training_job(TrainingJobName=name)["SecondaryStatus"] == phase
     )
@@ -130,7 +138,10 @@ def serve_platform(
     file_systems: Mapping[str, Path] | None = None,
     **quotas: int,
 ) -> Iterator[SimpleNamespace]:
-    """The platform in this process; a generator, so that fixtures and tests can both enter it."""
+    """Serve a platform with fakes in this process.
+
+    A generator, so that both fixtures and tests can use it.
+    """
     engine, images = FakeEngine(state_dir / "engine"), FakeImageStore()
     faults_file = None
     if faults:
@@ -156,7 +167,7 @@ def serve_simulated(
     processing_leaves: Path | None = None,
     **quotas: int,
 ) -> Iterator[SimpleNamespace]:
-    """A platform with the simulated engine in this process, with a bucket for results."""
+    """Serve a platform with the simulated engine in this process, with a bucket for results."""
     faults_file, model_file = state_dir / "faults.json", state_dir / "model.json"
     faults_file.write_text(json.dumps({"faults": list(faults)}))
     model_file.write_text(json.dumps(model or {}))

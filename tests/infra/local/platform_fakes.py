@@ -1,6 +1,4 @@
-"""An engine and an image store without processes: a node is a thread that runs a Python
-callable.
-"""
+"""A fake engine, whose nodes are threads that run a Python callable, and a fake image store."""
 
 from __future__ import annotations
 
@@ -28,13 +26,13 @@ IMAGE_DIGEST = "sha256:" + "a" * 64
 IMAGE_URI = f"000000000000.dkr.ecr.us-east-1.amazonaws.com/trainer@{IMAGE_DIGEST}"
 
 Program = Callable[[JobSpec, Node, Callable[[str], None], threading.Event], None]
-"""(job, node, print, stop); an exception is the node's failure. Waiting programs wait on `stop`."""
+"""(job, node, print, stop); an exception fails the node. Waiting programs wait on `stop`."""
 
 
 def quick_program(
     job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event
 ) -> None:
-    """Writes what a good training run leaves behind."""
+    """Leave the files of a successful training run."""
     for step in range(3):
         say(f"train_loss={1.0 / (step + 1):.3f};")
     (node.opt_ml / "model" / "model.bin").write_text(node.host)
@@ -45,6 +43,7 @@ def quick_program(
 def endless_program(
     job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event
 ) -> None:
+    """Run until stopped."""
     say("waiting")
     stop.wait()
 
@@ -54,8 +53,9 @@ def _attained(share: float) -> NodeAttainment:
 
 
 class FakeEngine:
-    """Keeps the protocol of `nodesweep.infra.local.interfaces.Engine`; the program is chosen by
-    hyperparameter "program", or of a Processing job by its variable PROGRAM.
+    """Implements `nodesweep.infra.local.interfaces.Engine` with threads.
+
+    The hyperparameter "program", or a Processing job's variable PROGRAM, selects the program.
     """
 
     def __init__(self, state_dir: Path, programs: Mapping[str, Program] | None = None) -> None:
@@ -75,18 +75,23 @@ class FakeEngine:
         self._hosts: dict[str, list[str]] = {}
 
     def capacity_problem(self, instance_type: str, instance_count: int) -> str | None:
+        """Reject more than 8 nodes."""
         return f"{instance_count} nodes do not fit" if instance_count > 8 else None
 
     def command_problem(self, entrypoint: Sequence[str], arguments: Sequence[str]) -> str | None:
+        """Reject an entry point that contains "absent"."""
         return f"no {entrypoint[0]} here" if "absent" in entrypoint else None
 
     def image_command_problem(self) -> str | None:
+        """Return None."""
         return None
 
     def isolation(self, instance_type: str) -> str:
+        """Return a description for the platform's log."""
         return "not isolated (fake engine)"
 
     def prepare(self, job: JobSpec) -> Sequence[Node]:
+        """Create the nodes' folders."""
         nodes = []
         for number in range(1, job.instance_count + 1):
             opt_ml = self._state_dir / job.job_name / f"algo-{number}"
@@ -102,7 +107,7 @@ class FakeEngine:
     def turn(
         self, job: JobSpec, stop: threading.Event, deadline: float, on_wait: Callable[[], None]
     ) -> Iterator[bool]:
-        """Where `machine_is_free` is not set, another platform's job has the machine."""
+        """Wait until `machine_is_free`; while unset, another platform's job uses the machine."""
         if not self.machine_is_free.is_set():
             on_wait()
         while (
@@ -121,6 +126,7 @@ class FakeEngine:
         stop: threading.Event,
         max_runtime_seconds: float,
     ) -> RunResult:
+        """Run the program in one thread per node."""
         self._running += 1
         self.most_jobs_at_once = max(self.most_jobs_at_once, self._running)
         over, errors = threading.Event(), {}
@@ -170,21 +176,21 @@ class FakeEngine:
         )
 
     def kill_node(self, job: JobSpec, host: str) -> None:
+        """Fail a node as if it had been killed."""
         self._killed.add((job.job_name, host))
 
     def usage(self, job: JobSpec) -> Mapping[str, NodeUsage]:
-        """0.1 CPU seconds per second and node, of half a vCPU: 20 per cent."""
+        """Return 0.1 CPU seconds per second and node, of half a vCPU: 20%."""
         seconds = 0.1 * time.monotonic()
         return {host: NodeUsage(seconds, 2**20, 0.5) for host in self._hosts.get(job.job_name, ())}
 
     def clean_up(self, job: JobSpec) -> None:
+        """Remove the job's folders."""
         shutil.rmtree(self._state_dir / job.job_name, ignore_errors=True)
 
 
 class FakeImageStore:
-    """Keeps the protocol of `nodesweep.infra.local.interfaces.ImageStore`; building only digests
-    the Dockerfile.
-    """
+    """Implements `nodesweep.infra.local.interfaces.ImageStore`; builds only hash the Dockerfile."""
 
     def __init__(self) -> None:
         self.tags: dict[tuple[str, str], str] = {("trainer", "v1"): IMAGE_DIGEST}
@@ -200,6 +206,7 @@ class FakeImageStore:
         stop: threading.Event,
         deadline_seconds: float,
     ) -> BuiltImage:
+        """Return the Dockerfile's digest; one that begins with WAIT or BREAK fails."""
         text = (context / "Dockerfile").read_text()
         on_line(f"building {len(text)} characters")
         self.build_arguments = dict(build_args)
@@ -212,10 +219,12 @@ class FakeImageStore:
         return BuiltImage(digest)
 
     def resolve(self, image_uri: str) -> Path | None:
+        """Return a folder for a known image, else None."""
         name = image_uri.partition("/")[2]
         known = {f"{repository}:{tag}" for repository, tag in self.tags}
         known |= {f"{repository}@{digest}" for (repository, _), digest in self.tags.items()}
         return Path("/") if name in known else None
 
     def images(self) -> Sequence[tuple[str, str, str]]:
+        """Return (repository, tag, digest) of every image."""
         return [(repository, tag, digest) for (repository, tag), digest in self.tags.items()]

@@ -1,4 +1,4 @@
-"""A platform with a fake engine as a process of its own."""
+"""Serves a platform with a fake engine as a separate process."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tests.infra.local.platform_fakes import FakeEngine, FakeImageStore
 
 
 def fake_backend(config: ServerConfig, endpoint_url: str) -> Backend:
+    """Return a backend of fakes."""
     return with_real_nodes(config, FakeEngine(config.state_dir / "engine"), FakeImageStore())
 
 

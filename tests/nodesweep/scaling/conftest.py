@@ -22,7 +22,7 @@ GENERATED_AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 def outcome(
     nodes: int, train_seconds: float | None = None, repeat: int = 1, **changes: Any
 ) -> JobOutcome:
-    """A completed run with that train time, or a failed one where it has none."""
+    """Return a completed run with this train time, or a failed run without one."""
     completed = train_seconds is not None
     fields: dict[str, Any] = {
         "attempt": 1,
@@ -39,7 +39,7 @@ def outcome(
 
 
 def outcomes_at(times: dict[int, float | Sequence[float]], **changes: Any) -> list[JobOutcome]:
-    """{nodes: train_seconds or several repeats of it} as outcomes."""
+    """Return outcomes of {nodes: train seconds, or those of several repeats}."""
     made = []
     for nodes, seconds in times.items():
         repeats = seconds if isinstance(seconds, Sequence) else [seconds]
@@ -52,7 +52,7 @@ def outcomes_at(times: dict[int, float | Sequence[float]], **changes: Any) -> li
 def summarise(
     outcomes: Sequence[JobOutcome], *given: Any, **changes: Any
 ) -> tuple[SummaryRow, ...]:
-    """summarise_runs() without the attempts that its rows are made of."""
+    """Return summarise_runs() without the attempts that its rows summarize."""
     return summarise_runs(outcomes, *given, **changes)[0]
 
 
@@ -60,7 +60,7 @@ PROBED_SECONDS = {1: 80.0, 2: 41.0, 4: 21.0}
 
 
 def projection(seconds: float, error: float | None = 0.5) -> Projection:
-    """Of a probe that made 50 of 500 steps in a tenth of the time."""
+    """Return the projection of a probe that made 50 of 500 steps in a tenth of the time."""
     return Projection(
         train_seconds=seconds,
         error_seconds=error,
@@ -74,7 +74,7 @@ def projection(seconds: float, error: float | None = 0.5) -> Projection:
 
 
 def probe(nodes: int, repeat: int = 1, error: float | None = 0.5, **changes: Any) -> JobOutcome:
-    """A probe that foretells about the time of its node count, a second more each repeat."""
+    """Return a probe that projects its node count's time plus one second per further repeat."""
     seconds = PROBED_SECONDS[nodes] + repeat - 1
     fields: dict[str, Any] = {
         "train_clock": "projected",
@@ -87,7 +87,7 @@ def probe(nodes: int, repeat: int = 1, error: float | None = 0.5, **changes: Any
 
 @pytest.fixture
 def probe_config(make_config: Callable[..., Any]) -> Callable[..., Any]:
-    """probe_config(repeats=3): a probe sweep over 1, 2 and 4 nodes."""
+    """Return a factory of probe sweeps over 1, 2, and 4 nodes, as in `probe_config(repeats=3)`."""
 
     def make(**sweep: Any) -> Any:
         given = {"design": "probe", "node_counts": [1, 2, 4], "repeats": 1, **sweep}
@@ -98,7 +98,10 @@ def probe_config(make_config: Callable[..., Any]) -> Callable[..., Any]:
 
 @pytest.fixture
 def probes() -> Callable[..., list[JobOutcome]]:
-    """probes([(1, 1), (2, 1)], error=…): a probe at each (nodes, repeat)."""
+    """Return a factory of probes, one at each (nodes, repeat).
+
+    `probes([(1, 1), (2, 1)], error=…)`
+    """
 
     def make(points: Sequence[tuple[int, int]], **changes: Any) -> list[JobOutcome]:
         return [probe(nodes, repeat, **changes) for nodes, repeat in points]
@@ -108,7 +111,7 @@ def probes() -> Callable[..., list[JobOutcome]]:
 
 @pytest.fixture
 def whole() -> Callable[..., JobOutcome]:
-    """whole(nodes, seconds, repeat): a run on the program's clock."""
+    """Return a factory of full runs on the program's clock: `whole(nodes, seconds, repeat)`."""
 
     def make(nodes: int, seconds: float, repeat: int = 2, **changes: Any) -> JobOutcome:
         by = {"train_seconds_by": {"program": seconds}}
@@ -119,17 +122,22 @@ def whole() -> Callable[..., JobOutcome]:
 
 @pytest.fixture
 def make_outcome() -> Callable[..., JobOutcome]:
+    """The function outcome()."""
     return outcome
 
 
 @pytest.fixture
 def make_outcomes() -> Callable[..., list[JobOutcome]]:
+    """The function outcomes_at()."""
     return outcomes_at
 
 
 @pytest.fixture
 def make_report() -> Callable[..., ScalingReport]:
-    """make_report(outcomes, config=…, plan=…, price=…, provenance=…) at a fixed time."""
+    """Return a factory of reports at a fixed time.
+
+    `make_report(outcomes, config=…, plan=…, price=…, provenance=…)`
+    """
     from nodesweep.scaling.report import analyse
 
     def make(outcomes: Sequence[JobOutcome], **given: Any) -> ScalingReport:

@@ -1,16 +1,14 @@
-"""Records the CreateTrainingJob requests that the SageMaker SDK v2 sends, for
-tests/nodesweep/scaling/planning/test_request.py.
+"""Record the CreateTrainingJob requests of SageMaker SDK v2 for planning/test_request.py.
 
-The SDK is no dependency of this project; the program runs in an environment of its own and reaches
-no network (every call is answered here, and what would open a connection raises):
+The SDK is not a dependency of nodesweep; the program runs in a separate environment without
+network: it stubs every call, and opening a connection raises.
 
-    python3.11 -m venv /tmp/sdk-v2 && /tmp/sdk-v2/bin/pip install sagemaker==2.257.7
-    /tmp/sdk-v2/bin/python tests/nodesweep/scaling/record_sdk_requests.py \
-        tests/nodesweep/scaling/golden_requests
+    python3.11 -m venv /tmp/sdk-v2
+    /tmp/sdk-v2/bin/pip install sagemaker==2.257.7
+    cd tests/nodesweep/scaling && /tmp/sdk-v2/bin/python record_sdk_requests.py golden_requests
 
-One file per case: what was asked of the estimator, and the request, or the message with which the
-SDK refused. Beside the folder sdk_tables.json: which versions and instance types the SDK takes for
-what.
+Each case gets a file with the estimator's arguments and the request, or the SDK's error message.
+sdk_tables.json, next to the folder, has the SDK's tables of supported versions and instance types.
 """
 
 from __future__ import annotations
@@ -111,7 +109,7 @@ CASES: dict[str, dict[str, Any]] = {
     "horovod": _case({"mpi": _MPI}, "ml.p3.16xlarge"),
     "parameter_server": _case({"parameter_server": {"enabled": True}}, "ml.m5.xlarge"),
     "trainium": _case(_TORCHRUN, "ml.trn1.32xlarge"),
-    # What the SDK refuses by itself.
+    # Rejected by the SDK.
     "refused_cpu_without_image": _case(
         _TORCHRUN, "ml.m5.xlarge", framework_version="2.4.1", py_version="py311"
     ),
@@ -130,7 +128,7 @@ CASES: dict[str, dict[str, Any]] = {
     "refused_smddp_by_version": _case(
         {"smdistributed": {"dataparallel": {"enabled": True}}}, **_AFTER_SMDDP
     ),
-    # What it takes although the documents say otherwise.
+    # Accepted by the SDK, contrary to its documentation.
     "taken_smddp_on_g5": _case(
         {"smdistributed": {"dataparallel": {"enabled": True}}}, "ml.g5.12xlarge"
     ),
@@ -139,7 +137,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def record(case: dict[str, Any], source_dir: str) -> dict[str, Any]:
-    """The request of one case, or the SDK's refusal."""
+    """Return one case's request, or the SDK's error message."""
     from sagemaker.inputs import TrainingInput
     from sagemaker.pytorch import PyTorch
 
@@ -168,7 +166,7 @@ def record(case: dict[str, Any], source_dir: str) -> dict[str, Any]:
 
 
 def tables() -> dict[str, Any]:
-    """The SDK's own lists, by their names in sagemaker.fw_utils."""
+    """Return the SDK's lists, by their names in sagemaker.fw_utils."""
     from sagemaker import fw_utils
 
     versions = fw_utils.SM_DATAPARALLEL_SUPPORTED_FRAMEWORK_VERSIONS["pytorch"]
@@ -183,7 +181,7 @@ def tables() -> dict[str, Any]:
         "TRAINIUM_SUPPORTED_TORCH_DISTRIBUTED_FRAMEWORK_VERSIONS": (
             fw_utils.TRAINIUM_SUPPORTED_TORCH_DISTRIBUTED_FRAMEWORK_VERSIONS
         ),
-        # Gone from the SDK: pytorchddp is smddp by the time it is checked.
+        # Removed from later SDKs, which turn pytorchddp into smddp before the check.
         "PYTORCHDDP_SUPPORTED_FRAMEWORK_VERSIONS": getattr(
             fw_utils, "PYTORCHDDP_SUPPORTED_FRAMEWORK_VERSIONS", None
         ),
@@ -191,9 +189,7 @@ def tables() -> dict[str, Any]:
 
 
 def _session() -> tuple[Any, list[dict[str, Any]]]:
-    """A SageMaker session whose every call is answered here, and the CreateTrainingJob requests it
-    has sent.
-    """
+    """Return a SageMaker session with stubbed calls, and the CreateTrainingJob requests sent."""
     import boto3
     import botocore.session
     import sagemaker
@@ -243,6 +239,7 @@ def _no_network(*_: Any) -> None:
 
 
 def main(folder: Path) -> None:
+    """Write a file per case, and the SDK's tables."""
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
         os.environ[name] = os.devnull
     os.environ["AWS_EC2_METADATA_DISABLED"] = "true"

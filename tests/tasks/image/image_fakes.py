@@ -1,6 +1,4 @@
-"""What the tests of the image build share: a small context, a clock that only counts, and an image
-in ECR.
-"""
+"""Fakes for tests of the image build: a small context, a simulated clock, an image in ECR."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ MANIFEST = (
 
 
 def make_context(folder: Path, dockerfile: str = "FROM scratch\n") -> ImageConfig:
-    """A context of Dockerfile, .dockerignore, train.py and an ignored pkg/notes.md."""
+    """Create a context of Dockerfile, .dockerignore, train.py, and an ignored pkg/notes.md."""
     root = folder / "image"
     (root / "pkg").mkdir(parents=True)
     (root / "Dockerfile").write_text(dockerfile)
@@ -27,7 +25,7 @@ def make_context(folder: Path, dockerfile: str = "FROM scratch\n") -> ImageConfi
 
 
 def counting_clock() -> Clock:
-    """A clock that moves only when somebody sleeps."""
+    """Return a clock that advances only when someone waits on it."""
     now = [0.0]
 
     def wait_for(seconds: float) -> bool:
@@ -38,7 +36,7 @@ def counting_clock() -> Clock:
 
 
 def make_repository(ecr: Any) -> str:
-    """URI of the repository `nodesweep`."""
+    """Create the repository `nodesweep` and return its URI."""
     made = ecr.create_repository(repositoryName="nodesweep", imageTagMutability="IMMUTABLE")[
         "repository"
     ]
@@ -46,6 +44,6 @@ def make_repository(ecr: Any) -> str:
 
 
 def push(ecr: Any, tag: str, repository: str = "nodesweep") -> str:
-    """Digest of an image that is in the repository from now on."""
+    """Add an image to the repository and return its digest."""
     put = ecr.put_image(repositoryName=repository, imageTag=tag, imageManifest=MANIFEST)
     return str(put["image"]["imageId"]["imageDigest"])

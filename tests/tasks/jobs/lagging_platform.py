@@ -1,6 +1,4 @@
-"""SageMaker as it is eventually consistent, on a simulated clock: lists, descriptions and tags know
-a job late.
-"""
+"""An eventually consistent SageMaker on a simulated clock: lists, descriptions, and tags lag."""
 
 from __future__ import annotations
 
@@ -15,6 +13,7 @@ from nodesweep.scaling.outcome.outcome import TERMINAL
 
 
 def error(code: str, message: str, operation: str) -> ClientError:
+    """Return a ClientError."""
     return ClientError(
         {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {}}, operation
     )
@@ -38,7 +37,10 @@ class _Job:
 
 @dataclass
 class LaggingPlatform:
-    """Each lag in seconds; a job is Stopping for `stop_seconds`, one of `stubborn` for ever."""
+    """SageMaker with lags in seconds.
+
+    A job is Stopping for `stop_seconds`, one in `stubborn` forever.
+    """
 
     list_lag: float = 0.0
     describe_lag: float = 0.0
@@ -50,15 +52,22 @@ class LaggingPlatform:
     calls: list[str] = field(default_factory=list)
 
     class exceptions:
+        """The client's exception classes."""
+
         ClientError = ClientError
 
         class ResourceLimitExceeded(ClientError):
+            """A quota is exhausted."""
+
             pass
 
         class ResourceInUse(ClientError):
+            """A job of this name exists."""
+
             pass
 
     def create_training_job(self, **request: Any) -> dict[str, str]:
+        """Create a job; its name must be new."""
         self._count("create")
         name = request["TrainingJobName"]
         if name in self.jobs:
@@ -69,7 +78,7 @@ class LaggingPlatform:
         return {"TrainingJobArn": f"arn:{name}"}
 
     def add(self, *names: str, keep_alive: int = 0) -> None:
-        """Jobs that are created now."""
+        """Create jobs without a call."""
         for name in names:
             resources = {"InstanceCount": 1, "KeepAlivePeriodInSeconds": keep_alive}
             self.jobs[name] = _Job(
@@ -77,16 +86,18 @@ class LaggingPlatform:
             )
 
     def complete(self, name: str) -> None:
+        """Complete a job."""
         self.jobs[name].status = "Completed"
 
     def status(self, name: str) -> str:
+        """Return a job's status now."""
         job = self.jobs[name]
         if job.status == "Stopping" and self.time.seconds >= job.ends_at:
             job.status = "Stopped"
         return job.status
 
     def pool(self, name: str) -> str | None:
-        """The status of the warm pool, as WarmPoolStatus.Status has it."""
+        """Return the WarmPoolStatus.Status of a job; None without a warm pool."""
         job = self.jobs[name]
         if not job.keep_alive:
             return None
@@ -95,16 +106,19 @@ class LaggingPlatform:
         return "Terminated" if job.pool_released else "Available"
 
     def describe_training_job(self, TrainingJobName: str) -> dict[str, Any]:
+        """Return a job's summary once `describe_lag` has passed."""
         self._count("describe")
         return self._summary(self._known(TrainingJobName, self.describe_lag, "DescribeTrainingJob"))
 
     def list_tags(self, ResourceArn: str) -> dict[str, Any]:
+        """Return a job's tags, none before `tags_lag` has passed."""
         self._count("tags")
         job = self.jobs[ResourceArn.removeprefix("arn:")]
         late = self.time.seconds < job.created_at + self.tags_lag
         return {"Tags": [] if late else list(job.request.get("Tags", ()))}
 
     def stop_training_job(self, TrainingJobName: str) -> None:
+        """Stop a job that is known and not over."""
         self._count("stop")
         job = self.jobs[self._known(TrainingJobName, self.describe_lag, "StopTrainingJob")]
         if self.status(TrainingJobName) in TERMINAL:
@@ -117,6 +131,7 @@ class LaggingPlatform:
             job.ends_at = float("inf") if stubborn else self.time.seconds + self.stop_seconds
 
     def update_training_job(self, TrainingJobName: str, ResourceConfig: Mapping[str, int]) -> None:
+        """Release an available warm pool."""
         self._count("update")
         if self.pool(TrainingJobName) != "Available":
             raise error(
@@ -126,13 +141,16 @@ class LaggingPlatform:
         self.jobs[TrainingJobName].pool_released = True
 
     def get_paginator(self, operation: str) -> LaggingPlatform:
+        """Return itself, the only paginator there is."""
         assert operation == "list_training_jobs"
         return self
 
     def paginate(self, **query: Any) -> Iterator[dict[str, Any]]:
+        """Yield the only page."""
         yield self.list_training_jobs(**query)
 
     def list_training_jobs(self, **query: Any) -> dict[str, Any]:
+        """Return the matching jobs older than `list_lag`."""
         self._count("list")
         shown = [
             name

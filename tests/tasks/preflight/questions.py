@@ -1,4 +1,4 @@
-"""Questions to the rules that ask the account, with stubbed or mocked clients."""
+"""Questions for the rules that query the account, with stubbed or mocked clients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def question(
     peak_nodes: int = 2,
     files: Files | None = None,
 ) -> Question:
-    """About a sweep whose jobs need at most that many nodes at once."""
+    """Return a question about a sweep that needs at most `peak_nodes` nodes at once."""
     instance = load_catalogue().get(config.training.instance_type)
     plan = plan_sweep(config, instance)
     plan = replace(plan, points=(replace(plan.points[0], nodes=peak_nodes),))
@@ -30,12 +30,12 @@ def question(
 
 
 def clients(**by_service: Any) -> Callable[..., Any]:
-    """clients(ec2=…): those clients, whatever the region."""
+    """Return a factory of these clients, whatever the region, as in `clients(ec2=…)`."""
     return lambda service, region="us-east-1": by_service[service]
 
 
 def asking(*names: str) -> Callable[[Question], Findings]:
-    """What the rules of these names find, those of them that the sweep needs."""
+    """Return a function that evaluates the rules of these names that the sweep needs."""
     rules = [rule for rule in ACCOUNT_RULES if rule.name in names]
     assert len(rules) == len(names)
     return lambda asked: together(find(rule, asked) for rule in rules if rule.needed(asked.facts))

@@ -1,0 +1,1 @@
+"""Tables, batches, and the order of samples."""

@@ -1,8 +1,8 @@
-"""Batch arithmetic and the order of samples: what makes runs on 1 and on 8 nodes do the same work.
+"""Batch arithmetic and sample order, which make runs on 1 and 8 nodes do the same work.
 
-Every step's global batch is a slice of one seeded order that does not depend on the world size, so
-under a fixed global batch size all node counts train on the same batches; ranks only share them out
-differently.
+Every step's global batch is a slice of one seeded order that is independent of the world size, so
+at a fixed global batch size all node counts train on the same batches; only their distribution over
+ranks differs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DEFAULT_PER_REPLICA_BATCH_SIZE = 32
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """B = world size x b x accumulation."""
+    """Batch sizes: global = world size x per replica x accumulation."""
 
     global_batch_size: int
     per_replica_batch_size: int
@@ -30,7 +30,11 @@ class BatchPlan:
 def plan_batch(
     world_size: int, per_replica: int | None, accumulate: int, global_batch_size: int | None
 ) -> BatchPlan:
-    """Complete the batch sizes, or refuse what does not divide."""
+    """Return the complete batch sizes.
+
+    Raises:
+        UserError: The global batch size does not divide, or contradicts the others.
+    """
     replicas = world_size * accumulate
     if per_replica is None:
         if global_batch_size is None:
@@ -55,7 +59,7 @@ def plan_batch(
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """What one epoch of `rows` x `passes` samples becomes when it is cut into global batches."""
+    """One epoch cut into global batches: steps, and samples dropped or padded."""
 
     steps: int
     dropped: int
@@ -63,7 +67,11 @@ class EpochPlan:
 
 
 def plan_epoch(rows: int, passes: int, global_batch_size: int, incomplete_batch: str) -> EpochPlan:
-    """Cut an epoch into whole global batches, its rest dropped or filled up."""
+    """Cut an epoch of `rows` x `passes` samples into whole global batches.
+
+    Raises:
+        UserError: The epoch is smaller than one batch and not padded.
+    """
     samples = rows * passes
     steps, rest = divmod(samples, global_batch_size)
     if rest and incomplete_batch == "pad":
@@ -79,7 +87,7 @@ def plan_epoch(rows: int, passes: int, global_batch_size: int, incomplete_batch:
 
 @dataclass(frozen=True)
 class SampleCount:
-    """requested = processed - padded + dropped; `per_epoch` is what one whole epoch requests."""
+    """Samples of a run: requested = processed - padded + dropped; `per_epoch` are requested."""
 
     per_epoch: int
     requested: int
@@ -89,8 +97,9 @@ class SampleCount:
 
 
 def count_samples(steps: int, epoch: EpochPlan, global_batch_size: int) -> SampleCount:
-    """Samples over the whole run, all ranks together;
-    an epoch cut short by --max-steps drops and pads nothing.
+    """Count the samples of a run over all ranks.
+
+    An epoch cut short by --max-steps drops and pads nothing.
     """
     epochs = steps // epoch.steps
     processed = steps * global_batch_size
@@ -101,7 +110,7 @@ def count_samples(steps: int, epoch: EpochPlan, global_batch_size: int) -> Sampl
 
 
 class ShardedBatches:
-    """One rank's batches of row numbers, epoch by epoch; iterating moves on to the next epoch."""
+    """One rank's batches of row numbers; each iteration is the next epoch."""
 
     def __init__(
         self,
@@ -119,7 +128,7 @@ class ShardedBatches:
         self._epoch = self._first_batch = 0
 
     def start_at(self, step: int) -> None:
-        """Go on after `step` optimiser steps; the epoch they ended in is shorter by them."""
+        """Continue after `step` optimizer steps; the epoch reached yields its remaining steps."""
         self._epoch, steps = divmod(step, self._epoch_plan.steps)
         self._first_batch = steps * self._batch.accumulate_grad_batches
 
@@ -135,14 +144,18 @@ class ShardedBatches:
     def _order(self, epoch: int) -> npt.NDArray[np.int64]:
         random = np.random.default_rng([self._seed, epoch])
         order = np.concatenate([random.permutation(self._rows) for _ in range(self._passes)])
-        # cuts, or starts over to pad
+        # np.resize truncates, or repeats the order from its start to pad
         return np.resize(order, self._epoch_plan.steps * self._batch.global_batch_size)
 
 
 def split_rows(
     rows: int, validation_fraction: float, seed: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(training rows, validation rows), the same on every rank."""
+    """Return (training rows, validation rows), the same on every rank.
+
+    Raises:
+        UserError: One of the two is empty.
+    """
     held_out = round(rows * validation_fraction)
     if not 0 < held_out < rows:
         raise UserError(

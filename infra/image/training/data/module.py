@@ -1,6 +1,4 @@
-"""The Lightning data module: a mapped table, batches by row number,
-and a clock on every wait for a batch.
-"""
+"""Lightning data module: memory-mapped table, batches by row number, timed waits for data."""
 
 from __future__ import annotations
 
@@ -23,14 +21,14 @@ from training.distributed.process_group import gather_numbers
 from training.errors import UserError
 
 Batch = tuple[Tensor, Tensor]
-EVALUATION_BATCH_ROWS = 4096  # bounds memory; a validation set is only a part of the table
-_BLOCK_BYTES = 1 << 22  # of float64, in sums over the table
+EVALUATION_BATCH_ROWS = 4096  # bounds the memory of an evaluation
+_BLOCK_BYTES = 1 << 22  # 4 MiB of float64 per block in sums over the table
 
 
 class TableRows(Dataset[Batch]):
-    """Some rows of a table, by array of row numbers: one gather per batch, no Python per sample.
+    """Rows of a table indexed by arrays of row numbers: one gather per batch, no loop over samples.
 
-    Features are as the table holds them; `TableData` normalises a batch where it is trained on.
+    Features are raw; `TableData` normalizes them on the device.
     """
 
     def __init__(self, table: Table, rows: np.ndarray) -> None:
@@ -48,9 +46,7 @@ class TableRows(Dataset[Batch]):
 
 
 class TimedLoader:
-    """Hands on a loader's batches, calls `on_request` when one is asked for,
-    and adds up the seconds waited.
-    """
+    """Passes on a loader's batches, calls `on_request` before each, and sums the seconds waited."""
 
     def __init__(self, loader: DataLoader[Batch]) -> None:
         self._loader = loader
@@ -76,8 +72,8 @@ class TimedLoader:
 class TableData(pl.LightningDataModule):
     """Training and validation batches of this rank.
 
-    After `setup` there are, besides, `epoch_plan`, `training_batches` (the order of the rows),
-    `training_loader`, `sample_shape` (of one row's features) and `classes` (how many there are).
+    `setup` adds `epoch_plan`, `training_batches` (the order of the rows), `training_loader`,
+    `sample_shape` (of one row's features), and `classes` (their number).
     """
 
     def __init__(
@@ -92,12 +88,11 @@ class TableData(pl.LightningDataModule):
 
     @property
     def row_count(self) -> int:
-        """Training rows, those of all ranks: each rank holds every one
-        and takes its share of a batch.
-        """
+        """Training rows of all ranks: each rank holds every row and takes its share of a batch."""
         return len(self._training_rows)
 
     def prepare_data(self) -> None:
+        """Decode the tables, once per node."""
         prepare_table(
             self._arguments.data,
             self._arguments.format,
@@ -106,7 +101,11 @@ class TableData(pl.LightningDataModule):
         )
 
     def setup(self, stage: str) -> None:
-        """Read the node's prepared table, cut it into this rank's part, and plan the epoch."""
+        """Map the node's prepared table, take this rank's part, and plan the epoch.
+
+        Raises:
+            UserError: The nodes' tables differ, or the split or the batch does not fit the table.
+        """
         arguments, batch = self._arguments, self._batch
         table = load_table(self._prepared, arguments.image_channels)
         self._check_same_on_every_node(table)
@@ -135,23 +134,23 @@ class TableData(pl.LightningDataModule):
         self.training_loader = TimedLoader(self._loader(self._training_rows, self.training_batches))
 
     def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
-        """Lightning's hook: normalise on the device, which bytes reach in a quarter of the time
-        that floats take.
-        """
+        """Normalize on the device: raw bytes transfer in a quarter of the time of floats."""
         features, labels = batch
         mean, deviation = (part.to(features.device) for part in self._scale)
-        self._scale = mean, deviation  # moved once
+        self._scale = mean, deviation  # moved to the device once
         return (features.float() - mean) / deviation, labels
 
     def teardown(self, stage: str) -> None:
-        """Give the node's disk back; what ranks still map stays readable to them."""
+        """Free the node's disk; ranks that still map the files can read on."""
         if self._cluster.local_rank == 0:
             shutil.rmtree(self._prepared, ignore_errors=True)
 
     def train_dataloader(self) -> TimedLoader:
+        """Return the timed training batches."""
         return self.training_loader
 
     def val_dataloader(self) -> DataLoader[Batch]:
+        """Return the validation batches."""
         rows = np.arange(len(self._validation_rows))
         cuts = range(EVALUATION_BATCH_ROWS, len(rows), EVALUATION_BATCH_ROWS)
         return self._loader(self._validation_rows, np.split(rows, cuts))
@@ -185,10 +184,10 @@ class TableData(pl.LightningDataModule):
 
 
 def scale_of(table: Table, rows: np.ndarray) -> tuple[Tensor, Tensor]:
-    """(mean, deviation) of the training rows: of every column,
-    or of all pixels of an image together.
+    """Return (mean, standard deviation) of the training rows as float32.
 
-    Both as float32 in two passes over blocks of rows, so that no copy of the table is made.
+    They are per column, or over all pixels of an image table. Two passes over blocks of rows avoid
+    a copy of the table.
     """
     axis, values = (None, table.features[0].size) if table.is_image else (0, 1)
     size = max(1, _BLOCK_BYTES // (8 * table.features[0].size))

@@ -1,6 +1,4 @@
-"""Tables on disk to arrays in memory: one process per node decodes them,
-every rank of the node maps the result.
-"""
+"""Tables on disk as arrays: one process per node decodes them, every rank maps the result."""
 
 from __future__ import annotations
 
@@ -26,8 +24,8 @@ _PIXEL = re.compile(r"pixel_(\d+)")
 class Table:
     """Rows of features in the sample's shape, and class numbers from 0.
 
-    `features` is mapped from the node's disk, so that its ranks share one copy: uint8 where the
-    whole table is (images stay a quarter of the size), else float32.
+    `features` is memory-mapped so that a node's ranks share one copy: uint8 if the whole table is
+    (images stay a quarter of the size), else float32.
     """
 
     features: npt.NDArray[np.uint8] | npt.NDArray[np.float32]
@@ -36,12 +34,15 @@ class Table:
 
     @property
     def is_image(self) -> bool:
+        """True if a row has the shape (channel, row, column)."""
         return self.features.ndim == 4
 
 
 def prepare_table(source: Path, table_format: str, label_column: str, prepared: Path) -> None:
-    """Decode the tables under `source` into arrays under `prepared`;
-    description.json is written last.
+    """Decode the tables under `source` into arrays under `prepared`; description.json comes last.
+
+    Raises:
+        UserError: The tables are missing, unreadable, empty, or have unsuitable columns.
     """
     dataset = _open(source, table_format)
     if label_column not in dataset.schema.names:
@@ -79,7 +80,7 @@ def prepare_table(source: Path, table_format: str, label_column: str, prepared: 
 
 
 def load_table(prepared: Path, image_channels: int) -> Table:
-    """Map what `prepare_table` wrote; images get the shape (channel, row, column)."""
+    """Map the arrays of `prepare_table`; images get the shape (channel, row, column)."""
     description = json.loads((prepared / "description.json").read_text(encoding="utf-8"))
     features = np.load(prepared / "features.npy", mmap_mode="r")
     labels = np.load(prepared / "labels.npy")
@@ -96,8 +97,10 @@ def _image_shape(pixels: int, channels: int) -> tuple[int, int, int]:
 
 
 def is_hidden(name: str) -> bool:
-    """Return True where a part of the path begins with '.', or with '_' and has no '=': unfinished
-    writes and markers, which pyarrow, pandas and Spark leave out. `_year=2026` is a partition.
+    """Return True if a part of the path begins with '.', or with '_' and has no '='.
+
+    pyarrow, pandas, and Spark skip such paths as unfinished writes and markers; `_year=2026` is a
+    partition.
     """
     parts = [part for part in name.split("/") if part not in (".", "..")]
     return any(part[:1] == "." or (part[:1] == "_" and "=" not in part) for part in parts)
@@ -126,8 +129,10 @@ def _open(source: Path, table_format: str) -> pads.Dataset:
 
 
 def _feature_columns(schema: pa.Schema, label_column: str) -> list[str]:
-    """Every column but the label: one of images, or numbers;
-    pixel_* columns in the order of their numbers.
+    """Return every column except the label, pixel_* columns in numeric order.
+
+    Raises:
+        UserError: A column is neither a number nor the only one and an image.
     """
     columns = [name for name in schema.names if name != label_column]
     if len(columns) == 1 and _holds_images(schema.field(columns[0]).type):
@@ -153,7 +158,7 @@ def _holds_images(kind: pa.DataType) -> bool:
 
 
 def _images(column: pa.Array, name: str) -> npt.NDArray[np.uint8]:
-    """(rows, pixels) of a fixed-size binary column, without a copy."""
+    """Return a fixed-size binary column as (rows, pixels), without a copy."""
     _refuse_nulls(column, name)
     width = column.type.byte_width
     pixels = np.frombuffer(

@@ -1,8 +1,7 @@
-"""Communication backends: which one a run uses,
-and the libraries behind those that torch does not bring itself.
+"""Communication backends, and the libraries behind those that torch does not include.
 
-Nothing here is imported for a run of one process or before a backend is asked for: smddp, xla and
-smp exist in AWS's containers alone.
+smddp, xla, and smp exist only in AWS's containers, so no library is imported before its backend is
+requested, and none for a run of one process.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 
 from training.errors import UserError
 
-# Module whose import registers the backend, and where it is to be found.
+# Module whose import registers the backend, and its source for the error message.
 _LIBRARIES = {
     "smddp": (
         "smdistributed.dataparallel.torch.torch_smddp",
@@ -37,8 +36,10 @@ _LIBRARIES = {
 
 
 def choose_backend(asked: str, *, has_cuda: bool, platform: str = sys.platform) -> str:
-    """The process group's backend: nccl where there is a GPU, gloo elsewhere,
-    or as asked for where that can be.
+    """Return the requested backend; auto is nccl with a GPU and gloo without.
+
+    Raises:
+        UserError: The backend needs a GPU, and there is none.
     """
     if asked == "auto":
         return "nccl" if has_cuda and platform != "win32" else "gloo"
@@ -50,13 +51,15 @@ def choose_backend(asked: str, *, has_cuda: bool, platform: str = sys.platform) 
 
 
 def xla_model() -> Any:
-    """torch_xla's own module of devices and steps."""
+    """Return torch_xla's module of devices and steps."""
     return import_module("torch_xla.core.xla_model")
 
 
 def load_library(name: str) -> None:
-    """Import what `name` (a backend, or smp) needs beside torch;
-    raises UserError where it is missing.
+    """Import the library that `name` (a backend, or smp) needs in addition to torch.
+
+    Raises:
+        UserError: The library is missing.
     """
     if name not in _LIBRARIES:
         return

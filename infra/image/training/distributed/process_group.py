@@ -19,7 +19,7 @@ from training.errors import UserError
 
 
 class SageMakerEnvironment(ClusterEnvironment):
-    """Tells Lightning what `Cluster` found; SageMaker has started every process already."""
+    """Passes a `Cluster` to Lightning; the launcher has already started every process."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__()
@@ -27,24 +27,30 @@ class SageMakerEnvironment(ClusterEnvironment):
 
     @property
     def creates_processes_externally(self) -> bool:
+        """True: Lightning must not start processes."""
         return True
 
     @property
     def main_address(self) -> str:
+        """Host name or address of rank 0's node."""
         return self._cluster.master_address
 
     @property
     def main_port(self) -> int:
+        """Port of the rendezvous."""
         return self._cluster.master_port
 
     @staticmethod
     def detect() -> bool:
+        """Return True on SageMaker."""
         return "SM_HOSTS" in os.environ
 
     def world_size(self) -> int:
+        """Return the number of processes."""
         return self._cluster.world_size
 
     def set_world_size(self, size: int) -> None:
+        """Raise UserError unless Lightning computed the cluster's world size."""
         if size != self._cluster.world_size:
             raise UserError(
                 f"Lightning computed a world size of {size}, the cluster has"
@@ -52,24 +58,35 @@ class SageMakerEnvironment(ClusterEnvironment):
             )
 
     def global_rank(self) -> int:
+        """Return the global rank."""
         return self._cluster.rank
 
     def set_global_rank(self, rank: int) -> None:
+        """Raise UserError unless Lightning computed this process's rank."""
         if rank != self._cluster.rank:
             raise UserError(
                 f"Lightning computed rank {rank}, this process has rank {self._cluster.rank}"
             )
 
     def local_rank(self) -> int:
+        """Return the rank within the node."""
         return self._cluster.local_rank
 
     def node_rank(self) -> int:
+        """Return the node's rank."""
         return self._cluster.node_rank
 
 
 def join_process_group(cluster: Cluster, backend: str, timeout_seconds: float) -> None:
-    """Meet the other ranks; a world of one needs no group.
-    Every later collective has the same deadline.
+    """Join the process group, unless the world has one process.
+
+    Args:
+        cluster: The cluster and this process's place in it.
+        backend: gloo, nccl, smddp, or xla.
+        timeout_seconds: Deadline of joining and of every later collective.
+
+    Raises:
+        UserError: The node has fewer GPUs than processes, or the backend's library is missing.
     """
     if torch.cuda.is_available():
         devices = torch.cuda.device_count()
@@ -101,19 +118,18 @@ def join_process_group(cluster: Cluster, backend: str, timeout_seconds: float) -
 
 
 def _listen_at_own_address(cluster: Cluster, timeout_seconds: float) -> dist.TCPStore | None:
-    """Have rank 0's store, which asks for no password, listen at the master's address alone, where
-    that is a literal one; None where env:// has to start the store as it does, on all interfaces.
+    """Bind rank 0's TCPStore, which has no authentication, to the master's address only.
 
-    A name may stand for another address on each node, so nothing is bound by one. torchrun's agent
-    has a store of its own. `multi_tenant` is what env:// asks for too: stores of one process and
-    port share their server.
+    None if that is not a literal address, since a host name may resolve differently on each node,
+    or if torchrun's agent has a store of its own; env:// then starts the store on all interfaces.
+    `multi_tenant` is what env:// uses too: stores of one process and port share a server.
     """
     is_agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     if cluster.rank != 0 or is_agents or not _is_address(cluster.master_address):
         return None
     try:
         listening = socket.create_server((cluster.master_address, cluster.master_port))
-    except OSError:  # an address of another interface than this container's: forwarded
+    except OSError:  # not an address of this container, e.g. a forwarded one
         return None
     options = {
         "is_master": True,
@@ -125,7 +141,7 @@ def _listen_at_own_address(cluster: Cluster, timeout_seconds: float) -> dist.TCP
     address, port = cluster.master_address, cluster.master_port
     try:
         store = dist.TCPStore(address, port, cluster.world_size, **options)
-    except TypeError:  # a release that takes no socket: env:// starts its own
+    except TypeError:  # this PyTorch takes no socket: env:// starts its own store
         listening.close()
         return None
     listening.detach()  # the store closes it
@@ -140,15 +156,13 @@ def _is_address(host: str) -> bool:
 
 
 def init_model_parallel() -> None:
-    """SageMaker's model-parallel library 2.x, which takes its degrees from the request
-    (SM_HP_MP_PARAMETERS).
-    """
+    """Initialize SageMaker model parallelism 2.x, configured by SM_HP_MP_PARAMETERS."""
     load_library("smp")
     torch.sagemaker.init()
 
 
 def barrier() -> None:
-    """Wait for every rank, with the accelerator's own work done."""
+    """Wait for this accelerator's work, then for every rank."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     if dist.is_initialized():
@@ -156,7 +170,7 @@ def barrier() -> None:
 
 
 def sum_over_ranks(numbers: Sequence[float]) -> list[float]:
-    """Element-wise sums, the same on every rank."""
+    """Return element-wise sums, the same on every rank."""
     tensor = torch.tensor(numbers, dtype=torch.float64, device=_device())
     if dist.is_initialized():
         dist.all_reduce(tensor)
@@ -164,7 +178,7 @@ def sum_over_ranks(numbers: Sequence[float]) -> list[float]:
 
 
 def gather_numbers(numbers: Sequence[float]) -> list[list[float]]:
-    """Every rank's list, in rank order; all lists have the same length."""
+    """Return every rank's list in rank order; all lists must have the same length."""
     tensor = torch.tensor(numbers, dtype=torch.float64, device=_device())
     if not dist.is_initialized():
         return [tensor.tolist()]
@@ -174,7 +188,7 @@ def gather_numbers(numbers: Sequence[float]) -> list[list[float]]:
 
 
 def broadcast_bytes(content: bytes | None) -> bytes:
-    """Rank 0's bytes, on every rank; the others give None."""
+    """Return rank 0's bytes on every rank; the others pass None."""
     if not dist.is_initialized():
         return content or b""
     (size,) = gather_numbers([len(content or b"")])[0]
@@ -187,7 +201,7 @@ def broadcast_bytes(content: bytes | None) -> bytes:
 
 
 def leave_process_group() -> None:
-    """Close the group's connections, if there is one."""
+    """Close the process group, if there is one."""
     if dist.is_initialized():
         let_gloo_finish()
         dist.destroy_process_group()

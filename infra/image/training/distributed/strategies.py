@@ -1,6 +1,4 @@
-"""How the ranks share the work: Lightning's strategy for the cluster,
-the backend and --strategy.
-"""
+"""Lightning's strategy for a cluster, a backend, and --strategy."""
 
 from __future__ import annotations
 
@@ -20,28 +18,35 @@ from training.torch_versions import FSDP2, FSDP2_ON_CPUS, require
 
 
 class XlaDDPStrategy(DDPStrategy):
-    """DDP on an XLA device (Trainium): one device per process,
-    and the graph is cut and run after every step.
-    """
+    """DDP on an XLA device (Trainium): one device per process, one graph per step."""
 
     @property
     def root_device(self) -> torch.device:
+        """The process's XLA device."""
         return xla_model().xla_device()
 
     def determine_ddp_device_ids(self) -> None:
+        """Return None: DDP's device_ids are for CUDA devices."""
         return None
 
     def optimizer_step(self, *arguments: Any, **options: Any) -> Any:
+        """Step, then cut and execute the graph."""
         result = super().optimizer_step(*arguments, **options)
         xla_model().mark_step()
         return result
 
 
 def build_strategy(kind: str, cluster: Cluster, backend: str) -> Strategy | str:
-    """The strategy of the Trainer.
+    """Return the Trainer's strategy.
 
-    `kind` is ddp, fsdp (PyTorch's, version 2) or smp (version 1, under torch.sagemaker, which is
-    set up already).
+    Args:
+        kind: ddp, fsdp (PyTorch's FSDP2), or smp (FSDP1 under torch.sagemaker, already
+            initialized).
+        cluster: The cluster.
+        backend: The process group's backend.
+
+    Raises:
+        UserError: This PyTorch, the hardware, or the backend does not support the kind.
     """
     if kind == "fsdp":
         require(FSDP2, "--strategy fsdp", "use ddp, or a container with a later PyTorch")
@@ -58,7 +63,7 @@ def build_strategy(kind: str, cluster: Cluster, backend: str) -> Strategy | str:
     if kind != "ddp" and backend == "xla":
         raise UserError(f"--strategy {kind} does not go with --backend xla: use ddp")
     if cluster.world_size == 1:
-        return "auto"  # one device needs no gradient exchange: an honest baseline
+        return "auto"  # a fair baseline: one device needs no gradient exchange
     environment = SageMakerEnvironment(cluster)
     if kind == "fsdp":
         sharded = ModelParallelStrategy(
@@ -83,9 +88,7 @@ def build_strategy(kind: str, cluster: Cluster, backend: str) -> Strategy | str:
 
 
 def shard(model: nn.Module, mesh: Any) -> None:
-    """Spread parameters, gradients and the optimiser's state over the ranks of `mesh`,
-    layer by layer (FSDP 2).
-    """
+    """Shard parameters, gradients, and optimizer state over `mesh`, layer by layer (FSDP2)."""
     from torch.distributed.fsdp import fully_shard
 
     for layer in model.modules():

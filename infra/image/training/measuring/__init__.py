@@ -1,0 +1,1 @@
+"""Measurement of a run: step times, validations, and metrics.json."""

@@ -1,4 +1,4 @@
-"""The Lightning callback that measures a run and tells about it as it goes."""
+"""The Lightning callback that times a run and reports its progress."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ PROGRESS_EVERY_SECONDS = 5.0
 
 
 class Measurement(pl.Callback):
-    """Times a run: from run_start to run_stop, both taken after a barrier; of that the training,
-    without the set-up before it and without what each validation takes; and every step.
+    """Times a run: run_start to run_stop, the training in it, and every step.
+
+    run_start and run_stop are taken after a barrier. The train clock excludes setup and
+    validations.
     """
 
     def __init__(
@@ -36,9 +38,14 @@ class Measurement(pl.Callback):
         first_steady: Callable[[int, Sequence[float]], int] = lambda steps_per_epoch, seconds: 0,
         amount: Amount | None = None,
     ) -> None:
-        """`probe` may end the run early; `first_steady` says where the steady steps begin, by the
-        steps of an epoch and the times of those that were made; `amount` says how many there are,
-        in place of epochs and `max_steps`.
+        """Start with nothing measured.
+
+        Args:
+            batch: The batch sizes.
+            max_steps: Steps at which the run ends; None for whole epochs.
+            probe: May end the run early.
+            first_steady: Returns the first steady step, given steps per epoch and step seconds.
+            amount: Number of steps, replacing epochs and `max_steps`.
         """
         self._batch, self._max_steps = batch, max_steps
         self.probe, self._first_steady, self._amount = probe, first_steady, amount
@@ -57,24 +64,24 @@ class Measurement(pl.Callback):
         self.interruptions = 0
         self.resumed_at_step: int | None = None
         self._seconds_before = (
-            0.0  # of the train clock, up to the checkpoint that this process resumed from
+            0.0  # train clock up to the checkpoint that this process resumed from
         )
         self._segment_start_unix_seconds = self._started = self._next_progress = 0.0
 
     @property
     def train_seconds(self) -> float:
-        """The train clock so far: of all processes that this run has had."""
+        """Train clock so far, over all processes this run has had."""
         return self._seconds_before + self._stopwatch.seconds
 
     def start_run(self) -> None:
-        """run_start: every rank is up, nothing has touched the data yet."""
+        """Take run_start: every rank is up, and nothing has touched the data yet."""
         barrier()
         self.run_start_unix_seconds, self._started = time.time(), time.perf_counter()
         self._segment_start_unix_seconds = self.run_start_unix_seconds
         self._next_progress = self._started + PROGRESS_EVERY_SECONDS
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run goes on from: part of last.ckpt."""
+        """Return the state in last.ckpt from which a resumed run continues."""
         return {
             "steps": self.steps,
             "train_seconds": self.train_seconds,
@@ -84,6 +91,7 @@ class Measurement(pl.Callback):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from an interrupted run's state."""
         self.steps = self._steps_before = self.resumed_at_step = state_dict["steps"]
         self._seconds_before = state_dict["train_seconds"]
         self.run_start_unix_seconds = state_dict["run_start_unix_seconds"]
@@ -93,20 +101,21 @@ class Measurement(pl.Callback):
     def on_load_checkpoint(
         self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
+        """Move the training batches to the step reached."""
         table_data(trainer).training_batches.start_at(
             checkpoint["callbacks"][self.state_key]["steps"]
         )
 
     def leave_out_checkpoint(self, trainer: pl.Trainer, seconds: float) -> None:
-        """A checkpoint between two steps took that long and is part of neither."""
+        """Record a checkpoint between two steps and exclude its time from both."""
         self.checkpoint_seconds.append(seconds)
         self.checkpoints_in_training += 1
         self.timer.restart(table_data(trainer).training_loader.waited_seconds)
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        # Lightning's handler only sets a flag that is looked at between batches, which a rank that
-        # waits in a collective for a dead peer never reaches. A node that is told to stop must
-        # stop.
+        """Plan the steps and begin timing once all ranks are ready."""
+        # Lightning's handler only sets a flag that is checked between batches. A rank that waits
+        # in a collective for a dead peer never gets there, but a node must stop on SIGTERM.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         data = table_data(trainer)
         epoch_limit = data.epoch_plan.steps * (trainer.max_epochs or 1)
@@ -117,7 +126,7 @@ class Measurement(pl.Callback):
         )
         if self.resumed_at_step is not None:
             self._check_work_is_left()
-            # Lightning counts anew; an evaluation every so many batches goes by this total.
+            # Lightning counts from zero, but val_check_interval refers to this total.
             trainer.fit_loop.epoch_loop.batch_progress.total.ready += (
                 self.steps * self._batch.accumulate_grad_batches
             )
@@ -138,21 +147,23 @@ class Measurement(pl.Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
+        """Time an optimizer step and stop after the last one."""
         if (batch_idx + 1) % self._batch.accumulate_grad_batches:
             return
         self.timer.step_ended(table_data(trainer).training_loader.waited_seconds)
         self.steps += 1
         if self.steps == self.planned_steps or self._is_told_to_end(trainer):
             trainer.should_stop = (
-                True  # makes Lightning evaluate after the last step, whatever the cadence
+                True  # Lightning evaluates after the last step, whatever val_check_interval is
             )
         if trainer.is_global_zero and time.perf_counter() >= self._next_progress:
             self._next_progress = time.perf_counter() + PROGRESS_EVERY_SECONDS
             self._report_progress(trainer, module)
 
     def _is_told_to_end(self, trainer: pl.Trainer) -> bool:
-        """Whether a probe knows enough after this step, or the run has made the steps that the
-        sweep asks for: the same answer on every rank. Looking is no part of the training.
+        """Return True, on every rank, if a probe is precise enough or the amount is reached.
+
+        The evaluation itself is excluded from the training time.
         """
         made = self.steps - self._steps_before
         if self._amount is not None:
@@ -178,12 +189,14 @@ class Measurement(pl.Callback):
         return seconds[self._first_steady(table_data(trainer).epoch_plan.steps, seconds) :]
 
     def on_validation_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Stop the train clock."""
         self._clock.catch_up()
         self._stopwatch.stop()
         self._validation_started = time.perf_counter()
         self.timer.paused()
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Record the validation on rank 0."""
         if trainer.is_global_zero and isinstance(module, Classifier):
             value = module.validation_values[FINAL_METRIC]
             samples = self.steps * self._batch.global_batch_size
@@ -191,12 +204,13 @@ class Measurement(pl.Callback):
             self._tell(trainer, module.validation_values)
 
     def _validation_is_over(self) -> None:
-        """With the checkpoint of the best weights, which follows it."""
+        """Record the validation's seconds, including the best-weights checkpoint that follows."""
         if self._validation_started is not None:
             self.validation_seconds.append(time.perf_counter() - self._validation_started)
             self._validation_started = None
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Stop the train clock and take run_stop after a barrier."""
         self._validation_is_over()
         barrier()
         self._stopwatch.stop()
@@ -228,5 +242,5 @@ def _as_rank_0_says(answer: float) -> int:
 
 
 def table_data(trainer: pl.Trainer) -> TableData:
-    """The trainer's data module, which in this program is always the table."""
+    """Return the trainer's data module, which is always the table in this program."""
     return trainer.datamodule  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Arithmetic and form of metrics.json; the schema is described in the image's README."""
+"""Arithmetic and format of metrics.json; the image's README describes its schema."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from statistics import median
 from typing import Any
 
 SCHEMA_VERSION = 1
-# A steady window that has either of these is long enough to be quoted.
+# A steady window with fewer steps and fewer seconds is marked as short in metrics.json.
 ENOUGH_STEPS = 100
 ENOUGH_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class RankSteps:
-    """What one rank measured: when every optimiser step started and stopped, in seconds since all
-    ranks began to train, and the part of each spent waiting for data.
-    """
+    """One rank's step times: starts and stops in seconds since training began, and data waits."""
 
     start_seconds: Sequence[float]
     stop_seconds: Sequence[float]
@@ -27,16 +25,14 @@ class RankSteps:
 
     @property
     def step_seconds(self) -> list[float]:
-        """How long every step took."""
+        """Duration of every step."""
         marks = zip(self.start_seconds, self.stop_seconds, strict=True)
         return [stop - start for start, stop in marks]
 
 
 @dataclass(frozen=True)
 class Validation:
-    """One result of the final metric: after how many steps and samples over all ranks,
-    when on the train clock.
-    """
+    """One result of the final metric, with steps and samples over all ranks and train clock."""
 
     step: int
     samples: int
@@ -46,9 +42,7 @@ class Validation:
 
 @dataclass(frozen=True)
 class SteadyWindow:
-    """The steps that count as steady state; `step_seconds` is their median,
-    None where the window is empty.
-    """
+    """The steps that count as steady state; `step_seconds` is their median, None if empty."""
 
     step_seconds: float | None
     steps: int
@@ -58,11 +52,11 @@ class SteadyWindow:
 
 
 def slowest_rank(ranks: Sequence[RankSteps]) -> list[float]:
-    """Seconds of every step of all ranks together: from when the last of them has started it to
-    when the last has ended it.
+    """Return the seconds of every step of all ranks together.
 
-    A step starts where the one before ended, so they add up to the time that passed. The longest
-    step of any rank, each time, would add up to more, where one rank is late and then another.
+    A step lasts from the last rank's start to the last rank's stop. A step starts where the
+    previous one stopped, so these sum to the elapsed time; maxima over ranks would sum to more
+    where ranks are late in turn.
     """
     starts = zip(*(rank.start_seconds for rank in ranks), strict=True)
     stops = zip(*(rank.stop_seconds for rank in ranks), strict=True)
@@ -70,7 +64,7 @@ def slowest_rank(ranks: Sequence[RankSteps]) -> list[float]:
 
 
 def rank_step_spread(ranks: Sequence[RankSteps]) -> float | None:
-    """Median over steps of (slowest - fastest rank); None with one rank, which has no spread."""
+    """Return the median over steps of (slowest - fastest rank); None with one rank."""
     if len(ranks) < 2 or not ranks[0].stop_seconds:
         return None
     steps = zip(*(rank.step_seconds for rank in ranks), strict=True)
@@ -80,7 +74,7 @@ def rank_step_spread(ranks: Sequence[RankSteps]) -> float | None:
 def steady_window(
     step_seconds: Sequence[float], exclude_steps: int, exclude_seconds: float
 ) -> SteadyWindow:
-    """Leave out the first steps until both limits are reached."""
+    """Exclude the first steps until both limits are reached."""
     first = exclude_steps
     if exclude_seconds > 0:
         elapsed = accumulate(step_seconds)
@@ -97,8 +91,9 @@ def steady_window(
 
 
 def data_wait_share(ranks: Sequence[RankSteps], first_step: int) -> float | None:
-    """Share of the window's time that the rank with the slowest loader waited for data; None
-    without a window.
+    """Return the share of the window spent waiting for data on the slowest-loading rank.
+
+    None if the window is empty.
     """
     shares = []
     for rank in ranks:
@@ -110,9 +105,7 @@ def data_wait_share(ranks: Sequence[RankSteps], first_step: int) -> float | None
 
 
 def key_value_line(values: Mapping[str, float | int | str | None]) -> str:
-    """`name=value; name=value;` without the unknown ones,
-    as SageMaker metric definitions match it.
-    """
+    """Return `name=value; name=value;` without unknown values, for SageMaker metric definitions."""
     return " ".join(
         f"{name}={_spell(value)};" for name, value in values.items() if value is not None
     )
@@ -123,7 +116,7 @@ def _spell(value: float | int | str) -> str:
 
 
 def summary_values(metrics: Mapping[str, Any]) -> dict[str, float | int | None]:
-    """The facts of metrics.json that are printed for metric definitions."""
+    """Return the values of metrics.json that are printed for metric definitions."""
     steady, batch = metrics["steady"], metrics["batch"]
     step = steady["step_seconds"]
     return {

@@ -1,4 +1,4 @@
-"""What a probe of the program looks at, and what it tells of the whole run that it stands for."""
+"""Steady steps of a probe, and the section of metrics.json from which the full run is projected."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from training.measuring.metrics import SteadyWindow, steady_window
 def steady_steps(
     arguments: TrainingArguments, steps_per_epoch: int, step_seconds: Sequence[float]
 ) -> SteadyWindow:
-    """The steady window of a run by what its arguments leave out."""
+    """Return the steady window after the warm-up that the arguments exclude."""
     exclude = max(arguments.warmup_exclude_steps, arguments.warmup_exclude_epochs * steps_per_epoch)
     return steady_window(step_seconds, exclude, arguments.warmup_exclude_seconds)
 
 
 def steps_between_validations(arguments: TrainingArguments, global_batch_size: int) -> int | None:
-    """None: the end of every epoch."""
+    """Return the steps between validations; None for one at the end of every epoch."""
     every = arguments.evaluate_every_samples
     return max(1, round(every / global_batch_size)) if every else None
 
@@ -33,7 +33,7 @@ def probe_section(
     global_batch_size: int,
     steady_seconds: Sequence[float],
 ) -> dict[str, Any]:
-    """`probe` of metrics.json; nothing of a run that was to be whole from the start."""
+    """Return the `probe` section of metrics.json; empty for a full run."""
     planned = measurement.planned_steps
     if measurement.probe is None or planned is None:
         return {}

@@ -1,4 +1,4 @@
-"""Gathers the ranks' measurements, once, and puts metrics.json together."""
+"""Gathers the ranks' measurements once and assembles metrics.json."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def collect_metrics(
     quota: float | None,
     backend: str,
 ) -> dict[str, Any]:
-    """metrics.json as a value; every rank must call it, for it gathers."""
+    """Return metrics.json as a value; every rank must call it, since it gathers."""
     steps, epoch_plan = measurement.steps, data.epoch_plan
     ranks = _gather_steps(measurement.timer.read())
     step_seconds = slowest_rank(ranks)

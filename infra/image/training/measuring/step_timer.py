@@ -1,6 +1,4 @@
-"""Times a run of optimiser steps without a collective or a wait for the accelerator
-in any of them.
-"""
+"""Times optimizer steps without a collective or an accelerator synchronization in them."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from training.measuring.metrics import RankSteps
 
 
 class Stopwatch:
-    """Adds up the seconds while it runs."""
+    """Sums the seconds during which it runs."""
 
     def __init__(self) -> None:
         self._before = 0.0
@@ -19,25 +17,24 @@ class Stopwatch:
 
     @property
     def seconds(self) -> float:
-        """How long the timer has run so far, its stops left out."""
+        """Seconds run so far, without the pauses."""
         running = 0.0 if self._since is None else time.perf_counter() - self._since
         return self._before + running
 
     def start(self) -> None:
-        """Go on, where it does not already."""
+        """Start, or continue if already running."""
         if self._since is None:
             self._since = time.perf_counter()
 
     def stop(self) -> None:
-        """Stand still until the next start."""
+        """Pause until the next start."""
         self._before, self._since = self.seconds, None
 
 
 class StepTimer:
-    """Times optimiser steps by a clock's marks (HostClock, CudaClock),
-    which are read after the run.
+    """Times optimizer steps by a clock's marks (HostClock, CudaClock), read after the run.
 
-    A step lasts from the end of the one before; after a pause (evaluation, checkpoint), from its
+    A step begins where the previous one ended, or after a pause (evaluation, checkpoint) at its
     first request for data.
     """
 
@@ -50,36 +47,38 @@ class StepTimer:
         self._waited_before = 0.0
 
     def begin(self) -> None:
-        """All ranks are at this line together: their marks count from here."""
+        """Set time zero, right after a barrier of all ranks."""
         self._zero = self._clock.mark()
 
     def data_requested(self) -> None:
-        """The loop asks for a batch: the first request after the start or a pause starts a step."""
+        """Start a step, if this is the first request since the start or a pause."""
         if self._start is None:
             self._start = self._clock.mark()
 
     def step_ended(self, waited_seconds: float) -> None:
-        """The optimiser has stepped; `waited_seconds` is the loader's running total."""
+        """End a step; `waited_seconds` is the loader's running total."""
         stop = self._clock.mark()
         self._intervals.append((self._start, stop))
         self._data_wait_seconds.append(waited_seconds - self._waited_before)
         self._start, self._waited_before = stop, waited_seconds
 
     def paused(self) -> None:
-        """What follows, up to the next request for data, is no step's time."""
+        """Exclude the time until the next request for data."""
         self._start = None
 
     def restart(self, waited_seconds: float) -> None:
-        """The next step starts now, its batch at hand;
-        `waited_seconds` is the loader's running total.
+        """Start the next step now, its batch at hand.
+
+        Args:
+            waited_seconds: The loader's running total.
         """
         self._start, self._waited_before = self._clock.mark(), waited_seconds
 
     def read(self) -> RankSteps:
-        """When each step started and stopped; the accelerator must have been synchronised.
+        """Return when each step started and stopped; the accelerator must have been synchronized.
 
-        Added up from short intervals: CUDA's are 32-bit numbers of milliseconds, which tell hours
-        to the millisecond only.
+        Times are sums of short intervals: CUDA's are 32-bit floats of milliseconds, which resolve
+        hours only to the millisecond.
         """
         at, last = 0.0, self._zero
         starts, stops = [], []

@@ -1,0 +1,1 @@
+"""Models, their Lightning module, and learning-rate scaling."""

@@ -1,4 +1,4 @@
-"""The learning rate for the global batch in use."""
+"""Learning rate scaled to the global batch size in use."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ RULES = ("none", "linear", "sqrt")
 def scaled_learning_rate(
     rate: float, rule: str, global_batch_size: int, base_global_batch_size: int | None
 ) -> float:
-    """`rate` is meant for `base_global_batch_size`; k times the batch makes it k (linear) or
-    sqrt(k) times as big.
+    """Scale `rate`, tuned for `base_global_batch_size`, to `global_batch_size`.
 
-    linear: Goyal et al. 2017 (arXiv 1706.02677), with warm-up; sqrt: Krizhevsky 2014 (arXiv
-    1404.5997).
+    A batch k times as large multiplies it by k (linear: Goyal et al. 2017, arXiv 1706.02677, with
+    warm-up) or sqrt(k) (sqrt: Krizhevsky 2014, arXiv 1404.5997).
+
+    Raises:
+        UserError: A rule is set without the base batch size.
     """
     if rule == "none":
         return rate

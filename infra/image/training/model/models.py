@@ -1,6 +1,4 @@
-"""The models: the 7-layer ranking MLP of the reference benchmark and a ResNet18
-for small images.
-"""
+"""The models: the reference benchmark's 7-layer ranking MLP, and ResNet18 for small images."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from training.errors import UserError
 
 
 class RankingMLP(nn.Module):
-    """`layers` dense layers, ReLU between them; any feature shape is flattened."""
+    """`layers` dense layers with ReLU between them; features of any shape are flattened."""
 
     def __init__(self, features: int, classes: int, hidden_size: int, layers: int) -> None:
         super().__init__()
@@ -23,11 +21,12 @@ class RankingMLP(nn.Module):
         self.stack = nn.Sequential(nn.Flatten(), *hidden, nn.Linear(widths[-1], classes))
 
     def forward(self, rows: Tensor) -> Tensor:
+        """Return class scores, shape (rows, classes)."""
         return self.stack(rows)
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions with a short cut (He et al. 2015, arXiv 1512.03385)."""
+    """Two 3x3 convolutions with a shortcut (He et al. 2015, arXiv 1512.03385)."""
 
     def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
         super().__init__()
@@ -44,13 +43,12 @@ class BasicBlock(nn.Module):
             self.shortcut = nn.Sequential(projection, nn.BatchNorm2d(channels_out))
 
     def forward(self, images: Tensor) -> Tensor:
+        """Return the block's feature maps."""
         return torch.relu(self.convolutions(images) + self.shortcut(images))
 
 
 class ResNet18(nn.Module):
-    """ResNet18 in its CIFAR form: a 3x3 stem and no max-pooling,
-    so that 8x8 images survive three halvings.
-    """
+    """ResNet18 in its CIFAR form: 3x3 stem, no max-pooling, so 8x8 images survive 3 halvings."""
 
     def __init__(self, channels: int, classes: int) -> None:
         super().__init__()
@@ -71,13 +69,18 @@ class ResNet18(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
+        """Return class scores, shape (rows, classes)."""
         return self.stack(images)
 
 
 def build_model(
     arguments: TrainingArguments, sample_shape: tuple[int, ...], classes: int
 ) -> nn.Module:
-    """The model that was asked for, sized for the table."""
+    """Return the requested model, sized for the table.
+
+    Raises:
+        UserError: resnet18 is requested and the table has no images.
+    """
     if arguments.model == "ranking_mlp":
         features = torch.Size(sample_shape).numel()
         return RankingMLP(features, classes, arguments.hidden_size, arguments.layers)

@@ -1,6 +1,4 @@
-"""The Lightning module: a classifier, its optimiser,
-and its metric over the whole validation set.
-"""
+"""The Lightning module: a classifier, its optimizer, and its metric over the validation set."""
 
 from __future__ import annotations
 
@@ -35,23 +33,26 @@ class Classifier(pl.LightningModule):
         self._validation_sums = torch.zeros(3)
 
     def configure_model(self) -> None:
-        """Built here because the table, read by the data module's set-up, gives its size."""
+        """Build the model here: its size follows from the table that the data module reads."""
         data: Any = self.trainer.datamodule  # type: ignore[attr-defined]
         self.model = build_model(self._arguments, data.sample_shape, data.classes)
         if self.device_mesh is not None:
             shard(self.model, self.device_mesh["data_parallel"])
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_index: int) -> Tensor:
+        """Return the loss of one batch."""
         features, labels = batch
         loss = functional.cross_entropy(self.model(features), labels)
-        # read only when a progress line is due: reading waits for the accelerator
+        # Read only when a progress line is due, because reading synchronizes the accelerator.
         self.last_loss = loss.detach()
         return loss
 
     def on_validation_epoch_start(self) -> None:
+        """Reset the sums."""
         self._validation_sums = torch.zeros(3, device=self.device)
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_index: int) -> None:
+        """Add a batch's loss, correct predictions, and rows."""
         features, labels = batch
         scores = self.model(features).float()
         loss = functional.cross_entropy(scores, labels, reduction="sum")
@@ -61,13 +62,14 @@ class Classifier(pl.LightningModule):
         )
 
     def on_validation_epoch_end(self) -> None:
-        """Sums over all ranks, so unequal shards count by their rows."""
+        """Sum over all ranks, so that shards of unequal size count by their rows."""
         loss, right, rows = sum_over_ranks(self._validation_sums.tolist())
         self.validation_values = {FINAL_METRIC: right / rows, "validation_loss": loss / rows}
-        # for the checkpoint, which keeps the best
+        # ModelCheckpoint selects the best weights by it.
         self.log(FINAL_METRIC, right / rows, logger=False)
 
     def configure_optimizers(self) -> Any:
+        """Return the optimizer, with linear warm-up if requested."""
         optimizer = build_optimizer(self._arguments, self.parameters())
         warmup = self._arguments.warmup_steps
         if warmup == 0:
@@ -77,8 +79,9 @@ class Classifier(pl.LightningModule):
 
 
 def build_optimizer(arguments: TrainingArguments, parameters: Any) -> torch.optim.Optimizer:
-    """One fused kernel per step, where this PyTorch has it:
-    more nodes don't make this part of a step faster.
+    """Return the optimizer, fused into one kernel per step where this PyTorch has it.
+
+    More nodes don't speed up this part of a step.
     """
     options: dict[str, Any] = {
         "lr": arguments.learning_rate,

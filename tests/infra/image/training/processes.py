@@ -1,4 +1,4 @@
-"""Training processes for the tests, in the image's own Python."""
+"""Training processes for the tests, in the image's Python."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ DEADLINE_SECONDS = 240.0
 
 
 class Trainings:
-    """Starts training processes in a clean SageMaker environment and ends those that a failing test
-    leaves.
-    """
+    """Starts training processes in a clean SageMaker environment and kills leftovers."""
 
     def __init__(self, python: str, data: Path, folder: Path) -> None:
         self._python, self._data, self._folder = python, data, folder
@@ -32,6 +30,7 @@ class Trainings:
         node: str = "node",
         **variables: str,
     ) -> subprocess.Popen[str]:
+        """Start the program, with these variables in addition to SageMaker's."""
         inherited = {
             k: v
             for k, v in os.environ.items()
@@ -60,15 +59,18 @@ class Trainings:
         return process
 
     def output(self, node: str = "node") -> Path:
+        """Return a node's output folder."""
         return self._folder / node
 
     def metrics(self, node: str = "node") -> dict[str, Any]:
+        """Return a node's metrics.json."""
         metrics: dict[str, Any] = json.loads(
             (self.output(node) / "data" / "metrics.json").read_text()
         )
         return metrics
 
     def end(self) -> None:
+        """Kill every process that is still running."""
         for process in self._started:
             if process.poll() is None:
                 process.kill()
@@ -76,13 +78,14 @@ class Trainings:
 
 
 def succeed(*processes: subprocess.Popen[str]) -> str:
-    """Wait for all of them; the first one's stdout."""
+    """Wait for all processes, which must succeed, and return the first one's stdout."""
     outputs = [process.communicate(timeout=DEADLINE_SECONDS) for process in processes]
     assert [process.returncode for process in processes] == [0] * len(processes), outputs
     return outputs[0][0]
 
 
 def free_port() -> str:
+    """Return a port that is free at the moment."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return str(listener.getsockname()[1])
@@ -91,6 +94,7 @@ def free_port() -> str:
 def two_nodes(
     trainings: Trainings, *arguments: str, prefix: str = "127.0.9", **variables: str
 ) -> list[subprocess.Popen[str]]:
+    """Start the program on two emulated nodes."""
     hosts, port = [f"{prefix}.1", f"{prefix}.2"], free_port()
     shared = {"SM_HOSTS": json.dumps(hosts), "MASTER_PORT": port, "SM_NETWORK_INTERFACE_NAME": "lo"}
     shared |= variables

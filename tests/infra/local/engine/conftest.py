@@ -20,13 +20,14 @@ from tests.infra.local.engine.engine_bench import TIMES, Bench, OneImage, write_
 
 @pytest.fixture(autouse=True)
 def own_training_slot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Short tests must not queue behind another platform's training job on this machine."""
+    """Keep short tests from queueing behind another platform's training job on this machine."""
     slot = functools.partial(training_slot, address=f"\0test-{tmp_path}")
     monkeypatch.setattr(exclusive_engine, "training_slot", slot)
 
 
 @pytest.fixture
 def job() -> JobSpec:
+    """A one-node training job."""
     arn = "arn:aws:sagemaker:us-east-1:000000000000:training-job/job-a"
     channels = [
         {
@@ -49,13 +50,13 @@ def job() -> JobSpec:
 
 @pytest.fixture(scope="session")
 def containment(tmp_path_factory: pytest.TempPathFactory) -> Containment:
-    """What this machine allows; to try it starts three processes."""
+    """This machine's containment; probing it starts three processes."""
     return Containment.find(tmp_path_factory.mktemp("containment"))
 
 
 @pytest.fixture(scope="session")
 def network(containment: Containment) -> Network:
-    """Likewise; to try it makes networks."""
+    """This machine's network; probing it creates networks."""
     problem = None if containment.has_host_names else containment.opt_ml_problem
     return find_network(7, problem)
 
@@ -69,8 +70,9 @@ def bench(
     network: Network,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Bench]:
-    """Twice: as this machine allows it, and as on a machine without namespaces. Tests that it is
-    all the same to are marked `once`.
+    """An engine, once as this machine allows and once without namespaces.
+
+    Tests for which the two don't differ are marked `once`.
     """
     monkeypatch.setattr(Containment, "find", lambda scratch: containment)
     monkeypatch.setattr(process_engine, "find_network", lambda block, problem: network)

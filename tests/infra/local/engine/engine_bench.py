@@ -1,6 +1,4 @@
-"""Engines with images of a few lines: an image's `train` is a script, so that no toolkit and no
-torch is needed.
-"""
+"""Engines with images of a few lines, whose `train` is a script without toolkit or torch."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from nodesweep.infra.local.engine.run.job_run import RunTimes
 from nodesweep.infra.local.interfaces import JobSpec, Node, RunResult
 
 once = pytest.mark.parametrize("bench", ["contained"], indirect=True)
-"""For tests of what is the same with and without namespaces."""
+"""For tests of behavior that is the same with and without namespaces."""
 PROLOGUE = """
 import json, os, pathlib, signal, socket, subprocess, sys, time
 ml = pathlib.Path(os.environ["SAGEMAKER_BASE_DIR"])
@@ -42,20 +40,22 @@ TIMES = RunTimes(
 
 @dataclass(frozen=True)
 class OneImage:
-    """An image store that holds one image."""
+    """An image store with one image."""
 
     folder: Path
 
     def resolve(self, image_uri: str) -> Path | None:
+        """Return the image's folder, unless the URI contains "missing"."""
         return None if "missing" in image_uri else self.folder
 
     def images(self) -> list[tuple[str, str, str]]:
+        """Return an empty list."""
         return []
 
 
 @dataclass
 class Bench:
-    """An engine, its image, and what its nodes printed."""
+    """An engine, its image, and the lines its nodes printed."""
 
     engine: ProcessEngine
     image: Path
@@ -64,12 +64,11 @@ class Bench:
     stop: threading.Event = field(default_factory=threading.Event)
 
     def program(self, source: str) -> None:
+        """Set the image's `train`."""
         write_train(self.image, source)
 
     def wait(self, **seconds: float) -> None:
-        """Have the engine wait for so long (fields of RunTimes): where a test needs what a program
-        does meanwhile, HANG_SECONDS.
-        """
+        """Change fields of RunTimes; HANG_SECONDS lets a program finish what it does meanwhile."""
         self.engine._times = replace(self.engine._times, **seconds)
 
     def run(
@@ -79,14 +78,18 @@ class Bench:
         on_line: Callable[..., None] | None = None,
         **job,
     ) -> RunResult:
+        """Run a job and return its result."""
         spec = replace(self.job, instance_count=nodes, **job)
         self.nodes: list[Node] = list(self.engine.prepare(spec))
         return self.engine.run(spec, self.nodes, on_line or self.note, self.stop, seconds)
 
     def note(self, host: str, text: str, _milliseconds: int) -> None:
+        """Record a line."""
         self.lines.append((host, text))
 
     def stop_on(self, word: str) -> Callable[[str, str, int], None]:
+        """Return a line sink that stops the job at a line with this word."""
+
         def on_line(host: str, text: str, milliseconds: int) -> None:
             self.note(host, text, milliseconds)
             if word in text:
@@ -95,21 +98,25 @@ class Bench:
         return on_line
 
     def said(self, host: str) -> list[str]:
+        """Return the lines that one node's program printed."""
         return [
             text for who, text in self.lines if who == host and not text.startswith("[platform]")
         ]
 
     def alive(self) -> set[int]:
+        """Return the PIDs of the engine's live processes."""
         return Membership(state_id=self.engine._state_id).members()
 
 
 def write_train(image: Path, source: str) -> None:
+    """Write a script as the image's `train`."""
     train = image / "venv" / "bin" / "train"
     train.write_text(f"#!{sys.executable} -u\n{PROLOGUE}\n{textwrap.dedent(source)}")
     train.chmod(0o755)
 
 
 def write_image(folder: Path, **environment: str) -> Path:
+    """Create an image folder and return it."""
     (folder / "venv" / "bin").mkdir(parents=True)
     (folder / "code").mkdir()
     (folder / "code" / "train.py").write_text("print('trained')\n")
@@ -118,7 +125,7 @@ def write_image(folder: Path, **environment: str) -> Path:
 
 
 def add_environment(image: Path) -> None:
-    """A virtual environment with nothing in it, for jobs with an entry point of their own."""
+    """Add an empty virtual environment, for jobs with their own entry point."""
     venv = image / "venv"
     (venv / "lib" / f"python3.{sys.version_info.minor}" / "site-packages").mkdir(parents=True)
     (venv / "pyvenv.cfg").write_text(f"home = {Path(sys.base_prefix) / 'bin'}\n")

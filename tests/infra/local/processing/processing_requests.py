@@ -13,7 +13,10 @@ LOG_GROUP = "/aws/sagemaker/ProcessingJobs"
 
 
 def processing_request(name: str, program: str = "quick", **changes: Any) -> dict[str, Any]:
-    """A valid CreateProcessingJob request without data; `changes` replace top-level members."""
+    """Return a valid CreateProcessingJob request without data.
+
+    `changes` replace top-level members; `program` selects the fake engine's program.
+    """
     return {
         "ProcessingJobName": name,
         "ProcessingResources": cluster(1),
@@ -26,6 +29,7 @@ def processing_request(name: str, program: str = "quick", **changes: Any) -> dic
 
 
 def cluster(count: int, instance_type: str = "ml.local.small") -> dict[str, Any]:
+    """Return ProcessingResources with this many nodes."""
     return {
         "ClusterConfig": {
             "InstanceType": instance_type,
@@ -36,20 +40,20 @@ def cluster(count: int, instance_type: str = "ml.local.small") -> dict[str, Any]
 
 
 def s3_input(name: str, uri: str, **more: Any) -> dict[str, Any]:
-    """An input of a request, copied to /opt/ml/processing/input/NAME."""
+    """Return an input of a request, copied to /opt/ml/processing/input/NAME."""
     place = {"S3Uri": uri, "LocalPath": f"/opt/ml/processing/input/{name}"}
     kind = {"S3DataType": "S3Prefix", "S3InputMode": "File"}
     return {"InputName": name, "S3Input": {**place, **kind, **more}}
 
 
 def s3_output(name: str, uri: str, **more: Any) -> dict[str, Any]:
-    """From /opt/ml/processing/output/NAME, at the end of the job."""
+    """Return an output of a request: /opt/ml/processing/output/NAME at the job's end."""
     place = {"S3Uri": uri, "LocalPath": f"/opt/ml/processing/output/{name}"}
     return {"OutputName": name, "S3Output": {**place, "S3UploadMode": "EndOfJob", **more}}
 
 
 def wait_for_end(sagemaker: Any, name: str, deadline_seconds: float = 15.0) -> dict[str, Any]:
-    """The job's description once it is over."""
+    """Return the job's final description."""
 
     def over() -> dict[str, Any] | None:
         job = sagemaker.describe_processing_job(ProcessingJobName=name)
@@ -62,13 +66,13 @@ def wait_for_end(sagemaker: Any, name: str, deadline_seconds: float = 15.0) -> d
 def run_job(
     platform: SimpleNamespace, name: str, program: str = "quick", **changes: Any
 ) -> dict[str, Any]:
-    """Create a job and wait for its end; its description."""
+    """Create a job and return its final description."""
     platform.sagemaker.create_processing_job(**processing_request(name, program, **changes))
     return wait_for_end(platform.sagemaker, name)
 
 
 def texts_below(s3: Any, bucket: str, prefix: str) -> dict[str, str]:
-    """Key below the prefix -> text of the object."""
+    """Return the text of every object below the prefix, by the rest of its key."""
     found = s3.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
     return {
         one["Key"].removeprefix(prefix): s3.get_object(Bucket=bucket, Key=one["Key"])["Body"]
@@ -79,7 +83,7 @@ def texts_below(s3: Any, bucket: str, prefix: str) -> dict[str, str]:
 
 
 def log_of(platform: SimpleNamespace, name: str, host: str) -> list[str]:
-    """The lines of one node's log stream."""
+    """Return the lines of one node's log stream."""
     events = platform.logs.filter_log_events(
         logGroupName=LOG_GROUP, logStreamNamePrefix=f"{name}/{host}-"
     )["events"]

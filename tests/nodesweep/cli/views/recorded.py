@@ -1,4 +1,4 @@
-"""A short run as its events, by the second: four points on 1, 2, 4 and 8 nodes."""
+"""A short run as timed events: four points on 1, 2, 4, and 8 nodes."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ TRACEBACK = ["Traceback (most recent call last):", "RuntimeError: no room", "mor
 
 
 def job(nodes: int, repeat: int = 1, letter: str = "") -> str:
+    """Return the name of a job of the sweep."""
     return f"{SWEEP}-n{nodes}{letter}-r{repeat}-a1-fd48"
 
 
@@ -32,6 +33,7 @@ def event(
     nodes: int | None = None,
     **facts: Any,
 ) -> Event:
+    """Return an event at this second of the run."""
     name = None if nodes is None else job(nodes)
     place = names.parse_job_name(name) if name else None
     return Event(
@@ -48,20 +50,24 @@ def event(
 
 
 def begun(second: float, stage: Stage) -> Event:
+    """Return the event of a stage's begin."""
     return event(second, "stage-begun", f"{stage} begins", source=stage, stage=stage)
 
 
 def ended(second: float, stage: Stage, seconds: float, ok: bool = True) -> Event:
+    """Return the event of a stage's end."""
     text = f"{stage} done after {seconds:.1f} s"
     return event(second, "stage-ended", text, source=stage, stage=stage, seconds=seconds, ok=ok)
 
 
 def line(second: float, nodes: int, text: str, kind: str = "program", **facts: Any) -> Event:
+    """Return the event of a node's log line."""
     facts = {"host": "algo-1", "step": None, **facts}
     return event(second, "node-line", text, source="log", nodes=nodes, kind=kind, **facts)
 
 
 def done(second: float, nodes: int, train: float, whole: float) -> Event:
+    """Return the event of a completed point."""
     return event(
         second, "point-ended", f"{job(nodes)}: trained for {train:.1f} s",
         nodes=nodes, status="Completed", train_seconds=train, billable_seconds=int(whole),
@@ -70,7 +76,7 @@ def done(second: float, nodes: int, train: float, whole: float) -> Event:
 
 
 def begin(price: float | None = None, bound: float | None = None) -> Iterator[Event]:
-    """Up to the first job."""
+    """Yield the events up to the first job."""
     yield event(0, "message", "platform at http://127.0.0.1:4570", source="session")
     yield begun(1, "preflight")
     yield ended(4.2, "preflight", 3.2)
@@ -94,7 +100,7 @@ def begin(price: float | None = None, bound: float | None = None) -> Iterator[Ev
 
 
 def train(second: float, nodes: int) -> Iterator[Event]:
-    """A job up to its first step."""
+    """Yield a job's events up to its first steps."""
     place = (1, 2, 4, 8).index(nodes) + 1
     yield event(second, "job-submitted", f"job {place}/4: {nodes} nodes", nodes=nodes)
     yield event(
@@ -110,7 +116,7 @@ def train(second: float, nodes: int) -> Iterator[Event]:
 
 
 def in_the_middle(price: float | None = None, bound: float | None = None) -> Iterator[Event]:
-    """Two points are done, the third trains."""
+    """Yield the events of a run with two completed points and a third in training."""
     yield from begin(price, bound)
     yield from train(18, 1)
     yield done(90, 1, 64.5, 71.0)
@@ -121,6 +127,7 @@ def in_the_middle(price: float | None = None, bound: float | None = None) -> Ite
 
 
 def failed(second: float, nodes: int) -> Event:
+    """Return the event of a failed point."""
     return event(
         second, "point-ended", f"{job(nodes)}: Failed: AlgorithmError: exit code 1",
         level=logging.ERROR, nodes=nodes, status="Failed", train_seconds=None,
@@ -134,12 +141,12 @@ TYPES = {"a": ("ml.g5.xlarge", 1.0), "b": ("ml.g5.12xlarge", 3.0)}
 
 
 def typed(one: Event, letter: str, repeat: int = 1) -> Event:
-    """The same of a job on that type."""
+    """Return the same event for a job on this instance type."""
     return one if one.nodes is None else replace(one, job=job(one.nodes, repeat, letter))
 
 
 def points_of_types(repeats: Sequence[int], kind: str) -> list[dict[str, Any]]:
-    """1 and 2 nodes of both types."""
+    """Return the points of both types on 1 and 2 nodes."""
     return [
         {"nodes": nodes, "repeat": repeat, "batch": 64, "kind": kind, "instance_type": name,
          "letter": letter, "usd_per_hour": usd}
@@ -150,6 +157,7 @@ def points_of_types(repeats: Sequence[int], kind: str) -> list[dict[str, Any]]:
 
 
 def planned_types(design: str, points: Sequence[dict[str, Any]], most_jobs: int) -> Event:
+    """Return the event of a planned sweep of instance types."""
     return event(
         17.0, "sweep-planned", "sweep", stage="sweep", sweep=SWEEP, design=design,
         most_jobs=most_jobs, points=points, max_parallel_jobs=1, usd_per_hour=1.0,
@@ -158,7 +166,7 @@ def planned_types(design: str, points: Sequence[dict[str, Any]], most_jobs: int)
 
 
 def of_types() -> Iterator[Event]:
-    """Of a full sweep of two types both have one node behind them, 40 and 18 s; 2 of a train."""
+    """Yield a full sweep of two types: one node took 40 s and 18 s; type a trains on 2 nodes."""
     yield from begin()
     yield planned_types("full", points_of_types((1, 2), "run"), 8)
     for letter, second, seconds in (("a", 18, 40.0), ("b", 60, 18.0)):
@@ -169,7 +177,7 @@ def of_types() -> Iterator[Event]:
 
 
 def probes_of_types() -> Iterator[Event]:
-    """The same of probes, which foretell whole jobs of 220 and 80 s; two passes more may come."""
+    """Yield a probe sweep of two types, projected to 220 s and 80 s; two more passes may follow."""
     yield from begin()
     yield planned_types("probe", [], 13)
     later = points_of_types((2, 3), "probe")

@@ -1,4 +1,4 @@
-"""A sweep of two priced types over 1, 2 and 4 nodes, and its outcomes."""
+"""A sweep of two priced types over 1, 2, and 4 nodes, and its outcomes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ TYPES = (CHEAP, FAST)
 SWEEP = "bench-20260102030405-0a1b2c3d"
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 OUT_OF_MEMORY = "AlgorithmError: torch.cuda.OutOfMemoryError: CUDA out of memory"
-# Of one repeat, in seconds: at 0.23 and 0.922 USD/h the fast type is dearer where it is less than
-# four times as fast.
+# Seconds of one repeat. At 0.23 and 0.922 USD/h the fast type costs more unless it is four times
+# as fast.
 SECONDS = {
     (CHEAP, 1): 3600.0,
     (CHEAP, 2): 1850.0,
@@ -37,7 +37,10 @@ WAVE = (1.0, 1.01, 0.99, 1.005, 0.995)
 
 @pytest.fixture
 def types_config(make_config: Callable[..., BenchmarkConfig]) -> Callable[..., BenchmarkConfig]:
-    """types_config({"deadline_seconds": 60}, repeats=2): the goals, and changes of the sweep."""
+    """Return a factory of sweeps of instance types, given goals and changes to the sweep.
+
+    `types_config({"deadline_seconds": 60}, repeats=2)`
+    """
 
     def make(
         goals: dict[str, Any] | None = None, types: tuple[str, ...] = TYPES, **sweep: Any
@@ -54,7 +57,7 @@ def types_config(make_config: Callable[..., BenchmarkConfig]) -> Callable[..., B
 def run(
     name: str, nodes: int, repeat: int = 1, types: tuple[str, ...] = TYPES, **changes: Any
 ) -> JobOutcome:
-    """A completed run; train_seconds=None: a failed one."""
+    """Return a completed run, or a failed one for train_seconds=None."""
     letter = type_letter(types.index(name))
     seconds = changes.pop("train_seconds", SECONDS.get((name, nodes), 100.0) * WAVE[repeat - 1])
     clocks = Clocks(
@@ -74,7 +77,7 @@ def run(
 
 
 def probe(name: str, nodes: int, repeat: int = 1, **changes: Any) -> JobOutcome:
-    """A probe that foretells the time of its arm."""
+    """Return a probe that projects the time of its arm."""
     seconds = changes.pop("train_seconds", SECONDS[name, nodes] * WAVE[repeat - 1])
     fields = {
         "train_seconds": seconds,
@@ -92,19 +95,23 @@ def probe(name: str, nodes: int, repeat: int = 1, **changes: Any) -> JobOutcome:
 
 
 def all_runs(repeats: int = 3, make: Callable[..., JobOutcome] = run) -> list[JobOutcome]:
-    """Every arm, that many times."""
+    """Return every arm's runs, this many each."""
     return [
         make(name, nodes, repeat) for repeat in range(1, repeats + 1) for name, nodes in SECONDS
     ]
 
 
 def plan_for(config: BenchmarkConfig) -> SweepPlan:
+    """Return the config's plan."""
     return plan_types(config, [load_catalogue().get(name) for name in config.instance_types])
 
 
 @pytest.fixture
 def types_report() -> Callable[..., Any]:
-    """types_report(config, outcomes, **provenance): (the sweep's report, each type's own)."""
+    """Return a factory of (the sweep's report, each type's report).
+
+    `types_report(config, outcomes, **provenance)`
+    """
 
     def make(config: BenchmarkConfig, outcomes: list[JobOutcome], **provenance: Any) -> Any:
         prices = {

@@ -1,4 +1,4 @@
-"""What the rules find of a small config with some sections changed."""
+"""Findings of the rules for a small config with some sections changed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from tests.nodesweep.scaling.rules.facts import check_distribution, facts_of
 
 @pytest.fixture
 def check_config(make_config: Callable[..., BenchmarkConfig]) -> Callable[..., Findings]:
-    """check_config(training={…}, sweep={…}): of the small valid config with that merged into its
-    sections.
+    """Return a function that finds problems in the small valid config with changed sections.
+
+    `check_config(training={…}, sweep={…})`
     """
     return lambda **sections: offline.check(facts_of(make_config(**sections)))
 
@@ -25,8 +26,9 @@ def check_config(make_config: Callable[..., BenchmarkConfig]) -> Callable[..., F
 def check(
     make_config: Callable[..., BenchmarkConfig],
 ) -> Callable[..., tuple[list[str], list[str]]]:
-    """check(distribution, instance type, image section, node counts, further training fields) ->
-    (problems, hints).
+    """Return a function that evaluates a distribution and returns (problems, hints).
+
+    `check(distribution, instance type, image section, node counts, **training)`
     """
 
     def run(

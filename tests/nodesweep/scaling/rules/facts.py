@@ -1,4 +1,4 @@
-"""What the rules that need no account look at, of a config alone."""
+"""Facts of a config for the rules that need no account."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ from nodesweep.scaling.rules.rule import Facts, together
 
 
 def facts_of(config: BenchmarkConfig, instance: InstanceType | None = None, **known: Any) -> Facts:
-    """The facts at the catalogue's row of the config's instance type, or at another; `known`:
-    further facts.
+    """Return the facts of a config.
+
+    Args:
+        config: The config.
+        instance: Replaces the catalog's row of the config's instance type.
+        **known: Further facts.
     """
     row = instance or load_catalogue().get(config.training.instance_type)
     return Facts(config, row, plan_sweep(config, row), **known)
 
 
 def check_distribution(facts: Facts) -> tuple[list[str], list[str]]:
-    """(problems, hints) of the rules in nodesweep/scaling/rules/distribution."""
+    """Return (problems, hints) of the rules in nodesweep/scaling/rules/distribution."""
     judges = [judge for rule in OFFLINE_RULES for judge in rule.judges]
     asked = [
         judge

@@ -1,4 +1,4 @@
-"""An image store, and environments that are copied rather than made."""
+"""An image store, and virtual environments that are copied rather than created."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
 
 @pytest.fixture
 def store(tmp_path):
+    """An empty image store."""
     return ProcessImageStore(tmp_path / "state")
 
 
 @pytest.fixture(scope="session")
 def environment_with_pip(tmp_path_factory):
-    """As `python -m venv` makes it in several seconds of CPU, compiled."""
+    """A compiled environment of `python -m venv`, which costs several seconds of CPU time."""
     folder = tmp_path_factory.mktemp("environment") / "venv"
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=300)
     subprocess.run(
@@ -33,7 +34,7 @@ def environment_with_pip(tmp_path_factory):
 
 @pytest.fixture
 def copied_environments(environment_with_pip, monkeypatch):
-    """A build begins with a copy of that environment instead of making one like it."""
+    """Make builds copy that environment instead of creating one."""
     command = BuildRun.command
 
     def run(self, phase, argv, environment, folder, lock_fd):

@@ -1,4 +1,4 @@
-"""Builds of small images, and the packages of a few bytes that go into them."""
+"""Builds of small images, and the packages of a few bytes that they install."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ WHEEL = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-no
 def build(
     store, context, tag="1", repository="tiny", seconds=120, on_line=None, stop=None, **build_args
 ):
+    """Build a context with the store."""
     return store.build(
         context,
         repository,
@@ -24,10 +25,12 @@ def build(
 
 
 def hash_of(path):
+    """Return a file's `--hash` option for requirements.txt."""
     return f"--hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
 
 
 def write_wheel(folder, name, version, requires=""):
+    """Write a wheel with one module and return its path."""
     path = folder / f"{name}-{version}-py3-none-any.whl"
     info = f"{name}-{version}.dist-info"
     with zipfile.ZipFile(path, "w") as wheel:
