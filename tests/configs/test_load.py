@@ -143,7 +143,7 @@ def test_infinities_and_nan_are_refused(
         "http://127.0.0 .1:1",
         "http://127.0.0.1:1?x=1",
         "http://127.0.0.1:1#x",
-        "http://somebody:secret@127.0.0.1:1",
+        pytest.param("http://somebody:secret@127.0.0.1:1", id="password"),
     ],
 )
 def test_an_endpoint_that_is_no_plain_url_is_refused(
