@@ -182,12 +182,12 @@ class Meter:
             if now - self._told < _METER_SECONDS and self._done < self._of:
                 return
             self._told = now
-            words = self._words(now - self._begun)
-        tell(
-            "progress", words,
-            source=self._stage, stage=self._stage,
-            what=self._what, done=self._done, of=self._of, unit=self._unit,
-        )  # fmt: skip
+            # Inside the lock, or the last event could be an earlier one of another thread.
+            tell(
+                "progress", self._words(now - self._begun),
+                source=self._stage, stage=self._stage,
+                what=self._what, done=self._done, of=self._of, unit=self._unit,
+            )  # fmt: skip
 
     def _words(self, seconds: float) -> str:
         if self._unit == "files":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.tasks import events as event_module
 from nodesweep.tasks.dataset.files import scan_directory, upload
 from nodesweep.tasks.events import PROGRESS, Event, Meter, read_event, tell
 from nodesweep.tasks.image.output import BuildOutput
@@ -75,6 +78,23 @@ def test_an_upload_tells_its_bytes_sent_or_there_already(
     told.clear()
     assert upload(s3, dataset, config, platform).sent_bytes == 0
     assert told[-1].facts["done"] == 100
+
+
+def test_progress_of_threads_ends_with_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[int] = []
+    meter = Meter("upload", 100, "bytes", "dataset", itertools.count().__next__)
+    other = threading.Thread(target=meter.add, args=(50,))
+
+    def record(*_: Any, **facts: Any) -> None:
+        if facts["done"] == 50:
+            other.start()
+            other.join(0.3)  # as long as it could overtake
+        done.append(facts["done"])
+
+    monkeypatch.setattr(event_module, "tell", record)
+    meter.add(50)
+    other.join()
+    assert done == [50, 100]
 
 
 @pytest.mark.parametrize(

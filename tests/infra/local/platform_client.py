@@ -88,8 +88,10 @@ def resources(count: int, instance_type: str = "ml.local.small") -> dict[str, An
     return {"InstanceType": instance_type, "InstanceCount": count, "VolumeSizeInGB": 1}
 
 
-def wait_until(condition: Callable[[], Any], deadline_seconds: float = 15.0) -> Any:
+def wait_until(condition: Callable[[], Any], deadline_seconds: float = 300.0) -> Any:
     """Return the first truthy value of `condition`; fail the test after the deadline.
+
+    By default only a hang reaches it.
 
     Pauses grow to 0.1 s, because a poll may be a call that takes milliseconds of CPU time.
     """

@@ -61,7 +61,7 @@ def test_interrupted_two_node_job_goes_on_where_it_was(tmp_path: Path) -> None:
             "resumes",
             ResourceConfig=resources(2),
             EnableManagedSpotTraining=True,
-            StoppingCondition={"MaxRuntimeInSeconds": 60, "MaxWaitTimeInSeconds": 60},
+            StoppingCondition={"MaxRuntimeInSeconds": 300, "MaxWaitTimeInSeconds": 300},
             CheckpointConfig={"S3Uri": "s3://results/checkpoints"},
         )
         assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
