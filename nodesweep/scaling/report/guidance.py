@@ -38,7 +38,7 @@ class Advice(NamedTuple):
 
 
 class OutOfMemory(NamedTuple):
-    """What ran out in a failed run, the words that say so, and the steps to try, in order."""
+    """A resource that ran out in a failed run, the words that say so, and steps to try in order."""
 
     finding: str
     steps: tuple[Advice, ...]
@@ -90,7 +90,7 @@ def out_of_memory_line(report: ScalingReport) -> str | None:
 
 
 def find_guidance(report: ScalingReport) -> tuple[Advice, ...]:
-    """What the documents advise about the sweep as a whole; only what applies."""
+    """Return the documents' advice that applies to the sweep as a whole."""
     return (*_larger_instance(report), *_smddp(report))
 
 

@@ -44,7 +44,7 @@ class PlatformFacts(Part):
 
 
 class Conditions(Part):
-    """What a sweep was measured under; two sweeps compare only if these are equal.
+    """The conditions of a sweep; two sweeps compare only if these are equal.
 
     Null: unknown.
     """
@@ -66,7 +66,7 @@ class Conditions(Part):
 
 
 class SweepCosts(Part):
-    """What the whole sweep cost, failed attempts included."""
+    """The cost of the whole sweep, failed attempts included."""
 
     spent_usd: float | None = Field(
         description="Sum over the attempts whose cost is known; null: of none."
@@ -108,7 +108,7 @@ class SampleCounts(Part):
 
 
 class DeviceFacts(Part):
-    """What a process trained on."""
+    """The device that a process trained on."""
 
     type: str | None = Field(description="cpu, cuda or another torch device type.")
     name: str | None = Field(description="Model of the device.")
@@ -268,7 +268,7 @@ class Point(Part):
 
 
 class ScalingReport(Part):
-    """What the outcomes of one sweep, or one table of times, mean."""
+    """The meaning of one sweep's outcomes, or of one table of times."""
 
     schema_version: Literal[2] = Field(
         default=SCHEMA_VERSION, description="Grows when a field changes its meaning."
@@ -350,7 +350,7 @@ class ScalingReport(Part):
     @field_validator("config")
     @classmethod
     def _has_sections(cls, config: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """What compares two reports reads these; one that is no mapping would count as empty."""
+        """Refuse entries that are no mapping, which a comparison would read as empty."""
         for section in ("training", "dataset"):
             if config is not None and not isinstance(config.get(section, {}), Mapping | None):
                 raise ValueError(

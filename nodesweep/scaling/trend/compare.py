@@ -130,7 +130,7 @@ class ComparedRow(Part):
 
 
 class Comparison(Part):
-    """What comes of comparing sweep B with sweep A."""
+    """The result of comparing sweep B with sweep A."""
 
     schema_version: Literal[1] = 1
     a: ComparedSweep = Field(description="The reference, before.")

@@ -95,7 +95,7 @@ def _cost_heading(trend: Trend) -> str:
 
 
 def _below(trend: Trend) -> list[Any]:
-    """What the sweeps of the table share, where their image changed and what its marks mean."""
+    """Return the table's notes: what its sweeps share, image changes, the meaning of marks."""
     shared = ", ".join(
         f"{name} {_short(value)}" for name, value in trend.conditions.items() if value is not None
     )

@@ -1,4 +1,4 @@
-"""What the plots of a report share: colours, axes, markers, and how a figure is written.
+"""Parts that a report's plots share: colours, axes, markers, and writing a figure.
 
 It uses matplotlib's object-oriented API, no pyplot. matplotlib takes about a second to import, so
 that happens when a plot is made.

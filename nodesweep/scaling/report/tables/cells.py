@@ -1,4 +1,4 @@
-"""What tables of node counts share: which counts have a row, and the column of the metric."""
+"""Parts that tables of node counts share: the counts with a row, the metric's column."""
 
 from __future__ import annotations
 

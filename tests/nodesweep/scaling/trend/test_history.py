@@ -74,7 +74,7 @@ def frames(*reports: ScalingReport) -> list[DataFrame]:
 
 
 def arrow(report: ScalingReport) -> pa.Table:
-    """What another program reads of the file."""
+    """Read the file as another program would."""
     return pq.read_table(io.BytesIO(write_history(history_frame(report), "bench")))
 
 
