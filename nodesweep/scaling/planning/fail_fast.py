@@ -128,7 +128,7 @@ def reason_to_give_up(ended: Sequence[JobOutcome]) -> str | None:
             failed.clear()
     error = failed[-1].program_error if failed else None
     if error is not None and is_certain(failed[-1]) and not any(each.completed for each in ended):
-        return f"the program fails so on any number of nodes: {error.text}"
+        return f"the program fails this way on any number of nodes: {error.text}"
     if len(failed) < 2 or _cause(failed[-1]) != _cause(failed[-2]):
         return None
     if failed[-1].unprojected is not None:
