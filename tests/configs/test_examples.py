@@ -41,7 +41,7 @@ BROKEN = [
     ("search_mlp_p3", "training.hyperparameters.strategy=fsdp", ["strategy fsdp is FSDP 2"]),
     ("search_mlp_p3",
      f"image.base_image={DLC}/pytorch-training:2.0.1-gpu-py310-cu118-ubuntu20.04-sagemaker",
-     ["the shipped program runs on 2.1 and later"]),
+     ["the shipped program needs 2.1 or later"]),
     ("examples/lightning_smddp_p4d",
      f"image.base_image={DLC}/pytorch-training:2.6.0-gpu-py312-cu126-sagemaker",
      ["kind smddp needs a container with SMDDP", "backend smddp needs a container with SMDDP"]),

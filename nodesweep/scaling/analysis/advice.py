@@ -34,7 +34,8 @@ class Choice(Part):
 
     nodes: int = Field(description="N, nodes per job.")
     reason: str = Field(
-        description="Its numbers against the baseline; of a rejected count why it was not chosen."
+        description="Its numbers compared with the baseline's; for a rejected node count, why it "
+        "was not chosen."
     )
 
 
@@ -43,37 +44,38 @@ class Recommendation(Part):
 
     rule: Rule = Field(
         description=(
-            "efficiency: the largest count that is efficient enough;"
-            " deadline: the cheapest that meets it."
+            "efficiency: the largest node count that is efficient enough; deadline: the cheapest "
+            "that meets the deadline."
         )
     )
     deadline_clock: DeadlineClock | None = Field(
         default=None,
         description=(
-            "What the deadline was held against. submit_to_end: from submission to end, waiting"
-            " included, where every used run knows it; train: the train time, start-up not"
-            " included. Null under the rule efficiency."
+            "The time compared with the deadline. submit_to_end: from submission to end, "
+            "including waiting, if it is known for every used run; train: the train time, "
+            "excluding start-up. Null under the rule efficiency."
         ),
     )
     basis: Basis = Field(
         description=(
-            "interval: every count was judged by its interval, for a deadline by the prediction"
-            " bound of the next run; point: some by its point estimate, since fewer than 3 runs"
-            " have no interval; sequential: by the one-sided bounds of the sequential design."
+            "interval: every node count was judged by its interval or, for a deadline, by the "
+            "prediction bound of the next run; point: at least one by its point estimate, since "
+            "fewer than 3 runs give no interval; sequential: by the one-sided bounds of the "
+            "sequential design."
         )
     )
     chosen: Choice | None = Field(
-        description="The recommended count, which passes every limit; null where none does."
+        description="The recommended node count, which passes every limit; null if none does."
     )
     runner_up: Choice | None = Field(
-        description="The next best by the same rule; it stands in `rejected` too."
+        description="The next best by the same rule; also listed in `rejected`."
     )
     rejected: tuple[Choice, ...] = Field(description="Every other measured count, ascending.")
     judged: tuple[JudgedCount, ...] = Field(
         default=(),
         description=(
-            "Every measured count against every limit, ascending; of a sequential sweep those that"
-            " it looked at."
+            "Every measured node count against every limit, ascending; in a sequential sweep, "
+            "those it evaluated."
         ),
     )
     not_ruled_out: tuple[int, ...] = Field(
@@ -86,15 +88,18 @@ class Recommendation(Part):
         default=(),
         exclude_if=lambda nodes: not nodes,
         description=(
-            "Node counts among which contended times do not decide, of which the right one is one:"
-            " nothing is chosen then; not there: none."
+            "Node counts between which contended times cannot decide; the right one is among "
+            "them, and none is chosen. Absent if there are none."
         ),
     )
     larger_may_pass: bool = Field(
         default=False,
-        description="The largest measured count is chosen, so a larger one may pass, too.",
+        description="True if the largest measured node count is chosen, so that a larger one may "
+        "pass too.",
     )
-    reason: str = Field(description="One sentence: why the chosen count, or why none.")
+    reason: str = Field(
+        description="One sentence: why this node count was chosen, or why none was."
+    )
 
     @property
     def undecided(self) -> list[JudgedCount]:
@@ -148,7 +153,7 @@ def few_runs_notes(measured: Sequence[MeasuredCount]) -> list[str]:
         return []
     repeats = join_words(sorted({count.row.n for count in few}))
     where = "" if len(few) == len(measured) else f" (at {join_words(count.nodes for count in few)})"
-    return [f"n = {repeats}{where} has no interval, so point estimates were judged"]
+    return [f"n = {repeats}{where} has no interval, so point estimates were used"]
 
 
 def sentence(clause: str, *notes: str) -> str:

@@ -28,7 +28,7 @@ RepeatTime = tuple[int, float]
 class ClockStatistics(Part):
     """One node count on one clock; an unknown statistic is null, never 0."""
 
-    n: int = Field(description="Runs these statistics are made of.")
+    n: int = Field(description="Number of runs behind these statistics.")
     seconds: float | None = Field(
         description="Median T(N); on the steady clock seconds per sample."
     )
@@ -44,14 +44,14 @@ class ClockStatistics(Part):
     )
     speedup: float | None = Field(description="S(N) = T(N0)/T(N).")
     speedup_interval: Interval | None = Field(
-        description="95 % interval of S(N), over the runs at N0 and at N both."
+        description="95 % interval of S(N), from the runs at both N0 and N."
     )
     efficiency: float | None = Field(description="E(N) = S(N) x N0/N.")
     efficiency_interval: Interval | None = Field(description="95 % interval of E(N).")
     doubling_ratio: float | None = Field(
         description=(
-            "S(N)/S(N/2), on the row of N, the doubled count;"
-            " null where N/2 was not measured. 2 is perfect."
+            "S(N)/S(N/2), in the row of N, the doubled node count; null if N/2 was not measured. "
+            "2 is ideal."
         )
     )
     doubling_ratio_interval: Interval | None = Field(
@@ -76,7 +76,7 @@ class RowClocks(Part):
         description="Billed time: what decides the cost; its ratio is not a speedup."
     )
     submit_to_end: ClockStatistics = Field(
-        description="Job accepted to terminal status: what a person waits."
+        description="Job accepted to terminal status: the time a person waits."
     )
 
 

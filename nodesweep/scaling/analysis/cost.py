@@ -22,7 +22,8 @@ class RunCosts(Part):
     """The cost of one run in USD, or medians of several; null where time or price is unknown."""
 
     run_usd: float | None = Field(
-        description="What the run was billed: billable time x nodes x price, or as a table gave it."
+        description="What the run was billed: billable time x nodes x price, or as given in a "
+        "table."
     )
     on_demand_usd: float | None = Field(
         description="The same run bought on demand: training time x nodes x price."
@@ -32,8 +33,8 @@ class RunCosts(Part):
     )
     total_usd: float | None = Field(
         description=(
-            "The run and the warm pool kept after it: what budget,"
-            " Pareto front and comparisons are judged by."
+            "The run and the warm pool kept after it: the cost used for budget, Pareto front and "
+            "comparisons."
         )
     )
     epoch_usd: float | None = Field(
@@ -62,8 +63,8 @@ class CostSpread(Part):
     usd_per_completed_run: float | None = Field(
         default=None,
         description=(
-            "All on-demand attempts, failed ones included, over those that completed: what a result"
-            " is expected to cost. Null where none completed or one cost is unknown."
+            "All on-demand attempts, including failed ones, divided by those that completed: the "
+            "expected cost of a result. Null if none completed or any cost is unknown."
         ),
     )
 

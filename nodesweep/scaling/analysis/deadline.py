@@ -182,8 +182,8 @@ def _costs_more(count: MeasuredCount, chosen: MeasuredCount, priced: bool) -> st
     shown, limit = text(spent), text(least)
     if rounded(spent) == rounded(least):
         return (
-            f"{what} {shown} is that of {nodes_text(chosen.nodes)},"
-            " and the train time is not shorter"
+            f"{what} {shown} equals that of {nodes_text(chosen.nodes)}, and the train time is not "
+            "shorter"
         )
     return f"{what} {shown} is {just(shown, limit)}above the {limit} of {nodes_text(chosen.nodes)}"
 
@@ -223,8 +223,8 @@ def _nearest(
     if in_time:
         nearest = min(in_time, key=lambda count: (count.usd is None, count.usd or 0.0, count.nodes))
         return (
-            f"at the cheapest in time, {nodes_text(nearest.nodes)},"
-            f" {verdicts[nearest.nodes]['budget'].reason}"
+            f"at the cheapest that meets the deadline, {nodes_text(nearest.nodes)}, "
+            f"{verdicts[nearest.nodes]['budget'].reason}"
         )
     fastest = min(
         trained,

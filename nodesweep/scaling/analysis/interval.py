@@ -19,8 +19,8 @@ class Interval(Part):
         gt=0,
         lt=1,
         description=(
-            "Confidence level: 0.95; less for a median of 3, 4 or 5 runs, which can't reach that,"
-            " and for a bootstrapped ratio of 3 or 4, which was measured to cover less."
+            "Confidence level: 0.95; lower for a median of 3, 4 or 5 runs, which can't reach "
+            "that, and for a bootstrapped ratio of 3 or 4 runs, whose measured coverage is lower."
         ),
     )
 

@@ -55,8 +55,9 @@ def _coarse(times: Times, least_repeats: int) -> Iterator[str]:
         shortest = min(values)
         if shortest < COARSE_SECONDS:
             yield (
-                f"Whole seconds: every time is one, and the shortest is {format_seconds(shortest)},"
-                " so rounding hides differences of more than 1 %. Give the times with decimals."
+                "Whole seconds: no time has decimals, and the shortest is "
+                f"{format_seconds(shortest)}, so rounding hides differences of more than 1 %. "
+                "Give the times with decimals."
             )
 
 
@@ -64,18 +65,19 @@ def _without_spread(times: Times, least_repeats: int) -> Iterator[str]:
     same = [nodes for nodes, at in times.items() if len(at) >= least_repeats and min(at) == max(at)]
     if same:
         yield (
-            f"No variance at {_nodes(same)}: all runs took exactly as long as each other, which"
-            " measured times do not. Intervals there are too narrow or a single number; see whether"
-            " one run was given several times, or the times were rounded."
+            f"No variance at {_nodes(same)}: all runs took exactly the same time, which measured "
+            "times never do. Intervals there are too narrow or a single number; check whether one "
+            "run was given several times or the times were rounded."
         )
 
 
 def _unit_mistakes(times: Times) -> Iterator[str]:
     for nodes, factor in other_unit(times).items():
         yield (
-            f"Another unit at {nodes_text(nodes)}? Its times are about {factor:.0f} times off those"
-            " of the counts beside it, which no network does: minutes for seconds are 60,"
-            " milliseconds 1000. See the times of that count before anything else here is read."
+            f"A different unit at {nodes_text(nodes)}? Its times are about {factor:.0f} times off "
+            "those of the neighbouring node counts, which no network causes: minutes for seconds "
+            "are a factor of 60, milliseconds 1000. Check the times of that node count before "
+            "reading anything else here."
         )
 
 
@@ -108,9 +110,10 @@ def _fast_after_slow(statistics_at: Mapping[int, ClockStatistics]) -> Iterator[s
     for nodes, ratio in found:
         half = nodes_text(nodes // 2)
         yield (
-            f"Doubling ratio {format_ratio(ratio)} at {nodes_text(nodes)}, above the 2 that twice"
-            f" the nodes can give, with an efficiency below 100 %: it is {half} that were slow, or"
-            f" {nodes_text(nodes)} that did less work. Repeat {half} before the ratio is believed."
+            f"Doubling ratio {format_ratio(ratio)} at {nodes_text(nodes)}, above the 2 that twice "
+            f"the nodes can give, with an efficiency below 100 %: either the runs of {half} were "
+            f"slow, or those of {nodes_text(nodes)} did less work. Repeat {half} before trusting "
+            "the ratio."
         )
 
 
@@ -123,9 +126,9 @@ def _outliers(times: Times) -> Iterator[str]:
         far, odd = max((below, low), (above, high))
         if far > OUTLIER_SHARE * middle and far > OUTLIER_TIMES * min(below, above):
             yield (
-                f"One outlier of three at {nodes_text(nodes)}: {format_seconds(odd)} against a"
-                f" median of {format_seconds(middle)}. The median leaves it aside, the interval"
-                " does not; look at that run's log, and repeat the count at least twice."
+                f"One outlier of three at {nodes_text(nodes)}: {format_seconds(odd)} against a "
+                f"median of {format_seconds(middle)}. The median ignores it, the interval does "
+                "not; check that run's log, and repeat this node count at least twice."
             )
 
 
@@ -138,9 +141,9 @@ def _drift(times: Times) -> Iterator[str]:
         way = "slower" if min(steps) > 0 else "faster" if max(steps) < 0 else None
         if way is not None:
             yield (
-                f"Drift: at {_nodes(list(long))} every repeat was {way} than the one before, so the"
-                " machine or the data changed while the sweep ran. Find out what did; run the"
-                " sweep again with sweep.order shuffled, which keeps a drift out of the ratios."
+                f"Drift: at {_nodes(list(long))} every repeat was {way} than the one before, so "
+                "the machine or the data changed while the sweep ran. Find the cause, then rerun "
+                "the sweep with sweep.order shuffled, which keeps drift out of the ratios."
             )
 
 
@@ -153,10 +156,10 @@ def find_confounded(order: Sequence[int]) -> Iterator[str]:
     counts = set(order)
     if len(counts) > 1 and blocks == len(counts) < len(order):
         yield (
-            "Order and time can't be told apart: the runs of each node count were made in a row, so"
-            " a machine that got slower or faster meanwhile looks like a node count that is."
-            " Intervals are too narrow then (docs/statistics.md). Make one pass over all counts per"
-            " repeat, shuffled (sweep.order)."
+            "Order and time can't be told apart: the runs of each node count were made in a row, "
+            "so a machine that got slower or faster meanwhile looks like a slower or faster node "
+            "count. Intervals are then too narrow (docs/statistics.md). Make one pass over all "
+            "node counts per repeat, shuffled (sweep.order)."
         )
 
 
@@ -164,9 +167,9 @@ def find_even_steps(counts: Sequence[int]) -> Iterator[str]:
     """Yield a sentence on the counts where all steady steps of a probe took equally long."""
     if counts:
         yield (
-            f"No variance among the steps of the probes at {_nodes(counts)}: all took exactly as"
-            " long as each other, which measured steps do not, so the error of what is projected"
-            " there is not 0 but unknown. Have the program time its steps with more digits."
+            f"No variance among the steps of the probes at {_nodes(counts)}: all took exactly the "
+            "same time, which measured steps never do, so the error of the projection there is "
+            "unknown, not 0. Have the program time its steps with more digits."
         )
 
 

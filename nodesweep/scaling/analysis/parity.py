@@ -26,9 +26,9 @@ SIGNIFICANCE = 0.05
 class FinalMetric(Part):
     """The validation metric at the end of a run."""
 
-    name: str | None = Field(description="Name the program gave it.")
+    name: str | None = Field(description="Its name in the program.")
     value: float = Field(description="Median over the runs, or the run's own value.")
-    goal: str | None = Field(description="maximize or minimize; null: the program did not say.")
+    goal: str | None = Field(description="maximize or minimize; null: not reported by the program.")
 
 
 class Parity(Part):
@@ -40,7 +40,7 @@ class Parity(Part):
             " different: throughput only; unknown."
         )
     )
-    reason: str = Field(description="What the verdict rests on.")
+    reason: str = Field(description="The evidence for the verdict.")
 
 
 def judge_parity(

@@ -13,14 +13,12 @@ _SECONDS_PER_HOUR = 3600
 class Price(Part):
     """The price of one node per hour; if `usd_per_hour` is None, `reason` explains why."""
 
-    instance_type: str | None = Field(
-        description="Instance type the price is for; null: not known."
-    )
+    instance_type: str | None = Field(description="Instance type the price is for; null: unknown.")
     usd_per_hour: float | None = Field(
         ge=0, description="USD per node-hour; null: unknown, see `reason`."
     )
     purchase_option: str = Field(default="on-demand", description="How the nodes are bought.")
-    region: str | None = Field(default=None, description="AWS region the price holds in.")
+    region: str | None = Field(default=None, description="AWS region the price applies to.")
     source: str | None = Field(default=None, description="Where the price was read.")
     date: str | None = Field(default=None, description="ISO date the price was read.")
     reason: str | None = Field(
@@ -33,10 +31,12 @@ def price_of(instance: InstanceType, region: str) -> Price:
     usd = instance.on_demand_usd_per_hour
     if usd is None:
         return unknown_price(
-            instance.instance_type, instance.price_note or "the catalogue gives none"
+            instance.instance_type, instance.price_note or "the catalogue has none"
         )
     if instance.price_region != region:
-        reason = f"the catalogue's price is for {instance.price_region}, the nodes ran in {region}"
+        reason = (
+            f"the catalogue's price is for {instance.price_region}, but the nodes ran in {region}"
+        )
         return unknown_price(instance.instance_type, reason)
     return Price(
         instance_type=instance.instance_type,

@@ -76,7 +76,7 @@ def recommend(
     if measured[0].is_unknown:
         return _none_for_starved(measured, goals, "all are compared with the baseline")
     if any(count.is_unknown for count in measured) and _is_alone(measured):
-        return _none_for_starved(measured, goals, "what is left has nothing to compare with")
+        return _none_for_starved(measured, goals, "the rest has nothing to compare with")
     if goals.deadline_seconds is not None:
         answer = recommend_by_deadline(measured, goals, goals.deadline_seconds)
         return _unless_contended(answer, measured)
@@ -202,12 +202,14 @@ def _efficiency_reason(
     notes = [*undecided_notes(undecided), *few_runs_notes(measured), *_few_pairs_notes(measured)]
     if chosen is None:  # even the baseline fails, which only a budget can cause
         why = f"at {nodes_text(measured[0].nodes)}, {judged[0].problems[0]}"
-        return sentence(f"No measured count passes {asked}", why, *notes)
+        return sentence(f"No measured node count passes {asked}", why, *notes)
     if chosen is measured[0]:
         shown = "is shown to pass" if undecided else "passes"
-        return sentence(f"No count larger than {nodes_text(chosen.nodes)} {shown} {asked}", *notes)
+        return sentence(
+            f"No node count larger than {nodes_text(chosen.nodes)} {shown} {asked}", *notes
+        )
     if chosen is measured[-1]:
-        notes = [f"more than {chosen.nodes} nodes were not measured and may pass, too", *notes]
+        notes = [f"more than {chosen.nodes} nodes were not measured and may pass too", *notes]
     if chosen.doubling_ratio is None:
         notes = [
             (
@@ -218,9 +220,9 @@ def _efficiency_reason(
         ]
     smaller = [each.nodes for each in judged if each.nodes < chosen.nodes and each.answer != "pass"]
     if smaller:
-        notes = [f"smaller counts that do not pass: {join_words(smaller)}", *notes]
+        notes = [f"smaller node counts that do not pass: {join_words(smaller)}", *notes]
     return sentence(
-        f"{nodes_text(chosen.nodes)} is the largest measured count that passes {asked}", *notes
+        f"{nodes_text(chosen.nodes)} is the largest measured node count that passes {asked}", *notes
     )
 
 
@@ -236,8 +238,8 @@ def _few_pairs_notes(measured: Sequence[MeasuredCount]) -> list[str]:
     if not few:
         return []
     return [
-        f"fewer than {MIN_REPEATS} repeats have the time of {base.nodes} and that of"
-        f" {join_words(few)} both, so point estimates were judged there"
+        f"fewer than {MIN_REPEATS} repeats have times for both {nodes_text(base.nodes)} and "
+        f"{join_words(few)}, so point estimates were used there"
     ]
 
 
@@ -252,7 +254,9 @@ def _none_for_starved(
     return recommend_none(
         measured,
         goals,
-        lambda count: STARVED if count.is_unknown else "there is no sound count to compare with",
+        lambda count: (
+            STARVED if count.is_unknown else "there is no reliable node count to compare with"
+        ),
         _why_none(measured, why),
     )
 
@@ -274,7 +278,7 @@ def _unless_next_starved(
     )
     if unknown is None or not unknown.is_unknown:
         return answer
-    this = Choice(nodes=chosen, reason=f"{nodes_text(unknown.nodes)} may be better: not known")
+    this = Choice(nodes=chosen, reason=f"{nodes_text(unknown.nodes)} may be better: unknown")
     passes = [] if chosen == measured[0].nodes else [f"{nodes_text(chosen)} passed all limits"]
     return answer.model_copy(
         update=dict(
@@ -284,7 +288,7 @@ def _unless_next_starved(
             rejected=tuple(sorted([this, *answer.rejected], key=lambda choice: choice.nodes)),
             reason=_why_none(
                 measured,
-                f"whether more than {nodes_text(chosen)} pay is not known without them",
+                f"whether more than {nodes_text(chosen)} pay off is unknown without them",
                 *passes,
             ),
         )
@@ -330,7 +334,7 @@ def _why_none(measured: Sequence[MeasuredCount], why: str, *notes: str) -> str:
     starved = join_words(count.nodes for count in measured if count.is_unknown)
     at = f"{starved} {'node' if starved == '1' else 'nodes'}"
     return sentence(
-        f"No recommendation, since nodes were contended at {at}, where one got less than"
-        f" {format_percent(LEAST_BOUNDED)} of the CPU it asked for, and {why}",
+        f"No recommendation, since nodes were contended at {at}, where one got less than "
+        f"{format_percent(LEAST_BOUNDED)} of the CPU it requested, and {why}",
         *notes,
     )

@@ -29,8 +29,8 @@ _CPU_MARGIN = 0.2
 """Allowed relative difference between the CPU seconds of N nodes and N/N0 times those of N0."""
 _CPU = "cpu_percent"
 _REMEDY = (
-    "have each rank take its own share of the work (by RANK and WORLD_SIZE, or under the launcher"
-    " that the program is written for) and print world_size=N"
+    "have each rank process its own share of the work (by RANK and WORLD_SIZE, or with the "
+    "launcher that the program is written for) and print world_size=N"
 )
 
 
@@ -116,7 +116,7 @@ def _reason(repeated: Sequence[Repeated], base_nodes: int) -> str:
     was = "was repeated" if is_seen else "seems to have been repeated"
     why = f"took {times} of the time of {nodes_text(base_nodes)} and {cpu} its CPU seconds"
     if is_seen:
-        why += ", their programs never connected to one another"
+        why += ", and their programs never connected to one another"
     return sentence(
         f"No recommendation, since the work {was}, not divided: {at} nodes {why}, and no run"
         " confirmed its world size",

@@ -19,20 +19,20 @@ class SummaryRow(Part):
     """One node count; an unknown statistic is null, never 0."""
 
     nodes: int = Field(description="N, nodes per job.")
-    n: int = Field(description="Used runs: those the statistics are made of.")
-    n_failed: int = Field(description="Attempts that failed or were stopped; counted and left out.")
-    n_spot: int = Field(description="Completed runs on spot capacity; counted and left out.")
+    n: int = Field(description="Used runs: those behind the statistics.")
+    n_failed: int = Field(description="Attempts that failed or were stopped; counted but left out.")
+    n_spot: int = Field(description="Completed runs on spot capacity; counted but left out.")
     n_projected: int = Field(
         default=0,
         exclude_if=lambda number: number == 0,
-        description="Used runs that ended early and whose time is projected; not there: none.",
+        description="Used runs that ended early and whose time is projected; absent if none.",
     )
     projection_error_seconds: float | None = Field(
         default=None,
         exclude_if=lambda error: error is None,
         description=(
-            "The largest error of their projected times, half of a 95 % interval; not there: none"
-            " is projected, or one is not known."
+            "The largest error of their projected times, half of a 95 % interval; absent if none "
+            "is projected or any error is unknown."
         ),
     )
     world_size: int | None = Field(
@@ -65,24 +65,25 @@ class SummaryRow(Part):
     costs: RunCosts
     cost_spread: CostSpread = CostSpread()
     final_metric: FinalMetric | None = Field(
-        description="Median final metric; null where a run gave none or another."
+        description="Median final metric; null if a run reported none or a different one."
     )
     parity: Parity
     least_time_share: float | None = Field(
         default=None,
         exclude_if=lambda share: share is None,
         description=(
-            "Of a count flagged starved: with nothing else on the machine T(N) would have been"
-            " between this share of it and the whole; not there: not starved, or unknown."
+            "For a node count flagged starved: with nothing else on the machine, T(N) would have "
+            "been between this share of the measured time and all of it; absent if not starved or "
+            "unknown."
         ),
     )
     flags: tuple[Flag, ...] = Field(
         description=(
-            "superlinear: E > 1; retrograde: slower than some smaller node count; throughput_only:"
-            " the final metric is not shown to be the baseline's, so T is not a time-to-train;"
-            " world_size_unconfirmed: nothing in a used run says how many processes worked"
-            " together; starved: an emulated node got less of the CPU than it asked for,"
-            " so T is too long."
+            "superlinear: E > 1; retrograde: slower than some smaller node count; "
+            "throughput_only: the final metric is not shown to be the baseline's, so T is not a "
+            "time-to-train; world_size_unconfirmed: nothing in a used run shows how many "
+            "processes worked together; starved: an emulated node got less CPU than it requested, "
+            "so T is too long."
         )
     )
 

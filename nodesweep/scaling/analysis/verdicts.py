@@ -39,8 +39,10 @@ class MoreRuns(Part):
     """Runs to add at one node count."""
 
     nodes: int = Field(description="N, nodes per job.")
-    runs: int = Field(description="How many more, about.")
-    usd: float | None = Field(description="What they would cost by the median run; null: unknown.")
+    runs: int = Field(description="Approximate number of further runs.")
+    usd: float | None = Field(
+        description="Their cost, each at that of the median run; null: unknown."
+    )
 
 
 class Verdict(Part):
@@ -48,36 +50,39 @@ class Verdict(Part):
 
     criterion: Criterion = Field(
         description=(
-            "efficiency, doubling_ratio: at least the limit; faster: than every smaller count;"
-            " deadline, budget: at most the limit; comparable: given only where its time is no"
-            " time to train of the baseline's model, or no measurement."
+            "efficiency, doubling_ratio: at least the limit; faster: than every smaller count; "
+            "deadline, budget: at most the limit; comparable: present only if its time is not a "
+            "time to train of the baseline's model, or not a measurement."
         )
     )
     answer: Answer = Field(
         description=(
-            "undecided: the limit lies inside the interval, so the runs can't tell, or the time is"
-            " no measurement. on_the_limit, of a sequential sweep alone: known to be within 2 % of"
-            " the limit."
+            "undecided: the limit lies inside the interval, so the runs can't decide, or the time "
+            "is not a measurement. on_the_limit, in sequential sweeps only: known to be within 2 "
+            "% of the limit."
         )
     )
-    value: float | None = Field(description="What was judged; null: unknown.")
-    limit: float | None = Field(description="What it was held against; null: it has no number.")
+    value: float | None = Field(description="The value that was judged; null: unknown.")
+    limit: float | None = Field(
+        description="The limit it was compared with; null: it has no number."
+    )
     interval: Interval | None = Field(
         description="The interval it was judged by; null: by the value itself."
     )
     next_run: float | None = Field(
         default=None,
         description=(
-            "Of deadline and budget: the upper 95 % prediction bound of the next run that it was"
-            " judged by; null: by the median itself."
+            "For deadline and budget: the upper 95 % prediction bound of the next run that it was "
+            "judged by; null: by the median itself."
         ),
     )
-    reason: str | None = Field(description="Why it does not pass; null where it passes.")
+    reason: str | None = Field(description="Why it does not pass; null if it passes.")
     more_runs: tuple[MoreRuns, ...] = Field(
         default=(),
         description=(
-            "About how many more runs would decide it, by the spread seen so far; empty where it"
-            f" is decided, and where even {MOST_MORE_RUNS} at a count would not."
+            "Approximate number of further runs that would decide it, judging by the spread so "
+            f"far; empty if it is decided, or if even {MOST_MORE_RUNS} at one node count would "
+            "not."
         ),
     )
 
@@ -88,12 +93,12 @@ class JudgedCount(Part):
     nodes: int = Field(description="N, nodes per job.")
     answer: Answer = Field(
         description=(
-            "fail where one limit is failed, else undecided where one is, else on_the_limit where"
-            " one is, else pass."
+            "fail if any limit fails, else undecided if any is, else on_the_limit if any is, else "
+            "pass."
         )
     )
     verdicts: tuple[Verdict, ...] = Field(
-        description="One per limit that applies to it; the baseline has no efficiency to hold."
+        description="One per limit that applies to it; no efficiency limit applies to the baseline."
     )
 
     @property
@@ -416,7 +421,7 @@ _UNLIKE_BASELINE = (
     "the final metric is not shown to be within the tolerance of the baseline's, so its time is not"
     " a time-to-train"
 )
-STARVED = "its nodes were contended, so its time is no measurement"
+STARVED = "its nodes were contended, so its time is not a measurement"
 
 
 def just(shown: str, limit: str) -> str:

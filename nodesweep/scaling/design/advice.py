@@ -29,7 +29,7 @@ from nodesweep.scaling.analysis.verdicts import (
 from nodesweep.scaling.design.sequential import ERROR, ZONE, CountAnswer, Judged, Point, Progress
 from nodesweep.scaling.formats import counted, format_percent, format_ratio, join_words, nodes_text
 
-PROMISE = f"the sequential design's answers are wrong in at most {format_percent(ERROR)} of sweeps"
+PROMISE = f"the sequential design's error rate is at most {format_percent(ERROR)} per sweep"
 
 
 def recommend_sequential(
@@ -54,7 +54,7 @@ def recommend_sequential(
     smaller = [
         Choice(
             nodes=count.nodes,
-            reason=f"fewer nodes than {chosen.nodes}, so that it was not looked at",
+            reason=f"fewer nodes than {chosen.nodes}, so it was not evaluated",
         )
         for count in measured
         if base.nodes < count.nodes < chosen.nodes
@@ -89,15 +89,16 @@ def spared(
         return
     most = len(config.sweep.node_counts) * config.sweep.max_repeats
     yield (
-        f"Sequential design: {len(progress.points)} runs were asked for instead of {most}"
-        f" ({config.sweep.max_repeats} of each node count); counts with fewer than 3 have no"
-        " interval."
+        f"Sequential design: {len(progress.points)} runs were requested instead of {most} "
+        f"({config.sweep.max_repeats} of each node count); node counts with fewer than 3 have no "
+        "interval."
     )
     if kept := set(made) - set(progress.points):
         yield (
-            f"{counted(len(kept), 'run')} of an earlier try, at"
-            f" {join_words(nodes_text(nodes) for nodes in sorted({n for n, _ in kept}))}, that the"
-            " design asks for no more: in the times and the cost, and deciding nothing."
+            f"{counted(len(kept), 'run')} from an earlier attempt, at "
+            f"{join_words(nodes_text(nodes) for nodes in sorted({n for n, _ in kept}))}, that the "
+            "design no longer requests: included in the times and the cost, without deciding "
+            "anything."
         )
     open_ = [each.nodes for each in progress.answers if each.answer == "undecided"]
     most_of = {nodes: repeat for nodes, repeat in sorted(progress.points)}
@@ -106,20 +107,21 @@ def spared(
     lost = [nodes for nodes in open_ if is_over and nodes not in undecided]
     if lost:
         yield (
-            "Undecided, since the last runs made for it gave no time:"
-            f" {join_words(map(nodes_text, lost))}. Mend what the program says of its time,"
-            " and go on with --resume."
+            "Undecided, since the last runs made to decide gave no time: "
+            f"{join_words(map(nodes_text, lost))}. Fix how the program reports its time, then "
+            "continue with --resume."
         )
     if undecided:
         yield (
-            f"Undecided after sweep.max_repeats, {config.sweep.max_repeats} runs of each:"
-            f" {join_words(map(nodes_text, undecided))}. Raise it and go on with --resume where"
-            " the answer is worth more runs."
+            f"Undecided after sweep.max_repeats, {config.sweep.max_repeats} runs of each: "
+            f"{join_words(map(nodes_text, undecided))}. Raise it and continue with --resume if "
+            "the answer is worth more runs."
         )
     if progress.next_points:
         yield (
-            f"The sequential design is not at its end: {len(progress.next_points)} of its runs have"
-            " not been made, so counts are undecided that it may still answer; go on with --resume."
+            f"The sequential design is not finished: {len(progress.next_points)} of its runs have "
+            "not been made, so it may still decide node counts that are undecided now; continue "
+            "with --resume."
         )
 
 
@@ -177,12 +179,12 @@ def _reason(
     notes = [*on_the_limit_notes(judged), *undecided_notes(open_), PROMISE]
     if chosen is measured[0]:
         return sentence(
-            f"No count larger than {nodes_text(chosen.nodes)} is known to pass {asked}", *notes
+            f"No node count larger than {nodes_text(chosen.nodes)} is known to pass {asked}", *notes
         )
     if chosen is measured[-1]:
-        notes = [f"more than {chosen.nodes} nodes were not measured and may pass, too", *notes]
+        notes = [f"more than {chosen.nodes} nodes were not measured and may pass too", *notes]
     return sentence(
-        f"{nodes_text(chosen.nodes)} is the largest measured count that passes {asked}", *notes
+        f"{nodes_text(chosen.nodes)} is the largest measured node count that passes {asked}", *notes
     )
 
 
@@ -192,6 +194,6 @@ def on_the_limit_notes(judged: Sequence[JudgedCount]) -> list[str]:
     if not counts:
         return []
     return [
-        f"{join_words(counts)} nodes are on the limit, within {format_percent(ZONE)} of it:"
-        " whether they pass makes no difference that matters"
+        f"{join_words(counts)} nodes are on the limit, within {format_percent(ZONE)} of it: "
+        "whether they pass makes no practical difference"
     ]

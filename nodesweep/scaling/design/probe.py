@@ -35,18 +35,18 @@ class Check(Part):
 
     nodes: int = Field(description="Where it ran.")
     job_name: str = Field(description="Its training job.")
-    projected_seconds: float = Field(description="Mean of what was projected there.")
+    projected_seconds: float = Field(description="Mean of the times projected there.")
     error_seconds: float | None = Field(
         description=(
-            "What a whole run may be off by, half of a 95 % interval: the largest error of those"
-            " projections or, of three and more, the prediction interval by how they differ, the"
-            " wider of both; null: not known."
+            "Error of the projection for a whole run, half of a 95 % interval: the largest error "
+            "of those projections or, for three or more, the prediction interval from their "
+            "spread, whichever is wider; null: unknown."
         )
     )
     probes: int = Field(description="How many were projected there.")
-    measured_seconds: float = Field(description="What the whole run took.")
+    measured_seconds: float = Field(description="Time of the whole run.")
     difference: float = Field(description="Measured over projected, less 1.")
-    is_within_error: bool | None = Field(description="null: the error is not known.")
+    is_within_error: bool | None = Field(description="null: the error is unknown.")
 
     @property
     def text(self) -> str:
@@ -94,23 +94,23 @@ def _checked_count(config: BenchmarkConfig, rows: Sequence[SummaryRow]) -> tuple
     """Return (count to validate with a whole run, reason); None if there is none to validate."""
     timed = [row for row in rows if row.train.seconds is not None]
     if not any(row.n_projected for row in timed):
-        return None, "no time is projected, so that there is nothing to check"
+        return None, "no time is projected, so there is nothing to validate"
     recommendation = recommend(rows, config.report.recommendation)
     if recommendation is None:
         nodes = max(row.nodes for row in timed)
-        return nodes, f"one whole job on {nodes_text(nodes)} checks what is projected"
+        return nodes, f"one whole job on {nodes_text(nodes)} validates the projection"
     if recommendation.chosen is None:
-        return None, "no node count is recommended, so that none is checked"
+        return None, "no node count is recommended, so none is validated"
     nodes = recommendation.chosen.nodes
     known = ", ".join(
         f"{format_seconds(row.train.seconds)} on {nodes_text(row.nodes)}" for row in timed
     )
     if not any(row.n_projected for row in timed if row.nodes == nodes):
         return None, (
-            f"what is recommended, {nodes_text(nodes)}, is measured already, since its probes made"
-            f" all their steps ({known})"
+            f"the recommendation, {nodes_text(nodes)}, is already measured, since its probes ran "
+            f"all their steps ({known})"
         )
-    why = f"that recommends {nodes_text(nodes)}, and one whole job there checks it"
+    why = f"that recommends {nodes_text(nodes)}, and one whole job there validates it"
     return nodes, f"projected: {known}; {why}"
 
 
@@ -197,9 +197,10 @@ def projected_notes(
     if not any(row.n_projected for row in rows):
         if any(row.n for row in rows):
             yield (
-                "Probe design: no job ended itself early, so every time here is measured, at the"
-                " cost of whole runs. A short program makes all its steps before their time is"
-                " known; one of your own has to ask the clock after each step (docs/probe.md)."
+                "Probe design: no job ended itself early, so every time here is measured, at the "
+                "cost of whole runs. A short program runs all its steps before their time is "
+                "known; your training script has to ask the clock after each step "
+                "(docs/probe.md)."
             )
         return
     errors = [
@@ -209,18 +210,21 @@ def projected_notes(
     ]
     known = f" (95 % error within a run: {join_words(errors)})" if errors else ""
     yield (
-        f"Projected: the probes ended themselves early. T{known}, what follows from it and the cost"
-        " of a run are those of a whole run as they foretell it; what the sweep cost is measured."
-        " Nothing is said of how well a model is trained."
+        f"Projected: the probes ended early. T{known}, everything derived from it and the cost of "
+        "a run are projected for a whole run; the cost of the sweep is measured. The quality of "
+        "the trained model is not assessed."
     )
     if check is not None:
-        yield f"Check: a whole run on {_check_text(check)}."
+        yield f"Validation run: a whole run on {_check_text(check)}."
     else:
-        checked = " at the count that is to be checked" if others else ""
+        checked = " at the node count to be validated" if others else ""
         why = _why_unchecked(config, progress)
-        yield f"No whole run has checked what is projected{checked}: {why}."
+        yield f"No whole run has validated the projection{checked}: {why}."
     for other in others:
-        yield f"Check of another count, made before the answer moved: {_check_text(other)}."
+        yield (
+            "Validation run at another node count, made before the recommendation changed: "
+            f"{_check_text(other)}."
+        )
 
 
 def unprojected_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
@@ -251,19 +255,20 @@ def unrequested_partial_notes(
     whole = [each for each in parts if kind_of_job(config, each.repeat) != "probe"]
     if whole:
         yield (
-            f"Not whole: jobs that were to make all their steps made {_parts_text(whole)}, and what"
-            " the rest would have taken is projected. Look for a limit of steps that was left in"
-            " the program, its hyperparameters or its image; design: probe is what asks for parts,"
-            " and checks them."
+            f"Not whole: jobs that should have run all their steps ran {_parts_text(whole)}, and "
+            "the time of the rest is projected. Look for a step limit left in the program, its "
+            "hyperparameters or its image; use design: probe to measure partial runs and validate "
+            "them."
         )
     untold = [
         each for each in parts if each not in whole and each.metric("probe", "ended") == "complete"
     ]
     if untold:
         yield (
-            f"Ended untold: probes made {_parts_text(untold)}, and nothing had told them to end."
-            " What is projected is of all the steps that the program says a whole run makes; if it"
-            " makes no more than these, it counts them wrong."
+            f"Ended early for no known reason: probes ran {_parts_text(untold)}, although nothing "
+            "had asked them to end. The projection covers all the steps that the program reports "
+            "for a whole run; if a whole run has no more than these, the program counts its steps "
+            "wrong."
         )
 
 
@@ -278,14 +283,14 @@ def _parts_text(parts: Sequence[JobOutcome]) -> str:
 
 def _check_text(check: Check) -> str:
     is_narrow = check.error_seconds is not None and check.probes < MIN_REPEATS
-    return check.text + ("; how runs differ from each other is not in it" if is_narrow else "")
+    return check.text + ("; the spread between runs is not included" if is_narrow else "")
 
 
 def _why_unchecked(config: BenchmarkConfig, progress: Progress) -> str:
     if progress.next_points:
-        return "the check was not made; go on with --resume"
+        return "the validation run was not made; continue with --resume"
     if any(is_check(config, repeat) for _, repeat in progress.points):
-        return "the check did not complete, or gave no train time"
+        return "the validation run did not complete, or gave no train time"
     return progress.reason
 
 

@@ -248,9 +248,9 @@ class _Design:
             last = self.ended[-1]
             if last.answer == "pass":
                 text = last.answer_in_full().text
-                self.end = f"{text}; smaller counts need no more runs"
+                self.end = f"{text}; smaller node counts need no more runs"
                 return
-            self.end = f"no count larger than {nodes_text(timed[0])} is known to pass"
+            self.end = f"no node count larger than {nodes_text(timed[0])} is known to pass"
 
     def replace_starved(self) -> Iterator[_Step]:
         """Take the next recorded run of each count all of whose runs so far were contended.

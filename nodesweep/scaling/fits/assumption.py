@@ -9,25 +9,25 @@ from __future__ import annotations
 from nodesweep.configs.catalogue import InstanceType, UnknownInstanceType, load_catalogue
 from nodesweep.scaling.outcome.outcome import PlatformKind
 
-_NOT_HELD = "if the link gets slower there, neither number nor interval holds (docs/fits.md)"
+_NOT_HELD = "if the link is slower there, neither number nor interval holds (docs/fits.md)"
 
 
 def assumption(kind: PlatformKind, instance_type: str | None, largest: int, nodes: int) -> str:
     """Return a sentence on a prediction at `nodes` from at most `largest` (> 1) measured ones."""
     if kind == "simulated":
         return (
-            "Simulated nodes have no network: the prediction is of the model that computed the"
-            " times, not of a cluster."
+            "Simulated nodes have no network: the prediction describes the model that computed "
+            "the times, not a cluster."
         )
     if kind == "emulated":
         return (
-            f"Emulated nodes share one machine: this assumes that it has room for {nodes} of them,"
-            " and says nothing of a network between instances."
+            f"Emulated nodes share one machine: this assumes that it has room for {nodes} of "
+            "them, and says nothing about a network between instances."
         )
     return (
-        f"Measured were at most {largest} nodes of {_network(instance_type)}. This assumes that"
-        f" {nodes} are of the same type and as well connected; whether they would be placed in the"
-        f" same rack is not known, and {_NOT_HELD}."
+        f"At most {largest} nodes of {_network(instance_type)} were measured. This assumes that "
+        f"{nodes} are of the same type and as well connected; whether they would be placed in the "
+        f"same rack is unknown, and {_NOT_HELD}."
     )
 
 

@@ -167,14 +167,14 @@ def extrapolate(
         few = [int(n) for n, at in zip(sample.nodes, runs, strict=True) if len(at) < MIN_REPEATS]
         return _not_supported(
             nodes,
-            f"fewer than {MIN_REPEATS} runs at {_at(few)}, so the noise of a run is not known;"
-            f" what it takes at least: {MIN_REPEATS} runs of each count",
+            f"fewer than {MIN_REPEATS} runs at {_at(few)}, so the noise of a run is unknown; "
+            f"required: at least {MIN_REPEATS} runs of each node count",
         )
     if noise.deviation <= ROUNDING:
         return _not_supported(
             nodes,
-            "the runs of each count took exactly as long as each other, so the noise of a run is"
-            f" not known; {_WHAT_WOULD}: times that are not rounded, of runs of their own",
+            "the runs of each node count took exactly the same time, so the noise of a run is "
+            f"unknown; {_WHAT_WOULD}: unrounded times of separate runs",
         )
     beyond = predict_by_law(ranked, sample, steps_ratio, noise, nodes)
     known = [fit.law for fit in ranked if fit.identifiable.value and fit.law not in beyond.rejected]
@@ -191,9 +191,9 @@ def extrapolate(
     if excess > 1:
         return _not_supported(
             nodes,
-            f"the noise of the runs and the laws leave the time at {nodes_text(nodes)} open by more"
-            f" than {format_percent(MAX_MARGIN_OF_ERROR)};"
-            f" {_WHAT_WOULD}: {_what_would(nodes, excess, runs)}",
+            f"the noise of the runs and the laws leave the time at {nodes_text(nodes)} uncertain "
+            f"by more than {format_percent(MAX_MARGIN_OF_ERROR)}; {_WHAT_WOULD}: "
+            f"{_what_would(nodes, excess, runs)}",
         )
     return Extrapolation(
         nodes=nodes,
@@ -230,11 +230,11 @@ def _why_not_asked(
         why = "; ".join(f"{fit.law}: {fit.identifiable.reason}" for fit in ranked)
         return f"no law is identifiable ({why}); {more_counts}"
     if len(ranked) == 1:
-        return f"{ranked[0].law} alone could be fitted, so no other law confirms it; {more_counts}"
+        return f"only {ranked[0].law} could be fitted, so no other law confirms it; {more_counts}"
     if nodes not in steps_ratio and any(fit.law == "ring" for fit in ranked):
         return (
-            f"ring gives no prediction: the number of optimiser steps at {nodes_text(nodes)} is not"
-            f" known; {_WHAT_WOULD}: a batch policy"
+            f"ring gives no prediction: the number of optimiser steps at {nodes_text(nodes)} is "
+            f"unknown; {_WHAT_WOULD}: a batch policy"
         )
     return None
 
@@ -251,7 +251,9 @@ def _what_would(nodes: int, excess: float, runs: Sequence[Sequence[float]]) -> s
     there = f"runs at {nodes_text(nodes)} themselves"
     if more > MAX_MORE_RUNS:
         return there
-    return f"about {counted(more, 'more run')} of each count that scatter as these do, or {there}"
+    return (
+        f"about {counted(more, 'more run')} of each node count that scatter as these do, or {there}"
+    )
 
 
 def _reason(
@@ -262,8 +264,9 @@ def _reason(
     least, most = min(len(at) for at in runs), max(len(at) for at in runs)
     each = str(least) if least == most else f"{least} to {most}"
     return (
-        f"by {law}; the interval holds what {join_words(left)} leave{'s' if len(left) == 1 else ''}"
-        f" open with {each} runs of each count, which scatter by {noise.deviation * 100:.2g} %"
+        f"by {law}; the interval covers what {join_words(left)} "
+        f"leave{'s' if len(left) == 1 else ''} open with {each} runs of each node count, which "
+        f"scatter by {noise.deviation * 100:.2g} %"
     )
 
 

@@ -87,7 +87,7 @@ def _check(points: Sequence[tuple[int, float]], steps_ratio: Mapping[int, float]
             raise ValueError(f"points: nodes is {nodes}; allowed: whole numbers from 1")
         if nodes in seen:
             raise ValueError(
-                f"points: {nodes} nodes stand twice; give one point per node count, the median"
+                f"points: {nodes} nodes appear twice; give one point per node count, the median"
             )
         if not (math.isfinite(seconds) and seconds > 0):
             raise ValueError(
@@ -122,10 +122,10 @@ def _fit_or_reason(
 def _measured_ratios(sample: Sample, steps_ratio: Mapping[int, float] | None) -> Floats | str:
     """Return r(N) at the measured N, or the reason why the ring law cannot be fitted."""
     if steps_ratio is None:
-        return "the number of optimiser steps is not known"
+        return "the number of optimiser steps is unknown"
     missing = [int(nodes) for nodes in sample.nodes if int(nodes) not in steps_ratio]
     if missing:
-        return f"the number of optimiser steps is not known at {join_words(missing)} nodes"
+        return f"the number of optimiser steps is unknown at {join_words(missing)} nodes"
     ratios = np.array([steps_ratio[int(nodes)] for nodes in sample.nodes], dtype=np.float64)
     if np.ptp(ratios) <= ROUNDING * ratios.max():
         return (
@@ -166,7 +166,7 @@ def _parameters(
         on_bound = value in (0.0, symbol.upper)
         interval = no_interval = None
         if on_bound:
-            no_interval = f"it lies on its bound {value:g}, where the covariance does not hold"
+            no_interval = f"it lies on its bound {value:g}, where the covariance is not valid"
         elif half_widths is None:
             no_interval = (
                 f"{counted(len(sample.nodes), 'point')} for {len(values)} parameters leave no"

@@ -20,7 +20,7 @@ class Verdict(Part):
     """A decision with its reason."""
 
     value: bool = Field(description="The decision.")
-    reason: str = Field(description="Why, with the numbers that decided.")
+    reason: str = Field(description="The reason, with the numbers behind it.")
 
 
 class Parameter(Part):
@@ -34,9 +34,7 @@ class Parameter(Part):
             " bounds; null: there is none, see `no_interval`."
         )
     )
-    no_interval: str | None = Field(
-        description="Why there is no interval; null where there is one."
-    )
+    no_interval: str | None = Field(description="Why there is no interval; null if there is one.")
     unit: str | None = Field(
         description=(
             "Unit of the value; null: a pure number. Seconds are of a run, or per sample if"
@@ -46,7 +44,7 @@ class Parameter(Part):
     on_bound: bool = Field(
         description="True: the data pull it beyond its bound, where the fit stopped it."
     )
-    meaning: str = Field(description="What it stands for.")
+    meaning: str = Field(description="Its meaning.")
 
 
 class LawFit(Part):
@@ -67,7 +65,9 @@ class LawFit(Part):
     relative_residual_rms: float = Field(
         description="Root mean square of (fitted - observed)/observed."
     )
-    identifiable: Verdict = Field(description="Whether the points can tell this law's parameters.")
+    identifiable: Verdict = Field(
+        description="Decision whether the points determine this law's parameters."
+    )
     peak_nodes: float | None = Field(
         description=(
             "N* = sqrt((1 - alpha)/beta) of usl, at least 1: beyond it more nodes are slower. Null"
@@ -110,44 +110,46 @@ class Extrapolation(Part):
     """
 
     nodes: int | None = Field(
-        description="Twice the largest node count, the furthest a law is asked; null: no points."
+        description="Twice the largest node count, the furthest a law is extrapolated; null: no "
+        "points."
     )
     supported: Verdict = Field(
         description=(
-            "Whether the runs support a prediction there; where not, the reason says what would."
+            "Decision whether the runs support a prediction there; if not, the reason says what "
+            "would."
         )
     )
     law: Law | None = Field(
-        default=None, description="The law that the prediction is of; null where not supported."
+        default=None, description="The law behind the prediction; null if not supported."
     )
     train_seconds: float | None = Field(
         description=(
-            "Predicted median, of the best-ranked identifiable law that the runs do not reject;"
-            " null where not supported."
+            "Predicted median, from the best-ranked identifiable law that the runs do not reject; "
+            "null if not supported."
         )
     )
     interval: Interval | None = Field(
         default=None,
         description=(
-            "95 % interval of the median there: all that the noise of the runs leaves open in the"
-            " laws that they do not reject. It knows nothing of a change beyond the measured"
-            " counts. Null where not supported."
+            "95 % interval of the median there: everything that the noise of the runs leaves open "
+            "in the laws that they do not reject. It does not account for a change beyond the "
+            "measured node counts. Null if not supported."
         ),
     )
     assumes: str | None = Field(
         default=None,
         description=(
-            "What the prediction takes for granted of nodes that were not measured, in words; null"
-            " where not supported."
+            "What the prediction assumes about nodes that were not measured, in words; null if "
+            "not supported."
         ),
     )
     by_law: Mapping[Law, float] = Field(
-        description="What each fitted law predicts, in seconds; empty where not supported."
+        description="Prediction of each fitted law, in seconds; empty if not supported."
     )
     leave_one_out_seconds: tuple[float, float] | None = Field(
         description=(
-            "Least and most that the best identifiable law predicts when any one point is left out "
-            "(of more than 100 points, any of 100 evenly spaced ones); null where not supported."
+            "Least and most that the best identifiable law predicts when any one point is left "
+            "out (of more than 100 points, any of 100 evenly spaced ones); null if not supported."
         )
     )
 

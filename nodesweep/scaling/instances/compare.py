@@ -36,12 +36,12 @@ Key = Literal["cost", "time"]
 _WHAT: Mapping[Question, str] = {
     "cheapest_within_deadline": "within the deadline",
     "fastest_within_budget": "within the budget",
-    "cheapest_efficient": "of what each type's own limits recommend",
+    "cheapest_efficient": "of the combinations that each type's own limits recommend",
 }
 
 _NONE: Mapping[Question, str] = {
     "cheapest_within_deadline": "No type and node count is known to meet the deadline",
-    "fastest_within_budget": "No type and node count is known to hold the budget",
+    "fastest_within_budget": "No type and node count is known to stay within the budget",
     "cheapest_efficient": "No type has a node count that is known to pass its own limits",
 }
 
@@ -150,7 +150,7 @@ def _unlike_main(config: BenchmarkConfig, rows_by_type: RowsByType, name: str) -
         value=own.value,
         limit=None,
         interval=None,
-        reason=f"its model is not that of {first}: {parity.reason}",
+        reason=f"its model is not comparable with that of {first}: {parity.reason}",
     )
 
 
@@ -244,7 +244,7 @@ def _choose(
             notes.append(f"the cost of {join_words(unpriced)} is unknown, so ranked by time alone")
         if passing and not priced:
             by = "time"
-            notes.append("no cost is known, so the fastest counts")
+            notes.append("no cost is known, so the fastest is chosen")
         passing = priced or passing
     ranked = sorted(passing, key=lambda each: _rank(each, by))
     chosen = ranked[0] if ranked else None
@@ -266,7 +266,7 @@ def _choose(
     alike = [each.arm.text for each in ranked[1:] if not _is_told_apart(chosen, each, by)]
     if alike:
         verb = "is" if len(alike) == 1 else "are"
-        notes.append(f"{join_words(alike)} {verb} not told apart from it by the intervals")
+        notes.append(f"{join_words(alike)} {verb} not distinguishable from it by the intervals")
     text = f"{chosen.arm.text} ({chosen.numbers}) is the {_word(by)} {_WHAT[question]}"
     return ArmChoice(
         question=question,

@@ -131,7 +131,7 @@ def find_dominated(
         elif goals.budget_usd_per_run is not None and by_cost.is_above(
             arm, goals.budget_usd_per_run
         ):
-            found[arm] = f"dearer than the budget of {format_usd(goals.budget_usd_per_run)}"
+            found[arm] = f"over the budget of {format_usd(goals.budget_usd_per_run)}"
     return found
 
 

@@ -40,8 +40,8 @@ class ArmRow(Part):
     learning_rate: float | None = Field(description="Learning rate, as planned.")
     answer: Answer | None = Field(
         description=(
-            "Against deadline and budget, by the prediction bounds of the next run; without either"
-            " by the limits of its own type's recommendation. Null: it has no time."
+            "Against deadline and budget, by the prediction bounds of the next run; without "
+            "either by the limits of its own type's recommendation. Null if it has no time."
         )
     )
     reason: str | None = Field(
@@ -49,11 +49,11 @@ class ArmRow(Part):
     )
     on_front: bool | None = Field(
         description=(
-            "Whether no other arm beats it on both train time and cost; null: one is unknown."
+            "True if no other arm beats it on both train time and cost; null: one is unknown."
         )
     )
     beaten_for_sure: bool = Field(
-        description="Whether another arm's whole intervals of time and cost lie below its own."
+        description="True if another arm's whole intervals of time and cost lie below its own."
     )
 
 
@@ -62,15 +62,15 @@ class ArmChoice(Part):
 
     question: Question = Field(
         description=(
-            "cheapest_within_deadline: of all arms that meet the deadline (and the budget);"
-            " fastest_within_budget: of all that hold the budget (and meet the deadline);"
-            " cheapest_efficient: of the counts that each type's own recommendation names."
+            "cheapest_within_deadline: of all arms that meet the deadline (and the budget); "
+            "fastest_within_budget: of all within the budget (and the deadline); "
+            "cheapest_efficient: of the counts that each type's own recommendation names."
         )
     )
     instance_type: str | None = Field(description="null: no arm answers it.")
     nodes: int | None
     by: Literal["cost", "time"] = Field(
-        description="What it is the least of; time where no cost is known."
+        description="The value it minimises; time if no cost is known."
     )
     reason: str = Field(description="One sentence: why this one, or why none.")
 
@@ -83,7 +83,7 @@ class InstanceComparison(Part):
     arms: tuple[ArmRow, ...] = Field(description="By type in that order, counts ascending.")
     answers: tuple[ArmChoice, ...] = Field(description="The first is the recommendation.")
     prices: Mapping[str, Price] = Field(description="By instance type.")
-    points_asked: int = Field(description="Points that the design asked for.")
+    points_asked: int = Field(description="Points that the design requested.")
     points_done: int = Field(description="Those of them with a completed run.")
 
     @property

@@ -195,11 +195,11 @@ def _check(
 ) -> tuple[Key | None, str]:
     """Return (point to validate with a whole run, reason); None if there is none to validate."""
     if not any(row.n_projected for rows in rows_by_type.values() for row in rows):
-        return None, "no time is projected, so that there is nothing to check"
+        return None, "no time is projected, so there is nothing to validate"
     choice = choose_arms(config, judge_arms(config, rows_by_type))[0]
     if choice.instance_type is None or choice.nodes is None:
-        return None, "no instance type is recommended, so that none is checked"
+        return None, "no instance type is recommended, so none is validated"
     arm = Arm(choice.instance_type, choice.nodes)
     return Key(*arm, check_repeat(config)), (
-        f"{choice.reason.removesuffix('.')}; one whole job on {arm.text} checks it"
+        f"{choice.reason.removesuffix('.')}; one whole job on {arm.text} validates it"
     )

@@ -179,7 +179,7 @@ def _reason(own: JudgedArm | None, row: SummaryRow | None, ruled_out: str | None
         return " and ".join(own.judged.problems) or None
     if row is None or not row.n:
         return "not run" if row is None or not row.n_failed else "no run completed"
-    return "no program gave a train time of its own"
+    return "no program reported a train time"
 
 
 def _headline(own: ScalingReport, comparison: InstanceComparison, jobs: int) -> str:
@@ -195,9 +195,9 @@ def _headline(own: ScalingReport, comparison: InstanceComparison, jobs: int) -> 
     if any(arm.n_projected for arm in comparison.arms):
         check = own.check
         text += "; projected from probes, " + (
-            f"checked by a whole run: {check.text_of(Arm(comparison.main, check.nodes).text)}"
+            f"validated by a whole run: {check.text_of(Arm(comparison.main, check.nodes).text)}"
             if check is not None
-            else "not checked"
+            else "not validated"
         )
     failed = sum(arm.n_failed for arm in comparison.arms)
     if failed:
@@ -249,15 +249,15 @@ def _caveats(
     Caveats that differ from the main type's are prefixed with their type.
     """
     yield (
-        "Speedup and efficiency are within an instance type, over its own smallest count; across"
-        " types time and cost alone are compared."
+        "Speedup and efficiency are within an instance type, over its own smallest count; across "
+        "types only time and cost are compared."
     )
     if unpriced := [
         name for name, price in comparison.prices.items() if price.usd_per_hour is None
     ]:
         yield (
-            f"No price is known for {join_words(unpriced)}: compared by time alone, and on no"
-            " time-cost front."
+            f"No price is known for {join_words(unpriced)}: compared by time alone, and left out "
+            "of the time-cost front."
         )
     lost = lost_to_memory(config, outcomes)
     if lost:
@@ -265,7 +265,7 @@ def _caveats(
         yield f"Memory rules out {arms}; a smaller batch per process may fit."
     by_end = sorted(outcomes, key=lambda outcome: outcome.created_at or "")
     for reason in types_given_up(config, by_end).values():
-        yield f"{reason[0].upper()}{reason[1:]}, so that nothing more was tried there."
+        yield f"{reason[0].upper()}{reason[1:]}, so nothing more was tried there."
     if absent := [name for name in config.instance_types if name not in reports]:
         yield f"No job ran on {join_words(absent)}."
     clocks = {report.train_clock for report in reports.values() if report.train_clock}

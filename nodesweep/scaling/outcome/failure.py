@@ -187,7 +187,7 @@ def name_host(reason: str | None, host: str | None) -> str | None:
     """Return the reason with the failed node appended, unless it already begins with a node."""
     if host is None or _blamed(reason) is not None:
         return reason
-    said = f"{host} failed first, by its log"
+    said = f"{host} failed first, according to its log"
     return f"{reason} ({said})" if reason else said
 
 

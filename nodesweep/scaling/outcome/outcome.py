@@ -90,7 +90,7 @@ class Clocks(Part):
     model_config = ConfigDict(json_schema_serialization_defaults_required=True)
 
     submit_to_end_seconds: float | None = Field(
-        default=None, description="Job accepted to terminal status: what a person waits."
+        default=None, description="Job accepted to terminal status: the time a person waits."
     )
     billable_seconds: float | None = Field(
         default=None, description="Billed wall time, not multiplied by nodes: cost."

@@ -48,9 +48,9 @@ _COLLECTIVE = re.compile(
     re.IGNORECASE,
 )
 _COLLECTIVE_ADVICE = (
-    "a rank waited in a collective (all_reduce, barrier, …) for one that never came: every rank"
-    " must make the same calls in the same order; look for calls in a branch of one rank, ranks"
-    " with fewer batches, and a rank that ended"
+    "a rank waited in a collective (all_reduce, barrier, …) for one that never came: every rank "
+    "must make the same calls in the same order; look for calls in a branch that only one rank "
+    "takes, ranks with fewer batches, and a rank that exited early"
 )
 _SIGNALS = {
     4: "SIGILL",
@@ -63,8 +63,8 @@ _SIGNALS = {
 }
 _SIGNAL_ADVICE = {
     "SIGKILL": (
-        "the kernel ends processes so where main memory runs out: try a smaller batch, fewer"
-        " data-loader processes or a larger instance type"
+        "the kernel kills processes this way when main memory runs out: try a smaller batch, "
+        "fewer data-loader processes or a larger instance type"
     ),
     "SIGSEGV": (
         "native code crashed: check that the packages"
@@ -93,29 +93,31 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(r"operator torchvision::\w+ does not exist"),
         (
-            "this torchvision was compiled for another torch than the image's: a release of"
-            " torchvision goes with one of torch (0.28 with 2.13), and beside a torch without CUDA"
-            " it must be the wheel of https://download.pytorch.org/whl/cpu. Where that can't be"
-            " reached, copy examples/lightning_cli/torchvision_on_cpu.py beside the script and"
-            " import it before torchvision"
+            "this torchvision was compiled for a different torch than the image's: each release "
+            "of torchvision goes with one of torch (0.28 with 2.13), and with a torch without "
+            "CUDA it must be the wheel from https://download.pytorch.org/whl/cpu. If that can't "
+            "be reached, copy examples/lightning_cli/torchvision_on_cpu.py next to the script and "
+            "import it before torchvision"
         ),
     ),
     (
         re.compile(r"attempt to run as root"),
-        "a job's processes run as root: give mpirun --allow-run-as-root",
+        "a job's processes run as root: pass --allow-run-as-root to mpirun",
     ),
     (
         re.compile(r"not enough slots available"),
         (
-            "mpirun counts one slot for a host of --host without :N, and else the node's cores:"
-            " ask for fewer processes, name the hosts as algo-1:N, or give it --oversubscribe"
+            "mpirun counts one slot for each host given by --host without :N, otherwise the "
+            "node's cores: request fewer processes, name the hosts as algo-1:N, or pass "
+            "--oversubscribe"
         ),
     ),
     (
         re.compile(r"unable to launch the specified application|working directory: /"),
         (
-            "mpirun starts programs of the image and of training.source_dir, which is /opt/ml/code"
-            " in a job; a script of it is named ./NAME and must be executable, or given to python"
+            "mpirun starts programs of the image and of training.source_dir, which is "
+            "/opt/ml/code in a job; a script there is called as ./NAME and must be executable, or "
+            "is passed to python"
         ),
     ),
     (
@@ -128,17 +130,17 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE),
         (
-            "another process of the node listens on this port: give the launcher, or"
-            " init_process_group, another one (--master-port); a launcher that a rank starts for"
-            " itself takes a free one with --standalone"
+            "another process on the node already listens on this port: give the launcher, or "
+            "init_process_group, a different one (--master-port); a launcher that a rank starts "
+            "for itself picks a free one with --standalone"
         ),
     ),
     (
         re.compile(r"(?:FileNotFoundError|NotADirectoryError)\b|No such file or directory"),
         (
-            "a job sees its data in the folder that SM_CHANNEL_<NAME> names"
-            " (/opt/ml/input/data/<channel>) and its code in /opt/ml/code; a path of your own"
-            " machine is not there"
+            "a job finds its data in the folder that SM_CHANNEL_<NAME> names "
+            "(/opt/ml/input/data/<channel>) and its code in /opt/ml/code; paths of your own "
+            "machine do not exist there"
         ),
     ),
     (
@@ -147,8 +149,8 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
             re.IGNORECASE,
         ),
         (
-            "give it in training.hyperparameters, by its name without the dashes; a positional"
-            " argument can't be given there, and needs a starter (docs/own-code.md)"
+            "set it in training.hyperparameters, under its name without the dashes; a positional "
+            "argument can't be set there and needs a wrapper script (docs/own-code.md)"
         ),
     ),
     (
@@ -158,12 +160,12 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
             re.IGNORECASE,
         ),
         (
-            "each entry of training.hyperparameters is given to the program as --name value: rename"
-            " or remove it there, or let the program's parser take it"
+            "each entry of training.hyperparameters is passed to the program as --name value: "
+            "rename or remove it there, or have the program's parser accept it"
         ),
     ),
 )
-_MEMORY_ADVICE = "memory ran out: the report lists what to try, in its order"
+_MEMORY_ADVICE = "memory ran out: the report lists what to try, in order"
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
 _HOST = re.compile(r"algo-\d+")
 _COMMAND = re.compile(r'\s*Command "[\s\S]*')
@@ -177,15 +179,15 @@ class ProgramError(Part):
 
     said: str = Field(
         description=(
-            "The last error that the program itself wrote, or how its process was ended; where"
-            " neither is known, the error that its launcher met."
+            "The last error that the program itself wrote, or how its process ended; if neither "
+            "is known, the error that its launcher reported."
         )
     )
     where: str | None = Field(
-        default=None, description="File of the user's own code and the line in it; null: not known."
+        default=None, description="File and line in the user's own code; null: unknown."
     )
     advice: str | None = Field(
-        default=None, description="What to do about an error of this kind; null: nothing general."
+        default=None, description="What to do about an error of this kind; null: no general advice."
     )
 
     @property
@@ -242,7 +244,7 @@ def find_program_error(
     if signal := (fatal.signal if fatal else _signal(reason, exit_code)):
         who = "a process" if rank is None else f"rank {rank}"
         what = [found["what"] for text in texts if (found := _WHAT.match(text))]
-        said = ": ".join([f"{who} was ended by {signal}", *what[-1:]])[:_SAID_CHARACTERS]
+        said = ": ".join([f"{who} was killed by {signal}", *what[-1:]])[:_SAID_CHARACTERS]
         where = (fatal.where if fatal else None) or program
         return ProgramError(said=said, where=where, advice=_SIGNAL_ADVICE.get(signal))
     waited = [index for index, text in enumerate(texts) if _COLLECTIVE.search(text)]
@@ -320,8 +322,8 @@ def _advice(said: str) -> str | None:
     if found := _MODULE.search(said):
         package = found["name"].partition(".")[0]
         return (
-            f"add {package} to requirements.txt in training.source_dir, or to the image; if"
-            f" {package} is a module of your own, its file must lie in training.source_dir"
+            f"add {package} to requirements.txt in training.source_dir, or to the image; if "
+            f"{package} is a module of your own, its file must be in training.source_dir"
         )
     if re.search(
         r"out of memory|OutOfMemory|MemoryError|can't allocate memory|not enough memory|bad_alloc",

@@ -34,14 +34,14 @@ class ProjectedPart(Part):
     """The items of one kind that a probe left out."""
 
     name: PartName = Field(description="steps, checkpoints or validations.")
-    left_out: int = Field(description="How many of them the probe did not make.")
+    left_out: int = Field(description="How many of them the probe did not run.")
     seconds_each: float | None = Field(
-        description="Mean of those that it made; null: it made none, and they are not counted."
+        description="Mean of those that it ran; null: it ran none, so they are not counted."
     )
     error_seconds: float | None = Field(
         description=(
-            "Half of the 95 % interval of them all together; of a part that was timed only once a"
-            " quarter of it, by assumption; null: not known."
+            "Half of the 95 % interval of all of them together; for a part that was timed only "
+            "once, a quarter of its time, by assumption; null: unknown."
         )
     )
 
@@ -59,17 +59,17 @@ class Projection(Part):
     """
 
     train_seconds: float = Field(description="The training of a whole run, projected.")
-    error_seconds: float | None = Field(description="Its error; null: not known.")
+    error_seconds: float | None = Field(description="Its error; null: unknown.")
     extra_seconds: float = Field(
-        description="What a whole run takes longer than the probe, its validations included."
+        description="How much longer a whole run takes than the probe, validations included."
     )
     ended: Literal["precise", "max_steps"] | None = Field(
         description=(
-            "precise: the step time was known well enough; max_steps: sweep.probe.max_steps came"
-            " first; null: the program does not say."
+            "precise: the step time was known well enough; max_steps: sweep.probe.max_steps came "
+            "first; null: not reported by the program."
         )
     )
-    steps: int = Field(description="Optimiser steps that the probe made.")
+    steps: int = Field(description="Optimiser steps that the probe ran.")
     planned_steps: int = Field(description="Optimiser steps of a whole run.")
     measured_seconds: float = Field(description="The probe's own training, measured.")
     parts: tuple[ProjectedPart, ...] = Field(description="What the probe left out.")
@@ -171,39 +171,39 @@ def why_unprojected(
     measured = positive(dig(metrics, ("train_seconds",))) or positive(logged.get("train_seconds"))
     if measured is None:
         return (
-            "the program says not how long it trained (train_seconds), and the platform's Training"
-            " phase may be that of a part"
+            "the program does not report how long it trained (train_seconds), and the platform's "
+            "Training phase may cover only a part"
         )
     made, planned = _told_steps(metrics, logged)
     if planned is None and made is not None and str(made) == most_steps:
         return (
-            f"the program made as many steps as sweep.probe.max_steps allows, {made}, and says not"
-            " how many a whole run makes; have it print planned_steps=…"
+            f"the program ran as many steps as sweep.probe.max_steps allows, {made}, and does not "
+            "report how many a whole run has; have it print planned_steps=…"
         )
     if made is None or planned is None:
-        lacking = {"how many steps it made": made, "how many steps a whole run makes": planned}
+        lacking = {"how many steps it ran": made, "how many steps a whole run has": planned}
         unsaid = " and ".join(what for what, number in lacking.items() if number is None)
         return (
-            f"the program says not {unsaid}, so that the time of a part can't be told from that of"
-            " a whole run; have it print steps=…; planned_steps=…;"
+            f"the program does not report {unsaid}, so a partial run can't be told from a whole "
+            "one; have it print steps=…; planned_steps=…;"
         )
     if made < planned:
         return (
-            f"no steady step was timed among the {made} of {planned} that were made; raise"
-            " sweep.probe.max_steps, or have the program print steady_step_seconds=…"
+            f"no steady step was timed among the {made} of {planned} that the program ran; raise "
+            "sweep.probe.max_steps, or have the program print steady_step_seconds=…"
         )
     if dig(metrics, ("probe", "ended")) is not None:  # whatever wrote that counts steps itself
         return None
     if made > planned:
         return (
-            f"the program says that it made {made} steps, and that a whole run makes {planned};"
-            " have it count the same in both"
+            f"the program reports that it ran {made} steps, and that a whole run has {planned}; "
+            "have it count both the same way"
         )
     if str(made) == most_steps:
         return (
-            f"the program made as many steps as sweep.probe.max_steps allows, {made}, and says that"
-            " a whole run makes no more; where that is so raise max_steps above it, else have it"
-            " print planned_steps=… of a whole run"
+            f"the program ran as many steps as sweep.probe.max_steps allows, {made}, and reports "
+            "that a whole run has no more; if that is true, raise max_steps above it, otherwise "
+            "have it print the planned_steps=… of a whole run"
         )
     return None
 
@@ -214,8 +214,8 @@ def why_part_is_no_time(steps: tuple[int, int]) -> str:
     `steps` are (steps made, steps of a whole run).
     """
     return (
-        f"the program ended itself after {steps[0]} of {steps[1]} steps, though nothing had asked"
-        " it to, and timed no steady step"
+        f"the program ended after {steps[0]} of {steps[1]} steps, although nothing had asked it "
+        "to, and timed no steady step"
     )
 
 

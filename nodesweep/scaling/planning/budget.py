@@ -61,10 +61,10 @@ def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float |
         f" and {training.keep_alive_seconds} s of warm pool" if training.keep_alive_seconds else ""
     )
     text = (
-        f"{sum(jobs) * billed_hours:.1f} node-hours, {STOPPING_SECONDS} s to stop{pools} per job"
-        f" included and the time to download and upload not, x {attempts}, x"
-        f" {'on-demand ' if training.spot else ''}{price.usd_per_hour} USD/h"
-        f" ({price.region}, {price.date})"
+        f"{sum(jobs) * billed_hours:.1f} node-hours, {STOPPING_SECONDS} s to stop{pools} per job "
+        f"included, download and upload time excluded, x {attempts}, x "
+        f"{'on-demand ' if training.spot else ''}{price.usd_per_hour} USD/h ({price.region}, "
+        f"{price.date})"
     )
     return (sum(jobs) + sum(further)) * billed_hours * price.usd_per_hour, text
 
@@ -95,8 +95,8 @@ def cost_bound_of_types(
         jobs.append(max(job_usd))
     further = sorted(jobs * (sweep.max_attempts - 1), reverse=True)[: sweep.max_retries]
     text = (
-        f"{len(jobs)} jobs of at most {_billed_seconds(config)} s, the time to download and upload"
-        f" not included, and {len(further)} further attempts, the dearest, at "
+        f"{len(jobs)} jobs of at most {_billed_seconds(config)} s, download and upload time "
+        f"excluded, and {len(further)} further attempts, the most expensive, at "
         + ", ".join(f"{one.instance_type} {one.usd_per_hour} USD/h" for one in prices)
     )
     return sum(jobs) + sum(further), text
@@ -109,8 +109,8 @@ def budget_problem(config: BenchmarkConfig, bound_usd: float | None, reason: str
         return None
     if bound_usd is None:
         return (
-            f"sweep.budget_usd: {budget} can't be checked, {reason}; add the price to"
-            " configs/instances.yaml"
+            f"sweep.budget_usd: {budget} can't be checked: {reason}; add the price to "
+            "configs/instances.yaml"
         )
     if bound_usd > budget:
         return (
@@ -159,8 +159,8 @@ class Allowance:
         if made < most:
             return None
         return (
-            f"sweep.max_retries: the whole sweep may make {most} further attempts, and {made} were"
-            " made; raise it and go on with --resume"
+            f"sweep.max_retries: the whole sweep may make {most} further attempts, and {made} "
+            "were made; raise it and continue with --resume"
         )
 
     def bound_problem(self, job_name: str) -> str | None:
@@ -187,9 +187,9 @@ class Allowance:
         if spent + bound <= budget * (1 + _ROUNDING):
             return None
         return (
-            f"sweep.budget_usd: {budget:.2f} USD; the sweep's {len(self.node_seconds)} jobs cost"
-            f" {spent:.2f} so far, and this attempt can cost {bound:.2f} more;"
-            " raise it and go on with --resume"
+            f"sweep.budget_usd: {budget:.2f} USD; the sweep's {len(self.node_seconds)} jobs cost "
+            f"{spent:.2f} so far, and this attempt can cost {bound:.2f} more; raise it and "
+            "continue with --resume"
         )
 
     def _usd(self, node_seconds: Mapping[str, float]) -> float:

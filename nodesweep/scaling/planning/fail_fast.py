@@ -132,7 +132,7 @@ def reason_to_give_up(ended: Sequence[JobOutcome]) -> str | None:
         and is_deterministic_failure(failed[-1])
         and not any(each.completed for each in ended)
     ):
-        return f"the program fails so on any number of nodes: {error.text}"
+        return f"the program fails this way on any number of nodes: {error.text}"
     if len(failed) < 2 or _cause(failed[-1]) != _cause(failed[-2]):
         return None
     if failed[-1].unprojected is not None:

@@ -44,11 +44,11 @@ def choose_engine(section: DatasetConfig, size_bytes: int) -> EngineChoice:
     if not section.is_table:
         return EngineChoice("pandas", f"format {section.format} is not read")
     if not section.is_remote:
-        return EngineChoice("pandas", "the data lie on this machine; Spark reads them in S3")
+        return EngineChoice("pandas", "the data are on this machine; Spark reads from S3")
     size, least = _gigabytes(size_bytes), _gigabytes(asked.spark_from_bytes)
     if size_bytes < asked.spark_from_bytes:
-        return EngineChoice("pandas", f"{size} are less than {least}, from which on Spark pays")
-    return EngineChoice("spark", f"{size} are not less than {least}, from which on Spark pays")
+        return EngineChoice("pandas", f"{size} is less than the {least} from which Spark pays off")
+    return EngineChoice("spark", f"{size} is at least the {least} from which Spark pays off")
 
 
 def size_hint(section: DatasetConfig, size_bytes: int) -> str | None:
@@ -56,8 +56,8 @@ def size_hint(section: DatasetConfig, size_bytes: int) -> str | None:
     if section.validation is not None or size_bytes < SPARK_FROM_BYTES:
         return None
     return (
-        f"dataset.source: {_gigabytes(size_bytes)} are read through this machine to be validated;"
-        " dataset.validation: {engine: auto} has a Spark job do it where they lie"
+        f"dataset.source: {_gigabytes(size_bytes)} is read through this machine for validation; "
+        "dataset.validation: {engine: auto} has a Spark job validate them in place"
     )
 
 
@@ -216,13 +216,13 @@ def with_validation(
     if config.dataset is None or not config.dataset.may_use_spark:
         return jobs
     if price is None:
-        return bound, f"{reason}; validation on Spark is not in it: its price is asked for by a run"
+        return bound, f"{reason}; validation on Spark is not included: a run looks up its price"
     if bound is None:
         return jobs
     usd, how = validation_bound(config, price)
     if usd is None:
         return None, how
-    return bound + usd, f"{reason}; and {how}, where its size asks for that"
+    return bound + usd, f"{reason}; and {how}, if its size requires that"
 
 
 def attempt_bound_usd(config: BenchmarkConfig, price: Price) -> float | None:

@@ -50,9 +50,9 @@ def sized_steps(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> int 
 def unsized_reason(config: BenchmarkConfig) -> str:
     """Return the reason why a job whose number of steps is unknown is not started."""
     return (
-        "not run: training.baseline_seconds has the first run on"
-        f" {nodes_text(min(config.sweep.node_counts))} count the steps that every job makes, and it"
-        " did not complete; --resume tries it again"
+        "not run: training.baseline_seconds has the first run on "
+        f"{nodes_text(min(config.sweep.node_counts))} determine the number of steps of every job, "
+        "and it did not complete; --resume retries it"
     )
 
 
@@ -81,13 +81,13 @@ def amount_notes(config: BenchmarkConfig | None, outcomes: Sequence[JobOutcome])
     steps, place = sized_steps(config, outcomes), nodes_text(run.nodes)
     if steps is None:
         yield (
-            f"Not sized: {asked}, and the program's run on {place} told no number of steps, so that"
-            " every job did as much as the program does by itself (docs/own-code.md)."
+            f"Not sized: {asked}, and the program's run on {place} reported no number of steps, "
+            "so every job did as much as the program does by default (docs/own-code.md)."
         )
         return
     seconds = run.metric_number("train_seconds")
     took = "" if seconds is None else f"; it took {format_seconds(seconds)}"
-    yield f"Sized: {asked}, so that {place} chose {counted(steps, 'step')} for every job{took}."
+    yield f"Sized: {asked}, so {place} chose {counted(steps, 'step')} for every job{took}."
 
 
 def _sizing(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> JobOutcome | None:

@@ -113,9 +113,9 @@ def shipped_program_has_one_amount(facts: Facts) -> Iterator[str]:
             and spelled(name) in SHIPPED_AMOUNTS
         ):
             yield (
-                f"training.hyperparameters: {name} ({value}) says how much the program does, and so"
-                f" does training.baseline_seconds ({training.baseline_seconds:g}); leave out one of"
-                " them, in the config and in what is set for the run"
+                f"training.hyperparameters: {name} ({value}) sets how much the program does, and "
+                f"so does training.baseline_seconds ({training.baseline_seconds:g}); leave out "
+                "one of them, in the config and in what is set for the run"
             )
 
 
@@ -130,14 +130,14 @@ def shipped_program_splits_no_model(facts: Facts) -> list[str]:
         return []
     if isinstance(chosen, SmpV1):
         return [
-            "training.distribution.kind: the shipped training program has nothing of smp_v1; bring"
-            " your own by training.source_dir or image.uri, or use kind smp_v2"
+            "training.distribution.kind: the shipped training program does not support smp_v1; "
+            "bring your own by training.source_dir or image.uri, or use kind smp_v2"
         ]
     degrees = ("tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree")
     return [
-        f"training.distribution.{name}: {getattr(chosen, name)}, but the shipped training program"
-        " shards states and splits nothing else, and would end on this argument; leave it out, or"
-        " bring your own program by training.source_dir"
+        f"training.distribution.{name}: {getattr(chosen, name)}, but the shipped training program "
+        "shards states and splits nothing else, and would fail on this argument; leave it out, or "
+        "bring your own program by training.source_dir"
         for name in degrees
         if isinstance(chosen, SmpV2) and (getattr(chosen, name) or 1) > 1
     ]
@@ -151,8 +151,8 @@ def spot_resumes_from_checkpoints(facts: Facts) -> Iterator[str]:
     """Hint at checkpoints for spot: an interrupted job resumes from those in CheckpointConfig."""
     if facts.training.spot is not None and facts.training.checkpoints is None:
         yield (
-            "training.checkpoints: not set, so a spot job that is interrupted trains again from its"
-            " first step; set it where the program can resume"
+            "training.checkpoints: not set, so a spot job that is interrupted restarts from its "
+            "first step; set it if the program can resume"
         )
 
 
@@ -161,8 +161,8 @@ def volume_key_is_checked(facts: Facts) -> Iterator[str]:
     """Hint that the volume key cannot be checked if the instance store is unknown."""
     if facts.training.volume_kms_key_id is not None and facts.instance.instance_store is None:
         yield (
-            f"training.volume_kms_key_id: whether {facts.instance.instance_type} trains on disks "
-            "of its own is unknown; if so, SageMaker refuses the key"
+            f"training.volume_kms_key_id: whether {facts.instance.instance_type} trains on its "
+            "own disks is unknown; if so, SageMaker refuses the key"
         )
 
 
@@ -181,9 +181,9 @@ def retries_are_in_one_clock(facts: Facts) -> list[str]:
         else "max_runtime_seconds covers"
     )
     return [
-        f"training.retry_attempts: up to {attempts} retries happen inside one job, whose clocks"
-        f" then hold every start, and {limit} all of them together; sweep.max_attempts starts a new"
-        " job with clocks of its own"
+        f"training.retry_attempts: up to {attempts} retries happen inside one job, whose clocks "
+        f"then include every start, and {limit} all of them together; sweep.max_attempts starts a "
+        "new job with its own clocks"
     ]
 
 
@@ -208,9 +208,10 @@ def warm_pool_is_reused(facts: Facts) -> list[str]:
         return []
     jobs = "1 job runs" if between == 1 else f"{between} jobs run"
     return [
-        "training.keep_alive_seconds: a warm pool serves jobs of the same node count only; up to"
-        f" {jobs} between two of them, each for up to {runtime} s, so a pool kept {keep} s may end"
-        " unused and its time is paid for nothing; one node count per sweep reuses it always"
+        "training.keep_alive_seconds: a warm pool serves jobs of the same node count only; up to "
+        f"{jobs} between two of them, each for up to {runtime} s, so a pool kept {keep} s may "
+        "expire unused, and its time is paid for nothing; a sweep of one node count always reuses "
+        "it"
     ]
 
 
@@ -251,16 +252,16 @@ def own_program_ends_itself(facts: Facts) -> Iterator[str]:
     if facts.config.sweep.design != "probe" or facts.ships_program:
         return
     yield (
-        "sweep.design: probe: a job ends early only where its program asks the clock after each"
-        " step, and costs as much as a whole one where it does not; docs/probe.md, 'Your"
-        " training script', has the three lines"
+        "sweep.design: probe: a job ends early only if its program asks the clock after each "
+        "step, and costs as much as a whole run if it does not; docs/probe.md, 'Your training "
+        "script', has the three lines"
     )
     if facts.files.mentions_planned_steps is False:
         yield (
-            f"sweep.design: probe: no .py file in training.source_dir {facts.training.source_dir}"
-            " has clock(steps=…) or planned_steps in it, and no metric definition is called so; a"
-            " probe that says not how many steps it made of how many gives no time to train, and"
-            " two of them end the sweep"
+            f"sweep.design: probe: no .py file in training.source_dir {facts.training.source_dir} "
+            "has clock(steps=…) or planned_steps in it, and no metric definition has such a name; "
+            "a probe that does not report how many steps it ran, and of how many, gives no time "
+            "to train, and two of them end the sweep"
         )
 
 
@@ -270,10 +271,10 @@ def steps_are_all(facts: Facts) -> Iterator[str]:
     for name, value in facts.training.hyperparameters.items():
         if spelled(name) in STEP_LIMITS and not str(value).startswith(("-", "0")):
             yield (
-                f"training.hyperparameters.{name}: {value}: where that ends the training, T is the"
-                " time of so many steps at every node count, and not of a whole run; leave it out"
-                " where it was left from a try, since sweep.design: probe is what measures a part"
-                " of a run and projects the rest"
+                f"training.hyperparameters.{name}: {value}: if that ends the training, T is the "
+                "time of that many steps at every node count, not of a whole run; leave it out if "
+                "it is left over from a trial, since sweep.design: probe measures part of a run "
+                "and projects the rest"
             )
 
 

@@ -87,10 +87,10 @@ def larger_instance_first(facts: Facts) -> list[str]:
         return []
     nodes, row = found
     return [
-        f"training.instance_type: {nodes} nodes of {facts.instance.instance_type} are"
-        f" {nodes * (facts.instance.devices or 0)} accelerators, which one {row.instance_type}"
-        f" ({row.devices}) holds without a network between them;"
-        " choose the larger instance before more instances"
+        f"training.instance_type: {nodes} nodes of {facts.instance.instance_type} are "
+        f"{nodes * (facts.instance.devices or 0)} accelerators, which one {row.instance_type} "
+        f"({row.devices}) provides without a network between them; choose the larger instance "
+        "before more instances"
     ]
 
 

@@ -33,8 +33,8 @@ def environment_fits(facts: Facts) -> Iterator[str]:
     for key, value in facts.training.environment.items():
         if not _ENVIRONMENT_KEY.fullmatch(key):
             yield (
-                f"training.environment: {_shown(key)} is no name for a variable; use letters,"
-                " digits and _, no digit first"
+                f"training.environment: {_shown(key)} is not a valid variable name; use letters, "
+                "digits and _, not starting with a digit"
             )
         if len(key) > MAX_ENVIRONMENT_CHARS:
             yield _too_long(
@@ -44,7 +44,7 @@ def environment_fits(facts: Facts) -> Iterator[str]:
             said = _too_long(
                 f"training.environment: the value of {_shown(key)}", value, MAX_ENVIRONMENT_CHARS
             )
-            yield f"{said}; put it into a file beside the program"
+            yield f"{said}; put it into a file next to the program"
 
 
 @refuses
@@ -53,9 +53,9 @@ def probes_are_asked_by_the_sweep(facts: Facts) -> Iterator[str]:
     for name in (ASKED_BY, MOST_STEPS):
         if name in facts.training.environment:
             yield (
-                f"training.environment: {name} has every job end itself early, and the sweep sets"
-                " it for those that are to; leave it out, and set sweep.design: probe where parts"
-                " of runs are to be measured"
+                f"training.environment: {name} makes every job end early, and the sweep sets it "
+                "for those that should; leave it out, and set sweep.design: probe to measure "
+                "parts of runs"
             )
 
 
@@ -65,9 +65,8 @@ def amounts_are_asked_by_the_sweep(facts: Facts) -> Iterator[str]:
     for name in (RUN_SECONDS, RUN_STEPS):
         if name in facts.training.environment:
             yield (
-                f"training.environment: {name} tells every job how much to do, and the sweep sets"
-                " it; leave it out, and set training.baseline_seconds where a run is to take so"
-                " long"
+                f"training.environment: {name} tells every job how much to do, and the sweep sets "
+                "it; leave it out, and set training.baseline_seconds to make a run take that long"
             )
 
 
@@ -144,8 +143,9 @@ def build_arguments_are_no_secrets(facts: Facts) -> Iterator[str]:
         for name, value in arguments.items():
             if secrets_in({name: value}):
                 yield (
-                    f"{field}.{name} looks like a secret, and whoever may pull the image reads it"
-                    " in its history; let the job fetch it, or take an index without a password"
+                    f"{field}.{name} looks like a secret, and anyone who can pull the image can "
+                    "read it in its history; have the job fetch it, or use an index without a "
+                    "password"
                 )
 
 
@@ -164,15 +164,15 @@ def variable_problems(environment: Mapping[str, str], lengths: Mapping[str, int]
             )
         elif length > MAX_ENVIRONMENT_CHARS:
             problems.append(
-                f"training.environment.{name} is {value}, and {variable} has {length} characters"
-                f" where the flow runs; SageMaker takes {MAX_ENVIRONMENT_CHARS}: let the job fetch"
-                " it, e.g. from Secrets Manager"
+                f"training.environment.{name} is {value}, and {variable} has {length} characters "
+                f"where the flow runs; SageMaker allows {MAX_ENVIRONMENT_CHARS}: have the job "
+                "fetch it, e.g. from Secrets Manager"
             )
     return problems
 
 
 def _too_long(what: str, text: str, most: int) -> str:
-    return f"{what} is {len(text)} characters; SageMaker takes {most}"
+    return f"{what} is {len(text)} characters; SageMaker allows {most}"
 
 
 def _shown(text: str) -> str:

@@ -39,9 +39,9 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             "the problem names what is allowed: another instance type, kind, container or number"
         ),
         says=(
-            "EFA that nothing turns on; mpi4py that must be in the image; `parameter_server` that"
-            " is none; SMDDP on p3; an image built on a container without the kind's library; a"
-            " kind whose library is on AWS only"
+            "EFA that nothing turns on; mpi4py that must be in the image; `parameter_server`, "
+            "which starts no server; SMDDP on p3; an image built on a container without the "
+            "kind's library; a kind whose library is on AWS only"
         ),
     ),
     Rule(
@@ -54,8 +54,8 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         ),
         remedy="the container that the problem names, or another instance type",
         says=(
-            "the same where more is built on the container; a container whose name does not tell "
-            "its CUDA; GPUs that are unknown"
+            "the same where more is built on the container; a container whose name does not show "
+            "its CUDA version; GPUs that are unknown"
         ),
     ),
     Rule(
@@ -76,10 +76,10 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             "smddp`, `backend: xla` or `strategy: smp` without a container that has the library"
         ),
         remedy=(
-            "a newer container or the one with the library, another strategy,"
-            " or a program of your own"
+            "a newer container or the one with the library, another strategy, or your training "
+            "script"
         ),
-        says="a kind whose library the shipped program is not told to use",
+        says="a kind whose library the shipped program is not set to use",
     ),
     Rule(
         "device and adapter",
@@ -90,11 +90,11 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             rules.what_is_unknown,
         ),
         says=(
-            "a container for another device than the instance's, whose accelerators then stay idle;"
-            " a container that got SMDDP by a later patch; settings for EFA where there is no"
-            " adapter (NCCL goes on with TCP), those that the toolkit makes under `smddp` and"
-            " `pytorchddp` included; facts that the catalogue does not hold,"
-            " and what is not checked for it"
+            "a container for another device than the instance's, whose accelerators then stay "
+            "idle; a container that got SMDDP by a later patch; settings for EFA where there is "
+            "no adapter (NCCL falls back to TCP), those that the toolkit makes under `smddp` and "
+            "`pytorchddp` included; facts missing from the catalogue, and what is therefore not "
+            "checked"
         ),
     ),
     Rule(
@@ -132,7 +132,7 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         (features.channels_have_one_name, features.own_program_reads_a_stream),
         refuses="two channels whose names become one `SM_CHANNEL_` variable",
         remedy="rename one",
-        says="Pipe mode with a program of one's own",
+        says="Pipe mode with your training script",
     ),
     Rule(
         "shipped program",
@@ -142,13 +142,12 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             features.shipped_program_splits_no_model,
         ),
         refuses=(
-            "no table to learn from, or Pipe mode; `epochs` or `max-steps` beside"
-            " `training.baseline_seconds`;"
-            " `smp_v1`, or a tensor, context or expert degree above 1"
+            "no table to learn from, or Pipe mode; `epochs` or `max-steps` together with "
+            "`training.baseline_seconds`; `smp_v1`, or a tensor, context or expert degree above 1"
         ),
         remedy=(
-            "a dataset of format parquet or csv, `input_mode: FastFile`; one of the two amounts; or"
-            " a program of your own by `training.source_dir`"
+            "a dataset of format parquet or csv, `input_mode: FastFile`; one of the two amounts; "
+            "or your training script through `training.source_dir`"
         ),
     ),
     Rule(
@@ -159,14 +158,14 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             limits.amounts_are_asked_by_the_sweep,
         ),
         refuses=(
-            "a name that is none, or a name or value of more than 512 characters;"
-            " `NODESWEEP_PROBE_PRECISION` or `NODESWEEP_PROBE_MAX_STEPS`, which would end every job"
-            " early; `NODESWEEP_RUN_SECONDS` or `NODESWEEP_RUN_STEPS`, which tell every job how"
-            " much to do"
+            "an invalid name, or a name or value of more than 512 characters; "
+            "`NODESWEEP_PROBE_PRECISION` or `NODESWEEP_PROBE_MAX_STEPS`, which would end every "
+            "job early; `NODESWEEP_RUN_SECONDS` or `NODESWEEP_RUN_STEPS`, which set how much "
+            "every job does"
         ),
         remedy=(
-            "put a long value into a file beside the program; set `sweep.design: probe`, or"
-            " `training.baseline_seconds`"
+            "put a long value into a file next to the program; set `sweep.design: probe`, or "
+            "`training.baseline_seconds`"
         ),
     ),
     Rule(
@@ -191,10 +190,10 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             program.entry_point_is_sent,
         ),
         refuses=(
-            "`training.entry_point` leads out of `training.source_dir`, is no file in it, or lies"
-            " in a hidden folder, a cache, the reports or the dataset, which are not sent; its name"
-            " has more than 512 characters, or others than ASCII letters, digits and `. _ + -`,"
-            " which the toolkit does not start"
+            "`training.entry_point` leads out of `training.source_dir`, is not a file in it, or "
+            "is in a hidden folder, a cache, the reports or the dataset, which are not sent; its "
+            "name has more than 512 characters, or characters other than ASCII letters, digits "
+            "and `. _ + -`, which the toolkit does not start"
         ),
         remedy="name a file in it; rename the file",
     ),
@@ -202,8 +201,8 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         "setup.py",
         (program.package_is_started, program.package_is_installed),
         refuses=(
-            "`setup.py` at the top of `training.source_dir` under torchrun, which the toolkit gives"
-            " no package, or with an entry point in a folder of it"
+            "`setup.py` at the top of `training.source_dir` under torchrun, with which the "
+            "toolkit starts no package, or with an entry point in a subfolder"
         ),
         remedy="move it out, or name a folder without one; packages go into `requirements.txt`",
         says="the same under other launchers: each job then begins with `pip install .`",
@@ -218,9 +217,9 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             features.encryption_slows,
         ),
         says=(
-            "retries inside one job; a warm pool that nothing reuses; own code in a probe sweep,"
-            " and where it says not how many steps it made; a limit of steps among the"
-            " hyperparameters; encryption between nodes"
+            "retries inside one job; a warm pool that nothing reuses; your training script in a "
+            "probe sweep, and if it does not report how many steps it ran; a step limit among the "
+            "hyperparameters; encryption between nodes"
         ),
     ),
     Rule(
@@ -245,8 +244,8 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         "program",
         (plan.numbers_reach_the_program,),
         refuses=(
-            "no hyperparameter holds the batch size,"
-            " the accumulation or the learning rate that the report prints"
+            "no hyperparameter contains the batch size, the accumulation or the learning rate "
+            "that the report prints"
         ),
         remedy="pass `{per_replica_batch_size}` and the like under the names your program reads",
     ),
@@ -257,7 +256,7 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             "more than 100 of them with the toolkit's own, a name longer than 256 characters, "
             "a value longer than 2,500 as JSON"
         ),
-        remedy="put what is long into a file beside the program",
+        remedy="put long values into a file next to the program",
     ),
     Rule(
         "budget",
@@ -277,7 +276,7 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         (requirements.mpi4py_is_installed,),
         refuses=(
             "a kind that mpirun starts, and mpi4py in no `requirements*.txt` and not in the "
-            "Dockerfile, whose base is no image in ECR"
+            "Dockerfile, whose base is not an image in ECR"
         ),
         remedy="add mpi4py to `requirements.txt`",
     ),
@@ -285,8 +284,8 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         "own code",
         (requirements.own_code_is_unpacked,),
         refuses=(
-            "`training.source_dir` beside a Dockerfile that copies files to `/opt/ml/code`, "
-            "where the toolkit would then not unpack it"
+            "`training.source_dir` together with a Dockerfile that copies files to "
+            "`/opt/ml/code`, where the toolkit would then not unpack it"
         ),
         remedy=(
             "leave out one of the two; a Dockerfile copies its program elsewhere, as"
@@ -298,29 +297,29 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         (requirements.files_are_there, requirements.what_is_left_out),
         refuses=(
             "a file that the code's `requirements.txt` includes (`-r`, `-c`) is not in "
-            "`training.source_dir`; AWS has no container for `image.framework`; in"
-            " `training.source_dir`, `image.context` or a local `dataset.source`, a link that is"
-            " broken or leads out of the folder, or a folder that can't be read; beside tables,"
-            " files that look like more of them and are neither validated nor read;"
-            " `report.directory` is a file, a link to nowhere or can't be written (`plan` does not"
-            " look, since a run may be started elsewhere)"
+            "`training.source_dir`; AWS has no container for `image.framework`; in "
+            "`training.source_dir`, `image.context` or a local `dataset.source`, a link that is "
+            "broken or leads out of the folder, or a folder that can't be read; next to tables, "
+            "files that look like more of them but are neither validated nor read; "
+            "`report.directory` is a file, a link to nowhere or can't be written (`plan` does not "
+            "check that, since a run may be started elsewhere)"
         ),
         remedy=(
-            "correct the path; another version, or name the container by `image.base_image`;"
-            " a copy in the link's place; rename or move the file; make the folder, or name another"
-            " with `--output`"
+            "correct the path; another version, or name the container by `image.base_image`; a "
+            "copy instead of the link; rename or move the file; make the folder, or name another "
+            "with `--output`"
         ),
         says=(
-            "files that are left out: of code and context those that may hold secrets (`.env`,"
-            " `.netrc`, `.git`, `id_rsa`, `*.pem` and `*.key` with a private key,"
-            " `service-account*.json`); of tables what is no table, and hidden files"
+            "files that are left out: of code and context those that may hold secrets (`.env`, "
+            "`.netrc`, `.git`, `id_rsa`, `*.pem` and `*.key` with a private key, "
+            "`service-account*.json`); of tables, anything that is not a table, and hidden files"
         ),
     ),
     Rule(
         "instance types",
         (plan.types_are_of_a_kind,),
         refuses="`sweep.instance_types` has emulated nodes and real instances",
-        remedy="measure them in sweeps of their own",
+        remedy="measure them in separate sweeps",
     ),
     Rule(
         "build arguments",
@@ -334,23 +333,23 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         "variables",
         (limits.variables_are_set,),
         refuses=(
-            "a variable that `training.environment` refers to as `${NAME}` is not set where the run"
-            " is, or is longer than 512 characters; `plan` does not look, since a run may be"
-            " started elsewhere"
+            "a variable that `training.environment` refers to as `${NAME}` is not set where the "
+            "run is, or is longer than 512 characters; `plan` does not check that, since a run "
+            "may be started elsewhere"
         ),
-        remedy="set it for the command or the worker; let the job fetch what is longer",
+        remedy="set it for the command or the worker; have the job fetch a longer value",
     ),
     Rule(
         "request",
         (plan.requests_are_well_formed,),
         refuses=(
-            "a member of the CreateTrainingJob request of a wrong type, unknown, missing or below"
-            " its lower bound, by botocore's shapes, in a run by those of sagemaker-core too; upper"
-            " bounds, patterns and enumerations they do not tell."
-            " It is looked at where nothing else is wrong; a run does so after the rules that ask"
-            " the account, since sagemaker-core is imported while they wait"
+            "a member of the CreateTrainingJob request of a wrong type, unknown, missing or below "
+            "its lower bound, by botocore's shapes, in a run by those of sagemaker-core too; they "
+            "do not give upper bounds, patterns and enumerations. It is checked only if nothing "
+            "else is wrong; a run does so after the rules that query the account, since "
+            "sagemaker-core is imported while they wait"
         ),
-        remedy="the problem names the member; where no field of the config holds it, report it",
+        remedy="the problem names the member; if no field of the config sets it, report it",
     ),
 )
 

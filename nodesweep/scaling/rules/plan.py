@@ -65,8 +65,8 @@ def numbers_reach_the_program(facts: Facts) -> list[str]:
         demands["{learning_rate}"] = f"the learning rate of rule {rate.rule}"
     used = " ".join(str(value) for value in facts.training.hyperparameters.values())
     return [
-        f"training.hyperparameters: no value holds {placeholders}, so the program would not learn"
-        f" {what}; pass it under the name your program reads"
+        f"training.hyperparameters: no value contains {placeholders}, so the program would not be "
+        f"given {what}; pass it under the name your program reads"
         for placeholders, what in demands.items()
         if not any(placeholder in used for placeholder in placeholders.split(" or "))
     ]
@@ -102,21 +102,21 @@ def hyperparameter_problems(encoded: Mapping[str, str]) -> list[str]:
         if len(key) > MAX_HYPERPARAMETER_KEY_CHARS:
             problems.append(
                 f"training.hyperparameters: the name {key[:37]!r}… is {len(key)} characters; "
-                f"SageMaker takes {MAX_HYPERPARAMETER_KEY_CHARS}"
+                f"SageMaker allows {MAX_HYPERPARAMETER_KEY_CHARS}"
             )
         if len(value) > MAX_HYPERPARAMETER_CHARS:
             if key.startswith("sagemaker_"):
                 field, remedy = "distribution", "shorten custom_mpi_options"
             else:
-                field, remedy = "hyperparameters", "put it into a file beside the program"
+                field, remedy = "hyperparameters", "put it into a file next to the program"
             problems.append(
-                f"training.{field}: {key!r} is {len(value)} characters as JSON; "
-                f"SageMaker takes {MAX_HYPERPARAMETER_CHARS}; {remedy}"
+                f"training.{field}: {key!r} is {len(value)} characters as JSON; SageMaker allows "
+                f"{MAX_HYPERPARAMETER_CHARS}; {remedy}"
             )
     if len(encoded) > MAX_HYPERPARAMETERS:
         problems.append(
-            f"training.hyperparameters: {len(encoded)} of them with the toolkit's own; "
-            f"SageMaker takes {MAX_HYPERPARAMETERS}"
+            f"training.hyperparameters: {len(encoded)} of them with the toolkit's own; SageMaker "
+            f"allows {MAX_HYPERPARAMETERS}"
         )
     return problems
 
@@ -136,8 +136,8 @@ def types_are_of_a_kind(facts: Facts) -> list[str]:
     if len(emulated) in (0, len(facts.each)):
         return []
     return [
-        f"sweep.instance_types: {', '.join(emulated)} are emulated nodes, and the others are not;"
-        " measure them in sweeps of their own"
+        f"sweep.instance_types: {', '.join(emulated)} are emulated nodes, and the others are not; "
+        "measure them in separate sweeps"
     ]
 
 

@@ -28,9 +28,9 @@ def name_is_one_that_starts(facts: Facts) -> Iterator[str]:
     if unsupported or begins_so:
         why = f"has {unsupported!r}" if unsupported else f"begins with {entry_point[0]!r}"
         yield (
-            f"training.entry_point: {entry_point!r} {why}, and the SageMaker toolkit starts only"
-            " names of ASCII letters, digits and . _ + - with / between folders, the first"
-            " character none of + -; rename the file"
+            f"training.entry_point: {entry_point!r} {why}, and the SageMaker toolkit starts only "
+            "names of ASCII letters, digits and . _ + - with / between folders, not starting with "
+            "+ or -; rename the file"
         )
     elif PurePosixPath(entry_point) == PurePosixPath("."):
         yield f"training.entry_point: {entry_point!r} is a folder; name the program's file"
@@ -49,9 +49,9 @@ def entry_point_is_sent(facts: Facts) -> Iterator[str]:
     ]
     if hidden:
         yield (
-            f"training.entry_point: {training.entry_point} is not sent, since hidden files and"
-            f" folders and {_CACHE} of training.source_dir are left out ({hidden[0]}); rename it,"
-            " or name the folder itself by training.source_dir"
+            f"training.entry_point: {training.entry_point} is not sent, since hidden files and "
+            f"folders and {_CACHE} of training.source_dir are left out ({hidden[0]}); rename it, "
+            "or point training.source_dir at the folder itself"
         )
     elif facts.files.entry_point_problem is not None:
         yield facts.files.entry_point_problem
@@ -73,13 +73,13 @@ def package_is_started(facts: Facts) -> Iterator[str]:
     )
     if distribution.option_of(facts.distribution).launcher == "torchrun":
         yield (
-            f"{where}, so that the SageMaker toolkit takes it for a package, and it starts no"
-            f" package by torchrun (training.distribution.kind: {kind}); {remedy}"
+            f"{where}, so the SageMaker toolkit treats it as a package, and it starts no package "
+            f"with torchrun (training.distribution.kind: {kind}); {remedy}"
         )
     elif "/" in entry_point:
         yield (
-            f"{where}, so that the SageMaker toolkit starts `python -m"
-            f" {entry_point.removesuffix('.py')}`, which is no module; {remedy}"
+            f"{where}, so the SageMaker toolkit starts `python -m "
+            f"{entry_point.removesuffix('.py')}`, which is not a module; {remedy}"
         )
 
 
@@ -89,8 +89,8 @@ def package_is_installed(facts: Facts) -> Iterator[str]:
     launcher = distribution.option_of(facts.distribution).launcher
     if _is_package(facts) and launcher != "torchrun":
         yield (
-            f"training.source_dir: {_PACKAGE} at its top makes every job begin with `pip install"
-            " .`, and its program a module (python -m); without it neither is done"
+            f"training.source_dir: {_PACKAGE} at its top makes every job begin with `pip install "
+            ".`, and run its program as a module (python -m); without it neither happens"
         )
 
 

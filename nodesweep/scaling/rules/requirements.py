@@ -46,10 +46,10 @@ def mpi4py_is_installed(facts: Facts) -> Iterator[str]:
             f" or training.source_dir {code}" if code else ""
         )
         yield (
-            f"training.distribution.kind: {chosen.kind} starts every rank by `python -m mpi4py`,"
-            f" and no requirements*.txt or Dockerfile in {places} names mpi4py, nor is the image"
-            f" built on an AWS Deep Learning Container ({', '.join(files.base_images)}); add mpi4py"
-            " to requirements.txt"
+            f"training.distribution.kind: {chosen.kind} starts every rank with `python -m "
+            f"mpi4py`, and no requirements*.txt or Dockerfile in {places} lists mpi4py, nor is "
+            f"the image built on an AWS Deep Learning Container ({', '.join(files.base_images)}); "
+            "add mpi4py to requirements.txt"
         )
 
 
@@ -69,11 +69,11 @@ def own_code_is_unpacked(facts: Facts) -> list[str]:
     )
     lines = [line for line in map(_code_line, texts) if line is not None]
     return [
-        f"training.source_dir: the Dockerfile in image.context {facts.config.image.build_context}"
-        f" puts files into {_CODE_FOLDER} ({line}), and the SageMaker toolkit unpacks source_dir"
-        " only where that folder is empty: the image's program would run. Leave out source_dir, or"
-        " keep that folder empty in the image: copy the program elsewhere, as"
-        " infra/image/Dockerfile does"
+        f"training.source_dir: the Dockerfile in image.context {facts.config.image.build_context} "
+        f"copies files into {_CODE_FOLDER} ({line}), and the SageMaker toolkit unpacks source_dir "
+        "only where that folder is empty: the image's program would run. Leave out source_dir, or "
+        "keep that folder empty in the image: copy the program elsewhere, as "
+        "infra/image/Dockerfile does"
         for line in lines
     ]
 

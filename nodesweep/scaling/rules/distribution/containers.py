@@ -87,9 +87,9 @@ def gpu_runs_the_cuda(facts: Facts) -> Findings:
         return Findings()
     said = (
         (
-            f"{image.field}: {image.uri} holds CUDA {_text(cuda)}, which has no code for the"
-            f" {instance.accelerator} of {instance.instance_type} (compute capability"
-            f" {gpu.capability}); {remedy}, or another instance type"
+            f"{image.field}: {image.uri} has CUDA {_text(cuda)}, which has no code for the "
+            f"{instance.accelerator} of {instance.instance_type} (compute capability "
+            f"{gpu.capability}); {remedy}, or another instance type"
         ),
     )
     return Findings(hints=said) if image.extended else Findings(said)
@@ -111,9 +111,9 @@ def cuda_is_known(facts: Facts) -> list[str]:
         return []
     allowed = f"CUDA {_text(gpu.first)}" + (f" to {_text(gpu.last)}" if gpu.last else " or later")
     return [
-        f"{image.field}: the name {image.uri} does not tell its CUDA, and the"
-        f" {instance.accelerator} of {instance.instance_type} needs {allowed}; name the container"
-        " with its CUDA (…-cu124-…)"
+        f"{image.field}: the name {image.uri} does not show its CUDA version, and the "
+        f"{instance.accelerator} of {instance.instance_type} needs {allowed}; name the container "
+        "with its CUDA (…-cu124-…)"
     ]
 
 
@@ -147,8 +147,8 @@ def smddp_came_later(facts: Facts) -> Iterator[str]:
         and image.version in SMDDP_BY_PATCH
     ):
         yield (
-            f"{image.field}: the container of PyTorch {image.version_text} came without SMDDP, "
-            "which later patches of it have; see that yours does (pip list, "
+            f"{image.field}: the container of PyTorch {image.version_text} was released without "
+            "SMDDP, which later patches of it include; check that yours does (pip list, "
             "smdistributed-dataparallel), or use 2.3.0"
         )
 

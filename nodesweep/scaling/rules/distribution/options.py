@@ -34,11 +34,11 @@ tests/nodesweep/scaling/sdk_tables.json has a recording of it.
 SMDDP_VERSIONS = SDK_SMDDP_VERSIONS | {(2, 3, 0)}
 """The SDK's versions and 2.3.0, which is in AWS's table of containers with SMDDP."""
 _MP_ARGUMENT = (
-    "The toolkit hands the parameters on to the program too, as one argument `--mp_parameters"
-    " name=value,…`: take it, or ignore what you don't know (parse_known_args)."
+    "The toolkit also passes the parameters to the program, as one argument `--mp_parameters "
+    "name=value,…`: accept it, or ignore unknown arguments (parse_known_args)."
 )
 _MPI_TAIL = (
-    "A job of mpirun ends with a fixed wait of 30 s: it is billed, and no part of the train clock."
+    "An mpirun job ends with a fixed wait of 30 s, which is billed but not part of the train clock."
 )
 _MPI_HOST = "SM_CURRENT_HOST is the first node's on every rank (sagemaker-training-toolkit#158)."
 _MPI_MASTER = (
@@ -50,8 +50,8 @@ _MPI_RANKS = (
     " RANK and WORLD_SIZE are not set."
 )
 _MPI4PY = (
-    "CUDA containers of PyTorch 2.11 and later have no mpi4py, which the launcher starts: add it to"
-    " requirements.txt."
+    "CUDA containers of PyTorch 2.11 and later have no mpi4py, which the launcher needs: add it "
+    "to requirements.txt."
 )
 _MPI_IMAGE = (
     "any with Open MPI 4, an SSH server, mpi4py and the SageMaker toolkits, e.g. …/pytorch-training"
@@ -144,10 +144,11 @@ OPTIONS = (
                 "Set up its own process group: nodes are SM_HOSTS in sorted order, this one is"
                 " SM_CURRENT_HOST."
             ),
-            "Start further processes itself to use more than one accelerator of a node.",
+            "Start more processes itself to use more than one accelerator per node.",
         ),
         known_wrong=(
-            "MASTER_ADDR and MASTER_PORT are set, by sagemaker-pytorch-training alone; no rank is.",
+            "MASTER_ADDR and MASTER_PORT are set, but only by sagemaker-pytorch-training; ranks "
+            "are not.",
         ),
         hyperparameters=hyperparameters.none,
         rules=(*_ALWAYS, rules.no_rdma_where_none_is, rules.efa_is_used),
@@ -158,8 +159,8 @@ OPTIONS = (
         launcher="torchrun",
         runs_as="`torchrun --nnodes N --nproc_per_node P … train.py …` on every node",
         instances=(
-            "any; the SDK takes CPU instances only with an image of your own,"
-            " which is what is sent here"
+            "any; the SDK accepts CPU instances only with your own image, which is what is sent "
+            "here"
         ),
         image_family=(
             "…/pytorch-training 1.13 or later, …/pytorch, or any with sagemaker-pytorch-training"
@@ -167,17 +168,17 @@ OPTIONS = (
         program_must=(_TORCHRUN_PROGRAM, "Be a .py file."),
         known_wrong=(
             _NEEDS_TOOLKIT,
-            "The toolkit forces NCCL_PROTO=simple, on one node too, and port 7777.",
+            "The toolkit forces NCCL_PROTO=simple, even on one node, and port 7777.",
             (
                 "The SDK has no key for processes_per_node;"
                 " the toolkit reads mpirun's for torchrun too."
             ),
             (
-                'With smddp: true the SDK\'s two options go together (beside it `"smdistributed":'
+                'With smddp: true the SDK\'s two options are combined (with `"smdistributed":'
                 ' {"dataparallel": {"enabled": True}}`) and SMDDP\'s keys are sent too. The toolkit'
-                " starts torchrun all the same and reads none of them: the program's"
-                ' init_process_group("smddp") is what counts. The SDK takes p5 then, which is not'
-                " on AWS's list."
+                " still starts torchrun and reads none of them: what counts is the program's"
+                ' init_process_group("smddp"). The SDK then accepts p5, which is not on AWS\'s'
+                " list."
             ),
         ),
         hyperparameters=hyperparameters.torchrun,
@@ -219,8 +220,8 @@ OPTIONS = (
                 " that is installed. The toolkit's own path for it"
                 " (sagemaker_pytorch_ddp_enabled) is never sent."
             ),
-            "FI_PROVIDER=efa is exported on every instance type, also on those without EFA.",
-            "SDK v3 has nothing for it.",
+            "FI_PROVIDER=efa is exported on every instance type, even those without EFA.",
+            "SDK v3 has no equivalent.",
             _MPI_TAIL,
             _MPI4PY,
         ),
@@ -248,8 +249,8 @@ OPTIONS = (
         image_family=_SMDDP_NEEDS,
         program_must=(
             (
-                "`import smdistributed.dataparallel.torch.torch_smddp`,"
-                " guarded where it must run without."
+                "`import smdistributed.dataparallel.torch.torch_smddp`, guarded if it must also "
+                "run without it."
             ),
             (
                 'init_process_group("smddp"); Lightning: DDPStrategy(process_group_backend="smddp")'
@@ -258,14 +259,14 @@ OPTIONS = (
             "One process per GPU, torch.cuda.set_device(LOCAL_RANK).",
         ),
         known_wrong=(
-            "Neither SDK checks the instance type; only p5.48xlarge is refused by the SDK v2.",
+            "Neither SDK checks the instance type; SDK v2 refuses only p5.48xlarge.",
             (
-                "p3.16xlarge is in the SDK's list and no longer in AWS's; on P3 the library is not"
-                " developed further. Its AllGather is for P4 alone."
+                "p3.16xlarge is in the SDK's list and no longer in AWS's; on P3 the library is no "
+                "longer developed. Its AllGather is for P4 only."
             ),
             (
-                "No PyTorch container after 2.3.0 has it but late patches of 2.4.0 and 2.5.1;"
-                " the SMP ones have."
+                "After 2.3.0, the only PyTorch containers with it are late patches of 2.4.0 and "
+                "2.5.1; the SMP containers have it."
             ),
             "Never together with model parallelism.",
             _MPI_TAIL,
@@ -301,25 +302,26 @@ OPTIONS = (
                 "Wrap model and optimiser (smp.DistributedModel, smp.DistributedOptimizer); step"
                 " inside @smp.step."
             ),
-            "Read its share of the data by smp.dp_rank() and smp.dp_size().",
+            "Read its share of the data according to smp.dp_rank() and smp.dp_size().",
         ),
         known_wrong=(
             "Archived by AWS in favour of 2.x; needs CUDA 11.",
             (
-                "partitions × data-parallel degree must be the processes; the SDK checks neither"
-                " that nor the processes against the GPUs."
+                "partitions × data-parallel degree must equal the number of processes; the SDK "
+                "checks neither that nor the processes against the GPUs."
             ),
             (
-                "The toolkit gives `-mca btl_vader_single_copy_mechanism none` itself; mpirun ends"
-                " where it stands twice."
+                "The toolkit passes `-mca btl_vader_single_copy_mechanism none` itself; mpirun "
+                "aborts if it is given twice."
             ),
             (
-                "AWS's text recommends FI_EFA_USE_DEVICE_RDMA=1 on p3dn too, whose adapter can't:"
-                " libfabric aborts. It is set only where the adapter can."
+                "AWS's text recommends FI_EFA_USE_DEVICE_RDMA=1 on p3dn too, whose adapter "
+                "doesn't support it: libfabric aborts. It is set only where the adapter supports "
+                "it."
             ),
             _MP_ARGUMENT,
             "horovod and contiguous are for TensorFlow; the SDK sends them for PyTorch too.",
-            "SDK v3 has nothing for it.",
+            "SDK v3 has no equivalent.",
             _MPI_TAIL,
         ),
         hyperparameters=hyperparameters.smp_v1,
@@ -390,7 +392,7 @@ OPTIONS = (
             _MPI_HOST,
             _MPI_MASTER,
             "SDK v3's MPI driver starts ranks on the first node only; this request is v2's.",
-            "custom_mpi_options are split at white space without quoting.",
+            "custom_mpi_options are split at whitespace, without quoting.",
             _MPI_TAIL,
             _MPI4PY,
         ),
@@ -413,7 +415,7 @@ OPTIONS = (
         program_must=("As none: bring its own servers and workers, e.g. torch.distributed.rpc.",),
         known_wrong=(
             "A no-op for PyTorch: sagemaker-pytorch-training does not read the flag.",
-            "SDK v3 has nothing for it.",
+            "SDK v3 has no equivalent.",
         ),
         hyperparameters=hyperparameters.parameter_server,
         rules=(
@@ -440,15 +442,15 @@ OPTIONS = (
         ),
         known_wrong=(
             (
-                "Graphs compile in the first steps, which is no steady state: environment"
-                " RUN_NEURON_PARALLEL_COMPILE=1 makes the toolkit compile them ahead"
-                " (`neuron_parallel_compile torchrun …`) in a job of its own."
+                "Graphs compile in the first steps, which are not steady state: environment "
+                "RUN_NEURON_PARALLEL_COMPILE=1 makes the toolkit compile them ahead "
+                "(`neuron_parallel_compile torchrun …`) in a separate job."
             ),
             (
                 "The SDK's list of Neuron images ends at 1.13.1 and 2.0.0; newer containers need"
                 " their full URI."
             ),
-            "The toolkit's EFA list does not hold trn1n.",
+            "The toolkit's EFA list does not include trn1n.",
         ),
         hyperparameters=hyperparameters.torchrun,
         rules=(
@@ -476,7 +478,7 @@ OPTIONS = (
             ),
         ),
         known_wrong=(
-            "Neither toolkit knows Horovod: the request is mpi's, and the image must hold it.",
+            "Neither toolkit knows Horovod: the request is mpi's, and the image must contain it.",
             _MPI_HOST,
             _MPI_TAIL,
             _MPI4PY,

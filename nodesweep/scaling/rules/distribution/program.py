@@ -36,17 +36,17 @@ def program_has_its_torch(facts: Facts) -> list[str]:
         return []
     if image.version < PROGRAM_TORCH:
         return [
-            f"{image.field}: {image.uri} holds PyTorch {image.version_text}, and the shipped"
-            " program runs on 2.1 and later; use a newer container, or your own code"
-            " (training.source_dir)"
+            f"{image.field}: {image.uri} has PyTorch {image.version_text}, but the shipped "
+            "program needs 2.1 or later; use a newer container, or your training script "
+            "(training.source_dir)"
         ]
     needs = FSDP_TORCH_ON_CPUS if image.device == "cpu" else FSDP_TORCH
     if facts.training.hyperparameters.get("strategy") == "fsdp" and image.version < needs:
         where, first = " on CPUs" if image.device == "cpu" else "", ".".join(map(str, needs))
         return [
-            "training.hyperparameters: strategy fsdp is FSDP 2 (fully_shard), which PyTorch"
-            f" has{where} from {first} on, and {image.uri} holds {image.version_text}; use strategy"
-            f" ddp, or a container of {first} or later"
+            "training.hyperparameters: strategy fsdp is FSDP 2 (fully_shard), which PyTorch "
+            f"has{where} from {first} on, and {image.uri} has {image.version_text}; use strategy "
+            f"ddp, or a container of {first} or later"
         ]
     return []
 
@@ -65,9 +65,9 @@ def program_uses_the_library(facts: Facts) -> list[str]:
     if given == value:
         return []
     return [
-        f"training.hyperparameters: {option} is {given or 'not set'}, so the shipped program does"
-        f" not use the library of kind {facts.distribution.kind}, and what is measured is PyTorch's"
-        f" own; set {option}: {value}"
+        f"training.hyperparameters: {option} is {given or 'not set'}, so the shipped program does "
+        f"not use the library of kind {facts.distribution.kind}, and the sweep measures PyTorch's "
+        f"own; set {option}: {value}"
     ]
 
 

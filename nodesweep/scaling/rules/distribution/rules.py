@@ -82,7 +82,7 @@ def only_on_trainium(facts: Facts) -> Iterator[str]:
     if not facts.instance.emulated and not facts.instance.family.startswith("trn"):
         yield (
             f"training.instance_type: {facts.instance.instance_type} has no NeuronCores; kind "
-            "trainium wants ml.trn1.*; use one, or kind torch_distributed"
+            "trainium needs ml.trn1.*; use one, or kind torch_distributed"
         )
 
 
@@ -95,7 +95,8 @@ def not_on_trainium(facts: Facts) -> Iterator[str]:
     if facts.instance.family.startswith("trn"):
         yield (
             f"{_FIELD}.kind: {facts.distribution.kind} does not start on "
-            f"{facts.instance.instance_type}; Trainium takes trainium or torch_distributed"
+            f"{facts.instance.instance_type}; Trainium supports kinds trainium and "
+            "torch_distributed"
         )
 
 
@@ -151,8 +152,8 @@ def mca_given_once(facts: Facts) -> Iterator[str]:
         if name in taken
     )
     yield from (
-        f"{_FIELD}.custom_mpi_options: MCA parameter {name} stands more than once, which mpirun"
-        " refuses; keep one"
+        f"{_FIELD}.custom_mpi_options: MCA parameter {name} is given more than once, which mpirun "
+        "refuses; keep one"
         for name, count in counts.items()
         if count > 1 and name not in taken
     )
@@ -170,8 +171,8 @@ def options_without_quotes(facts: Facts) -> Iterator[str]:
     quoted = [option for option in facts.custom_mpi_options if "'" in option or '"' in option]
     if quoted:
         yield (
-            f"{_FIELD}.custom_mpi_options: {quoted[0]} holds a quote, which the toolkit hands on as"
-            " part of the value; write values without white space and without quotes"
+            f"{_FIELD}.custom_mpi_options: {quoted[0]} contains a quote, which the toolkit passes "
+            "on as part of the value; write values without whitespace and without quotes"
         )
 
 
@@ -203,9 +204,9 @@ def python_program(facts: Facts) -> Iterator[str]:
     """Refuse anything but a Python file under torchrun; the toolkit would do so on the nodes."""
     if not facts.training.entry_point.endswith(".py"):
         yield (
-            f"training.entry_point: {facts.training.entry_point} is no .py file, and torchrun"
-            " starts nothing else; name a Python file, or have it started as it is, once on every"
-            " node, by training.distribution: {kind: none} (docs/shell-and-binaries.md)"
+            f"training.entry_point: {facts.training.entry_point} is not a .py file, and torchrun "
+            "starts nothing else; name a Python file, or have it started as it is, once on every "
+            "node, by training.distribution: {kind: none} (docs/shell-and-binaries.md)"
         )
 
 
@@ -214,8 +215,8 @@ def no_model_parallel_hyperparameter(facts: Facts) -> Iterator[str]:
     """Refuse `mp_parameters`, with which the toolkit enables model parallelism in any kind."""
     if "mp_parameters" in facts.training.hyperparameters:
         yield (
-            "training.hyperparameters: 'mp_parameters' turns on model parallelism, which goes "
-            "with no other distribution; use kind smp_v1 or smp_v2 (kind is "
+            "training.hyperparameters: 'mp_parameters' turns on model parallelism, which can't be "
+            "combined with another distribution; use kind smp_v1 or smp_v2 (kind is "
             f"{facts.distribution.kind})"
         )
 
@@ -343,8 +344,8 @@ def base_is(fits: ImageTest, needs: str) -> Judge[Facts]:
         image = facts.image
         if image is not None and image.extended and not fits(image):
             yield (
-                f"image: {image.uri} has nothing for kind {facts.distribution.kind}, which needs"
-                f" {needs}; make sure that what is built on it does"
+                f"image: {image.uri} lacks what kind {facts.distribution.kind} needs: {needs}; "
+                "make sure that the image built on it has it"
             )
 
     return rule
@@ -378,15 +379,15 @@ def mpi4py_is_there(facts: Facts) -> list[str]:
     image = facts.image
     if image is None:
         return [
-            f"image: kind {facts.distribution.kind} starts `python -m mpi4py` through mpirun over"
-            " SSH; this image must hold mpi4py (or the code a requirements.txt with it), Open MPI"
-            " 4 and an SSH server"
+            f"image: kind {facts.distribution.kind} starts `python -m mpi4py` through mpirun over "
+            "SSH; this image must contain mpi4py (or the code a requirements.txt that lists it), "
+            "Open MPI 4 and an SSH server"
         ]
     if image.cuda is None or image.version < (2, 11):
         return []
     return [
-        f"image: {image.uri} has no mpi4py, which the launcher of kind {facts.distribution.kind}"
-        " starts; put mpi4py into the requirements.txt beside your code"
+        f"image: {image.uri} has no mpi4py, which the launcher of kind {facts.distribution.kind} "
+        "needs; add mpi4py to the requirements.txt next to your code"
     ]
 
 
@@ -444,8 +445,8 @@ def adapter_is_there(facts: Facts) -> list[str]:
          f"SageMaker's toolkit sets it under {kind}; torch_distributed does not"),
     ]  # fmt: skip
     return [
-        f"{field}: {' and '.join(found)}, but {facts.instance.instance_type} has no Elastic Fabric"
-        f" Adapter; NCCL warns that it finds no provider and goes on with TCP; {remedy}"
+        f"{field}: {' and '.join(found)}, but {facts.instance.instance_type} has no Elastic "
+        f"Fabric Adapter; NCCL warns that it finds no provider and falls back to TCP; {remedy}"
         for field, found, remedy in places
         if found
     ]
@@ -457,13 +458,13 @@ def what_is_unknown(facts: Facts) -> Iterator[str]:
     instance, given = facts.instance, getattr(facts.distribution, "processes_per_node", None)
     if instance.devices is None and given is not None:
         yield (
-            f"{_FIELD}.processes_per_node: how many devices the framework sees on"
-            f" {instance.instance_type} is unknown, so {given} is not held against it"
+            f"{_FIELD}.processes_per_node: how many devices the framework sees on "
+            f"{instance.instance_type} is unknown, so {given} is not checked against it"
         )
     if instance.efa is None:
         yield (
-            f"training.instance_type: whether {instance.instance_type} has an Elastic Fabric"
-            " Adapter is unknown, so nothing turns one on, and settings for it are not checked"
+            f"training.instance_type: whether {instance.instance_type} has an Elastic Fabric "
+            "Adapter is unknown, so none is turned on, and settings for it are not checked"
         )
 
 
@@ -472,9 +473,9 @@ def launch_path_only(facts: Facts) -> Iterator[str]:
     """Hint that emulated nodes lack AWS's libraries."""
     if facts.instance.emulated:
         yield (
-            f"{_FIELD}.kind: the library of {facts.distribution.kind} is on AWS only;"
-            f" {facts.instance.instance_type} rehearses the launch, and its times are no"
-            " measurement of it"
+            f"{_FIELD}.kind: the library of {facts.distribution.kind} is on AWS only; "
+            f"{facts.instance.instance_type} rehearses the launch, and its times do not measure "
+            "it"
         )
 
 

@@ -164,7 +164,7 @@ def test_a_region_that_contradicts_the_table_is_refused(tmp_path: Path) -> None:
         (
             "ml.p3.16xlarge",
             "eu-west-1",
-            "the catalogue's price is for us-east-1, the nodes ran in eu-west-1",
+            "the catalogue's price is for us-east-1, but the nodes ran in eu-west-1",
         ),
         ("DGX A100", "us-east-1", "it is not in the catalogue"),
     ],

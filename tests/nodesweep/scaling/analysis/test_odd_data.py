@@ -51,7 +51,7 @@ def test_no_variance_at_all_is_named(snapshot):
 @pytest.mark.parametrize("factor", [1 / 60, 1000])
 def test_another_unit_at_one_count_is_named_there_alone(nodes, factor, snapshot):
     times = {**PLAIN, nodes: [seconds * factor for seconds in PLAIN[nodes]]}
-    units = [each for each in odd(times) if each.startswith("Another unit")]
+    units = [each for each in odd(times) if each.startswith("A different unit")]
     assert len(units) == 1
     assert units[0] == snapshot
 

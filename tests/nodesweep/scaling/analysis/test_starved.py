@@ -18,7 +18,7 @@ from tests.nodesweep.scaling.conftest import summarise
 
 UNKNOWN = (
     "No recommendation, since nodes were contended at {}, where one got less than 70 % of the CPU"
-    " it asked for, and {}"
+    " it requested, and {}"
 )
 
 

@@ -84,9 +84,9 @@ def test_a_check_of_another_count_stays_in_every_form_of_the_report(moved, snaps
     assert [point.kind for point in moved.points] == ["probe", "probe", "check", "probe", "check"]
     assert [check.nodes for check in moved.other_checks] == [2]
     caveat = (
-        "Check of another count, made before the answer moved: 2 nodes took 41.2 s, 0.5 % more than"
-        " the 41.0 s ± 500 ms projected, within that error; how runs differ from each other is not"
-        " in it."
+        "Validation run at another node count, made before the recommendation changed: 2 nodes took"
+        " 41.2 s, 0.5 % more than the 41.0 s ± 500 ms projected, within that error; the spread"
+        " between runs is not included."
     )
     assert caveat in moved.caveats
     assert moved.caveats == snapshot
@@ -186,10 +186,11 @@ def test_probes_that_nothing_had_told_to_end_are_named(make_report, probe_config
     for ended, is_said in (("complete", True), ("precise", False)):
         metrics = {"probe": {"ended": ended, "planned_steps": 500}}
         said = make_report(probes(PROBES, metrics=metrics), config=probe_config()).caveats
-        found = [each for each in said if each.startswith("Ended untold: probes made 50 of 500 st")]
+        start = "Ended early for no known reason: probes ran 50 of 500 st"
+        found = [each for each in said if each.startswith(start)]
         assert bool(found) == is_said
     unplanned = make_report(probes(PROBES), config=None)
-    assert not any(each.startswith(("Ended untold", "Not whole")) for each in unplanned.caveats)
+    assert not any(each.startswith(("Ended early for", "Not whole")) for each in unplanned.caveats)
 
 
 def test_a_check_that_ended_itself_early_is_no_check(make_report, probe_config, probes, snapshot):

@@ -233,7 +233,7 @@ def test_a_fault_without_a_frame_of_the_users_names_the_program() -> None:
     lines = ["Fatal Python error: Segmentation fault", "", "Current thread 0x1 (most recent call:"]
     error = find_program_error(lines, rank=1, program="train.py")
     assert error is not None
-    assert (error.said, error.where) == ("rank 1 was ended by SIGSEGV", "train.py")
+    assert (error.said, error.where) == ("rank 1 was killed by SIGSEGV", "train.py")
     assert find_program_error(["Fatal Python error: init_fs_encoding"]) is None
 
 

@@ -191,17 +191,17 @@ def test_a_probe_that_was_cut_off_and_tells_not_of_how_many_steps_is_no_whole_ru
 
 
 COMPLETE = {"planned_steps": 2000, "ended": "complete"}
-MADE, PLANNED = "how many steps it made", "how many steps a whole run makes"
+MADE, PLANNED = "how many steps it ran", "how many steps a whole run has"
 
 
 @pytest.mark.parametrize(
     ("metrics", "logged", "why"),
     [
-        ({}, {}, f"the program says not {MADE} and {PLANNED}, so that"),
-        ({"steps": 80}, {}, f"the program says not {PLANNED}, so that"),
-        ({}, {"planned_steps": 500.0}, f"the program says not {MADE}, so that"),
-        ({}, {"steps": 120.0, "planned_steps": 100.0}, "it made 120 steps, and that a whole run"),
-        ({}, {"steps": 2000.0, "planned_steps": 2000.0}, "says that a whole run makes no more"),
+        ({}, {}, f"the program does not report {MADE} and {PLANNED}, so"),
+        ({"steps": 80}, {}, f"the program does not report {PLANNED}, so"),
+        ({}, {"planned_steps": 500.0}, f"the program does not report {MADE}, so"),
+        ({}, {"steps": 120.0, "planned_steps": 100.0}, "it ran 120 steps, and that a whole run"),
+        ({}, {"steps": 2000.0, "planned_steps": 2000.0}, "reports that a whole run has no more"),
         ({"steps": 50}, {"planned_steps": 500.0}, "no steady step was timed among the 50 of 500"),
         ({}, {"steps": 80.0, "planned_steps": 80.0}, None),
         ({"steps": 80}, {"planned_steps": 80.0}, None),

@@ -146,7 +146,7 @@ def test_one_failure_that_every_job_meets_ends_the_sweep(
         "RuntimeError: No module named x",
         "FileNotFoundError: [Errno 2] No such file or directory: 'train.csv'",
         "AssertionError: error: the batch does not divide by 4",
-        "rank 1 was ended by SIGKILL",
+        "rank 1 was killed by SIGKILL",
     ],
 )
 def test_a_failure_that_another_node_count_may_not_meet_is_tried_there(
@@ -178,7 +178,7 @@ def test_two_failures_of_the_program_in_a_row_with_one_cause_end_the_sweep(make_
 
 def test_two_jobs_in_a_row_that_give_no_time_for_one_reason_end_the_sweep(make_outcome, snapshot):
     """They completed, so they cost as whole runs do, and all others would tell as little."""
-    mute = make_outcome(1, None, unprojected="the program says not how many steps it made")
+    mute = make_outcome(1, None, unprojected="the program does not report how many steps it ran")
     other = make_outcome(2, None, unprojected="no steady step was timed among the 30 of 300")
     assert reason_to_give_up([mute]) is None
     assert reason_to_give_up([mute, other]) is None

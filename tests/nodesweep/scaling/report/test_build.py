@@ -152,7 +152,7 @@ def test_laws_are_fitted_to_times_to_train_under_the_batch_policy(
     assert per_replica.laws[0].law == "amdahl"
     assert (
         make_report(make_outcomes(times)).fits.left_out["ring"]
-        == "the number of optimiser steps is not known"
+        == "the number of optimiser steps is unknown"
     )
     metrics = {"final_metric": {"name": "accuracy", "value": 0.9, "goal": "maximize"}}
     worse = {"final_metric": {"name": "accuracy", "value": 0.5, "goal": "maximize"}}
@@ -176,9 +176,7 @@ def test_prediction_rests_on_the_runs_and_says_what_it_takes_for_granted(
     found = make_report([*make_outcomes(times), failed]).fits.extrapolation
     assert found.train_seconds == pytest.approx(15.625)
     assert found.interval.low < 15.625 < found.interval.high < 1.1 * 15.625
-    assert found.assumes.startswith(
-        "Measured were at most 8 nodes of ml.m5.xlarge (up to 10 Gbit/s"
-    )
+    assert found.assumes.startswith("At most 8 nodes of ml.m5.xlarge (up to 10 Gbit/s")
     few = {nodes: at[:2] for nodes, at in times.items()}
     refused = make_report(make_outcomes(few)).fits.extrapolation
     assert refused.supported.reason.startswith("fewer than 3 runs at 1, 2, 4 and 8 nodes")

@@ -102,7 +102,7 @@ def test_a_starved_point_is_marked_and_told_and_no_recommendation_rests_on_it(
     assert report.pareto == ()
     assert (
         "no recommendation, since nodes were contended at 4 nodes, where one got less than 70 % of"
-        " the CPU it asked for, and whether more than 2 nodes pay is not known without them; 2"
+        " the CPU it requested, and whether more than 2 nodes pay off is unknown without them; 2"
         " nodes passed all limits; `nodesweep run CONFIG --resume"
     ) in report.headline
     assert has(report, "got 31 % at 4 nodes of the CPU it asked for (threshold 95.3 %)")
@@ -477,5 +477,5 @@ def test_what_few_runs_promise_is_said_by_the_method(benchmark_config, make_outc
 def test_a_unit_mistake_is_not_blamed_on_the_network(make_outcomes, make_report):
     times = {1: 100.5, 2: 51.2 * 1000, 4: 26.3}
     report = make_report(make_outcomes(times))
-    assert has(report, "Another unit at 2 nodes?")
+    assert has(report, "A different unit at 2 nodes?")
     assert not has(report, "exchanging gradients") and not has(report, "Superlinear")

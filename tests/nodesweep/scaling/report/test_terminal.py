@@ -112,5 +112,5 @@ def test_a_supported_prediction_is_printed_with_its_interval(make_outcomes, make
     report = make_report(make_outcomes({n: [t * 0.998, t, t * 1.002] for n, t in times.items()}))
     text = " ".join(printed(report).split())
     assert "- Extrapolation to 16 nodes: T = 15.6 s, 95 % interval [" in text
-    assert "Measured were at most 8 nodes of ml.m5.xlarge" in text
+    assert "At most 8 nodes of ml.m5.xlarge" in text
     assert "Extrapolation" not in printed(make_report(make_outcomes(times)))

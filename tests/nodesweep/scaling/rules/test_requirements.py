@@ -42,8 +42,8 @@ def problems(
 
 def test_build_without_mpi4py_is_refused(make_config: Configs) -> None:
     expected = (
-        "training.distribution.kind: mpi starts every rank by `python -m mpi4py`, and no"
-        " requirements*.txt or Dockerfile in image.context image names mpi4py, nor is the image"
+        "training.distribution.kind: mpi starts every rank with `python -m mpi4py`, and no"
+        " requirements*.txt or Dockerfile in image.context image lists mpi4py, nor is the image"
         " built on an AWS Deep Learning Container (python:3.11-slim); add mpi4py to"
         " requirements.txt"
     )
@@ -126,7 +126,7 @@ def test_own_code_beside_code_in_the_image_is_refused_with_the_line_and_the_cure
     make_config: Configs,
 ) -> None:
     expected = (
-        "training.source_dir: the Dockerfile in image.context image puts files into /opt/ml/code"
+        "training.source_dir: the Dockerfile in image.context image copies files into /opt/ml/code"
         " (COPY train.py /opt/ml/code/train.py), and the SageMaker toolkit unpacks source_dir only"
         " where that folder is empty: the image's program would run. Leave out source_dir, or keep"
         " that folder empty in the image: copy the program elsewhere, as infra/image/Dockerfile"

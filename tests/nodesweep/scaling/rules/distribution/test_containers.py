@@ -104,7 +104,7 @@ def test_nothing_is_assumed_of_an_unknown_image(image, check):
 
 def test_a_tag_without_cuda_is_said(check, snapshot):
     image = uri("2.0.1-gpu-py310")
-    (hint,) = about("does not tell its CUDA", check(TORCHRUN, "ml.p5.48xlarge", {"uri": image})[1])
+    (hint,) = about("does not show its CUDA", check(TORCHRUN, "ml.p5.48xlarge", {"uri": image})[1])
     assert hint == snapshot
 
 
@@ -155,11 +155,14 @@ def test_a_container_for_another_device_is_a_hint(image, instance_type, check, s
 def test_smddp_in_a_container_that_was_given_it_later(tag, said, refused, check):
     problems, hints = check({"kind": "smddp"}, "ml.p4d.24xlarge", {"uri": uri(tag)})
     assert (
-        len(about("came without SMDDP, which later patches of it have; see that yours does", hints))
+        len(about("was released without SMDDP, which later patches of it include; check", hints))
         == said
     )
     assert len(about("needs a container with SMDDP", problems)) == refused
-    assert about("came without", check(TORCHRUN, "ml.p4d.24xlarge", {"uri": uri(tag)})[1]) == []
+    assert (
+        about("was released without", check(TORCHRUN, "ml.p4d.24xlarge", {"uri": uri(tag)})[1])
+        == []
+    )
 
 
 def test_unknown_gpus_are_said(make_config):

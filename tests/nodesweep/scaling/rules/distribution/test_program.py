@@ -33,11 +33,11 @@ def arguments(**own: str) -> dict:
     ("base_image", "own", "problem"),
     [
         (V2_0, {},
-         f"image.base_image: {V2_0} holds PyTorch 2.0.1,"
-         " and the shipped program runs on 2.1 and later"),
+         f"image.base_image: {V2_0} has PyTorch 2.0.1,"
+         " but the shipped program needs 2.1 or later"),
         (V2_3, {"strategy": "fsdp"},
          "training.hyperparameters: strategy fsdp is FSDP 2 (fully_shard),"
-         f" which PyTorch has from 2.6 on, and {V2_3} holds 2.3.0"),
+         f" which PyTorch has from 2.6 on, and {V2_3} has 2.3.0"),
         (V2_6, {"backend": "smddp"},
          "training.hyperparameters: backend smddp needs a container with SMDDP: "),
         (V2_3, {"strategy": "smp"},

@@ -198,11 +198,11 @@ MPI_KINDS = ["mpi", "horovod", "pytorchddp", "smddp", "smp_v1"]
         (SMP_V1, "ml.m5.xlarge", "training.instance_type: ml.m5.xlarge has no smp_v1"),
         (SMP_V2, "ml.p3.16xlarge", "training.instance_type: ml.p3.16xlarge has no smp_v2"),
         ({"kind": "trainium"}, "ml.p4d.24xlarge",
-         "ml.p4d.24xlarge has no NeuronCores; kind trainium wants ml.trn1.*"),
+         "ml.p4d.24xlarge has no NeuronCores; kind trainium needs ml.trn1.*"),
         ({"kind": "mpi"}, "ml.trn1.32xlarge",
          "training.distribution.kind: mpi does not start on ml.trn1.32xlarge"),
         ({"kind": "parameter_server"}, "ml.trn1.2xlarge",
-         "Trainium takes trainium or torch_distributed"),
+         "Trainium supports kinds trainium and torch_distributed"),
         ({"kind": "mpi", "processes_per_node": 64}, "ml.p4d.24xlarge",
          "training.distribution.processes_per_node: 64 is more than the 8 accelerators"),
         ({"kind": "torch_distributed", "processes_per_node": 33}, "ml.trn1.32xlarge",
@@ -238,9 +238,9 @@ MPI_KINDS = ["mpi", "horovod", "pytorchddp", "smddp", "smp_v1"]
            " is set by the SageMaker toolkit already, and mpirun refuses one that is listed twice")
           for kind in MPI_KINDS],
         ({"kind": "mpi", "custom_mpi_options": "-mca a 1 --mca a 2"}, "ml.p4d.24xlarge",
-         "MCA parameter a stands more than once"),
+         "MCA parameter a is given more than once"),
         ({"kind": "mpi", "custom_mpi_options": "-x A='b c'"}, "ml.p4d.24xlarge",
-         "training.distribution.custom_mpi_options: A='b holds a quote, which the toolkit"),
+         "training.distribution.custom_mpi_options: A='b contains a quote, which the toolkit"),
     ],
 )  # fmt: skip
 def test_an_unsupported_choice_is_refused(raw, instance_type, message, check):
