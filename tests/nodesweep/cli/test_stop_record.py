@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.cli import stop_record
 from nodesweep.cli.stop_record import record_stop
@@ -68,11 +69,13 @@ def test_stop_needs_no_prefect(
     assert asked[0] in ENDED, "Prefect comes after the platform"
 
 
-def test_record_that_does_not_come_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_that_does_not_come_in_time_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
     with dripping_server(DRIPS["silent"]) as endpoint:
         monkeypatch.setenv("PREFECT_API_URL", f"{endpoint}/api")
         began = time.monotonic()
-        assert record_stop(SWEEP, [JOB], 0.1) == "it did not answer within 0.1 s"
+        assert record_stop(SWEEP, [JOB], 0.1) == snapshot
     assert time.monotonic() - began < 10
 
 
@@ -118,7 +121,9 @@ def test_stop_asks_the_platform_however_unwell_prefect_is(
     assert said in last and "Traceback" not in result.output
 
 
-def test_stop_is_recorded_at_the_server(prefect: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_is_recorded_at_the_server(
+    prefect: None, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterName
     from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL
@@ -134,4 +139,4 @@ def test_stop_is_recorded_at_the_server(prefect: None, monkeypatch: pytest.Monke
         [run] = client.read_flow_runs(flow_run_filter=named)
     assert run.state is not None and run.state.is_completed()
     assert run.parameters == {"sweep_id": sweep}
-    assert run.state.message == f"jobs that were stopped: {JOB}"
+    assert run.state.message == snapshot
