@@ -412,7 +412,10 @@ def test_history_of_one_sweep_is_a_table_without_a_plot(
 ) -> None:
     put_history(bucket, platform, [report_of(BEFORE)], "bench")
     result = nodesweep("history", "bench", "--config", config, "--output", str(tmp_path / "out"))
-    assert (result.exit_code, "no plot: no two sweeps of the same conditions" in result.output) == (
+    assert (
+        result.exit_code,
+        "no plot: it needs two sweeps under the same conditions" in result.output,
+    ) == (
         0,
         True,
     )

@@ -313,7 +313,7 @@ def test_reports_that_cannot_be_written_are_one_message(tmp_path: Path) -> None:
         ("abc", 2, "PREFECT_API_URL is not a URL"),
         ("http://[::1", 2, "a PREFECT_ setting can't be used: Invalid IPv6 URL"),
         # Nobody listens on the discard port.
-        ("http://127.0.0.1:9/api", 1, "Prefect's API does not answer"),
+        ("http://127.0.0.1:9/api", 1, "Prefect's API does not respond"),
     ],
 )
 def test_a_prefect_api_that_cannot_be_used_is_one_message(
@@ -342,7 +342,7 @@ def test_a_prefect_server_that_wants_its_password_says_so() -> None:
             response=httpx.Response(401, request=request),
         )
         message = (
-            "Prefect's server wants its password: export PREFECT_API_AUTH_STRING, see"
+            "Prefect's server requires a password: export PREFECT_API_AUTH_STRING, see"
             " docs/production.md"
         )
         assert explain(error) == (message, 1)

@@ -134,7 +134,7 @@ def test_what_a_server_of_another_kind_does_not_say_is_no_problem(
             "work_pools/nodesweep/workers/filter": silent,
         }
     )
-    assert (state, "version not said" in text) == ("ok", True)
+    assert (state, "version unknown" in text) == ("ok", True)
 
 
 def test_several_problems_are_all_said(served: Served) -> None:

@@ -136,7 +136,7 @@ def test_show_has_the_table_the_headline_and_the_path(reports: Path) -> None:
     ("sweep", "state"),
     [
         (HALF, "is incomplete: 1 of 2 points have a completed run"),
-        (BEGUN, "has no report yet: it is running, or ended before its report"),
+        (BEGUN, "has no report yet: it is running, or ended before one was written"),
     ],
 )
 def test_show_says_how_an_unfinished_sweep_goes_on(reports: Path, sweep: str, state: str) -> None:

@@ -75,7 +75,7 @@ def test_lines_show_the_program_and_not_the_toolkit() -> None:
 
 def test_a_job_that_waits_for_its_nodes_says_until_when() -> None:
     lines = plain(in_the_middle())
-    assert f"[   0.0 s] jobs     {job(1)}: Starting, waits at most till 06:23 UTC" in lines
+    assert f"[   0.0 s] jobs     {job(1)}: Starting, waits until 06:23 UTC at the latest" in lines
     assert f"[   0.0 s] jobs     {job(1)}: Training" in lines
     until = (BEGAN + timedelta(days=1)).timestamp()
 
@@ -83,16 +83,16 @@ def test_a_job_that_waits_for_its_nodes_says_until_when() -> None:
         return event(1, "job-state", f"x: {words}", state=words, wait_until=until)
 
     waiting, stopped = plain([state("Pending"), state("Stopped")])
-    assert waiting.endswith("x: Pending, waits at most till 2026-11-24 05:23 UTC")
+    assert waiting.endswith("x: Pending, waits until 2026-11-24 05:23 UTC at the latest")
     assert stopped.endswith("x: Stopped"), "it was given up before it had trained"
 
 
 def test_a_failed_point_shows_its_reason_the_lines_that_matter_and_where_the_rest_is() -> None:
-    said = plain([event(1, "run-log", "the whole log of this run: r/run.log", path="r/run.log"),
+    said = plain([event(1, "run-log", "the full log of this run: r/run.log", path="r/run.log"),
                   failed(9, 2)])  # fmt: skip
     assert said[1].endswith(f"error: {job(2)}: Failed: AlgorithmError: exit code 1")
     assert said[2:] == [f"    {text}" for text in TRACEBACK] + [
-        "    the whole log of this run: r/run.log"
+        "    the full log of this run: r/run.log"
     ]
 
 
