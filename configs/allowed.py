@@ -54,7 +54,7 @@ def refuse_what_is_not_allowed(config: BenchmarkConfig, worker: Mapping[str, str
     ]
     if problems:
         raise ConfigError(
-            "the config names what runs of this worker may not (docs/security.md):\n"
+            "the config uses values that this worker does not allow (docs/security.md):\n"
             + "\n".join(problems)
         )
 
@@ -74,8 +74,8 @@ def _path_problems(config: BenchmarkConfig, worker: Mapping[str, str]) -> Iterat
             yield _problem(field, shown, [*brought, *named], PATHS)
     if config.dataset is not None and config.dataset.follow_links_outside:
         yield (
-            f"  dataset.follow_links_outside: got true, and where {PATHS} is set no link may lead"
-            " out of the dataset's folder; put copies in the links' place"
+            f"  dataset.follow_links_outside: got true, but with {PATHS} set no link may lead"
+            " out of the dataset's folder; replace the links with copies"
         )
 
 

@@ -43,7 +43,7 @@ class ExpectationConfig(Section):
     @classmethod
     def _finite(cls, value: dict[str, Any]) -> dict[str, Any]:
         if not is_finite(value):
-            raise ValueError("holds .inf or .nan; leave the argument out where there is no bound")
+            raise ValueError("contains .inf or .nan; omit the argument if there is no bound")
         return value
 
 
@@ -142,7 +142,7 @@ class DatasetConfig(Section):
         ):
             raise ValueError(
                 f"min_rows is {self.min_rows} and max_rows is {self.max_rows}:"
-                " no dataset has such rows"
+                " no dataset can satisfy both"
             )
         return self
 
@@ -152,8 +152,8 @@ class DatasetConfig(Section):
             return self
         if not self.is_remote:
             raise ValueError(
-                f"validation.engine is spark, and source is {self.source!r}: Spark reads data where"
-                " it lies in S3; upload it and name it (source: s3://BUCKET/PREFIX), or use"
+                f"validation.engine is spark, but source is {self.source!r}: Spark reads data from"
+                " S3; upload it and set its address (source: s3://BUCKET/PREFIX), or use"
                 " engine: pandas"
             )
         if not self.is_table:
@@ -198,13 +198,13 @@ class DatasetConfig(Section):
         if self.is_table:
             if not self.expectations:
                 raise ValueError(
-                    f"expectations: there is none, and tables ({self.format}) are not used"
-                    " unchecked; add at least one, or use format: files"
+                    f"expectations: none given, but tables ({self.format}) must be"
+                    " checked; add at least one, or use format: files"
                 )
             if self.channel is None:
                 raise ValueError(
-                    "channel: null makes channels of folders, for format files;"
-                    f" {self.format} has one"
+                    "channel: null turns folders into channels, for format files only;"
+                    f" {self.format} has one channel"
                 )
             return self
         given = [

@@ -367,13 +367,11 @@ class SmpV1(_ModelParallel):
             raise ValueError("tensor_parallel_degree is more than 1, which needs ddp: true")
         if self.horovod and self.ddp:
             raise ValueError(
-                "horovod and ddp are both true; one of them averages the gradients of the replicas"
+                "horovod and ddp are both true; only one can average the replicas' gradients"
             )
         for name in ("ddp_port", "ddp_dist_backend"):
             if getattr(self, name) is not None and self.ddp is None:
-                raise ValueError(
-                    f"{name} is set and ddp is not, without which it has no effect; set ddp: true"
-                )
+                raise ValueError(f"{name} is set, but has no effect without ddp; set ddp: true")
         if self.load_partition and self.partition_file is None:
             raise ValueError(
                 "load_partition is true and partition_file is missing; name the file to load"
@@ -385,7 +383,7 @@ class SmpV1(_ModelParallel):
         ]
         if sharding and (self.sharded_data_parallel_degree or 1) == 1:
             raise ValueError(
-                f"{sharding[0]} goes with sharding; set sharded_data_parallel_degree to 2 or more"
+                f"{sharding[0]} requires sharding; set sharded_data_parallel_degree to 2 or more"
             )
         return self
 

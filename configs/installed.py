@@ -36,7 +36,7 @@ def region_problem(region: str) -> str | None:
         return None
     return (
         f"no region {region!r}; nearest: {_nearest(region, known)}. For a newer one update boto3;"
-        " beside platform.endpoint_url any name is taken"
+        " with platform.endpoint_url any name is accepted"
     )
 
 
@@ -107,11 +107,11 @@ def _named_problem(name: str, value: Any, is_java: bool) -> str | None:
     if isinstance(value, Mapping) or name in _HOUSEKEEPING:
         return None
     if value is None and (name in _NOT_NULL or name in _LISTS):
-        return "null checks nothing; give a value, or leave the expectation out"
+        return "null checks nothing; give a value, or remove the expectation"
     if name in _LISTS and not isinstance(value, list | tuple | set | frozenset):
         return "expected a list"
     if name in _TEXTS and not all(isinstance(each, str) and each for each in value):
-        return "expected a list of texts that are not empty"
+        return "expected a list of non-empty strings"
     if name in _PATTERNS and not is_java:
         return next(filter(None, map(_regex_problem, value if name in _LISTS else [value])), None)
     if name == "strftime_format":
@@ -137,14 +137,14 @@ def _format_problem(text: Any) -> str | None:
     try:
         datetime.strptime(moment.strftime(text), text)
     except (ValueError, re.error) as error:
-        return f"no time can be read by it: {error}"
+        return f"it cannot parse a time: {error}"
     return None
 
 
 def _bounds_problem(arguments: Mapping[str, Any]) -> str | None:
     low, high = arguments.get("min_value"), arguments.get("max_value")
     if low is None and high is None:
-        return "min_value, max_value: neither is given; give one of them"
+        return "min_value, max_value: neither is given; give at least one"
     is_strict = arguments.get("strict_min") is True or arguments.get("strict_max") is True
     order = _order(low), _order(high)
     try:
@@ -155,7 +155,9 @@ def _bounds_problem(arguments: Mapping[str, Any]) -> str | None:
         return None
     if not is_empty:
         return None
-    return f"min_value is {cut(repr(low))} and max_value is {cut(repr(high))}: no value is between"
+    return (
+        f"min_value is {cut(repr(low))} and max_value is {cut(repr(high))}: no value lies between"
+    )
 
 
 def _order(value: Any) -> Any:
@@ -212,7 +214,7 @@ def _wanted(schema: Mapping[str, Any]) -> str | None:
     if "maximum" in schema:
         return f"a number from {schema['minimum']:g} to {schema['maximum']:g}"
     if schema.get("minLength") == 1:
-        return "a text that is not empty"
+        return "a non-empty string"
     return {"string": "a text", "array": "a list", "boolean": "true or false"}.get(kind, "a number")
 
 

@@ -210,7 +210,7 @@ class JobFeatures(Section):
                 {character for character in key + text if not _is_tag_character(character)}
             ):
                 raise ValueError(
-                    f"tag {key!r}: {' '.join(map(repr, refused))} may not stand in a tag; "
+                    f"tag {key!r}: {' '.join(map(repr, refused))} not allowed in a tag; "
                     "use letters, digits, spaces and _.:/=+-@"
                 )
             if key.lower().startswith(("aws:", "nodesweep:")):

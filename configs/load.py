@@ -110,12 +110,12 @@ def check_directories(config: BenchmarkConfig) -> None:
     if config.image.uri is None:
         wanted["image.context"] = config.image.context  # null if a container runs unmodified
     missing = [
-        f"  {field}: no directory {_short(path)}; a relative path begins at the config file"
+        f"  {field}: no directory {_short(path)}; relative paths start at the config file"
         for field, path in sorted(wanted.items())
         if path is not None and not os.path.isdir(path)
     ]
     if missing:
-        raise ConfigError("the config names what is not there:\n" + "\n".join(missing))
+        raise ConfigError("the config names directories that do not exist:\n" + "\n".join(missing))
 
 
 def parse_config(raw: Mapping[str, Any], origin: str) -> BenchmarkConfig:
@@ -209,7 +209,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         text = _read_text(path)
     except FileNotFoundError:
         raise ConfigError(
-            f"{path}: no such file, and no shipped config has this name; those there are:"
+            f"{path}: no such file, and no shipped config has this name; to list them:"
             " nodesweep config presets"
         ) from None
     except OSError as error:
@@ -262,7 +262,7 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
         raise ConfigError(f"--set {shown}=…: a name of {len(parts)} parts; at most {MAX_DEPTH}")
     if not _is_text(key):
         raise ConfigError(
-            f"--set {key!r}=…: the name holds half a character (a byte that is not UTF-8)"
+            f"--set {key!r}=…: the name contains half a character (a byte that is not UTF-8)"
         )
     try:
         value = parse_yaml(text, f"--set {shown}")

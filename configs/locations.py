@@ -34,7 +34,7 @@ _S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?")
 
 def _check_directory(path: str) -> str:
     if _URL.match(path):
-        raise ValueError(f"{cut(path)!r} is a URL; give a directory of this machine")
+        raise ValueError(f"{cut(path)!r} is a URL; give a directory on this machine")
     return _check_path(path)
 
 
@@ -42,7 +42,7 @@ def _check_source(source: str) -> str:
     if not source.startswith("s3://"):
         if _URL.match(source):
             raise ValueError(
-                f"{cut(source)!r} is a URL; give a directory of this machine or s3://BUCKET/PREFIX"
+                f"{cut(source)!r} is a URL; give a directory on this machine or s3://BUCKET/PREFIX"
             )
         return _check_path(source)
     if not _S3.fullmatch(source):
@@ -51,14 +51,14 @@ def _check_source(source: str) -> str:
         )
     _check_form_of_bucket(source.split("/")[2])
     if len(source.encode()) > len("s3://") + 63 + 1 + MAX_S3_KEY_BYTES:
-        raise ValueError(f"a prefix of more than {MAX_S3_KEY_BYTES} bytes, S3's limit of a key")
+        raise ValueError(f"a prefix of more than {MAX_S3_KEY_BYTES} bytes, S3's limit for a key")
     return source
 
 
 def _check_form_of_bucket(name: str) -> None:
     if ".." in name or re.fullmatch(r"\d{1,3}(\.\d{1,3}){3}", name):
         raise ValueError(
-            f"{name!r}: no bucket of S3 has two dots in a row, or the form of an IP address"
+            f"{name!r}: an S3 bucket name has no two dots in a row, nor the form of an IP address"
         )
 
 
@@ -78,7 +78,7 @@ def _check_bucket(name: str) -> str:
     _check_form_of_bucket(name)
     if name.startswith(_RESERVED_PREFIXES) or name.endswith(_RESERVED_SUFFIXES):
         raise ValueError(
-            f"{name!r}: S3 keeps names for itself that begin with {', '.join(_RESERVED_PREFIXES)}"
+            f"{name!r}: S3 reserves names that begin with {', '.join(_RESERVED_PREFIXES)}"
             f" or end with {', '.join(_RESERVED_SUFFIXES)}"
         )
     return name
@@ -87,10 +87,10 @@ def _check_bucket(name: str) -> str:
 def _check_path(path: str) -> str:
     size = len(path.encode())
     if size > MAX_PATH_BYTES:
-        raise ValueError(f"a path of {size} bytes; Linux takes {MAX_PATH_BYTES}")
+        raise ValueError(f"a path of {size} bytes; Linux allows {MAX_PATH_BYTES}")
     longest = max(len(name.encode()) for name in path.split("/"))
     if longest > MAX_NAME_BYTES:
-        raise ValueError(f"a name of {longest} bytes; Linux takes {MAX_NAME_BYTES}")
+        raise ValueError(f"a name of {longest} bytes; Linux allows {MAX_NAME_BYTES}")
     return path
 
 
@@ -98,7 +98,7 @@ def _check_image(reference: str) -> str:
     if _URL.match(reference) or re.search(r"\s", reference):
         raise ValueError(
             "expected a reference such as REGISTRY/REPOSITORY:TAG or …@sha256:…,"
-            " without https:// or blanks"
+            " without https:// or spaces"
         )
     if not _IMAGE.fullmatch(reference):
         raise ValueError(
@@ -134,7 +134,7 @@ ImageReference = Annotated[
 def url_problem(url: str) -> str | None:
     """Return the reason an http(s) URL cannot be an endpoint; None if it can."""
     if re.search(r"\s", url):
-        return "a URL holds no white space"
+        return "a URL contains no whitespace"
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -143,12 +143,10 @@ def url_problem(url: str) -> str | None:
     if not parts.hostname:
         return "the host is missing"
     if port == 0:
-        return "port 0 is no port to call"
+        return "port 0 cannot be called"
     if "@" in parts.netloc:
-        return "no user or password here (platform.credentials says which keys are used)"
-    return (
-        "a query or fragment has no place in an endpoint" if parts.query or parts.fragment else None
-    )
+        return "no user or password here (platform.credentials selects the keys)"
+    return "an endpoint has no query or fragment" if parts.query or parts.fragment else None
 
 
 def is_loopback_with_port(url: str | None) -> bool:

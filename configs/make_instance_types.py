@@ -171,7 +171,7 @@ def _packaged(package: str, path: str) -> Any:
         if file.is_file():
             content = file.read_bytes()
             return json.loads(gzip.decompress(content) if file.suffix == ".gz" else content)
-    raise SystemExit(f"{package} {installed.version} has no file {path}; look where it lies now")
+    raise SystemExit(f"{package} {installed.version} has no file {path}; find its new location")
 
 
 def _gib(mebibytes: float) -> float:

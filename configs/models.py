@@ -140,7 +140,7 @@ class ImageConfig(Section):
     @model_validator(mode="after")
     def _one_base(self) -> Self:
         if self.base_image is not None and self.framework is not None:
-            raise ValueError("base_image and framework both name the base; give one of them")
+            raise ValueError("base_image and framework both name the base; give only one of them")
         return self
 
     @property
@@ -374,9 +374,9 @@ class BenchmarkConfig(Section):
     def _build_has_a_context(self) -> Self:
         if self.runs_container_as_it_is and self.image.build_args:
             raise ValueError(
-                "image.build_args go with a build, and none is made: training.source_dir runs in"
-                " the container of image.framework or base_image as it is; leave out build_args, or"
-                " set image.context to have one built"
+                "image.build_args apply to a build, but none is made: training.source_dir runs in"
+                " the unmodified container of image.framework or base_image; remove build_args, or"
+                " set image.context to build one"
             )
         return self
 
@@ -387,14 +387,14 @@ class BenchmarkConfig(Section):
         for name in ("deadline_seconds", "budget_usd_per_run"):
             if getattr(goals, name) is not None:
                 return (
-                    f"report.recommendation.{name} is {getattr(goals, name)}, and sweep.design:"
-                    " sequential decides by efficiency and doubling ratio alone; leave it out, or"
+                    f"report.recommendation.{name} is {getattr(goals, name)}, but sweep.design:"
+                    " sequential decides by efficiency and doubling ratio alone; remove it, or"
                     " set sweep.design: full"
                 )
         if self.training.spot is not None:
             return (
-                "training.spot is set, and runs on spot capacity never make the headline, so that"
-                " sweep.design: sequential would have nothing to decide by; leave it out, or set"
+                "training.spot is set, but runs on spot capacity never count for the headline, so"
+                " sweep.design: sequential would have nothing to decide by; remove it, or set"
                 " sweep.design: full"
             )
         return None
@@ -404,14 +404,14 @@ class BenchmarkConfig(Section):
         """The reason this config cannot use sweep.design: probe; None if it can."""
         if self.training.spot is not None:
             return (
-                "training.spot is set, and runs on spot capacity never make the headline, so that"
-                " sweep.design: probe would have nothing to project from; leave it out, or set"
+                "training.spot is set, but runs on spot capacity never count for the headline, so"
+                " sweep.design: probe would have nothing to project from; remove it, or set"
                 " sweep.design: full"
             )
         if self.report.parity.target_metric is not None:
             return (
-                f"report.parity.target_metric is {self.report.parity.target_metric}, and"
-                " sweep.design: probe ends jobs long before they reach it; leave it out, or set"
+                f"report.parity.target_metric is {self.report.parity.target_metric}, but"
+                " sweep.design: probe ends jobs long before they reach it; remove it, or set"
                 " sweep.design: full"
             )
         return None
@@ -424,9 +424,9 @@ class BenchmarkConfig(Section):
             raise ValueError(problem)
         if design == "probe" and self.training.baseline_seconds is not None:
             raise ValueError(
-                f"training.baseline_seconds is {self.training.baseline_seconds:g}, by which a"
-                " whole run counts its steps, and sweep.design: probe ends jobs long before; leave"
-                " it out, or set sweep.design: full"
+                f"training.baseline_seconds is {self.training.baseline_seconds:g}, which"
+                " sets the steps of a full run, but sweep.design: probe ends jobs long before;"
+                " remove it, or set sweep.design: full"
             )
         return self
 
@@ -435,7 +435,7 @@ class BenchmarkConfig(Section):
         types = self.sweep.instance_types
         if types is not None and self.training.instance_type not in types:
             raise ValueError(
-                f"sweep.instance_types is {list(types)} without training.instance_type,"
+                f"sweep.instance_types is {list(types)} and lacks training.instance_type,"
                 f" {self.training.instance_type}, for which the image is chosen; add it, or set"
                 " training.instance_type to one of them"
             )

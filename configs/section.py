@@ -74,8 +74,8 @@ def refuse_placeholders(what: str, text: str) -> None:
     if held := set(_UNFILLED.findall(text)) & PLACEHOLDERS:
         shown = ", ".join(f"{{{each}}}" for each in sorted(held))
         raise ValueError(
-            f"{what} holds {shown}; placeholders are filled in the values of"
-            " training.hyperparameters alone, so give it there"
+            f"{what} contains {shown}; placeholders are only filled in the values of"
+            " training.hyperparameters, so set it there"
         )
 
 
@@ -84,7 +84,7 @@ def refuse_control_characters(text: str) -> None:
     if found := _CONTROL.search(text):
         advice = "; in YAML, begin a folded text with >-" if found.group() == "\n" else ""
         raise ValueError(
-            f"{found.group()!r} is a control character, which may not stand here{advice}"
+            f"{found.group()!r} is a control character, which is not allowed here{advice}"
         )
 
 

@@ -49,14 +49,14 @@ def parse_yaml(text: str, name: str = "the text") -> Any:
     if found := _SURROGATE.search(text):
         line = text.count("\n", 0, found.start()) + 1
         raise yaml.YAMLError(
-            f"line {line} holds half a character (a lone surrogate, or a byte that is not UTF-8)"
+            f"line {line} contains half a character (a lone surrogate, or a byte that is not UTF-8)"
         )
     try:
         loader = _StrictLoader(text, name)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise yaml.YAMLError(
-            f"line {line} of {name} holds {chr(error.character)!r}: {error.reason}"
+            f"line {line} of {name} contains {chr(error.character)!r}: {error.reason}"
         ) from None
     try:
         return _unshared(loader.get_single_data())
@@ -87,7 +87,7 @@ class _StrictLoader(yaml.SafeLoader):
         """Compose a scalar; reject lone surrogates."""
         node = super().compose_scalar_node(anchor)
         if _SURROGATE.search(node.value):
-            raise _error("this text holds half a character (a lone surrogate)", node.start_mark)
+            raise _error("this text contains half a character (a lone surrogate)", node.start_mark)
         return node
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
@@ -113,15 +113,16 @@ class _StrictLoader(yaml.SafeLoader):
             return super().construct_object(node, deep)
         except (ValueError, OverflowError) as error:
             # raised by Python's int, float or date: 2026-13-01
-            raise _error(f"this is no {_short(node.tag)}: {error}", node.start_mark) from None
+            problem = f"this is not a valid {_short(node.tag)}: {error}"
+            raise _error(problem, node.start_mark) from None
         except (LookupError, AttributeError):
             # PyYAML assumes that it resolved the tag itself: !!bool x, !!int ""
-            raise _error(f"this is no {_short(node.tag)}", node.start_mark) from None
+            raise _error(f"this is not a valid {_short(node.tag)}", node.start_mark) from None
 
     def _check_scalar(self, node: yaml.Node) -> None:
         """Reject values that other readers parse differently, and values that are slow to parse."""
         if node.tag.startswith("tag:yaml.org,2002:") and node.tag not in _TAGS:
-            raise _error(f"the tag {_short(node.tag)} is not read here", node.start_mark)
+            raise _error(f"the tag {_short(node.tag)} is not supported here", node.start_mark)
         if _short(node.tag) not in ("!!int", "!!float") or not isinstance(node, yaml.ScalarNode):
             return
         text = node.value
@@ -134,7 +135,7 @@ class _StrictLoader(yaml.SafeLoader):
         if ":" in text:
             raise _error(
                 f"{text} is a number of base 60 to some readers of YAML, a text to others;"
-                " put a text in quotes",
+                " quote a string",
                 node.start_mark,
             )
         if _short(node.tag) == "!!int" and _OCTAL.fullmatch(text):
@@ -157,7 +158,7 @@ class _StrictLoader(yaml.SafeLoader):
         for key in reversed(keys):
             if counts[key.tag, key.value] > 1:
                 raise _error(
-                    f"the key {key.value[:80]!r} stands more than once in this section",
+                    f"the key {key.value[:80]!r} appears more than once in this section",
                     key.start_mark,
                 )
         return node
@@ -183,12 +184,12 @@ def _measure(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, i
         levels = 1 + max((levels for _, levels in parts), default=0)
         if values > MAX_NODES:
             raise _error(
-                f"with its aliases written out this is more than {MAX_NODES} values",
+                f"with its aliases expanded this is more than {MAX_NODES} values",
                 node.start_mark,
             )
         if levels > MAX_DEPTH + 1:
             raise _error(
-                f"with its aliases written out this is more than {MAX_DEPTH} levels deep",
+                f"with its aliases expanded this is more than {MAX_DEPTH} levels deep",
                 node.start_mark,
             )
         measured = known[id(node)] = values, levels

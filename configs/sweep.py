@@ -208,33 +208,33 @@ class SweepConfig(Section):
     @classmethod
     def _distinct(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         if value is not None and len(set(value)) != len(value):
-            raise ValueError(f"instance types {list(value)} repeat one; name each once")
+            raise ValueError(f"instance types {list(value)} repeat one; list each once")
         return value
 
     @model_validator(mode="after")
     def _design_fits(self) -> Self:
         if self.design != "sequential" and self.max_repeats != DEFAULT_MAX_REPEATS:
             raise ValueError(
-                f"max_repeats is {self.max_repeats}, and only design: sequential has one; set"
+                f"max_repeats is {self.max_repeats}, but only design: sequential uses it; set"
                 " repeats, or design: sequential"
             )
         if self.design != "probe" and self.probe is not None:
             raise ValueError(
-                f"probe is given, and design is {self.design}; set design: probe, or leave it out"
+                f"probe is set, but design is {self.design}; set design: probe, or remove it"
             )
         if self.design == "sequential" and self.repeats != DEFAULT_REPEATS:
             raise ValueError(
-                f"repeats is {self.repeats}, and design: sequential decides that itself; set"
+                f"repeats is {self.repeats}, but design: sequential decides that itself; set"
                 " max_repeats, or design: full"
             )
         if self.design == "sequential" and len(self.node_counts) < 2:
             raise ValueError(
-                f"node_counts is {list(self.node_counts)}, and design: sequential compares node"
+                f"node_counts is {list(self.node_counts)}, but design: sequential compares node"
                 " counts; give two or more, or set design: full"
             )
         if self.design == "sequential" and self.instance_types is not None:
             raise ValueError(
-                f"instance_types is {list(self.instance_types)}, and design: sequential decides"
+                f"instance_types is {list(self.instance_types)}, but design: sequential decides"
                 " between the node counts of one type; set design: probe, which drops what another"
                 " type beats, or design: full"
             )
@@ -250,12 +250,12 @@ class SweepConfig(Section):
         if points > MAX_JOBS:
             raise ValueError(
                 f"{jobs} are {points} jobs; at most {MAX_JOBS} in"
-                " one sweep, the most that was tried: leave out node counts or repeats"
+                " one sweep, the most that was tested: use fewer node counts or repeats"
             )
         if self.min_points is not None and self.min_points > points:
             raise ValueError(
-                f"min_points is {self.min_points}, and {jobs} are"
-                f" {points} points; set it to at most {points}, or leave it out for all of them"
+                f"min_points is {self.min_points}, but {jobs} are"
+                f" {points} points; set it to at most {points}, or remove it to require all of them"
             )
         return self
 

@@ -224,14 +224,13 @@ class TrainingConfig(JobFeatures):
             if self.batch is None and named & _OF_BATCH:
                 raise ValueError(
                     f"hyperparameter {key!r}: {scalar!r} is filled from training.batch, which is"
-                    " not given; set training.batch,"
-                    " or write the number that the program is to get"
+                    " not set; set training.batch, or write the number that the script should get"
                 )
             if self.learning_rate is None and "learning_rate" in named:
                 raise ValueError(
                     f"hyperparameter {key!r}: {scalar!r} is filled from training.learning_rate,"
-                    " which is not given; set training.learning_rate, or write the number that the"
-                    " program is to get"
+                    " which is not set; set training.learning_rate, or write the number that the"
+                    " script should get"
                 )
         if (
             self.batch is None
@@ -239,8 +238,8 @@ class TrainingConfig(JobFeatures):
             and self.learning_rate.rule != "none"
         ):
             raise ValueError(
-                f"learning_rate.rule: {self.learning_rate.rule} follows the global batch, and"
-                " training.batch is not given; set training.batch, or use rule: none"
+                f"learning_rate.rule: {self.learning_rate.rule} follows the global batch, but"
+                " training.batch is not set; set training.batch, or use rule: none"
             )
         return self
 
@@ -250,8 +249,8 @@ class TrainingConfig(JobFeatures):
         for name in ("spot", "checkpoints"):
             if self.baseline_seconds is not None and getattr(self, name) is not None:
                 raise ValueError(
-                    f"baseline_seconds is {self.baseline_seconds:g}, and with {name} a run may"
-                    f" begin again in the middle; leave out {name}, or give the program its number"
+                    f"baseline_seconds is {self.baseline_seconds:g}, but with {name} a run may"
+                    f" restart in the middle; remove {name}, or pass the script its number"
                     " of steps as a hyperparameter instead of baseline_seconds"
                 )
         return self
@@ -261,7 +260,7 @@ class TrainingConfig(JobFeatures):
     def _no_nul(cls, value: dict[str, str]) -> dict[str, str]:
         for name, text in value.items():
             if "\0" in name + text:
-                raise ValueError(f"variable {name!r} holds a NUL, which no process can be given")
+                raise ValueError(f"variable {name!r} contains a NUL, which no process accepts")
             refuse_placeholders(f"variable {name!r}", name + text)
         return value
 
@@ -279,7 +278,7 @@ class TrainingConfig(JobFeatures):
                 ) from error
             except RecursionError:
                 raise ValueError(
-                    f"metric {name!r}: {shown} nests too deep for a regular expression"
+                    f"metric {name!r}: {shown} is nested too deeply for a regular expression"
                 ) from None
             if groups < 1:
                 raise ValueError(f"metric {name!r}: {shown} has no group around the number")
@@ -287,7 +286,7 @@ class TrainingConfig(JobFeatures):
                 compile_metric(pattern)
             except re2.error as error:
                 raise ValueError(
-                    f"metric {name!r}: {shown} is none that RE2 can search: {_words_of(error)};"
+                    f"metric {name!r}: {shown} cannot be searched by RE2: {_words_of(error)};"
                     " write it without lookaround, backreferences and counts above 1,000"
                     " (https://github.com/google/re2/wiki/Syntax)"
                 ) from error

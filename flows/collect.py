@@ -55,7 +55,7 @@ def collect_sweep(
     jobs = jobs_of_sweep(config_of_run(locals()), sweep)
     if jobs.running:
         logger.info(
-            "%d jobs of %s still run: %s", len(jobs.running), sweep, ", ".join(jobs.running)
+            "%d jobs of %s are still running: %s", len(jobs.running), sweep, ", ".join(jobs.running)
         )
         return None
     if jobs.config.training.keep_alive_seconds:

@@ -106,7 +106,7 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
         )
     if failed is not None:
         raise RunFailed(
-            f"sweep {sweep}: its first job, {accepted[0]}, failed, and no further one was started:"
+            f"sweep {sweep}: its first job, {accepted[0]}, failed, so no other was started:"
             f" {failed}. Its log: nodesweep logs {sweep}"
         )
     return DetachedSweep(sweep, tuple(accepted), tuple(refused))
@@ -144,7 +144,9 @@ def _count_steps(
     Returns:
         The reason it did not complete, or None; and the number of steps for every other job.
     """
-    logger.info("the other jobs make as many steps as %s, and start once it has completed", name)
+    logger.info(
+        "the other jobs train for as many steps as %s and start once it has completed", name
+    )
     seconds, limits = config.sweep.poll_interval_seconds, job_limits(config)
     [ended] = watch_training_jobs(config.platform, sweep, [name], seconds, limits, utc_now())
     if ended["TrainingJobStatus"] not in TERMINAL:  # the watch gave it up
@@ -159,13 +161,13 @@ def _refuse_queue(config: BenchmarkConfig, plan: SweepPlan) -> None:
     """Refuse sweeps whose jobs cannot all start at once, since nobody would submit the rest."""
     if config.sweep.design != "full":
         raise PreflightRefused(
-            f"sweep.design: {config.sweep.design} decides on each job by those before, and --detach"
-            " starts all at once; set sweep.design: full, or run without --detach"
+            f"sweep.design: {config.sweep.design} chooses each job by earlier results, but"
+            " --detach starts all jobs at once; set sweep.design: full, or run without --detach"
         )
     jobs, at_once = len(plan.points), config.sweep.max_parallel_jobs
     if jobs <= at_once:
         return
     raise PreflightRefused(
-        f"sweep.max_parallel_jobs: is {at_once}, and --detach starts all {jobs} jobs at once; set"
-        f" it to {jobs} where the quota holds their nodes together, or run without --detach"
+        f"sweep.max_parallel_jobs: is {at_once}, but --detach starts all {jobs} jobs at once; set"
+        f" it to {jobs} if the quota covers all of their nodes, or run without --detach"
     )

@@ -119,8 +119,8 @@ def _write_here(config: BenchmarkConfig, sweep: str, files: Mapping[str, bytes])
         html_key = names.report_key(config.platform.prefix, sweep, names.REPORT_HTML)
         raise ReportNotWritten(
             f"{error.filename or config.report.directory}: {error.strerror or error}. The report is"
-            f" made: s3://{config.platform.bucket}/{html_key}. For a copy here make room, then"
-            f" nodesweep report {sweep}"
+            f" in s3://{config.platform.bucket}/{html_key}. For a local copy, free some space and"
+            f" run nodesweep report {sweep}"
         ) from error
 
 
@@ -150,7 +150,7 @@ def report_sweep(
     log_to_run()
     ended = jobs_of_sweep(config_of_run(locals()), sweep_id)
     for name in ended.running:
-        logger.info("%s has not ended and is left out", name)
+        logger.info("%s has not ended, so it is left out", name)
     return report_of_jobs(sweep_id, ended)
 
 

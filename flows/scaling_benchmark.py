@@ -286,7 +286,7 @@ def _sweep_to_run(config: BenchmarkConfig, sweep_id: str | None, resume: bool) -
     """
     if sweep_id is not None:
         return sweep_id
-    with best_effort("whether the sweep has begun is not known yet"), suppress(SweepNotFound):
+    with best_effort("cannot tell yet whether the sweep has begun"), suppress(SweepNotFound):
         s3 = aws_client("s3", config.platform, quick=True)
         return latest_sweep(s3, config) if resume else claimed_sweep_id(s3, config, *_this_run())
     return None
@@ -299,7 +299,7 @@ def _this_run() -> tuple[datetime, str]:
 
 def _earlier_run(config: BenchmarkConfig, sweep: str | None) -> _EarlierRun | None:
     if sweep is not None:
-        with best_effort(f"whether {sweep} was stopped is not known yet"):
+        with best_effort(f"cannot tell yet whether {sweep} was stopped"):
             s3 = aws_client("s3", config.platform, quick=True)
             if has_record(s3, config.platform, sweep):
                 return _EarlierRun(read_stop_mark(s3, config.platform, sweep))
@@ -332,7 +332,7 @@ def _was_cut_off_in_validation(config: BenchmarkConfig, sweep: str | None) -> bo
         return False
     _check_config(config, sweep)
     check_directories(config)
-    logger.info("%s was cut off while its dataset was validated, and goes on there", sweep)
+    logger.info("%s was interrupted while its dataset was validated; it resumes there", sweep)
     return True
 
 
@@ -365,9 +365,9 @@ def check_points(config: BenchmarkConfig, result: SweepResult) -> None:
             )
         else:
             words = (
-                f"the sweep was given up: {result.given_up}; {missing}. Fix it and start a new"
-                " sweep, which runs all points: nodesweep run CONFIG. --resume would run what"
-                " failed as it was"
+                f"the sweep was abandoned: {result.given_up}; {missing}. Fix it and start a new"
+                " sweep, which runs all points: nodesweep run CONFIG. --resume would rerun"
+                " what failed, unchanged"
             )
         error = PointsMissing(words + "".join(f"\n{line}" for line in why))
         error.result = result
@@ -377,7 +377,7 @@ def check_points(config: BenchmarkConfig, result: SweepResult) -> None:
 def _stopped(sweep: str, missing: int) -> SweepStopped:
     return SweepStopped(
         f"sweep {sweep} was stopped (`nodesweep stop`) with {missing} of its points missing; "
-        f"go on with `nodesweep run CONFIG --resume {sweep}`"
+        f"resume with `nodesweep run CONFIG --resume {sweep}`"
     )
 
 
@@ -408,21 +408,21 @@ def start_sweep(
 
 def _warn_of_unfinished_sweep(config: BenchmarkConfig, sweep: str) -> None:
     """Log an unfinished sweep of this config, since a new one is started instead."""
-    with best_effort("whether an earlier sweep of this config is unfinished is not known"):
+    with best_effort("cannot tell whether an earlier sweep of this config is unfinished"):
         s3 = aws_client("s3", config.platform, quick=True)
         earlier = unfinished_sweep(s3, config, but=sweep)
         if earlier is None:
             return
         sign = read_owner_sign(s3, config.platform, earlier)
         seen = (
-            f", and was run until {sign.age_seconds:.0f} s ago at least: if it still is, both run"
-            " now"
+            f", and was running until at least {sign.age_seconds:.0f} s ago: if it still is,"
+            " both run now"
             if sign is not None and sign.is_alive
             else ""
         )
         logger.warning(
             "this starts a new sweep; %s, of the same config, has points left%s: `nodesweep run"
-            " CONFIG --resume %s` goes on with it",
+            " CONFIG --resume %s` continues it",
             earlier, seen, earlier,
         )  # fmt: skip
 
@@ -446,14 +446,14 @@ def _continue_sweep(
     changes = changes_since(config, inputs, record["provenance"])
     if changes and not as_started:
         raise InputsChanged(
-            f"--resume {sweep} would go on with what it was started with, and that has changed here"
+            f"--resume {sweep} uses what the sweep was started with, but this has changed here"
             " since:\n"
             + "\n".join(f"  - {change}" for change in changes)
-            + "\nTo measure what is here now, start a new sweep: nodesweep run CONFIG. To go on"
-            f" with what was started: nodesweep run CONFIG --resume {sweep} --as-started"
+            + "\nTo measure what is here now, start a new sweep: nodesweep run CONFIG. To resume"
+            f" with the original inputs: nodesweep run CONFIG --resume {sweep} --as-started"
         )
     for change in changes:
-        logger.warning("%s goes on as it was started; %s", sweep, change)
+        logger.warning("%s resumes as it was started; %s", sweep, change)
     logger.info("resuming %s with its recorded code, image and dataset", sweep)
     for name in _RECORDED:
         tell("stage-skipped", f"{name} as recorded", source=name, stage=name)

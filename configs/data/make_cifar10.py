@@ -113,7 +113,7 @@ def _read_members(path: Path) -> dict[str, bytes]:
     except (EOFError, zlib.error, tarfile.TarError, gzip.BadGzipFile) as error:
         if isinstance(error, gzip.BadGzipFile) and not seen:
             raise BadArchive(
-                "is no gzip file; give cifar-10-python.tar.gz as it was downloaded"
+                "is not a gzip file; give cifar-10-python.tar.gz as it was downloaded"
             ) from error
         raise BadArchive(f"is damaged or cut short ({error}); download it again") from error
     missing = [name for name in BATCHES if name not in found]
@@ -135,7 +135,7 @@ def _describe_missing(missing: list[str], seen: list[str]) -> str:
         if any(folder in PurePosixPath(name).parts for name in seen):
             return f"is {version}; give the Python version of CIFAR-10, cifar-10-python.tar.gz"
     held = ", ".join(repr(name) for name in seen[:5]) or "nothing"
-    return f"lacks {', '.join(missing)}; it holds {held}. Give cifar-10-python.tar.gz, complete"
+    return f"lacks {', '.join(missing)}; it contains {held}. Give cifar-10-python.tar.gz, complete"
 
 
 class _ArrayKind:
@@ -186,7 +186,7 @@ class _Unpickler(pickle.Unpickler):
         """Return the replacement for a pickled name; reject all others."""
         if (module, name) not in _STAND_INS:
             raise BadArchive(
-                f"asks for {module}.{name}, which no batch of images needs; it was not run"
+                f"asks for {module}.{name}, which no batch of images needs; it was not executed"
             )
         return _STAND_INS[module, name]
 
@@ -202,22 +202,22 @@ def _read_batch(name: str, data: bytes) -> tuple[npt.NDArray[np.uint8], npt.NDAr
         ) from error
     if not isinstance(batch, dict) or not {b"data", b"labels"} <= batch.keys():
         raise BadArchive(
-            f"{name} holds no b'data' and b'labels'; is this the Python version of CIFAR-10?"
+            f"{name} has no b'data' and b'labels'; is this the Python version of CIFAR-10?"
         )
     images = _images(name, batch[b"data"])
     labels = batch[b"labels"]
     if not isinstance(labels, list) or not all(
         type(label) is int and 0 <= label < CLASSES for label in labels
     ):
-        raise BadArchive(f"{name}: its labels are no list of numbers from 0 to {CLASSES - 1}")
+        raise BadArchive(f"{name}: its labels are not a list of numbers from 0 to {CLASSES - 1}")
     if len(labels) != len(images):
-        raise BadArchive(f"{name} holds {len(images)} images and {len(labels)} labels")
+        raise BadArchive(f"{name} has {len(images)} images and {len(labels)} labels")
     return images, np.array(labels, np.uint8)
 
 
 def _images(name: str, array: object) -> npt.NDArray[np.uint8]:
     if not isinstance(array, _PickledArray) or not isinstance(array.kind, _ArrayKind):
-        raise BadArchive(f"{name}: its data is no array")
+        raise BadArchive(f"{name}: its data is not an array")
     if array.kind.name not in ("u1", "uint8") or array.is_fortran:
         raise BadArchive(
             f"{name}: its data has type {array.kind.name!r} where images are bytes (u1), row by row"

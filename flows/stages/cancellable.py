@@ -75,8 +75,8 @@ def _ended(ending: Ending, error: BaseException) -> Any:
         logger.error("while the run was being cancelled: %s", error)
     if STOP.suspended is not None:
         logger.warning(
-            "the run was suspended: it ends here, and its jobs were stopped, or run on, as"
-            " sweep.on_cancel says. Resume goes on with its sweep"
+            "the run was suspended and ends here; its jobs were stopped or left running, as set by"
+            " sweep.on_cancel. Resume continues its sweep"
         )
         raise Pause(state=STOP.suspended) from error
     if not (ending.terminated and has_deployment()):
@@ -103,7 +103,7 @@ def _past_a_lost_lease(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.
         STOP.clear()
         logger.warning(
             "Prefect's server did not renew the run's place in the concurrency limit of its"
-            " deployment: another run may begin beside it. This one goes on once the server answers"
+            " deployment: another run may start too. This one continues once the server responds"
         )
         if not wait_for_server(Clock(), _SERVER_SECONDS):
             raise

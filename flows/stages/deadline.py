@@ -39,8 +39,8 @@ def deadline(hours: float | None) -> Iterator[None]:
         if not is_over.is_set():
             raise
         raise RunTimedOut(
-            f"the run has taken longer than timeout_hours ({hours:g}), and was ended as by a"
-            " cancel; retry the flow run, or give it more time"
+            f"the run took longer than timeout_hours ({hours:g}) and was cancelled;"
+            " retry the flow run, or give it more time"
         ) from error
     finally:
         timer.cancel()

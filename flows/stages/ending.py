@@ -44,7 +44,7 @@ def end_sweep(
     if not is_cancel(error):
         _say_what_runs_on(config, sweep, job_names, error)
     elif config.sweep.on_cancel == "leave":
-        logger.warning("leaving the running jobs of %s, as sweep.on_cancel says", sweep)
+        logger.warning("leaving the running jobs of %s, as set by sweep.on_cancel", sweep)
         with best_effort(f"{sweep} can't be marked as left running; a reaper may stop its jobs"):
             owner.leave()
     else:
@@ -67,17 +67,17 @@ def _say_what_runs_on(
     if count == 0:
         return
     jobs = f"{'at most ' if known is None else ''}{counted(count, 'job')}"
-    run_on = f"{jobs} {'runs' if count == 1 else 'run'} on"
+    run_on = f"{jobs} {'keeps' if count == 1 else 'keep'} running"
     if is_bucket_gone(error):
         logger.warning(
-            "%s without a bucket for results: stop what runs with `nodesweep stop %s`, then start"
-            " anew without --resume",
+            "%s without a bucket for results: stop with `nodesweep stop %s`, then start a new"
+            " sweep without --resume",
             run_on, sweep,
         )  # fmt: skip
     else:
         logger.warning(
-            "%s: `nodesweep run CONFIG --resume %s` takes over what runs, `nodesweep stop %s`"
-            " stops it",
+            "%s: `nodesweep run CONFIG --resume %s` takes over what is running, `nodesweep"
+            " stop %s` stops it",
             run_on, sweep, sweep,
         )  # fmt: skip
 

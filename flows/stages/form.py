@@ -241,8 +241,8 @@ def _value_of_variable(name: str) -> Any:
     value: Any = Variable.get(name)
     if value is None:
         raise ConfigError(
-            f"config_variable: Prefect has no variable {name!r}; make it in the UI under Variables,"
-            " its value a whole config as JSON or YAML, or leave the field empty"
+            f"config_variable: Prefect has no variable {name!r}; create it in the UI under"
+            " Variables, with a whole config as JSON or YAML as its value, or leave the field empty"
         )
     return value
 

@@ -58,5 +58,5 @@ def _lease_storage() -> str | None:
         return str(found["server"]["concurrency"]["lease_storage"])
     # other servers may respond with anything, and the only loss is a warning
     except Exception as error:
-        logger.debug("how Prefect's server keeps its leases is not known: %s", error)
+        logger.debug("cannot tell how Prefect's server stores its leases: %s", error)
         return None

@@ -130,7 +130,7 @@ def say_outcome(outcome: JobOutcome) -> None:
         logger.warning("%s: %s", outcome.job_name, number.text)
     if outcome.unprojected is not None:
         logger.warning(
-            "%s: no time to train: %s", outcome.job_name, outcome.unprojected, extra=extra
+            "%s: no training time: %s", outcome.job_name, outcome.unprojected, extra=extra
         )
     elif outcome.completed:
         logger.info("%s: %s", outcome.job_name, _trained(outcome), extra=extra)
@@ -144,7 +144,7 @@ def _trained(outcome: JobOutcome) -> str:
     contended = ""
     if is_disturbed(outcome):
         got = format_attained(attained_share(outcome))
-        contended = f"; contended: a node got {got} of the CPU that it asked for"
+        contended = f"; contended: a node got {got} of the CPU that it requested"
     if projection is None:
         time = "an unknown time" if seconds is None else f"{seconds:.1f} s"
         return f"trained for {time}{contended}"

@@ -192,14 +192,14 @@ def _image_change(
         if "image_base_uri" in provenance:
             existing = pin_container(config.platform, existing)
         if existing != began_with:
-            return f"image: {existing} is another container than the sweep's {began_with}"
+            return f"image: {existing} is a different container than the sweep's {began_with}"
     else:
         context = _read_context(config)
         found = find_image(config.platform, config.image, context)
         if found is None or found.uri != began_with:
             return (
-                f"image.context: what {config.image.build_context} makes now, {context.tag}, is not"
-                f" the sweep's image {began_with}"
+                f"image.context: {config.image.build_context} now builds {context.tag}, which is"
+                f" not the sweep's image {began_with}"
             )
     return _packages_change(config, inputs, began_with) if "image_base_uri" in provenance else None
 
@@ -256,7 +256,7 @@ def _remote_dataset(
     found = describe_remote_dataset(config.platform, section)
     folders = channel_folders(section, map(found.name_of, found.objects))
     logger.info(
-        "dataset %s: %d objects, %d bytes, used where they are", section.source,
+        "dataset %s: %d objects, %d bytes, used in place", section.source,
         len(found.objects), found.size_bytes, extra=_OF_DATASET,
     )  # fmt: skip
     for notice in notices_of(section, found.names):

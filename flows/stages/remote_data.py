@@ -74,13 +74,13 @@ def with_changes(
     if section is None or not section.is_remote or _CHANGE in provenance:
         return dict(provenance)
     changes: list[str] = []
-    with best_effort("whether the dataset changed while the sweep ran is not known"):
+    with best_effort("cannot tell whether the dataset changed while the sweep ran"):
         try:
             now = describe_remote_dataset(config.platform, section)
         except DatasetMissing as error:
             changes = [str(error)]
         except DatasetRefused as error:
-            logger.warning("whether the dataset changed is not known: %s", error)
+            logger.warning("cannot tell whether the dataset changed: %s", error)
         else:
             if not now.is_named(provenance["dataset_digest"]):
                 changes = _changes(now, sweep)

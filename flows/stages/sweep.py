@@ -276,7 +276,7 @@ class _Sweep:
         points = [point for point in self.plan.points if point.key(self.config) in new]
         if points:
             logger.info(
-                "of an earlier run, no longer asked for by the design, and kept in the report: %s",
+                "from an earlier run, no longer part of the design, but kept in the report: %s",
                 join_words(point_text(each.nodes, each.repeat) for each in points),
                 extra=about(
                     "sweep-kept", stage="sweep", points=_facts(self.config, self.plan, points)
@@ -307,7 +307,7 @@ class _Sweep:
         if claim.stop_mark not in (None, self._earlier_mark):
             self._withdraw(name)
             logger.warning(
-                "sweep %s was stopped; %d jobs are not run", self.inputs.sweep_id, queue.stop()
+                "sweep %s was stopped; %d jobs were not run", self.inputs.sweep_id, queue.stop()
             )
             return None
         answer = queue.confirm(order, claim.jobs)
@@ -362,7 +362,7 @@ class _Sweep:
         The first attempt that the budget refuses is also an event.
         """
         if order.attempt.is_repeat:
-            logger.info("%s is not run: %s", order.job_name, order.reason)
+            logger.info("%s was not run: %s", order.job_name, order.reason)
             return
         if order.is_over_budget and not self._is_budget_told:
             announce_budget(self.config.name, order.reason, self.inputs.sweep_id)
@@ -421,7 +421,7 @@ class _Sweep:
             return
         reason, left = given_up
         logger.error(
-            "sweep %s goes no further, %d jobs are not started and %d are stopped: %s",
+            "sweep %s ends early; %d jobs were not started, %d stopped: %s",
             self.inputs.sweep_id, left, len(self.queue.active), reason,
         )  # fmt: skip
         try:

@@ -169,7 +169,7 @@ def _run_job(
             verdict = read_verdict(config.platform, sweep, name)
             if not was_over or not left or not verdict.get("error"):
                 return verdict, _recorded(config, ended, price, image_uri, attempt, spent_usd)
-            logger.warning("%s could not judge the dataset then; it is tried again", name)
+            logger.warning("%s did not complete the validation; retrying", name)
             continue
         if is_sweep_stopped(config.platform, sweep):
             raise sweep_stopped(sweep)

@@ -155,13 +155,13 @@ def explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, BotoCoreError | ClientError):
         hint = ""
         if error_code(error) in EXPIRED_CODES:
-            hint = "; renew the credentials, then go on with --resume"
+            hint = "; renew the credentials, then continue with --resume"
         elif is_bucket_gone(error):
             hint = (
-                "; with the bucket the records of its sweeps are gone, and --resume can't work."
-                " `nodesweep stop SWEEP_ID` stops jobs that run, `nodesweep logs SWEEP_ID` prints"
-                " what they logged. Make the bucket or set platform.create_missing: true, then"
-                " start anew: nodesweep run CONFIG"
+                "; the records of its sweeps were in the bucket, so --resume can't work."
+                " `nodesweep stop SWEEP_ID` stops running jobs, `nodesweep logs SWEEP_ID` prints"
+                " their logs. Create the bucket or set platform.create_missing: true, then"
+                " start a new sweep: nodesweep run CONFIG"
             )
         return f"AWS call failed: {error}{hint}", RUN_FAILED
     prefect_error = error.__cause__ if isinstance(error, RuntimeError) else error
@@ -173,7 +173,7 @@ def explain(error: Exception) -> tuple[str, int]:
     ):
         return (
             (
-                "Prefect's server wants its password: export PREFECT_API_AUTH_STRING, see"
+                "Prefect's server requires a password: export PREFECT_API_AUTH_STRING, see"
                 " docs/production.md"
             ),
             RUN_FAILED,
@@ -182,7 +182,7 @@ def explain(error: Exception) -> tuple[str, int]:
         # boto3 does not use httpx, so the error comes from Prefect's API
         reason = str(prefect_error).partition("\n")[0] or type(prefect_error).__name__
         return (
-            f"Prefect's API does not answer ({reason}); check PREFECT_API_URL or unset it",
+            f"Prefect's API does not respond ({reason}); check PREFECT_API_URL or unset it",
             RUN_FAILED,
         )
     if isinstance(error, pydantic.ValidationError) and error.title.endswith("Settings"):

@@ -65,7 +65,7 @@ def config_of_sweep(sweep_id: str, path: Path | None, output: Path | None) -> Be
     record = (output or Path("reports")) / sweep_id / SWEEP_RECORD
     if not record.is_file():
         raise ConfigError(
-            f"{record}: this machine does not know sweep {sweep_id};"
+            f"{record}: this machine has no record of sweep {sweep_id};"
             " say where it runs with --config FILE"
         )
     try:

@@ -116,7 +116,7 @@ def _start(platform: PlatformConfig, folder: Sequence[str]) -> PlatformConfig:
     endpoint = started.stdout.strip()
     if endpoint != wanted:
         logger.warning(
-            "%s is another program's or another folder's platform: the platform of %s is at %s",
+            "%s belongs to another program or platform; the platform of %s is at %s",
             wanted,
             platform.state_directory,
             endpoint,
@@ -153,6 +153,6 @@ def _call(*arguments: str, seconds: float) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
         raise LocalPlatformError(
-            f"`{shlex.join(['python', '-m', 'nodesweep.infra.local', *arguments])}` gave no answer"
+            f"`{shlex.join(['python', '-m', 'nodesweep.infra.local', *arguments])}` did not respond"
             f" within {seconds:g} s"
         ) from None

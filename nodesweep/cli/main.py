@@ -122,10 +122,10 @@ def run(
     """Run a benchmark and write its report."""
     if as_started and resume is None:
         raise click.UsageError(
-            "--as-started goes with --resume; a new sweep starts with what is here"
+            "--as-started requires --resume; a new sweep starts with the current files"
         )
     if detach and resume is not None:
-        raise click.UsageError("--detach starts a sweep; it does not go with --resume")
+        raise click.UsageError("--detach starts a new sweep; it cannot be combined with --resume")
     # a resumed sweep already has its inputs
     read = read_config_to_run if resume is None else read_config
     benchmark = read(config, overrides, output)
@@ -187,8 +187,8 @@ def run_detached(benchmark: BenchmarkConfig, look: Look) -> None:
     platform = own_platform(benchmark.platform)
     if platform is None:
         fail(
-            "--detach: a platform that this command starts (platform.autostart) ends with it, and"
-            " its jobs too; start it first: nodesweep local start",
+            "--detach: a platform started by this command (platform.autostart) would end with it,"
+            " and so would its jobs; start one first: nodesweep local start",
             PREFLIGHT_REFUSED,
         )
     if look.log_format == "auto":
@@ -200,12 +200,13 @@ def run_detached(benchmark: BenchmarkConfig, look: Look) -> None:
         sweep = call_flow(start_detached_sweep, config=benchmark)
     print_text("\n".join(sweep.job_names))
     collect = f"nodesweep collect {sweep.sweep_id}"
-    print_text(as_typed(f"sweep {sweep.sweep_id} runs by itself; its report: {collect}"))
+    said = f"sweep {sweep.sweep_id} runs in the background; for its report: {collect}"
+    print_text(as_typed(said))
     if sweep.refused:
         fail(
             f"{len(sweep.refused)} jobs were not accepted:\n"
             + "\n".join(sweep.refused)
-            + "\nsend them again when the "
+            + "\nsubmit them again once the "
             f"others have ended: nodesweep run CONFIG --resume {sweep.sweep_id}",
             RUN_FAILED,
         )
@@ -229,7 +230,7 @@ def collect(sweep_id: str, config: Path | None, output: Path | None) -> None:
         collected = run_flow(collect_sweep, benchmark, sweep_id=sweep_id)
     if collected is None:
         fail(
-            f"sweep {sweep_id} has jobs that still run; collect it again when they have ended",
+            f"sweep {sweep_id} still has running jobs; collect it again once they have ended",
             RUN_FAILED,
         )
     show(collected.report, collected.folder)
@@ -285,14 +286,14 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
     found = requests_of(benchmark, checked)
     print_text(json.dumps(found.requests, indent=2))
     if found.masked:
-        print_notice(f"masked, and sent as they are: {', '.join(found.masked)}")
+        print_notice(f"masked here, but sent unmasked: {', '.join(found.masked)}")
     if benchmark.training.baseline_seconds is not None:
         print_notice(
-            "Environment.NODESWEEP_RUN_STEPS: a run sends as many steps as its first job makes in"
-            f" about {benchmark.training.baseline_seconds:g} s, to every other job"
+            "Environment.NODESWEEP_RUN_STEPS: a run sends every other job as many steps as its"
+            f" first one completes in about {benchmark.training.baseline_seconds:g} s"
         )
     for name, variable in found.variables.items():
-        said = f"Environment.{name}: a run sends the value of its own variable {variable}"
+        said = f"Environment.{name}: a run sends the value of its environment variable {variable}"
         print_notice(said)
 
 
@@ -340,11 +341,11 @@ def report(
 ) -> None:
     """Rebuild the report of a sweep, or create one from a table of measured times (--csv)."""
     if (sweep_id is None) == (table is None):
-        raise click.UsageError("give a SWEEP_ID or --csv FILE, one of the two")
+        raise click.UsageError("give either a SWEEP_ID or --csv FILE")
     goals = {name: value for name, value in limits.items() if value is not None}
     if table is not None:
         if config is not None:
-            raise click.UsageError("--config goes with a SWEEP_ID; a table needs none")
+            raise click.UsageError("--config requires a SWEEP_ID; a table needs no config")
         from nodesweep.cli.commands.table import report_table
         from nodesweep.configs.models import ReportConfig
 
@@ -352,10 +353,10 @@ def report(
         made, folder = report_table(table, output or Path("reports"), region, rules, goal)
     else:
         if region is not None:
-            raise click.UsageError("--region goes with --csv; a sweep knows its region")
+            raise click.UsageError("--region requires --csv; a sweep records its region")
         if goal is not None or tolerance is not None:
             raise click.UsageError(
-                "--goal and --tolerance go with --csv; a sweep has them from its program and config"
+                "--goal and --tolerance require --csv; a sweep has them from its config"
             )
         sweep_id = resolve_sweep_id(str(sweep_id), config, output)
         benchmark = config_of_sweep(sweep_id, config, output)
@@ -400,7 +401,7 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
     if platform is None:
         print_text(
             f"the platform of {benchmark.platform.state_directory} is not running,"
-            f" and so is no job of {sweep_id}"
+            f" so no job of {sweep_id} is either"
         )
         return
     with command_session():
@@ -411,7 +412,7 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
         "\n".join(f"stopping {name}" for name in stopped) or f"sweep {sweep_id} has no running job"
     )
     if (problem := record_stop(sweep_id, stopped)) is not None:
-        say("not-recorded", f"the stop holds, and Prefect has no record of it: {problem}")
+        say("not-recorded", f"the sweep is stopped, but Prefect has no record of it: {problem}")
 
 
 @main.command(short_help="Print the complete log of every node of a sweep.")
@@ -450,7 +451,7 @@ def logs(
     Logs of running jobs come from CloudWatch Logs, those of ended jobs from the reports directory.
     """
     if validation and not (nodes is None and rank is None):
-        raise click.UsageError("--validation goes with neither --nodes nor --rank")
+        raise click.UsageError("--validation cannot be combined with --nodes or --rank")
     sweep_id = resolve_sweep_id(sweep_id, config, output)
     benchmark = config_of_sweep(sweep_id, config, output)
     from nodesweep.cli.commands.logs import Wanted, show_logs

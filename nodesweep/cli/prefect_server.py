@@ -75,8 +75,8 @@ def connect_prefect(modules: Sequence[str] = ()) -> None:
             break
         if is_last:
             raise RunFailed(
-                f"Prefect's server did not start (exit code {server.poll()}; its words are above); "
-                "set PREFECT_API_URL to a server that runs, or give it more time with "
+                f"Prefect's server did not start (exit code {server.poll()}; see its output above);"
+                " set PREFECT_API_URL to a running server, or give it more time with "
                 "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"
             )
         server, port = None, _free_port()
@@ -95,8 +95,8 @@ def _check_home() -> None:
     if error := home_problem(settings):
         raise RunFailed(
             f"Prefect keeps its record of runs in {settings.home}, which can't be written"
-            f" ({error.strerror or error}); set PREFECT_HOME to a folder that can, or"
-            " PREFECT_API_URL to a server that runs"
+            f" ({error.strerror or error}); set PREFECT_HOME to a writable folder, or"
+            " PREFECT_API_URL to a running server"
         ) from error
 
 

@@ -131,8 +131,8 @@ def call_flow(flow: Flow[..., _Result], **parameters: Any) -> _Result:
         if STOP.interrupted and not STOP.cancelled:
             raise _end_of_interrupted() from None
         raise RunFailed(
-            "the run was cancelled in Prefect; its jobs were stopped, or run on, as sweep.on_cancel"
-            " says. Go on with: nodesweep run CONFIG --resume"
+            "the run was cancelled in Prefect; its jobs were stopped or left running, as set by"
+            " sweep.on_cancel. Resume with: nodesweep run CONFIG --resume"
         ) from None
 
 

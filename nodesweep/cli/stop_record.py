@@ -38,7 +38,7 @@ def record_stop(
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"it did not answer within {seconds:g} s"
+        return f"it did not respond within {seconds:g} s"
     except OSError as error:
         return f"its process did not start: {error.strerror or error}"
     if done.returncode == 0:
@@ -57,7 +57,7 @@ def write_record(sweep: str, job_names: Sequence[str]) -> None:
 
     from nodesweep.flows.stop import stop_sweep
 
-    message = f"jobs that were stopped: {', '.join(job_names) or 'none'}"
+    message = f"stopped jobs: {', '.join(job_names) or 'none'}"
     with get_client(sync_client=True) as client:
         client.create_flow_run(
             stop_sweep,

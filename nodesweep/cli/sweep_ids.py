@@ -61,8 +61,8 @@ def match_sweep(typed: str, sweeps: Sequence[str], where: str) -> str:
     if typed == names.LATEST:
         if not sweeps:
             raise click.BadParameter(
-                f"{names.LATEST}: there is no sweep {where}; start one with"
-                f" `{as_typed('nodesweep run CONFIG')}`, or say with --output where the reports are"
+                f"{names.LATEST}: no sweep {where}; start one with"
+                f" `{as_typed('nodesweep run CONFIG')}`, or set the reports directory with --output"
             )
         return sweeps[0]
     found = [sweep for sweep in sweeps if typed and sweep.startswith(typed)]
@@ -71,9 +71,11 @@ def match_sweep(typed: str, sweeps: Sequence[str], where: str) -> str:
     if found:
         raise click.BadParameter(
             f"{typed!r} is the beginning of {len(found)} sweep ids {where}: {_listed(found)};"
-            " type more of the one that is meant"
+            " type more of it"
         )
-    there = f"sweeps there, newest first: {_listed(sweeps)}" if sweeps else "no sweep is there"
+    there = (
+        f"sweeps there, newest first: {_listed(sweeps)}" if sweeps else "there are no sweeps there"
+    )
     raise click.BadParameter(
         f"{typed!r} is not a sweep id, nor the beginning of one {where}; {there}."
         f" Ids look like {_EXAMPLE}; `{names.LATEST}` is the newest"

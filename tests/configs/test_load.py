@@ -346,7 +346,7 @@ def test_a_build_without_a_context_is_this_projects(
 def test_build_arguments_without_a_build_are_refused(make_config: Any) -> None:
     image = {**OWN_CODE["image"], "build_args": {"REQUIREMENTS": "requirements-on-dlc.lock"}}
     message = (
-        "image.build_args go with a build, and none is made: .*leave out build_args, or set"
+        "image.build_args apply to a build, but none is made: .*remove build_args, or set"
         " image.context"
     )
     with pytest.raises(ConfigError, match=message):

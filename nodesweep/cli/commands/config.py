@@ -38,12 +38,12 @@ def init_own_script(script: Path | None, output: Path, force: bool) -> None:
     program, notices = init_script(script, output, force)
     file = shlex.quote(str(output))
     then = f"nodesweep plan {file}, then nodesweep run {file}"
-    print_text(as_typed(f"{output} is written for {program}; next: {then}"))
+    print_text(as_typed(f"{output} written for {program}; next: {then}"))
     for notice in notices:
         print_text(f"notice: {notice}")
     if not is_python(program):
         print_text(
-            f"{program.name} is started as it is, once on every node"
+            f"{program.name} is started as is, once on every node"
             f" (training.distribution.kind: none). It finds {GIVEN_TO_NODES} in its environment,"
             " and no rank; docs/shell-and-binaries.md has an example"
         )

@@ -90,7 +90,8 @@ def examine(config: BenchmarkConfig, seconds: float = CHECK_SECONDS) -> list[tup
         thread.start()
     for thread in threads:
         thread.join(seconds)
-    late = Finding("warning", f"no answer within {seconds:g} s", "try again, or go on without it")
+    words = f"no response within {seconds:g} s"
+    late = Finding("warning", words, "try again, or continue without it")
     return [(name, found.get(name, late)) for name in checks]
 
 
@@ -109,11 +110,11 @@ def check_folders(config: BenchmarkConfig) -> Finding:
     try:
         check_directories(config)
     except ConfigError as error:
-        return Finding("missing", str(error), "correct the config")
+        return Finding("missing", str(error), "fix the config")
     for name in (config.report.directory, config.platform.state_directory):
         folder = _nearest(Path(name))
         if not os.access(folder, os.W_OK | os.X_OK):
-            return Finding("missing", f"{folder} can't be written", "run in a folder of your own")
+            return Finding("missing", f"{folder} is not writable", "run in a writable folder")
     return Finding("ok", f"reports go to {config.report.directory}")
 
 
@@ -125,7 +126,7 @@ def check_disk(config: BenchmarkConfig) -> Finding:
     if not config.platform.autostart or free >= _ENOUGH_BYTES:
         return Finding("ok", text)
     state: State = "warning" if free >= _NEEDED_BYTES else "missing"
-    remedy = f"make room: a training image takes up to {_ENOUGH_BYTES / 2**30:.0f} GiB"
+    remedy = f"free some space: a training image takes up to {_ENOUGH_BYTES / 2**30:.0f} GiB"
     return Finding(state, text, remedy)
 
 
@@ -142,7 +143,7 @@ def check_prefect(config: BenchmarkConfig) -> Finding:
         )
     except subprocess.TimeoutExpired:
         remedy = "try again; a run needs Prefect's server, or the time to start one"
-        return Finding("warning", f"no answer within {_PREFECT_SECONDS:g} s", remedy)
+        return Finding("warning", f"no response within {_PREFECT_SECONDS:g} s", remedy)
     return Finding(*json.loads(looked.stdout))
 
 
@@ -152,10 +153,10 @@ def check_packages(config: BenchmarkConfig) -> Finding:
     if missing:
         return Finding(
             "missing",
-            f"packages are not installed: {', '.join(missing)}",
+            f"missing packages: {', '.join(missing)}",
             "install nodesweep as '.[local]'",
         )
-    return Finding("ok", "its packages are installed")
+    return Finding("ok", "all required packages are installed")
 
 
 def check_control_groups(config: BenchmarkConfig) -> Finding:
@@ -164,10 +165,10 @@ def check_control_groups(config: BenchmarkConfig) -> Finding:
     looked = subprocess.run(
         command, capture_output=True, text=True, timeout=_CALL_SECONDS, check=False
     )
-    said = looked.stdout.strip() or "could not be looked for"
+    said = looked.stdout.strip() or "could not be checked"
     if looked.returncode == 0:
         return Finding("ok", said)
-    remedy = "nothing; a duty cycle holds nodes to their CPU share; as root, quotas may be writable"
+    remedy = "nothing; a duty cycle limits nodes to their CPU share; as root, quotas may work"
     return Finding("warning", said, remedy)
 
 
@@ -178,11 +179,11 @@ def check_containers(config: BenchmarkConfig) -> Finding:
             if os.geteuid() != 0:
                 return Finding(
                     "warning",
-                    f"{program} is there, but nodes in containers need root",
-                    "nothing; nodes are processes then",
+                    f"{program} is installed, but nodes in containers need root",
+                    "nothing; nodes run as processes",
                 )
-            return Finding("ok", f"{program}; it is tried when the platform starts")
-    return Finding("warning", "neither podman nor docker", "nothing; nodes are processes then")
+            return Finding("ok", f"{program}; tested when the platform starts")
+    return Finding("warning", "neither podman nor docker", "nothing; nodes run as processes")
 
 
 def check_java(config: BenchmarkConfig) -> Finding:
@@ -207,7 +208,7 @@ def _java() -> Finding:
     said = asked.stderr or asked.stdout
     version = re.search(r'version "(\d+)[^"]*"', said)
     if asked.returncode != 0 or version is None:
-        return Finding("warning", f"{program} does not say its version", _INSTALL_JAVA)
+        return Finding("warning", f"{program} does not report its version", _INSTALL_JAVA)
     if int(version[1]) < _LEAST_JAVA:
         text = f"{program} has {version[0]}; Spark needs {_LEAST_JAVA} or newer"
         return Finding("warning", text, _INSTALL_JAVA)
@@ -225,7 +226,9 @@ def check_port(config: BenchmarkConfig) -> Finding:
             own_status(endpoint, read_key(platform.state_directory), _ANSWER_SECONDS).get("running")
         )
     except TimeoutError:
-        return Finding("warning", f"{endpoint} does not answer", "wait, or end what listens there")
+        return Finding(
+            "warning", f"{endpoint} does not respond", "wait, or stop what listens there"
+        )
     except (OSError, KeyUnreadable, NotLocalPlatform):
         is_up = False
     if is_up:
@@ -242,9 +245,9 @@ def _of_wanted_port(config: BenchmarkConfig) -> Finding:
     except OSError as error:
         if autostart:
             return Finding("ok", f"{endpoint} is free")
-        return Finding("missing", f"nobody answers at {endpoint}: {error}", "start the platform")
+        return Finding("missing", f"nothing responds at {endpoint}: {error}", "start the platform")
     if autostart:
-        return Finding("ok", f"{endpoint} is {whose}; a run takes a free port")
+        return Finding("ok", f"{endpoint} is {whose}; a run uses a free port instead")
     return Finding("warning", f"{endpoint} is {whose}", "compare platform.endpoint_url")
 
 
@@ -292,7 +295,7 @@ def check_quotas(config: BenchmarkConfig) -> Finding:
             for arm in facts.each
         )
     except NoCredentialsError:
-        return Finding("warning", "not asked for without credentials")
+        return Finding("warning", "not checked without credentials")
     except (BotoCoreError, ClientError) as error:
         remedy = "allow servicequotas:ListServiceQuotas, or look the quota up in the console"
         return Finding("warning", f"not known: {error}", remedy)

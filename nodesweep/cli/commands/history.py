@@ -63,7 +63,7 @@ def show_history(
     paths = write_plots(Path(config.report.directory), benchmark, trends)
     print_text(
         "\n".join(f"plot: {path}" for path in paths)
-        or "no plot: no two sweeps of the same conditions"
+        or "no plot: it needs two sweeps under the same conditions"
     )
     return bool(verdict.alarms)
 
@@ -116,6 +116,6 @@ def _files(s3: Any, config: BenchmarkConfig, benchmark: str) -> dict[str, bytes]
         known = ", ".join(list_benchmarks(s3, config.platform)) or "none"
         raise HistoryError(
             f"no history of {benchmark!r} in s3://{config.platform.bucket};"
-            f" benchmarks with one: {known}"
+            f" benchmarks with a history: {known}"
         )
     return files

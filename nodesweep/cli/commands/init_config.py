@@ -50,7 +50,7 @@ def init_config(
     text = fill_template(
         TEMPLATE.read_text(encoding="utf-8"), stack, local, TEMPLATE.parent, folder
     )
-    parse_config(parse_yaml(text), origin=f"the config made of the stack {stack_name}")
+    parse_config(parse_yaml(text), origin=f"the config created from the stack {stack_name}")
     if output is not None:
         write_atomic(output, text.encode(), SHARED)
     return text
@@ -76,7 +76,7 @@ def init_script(
     example = (SCRIPT_TEMPLATE.parent / EXAMPLE).read_bytes()
     program = script or output.parent / "code" / "train.py"
     if script is not None and not script.is_file():
-        raise ConfigError(f"--script: {script} is no file; give the program that one rank runs")
+        raise ConfigError(f"--script: {script} is not a file; give the script that each rank runs")
     for path in [output] if script else [output, program]:
         if path.exists() and not force:
             raise ConfigError(f"{path} exists; choose another --output, or replace it with --force")
@@ -84,7 +84,7 @@ def init_script(
     path = Path(os.path.abspath(program))
     top = path.parent if script is None else code_folder(path, Path.cwd())
     text = fill_script(template, name_of(program), path, top, SCRIPT_TEMPLATE.parent, folder)
-    config = parse_config(parse_yaml(text), origin=f"the config made for {program}")
+    config = parse_config(parse_yaml(text), origin=f"the config created for {program}")
     notices: tuple[str, ...] = ()
     if script is not None:
         notices = _check_program(config.with_absolute_paths(folder))

@@ -108,7 +108,8 @@ def show_logs(
             break
         if clock.monotonic() >= deadline:
             raise RunFailed(
-                f"sweep {sweep} has not ended after {follow_seconds:g} s (--deadline); it runs on"
+                f"sweep {sweep} has not ended after {follow_seconds:g} s (--deadline); it is still"
+                " running"
             )
         clock.sleep(next(pauses))
     shown.refuse_none()
@@ -182,8 +183,8 @@ class _Shown:
         """Raise SweepNotFound if nothing was printed."""
         if not self._files and not self._followed:
             raise SweepNotFound(
-                f"sweep {self._sweep} has no log that fits: none is kept in {self._folder}, and the"
-                " platform shows none"
+                f"sweep {self._sweep} has no matching log: none is stored in {self._folder}, and"
+                " none is on the platform"
             )
 
     def _processes(self, letter: str) -> int:

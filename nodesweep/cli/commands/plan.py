@@ -37,8 +37,8 @@ from nodesweep.tasks.jobs.shape import shape_problems
 from nodesweep.tasks.jobs.source import code_uri
 
 _SAME_SPEED = [
-    "(Every instance type is taken to be as fast, and so none to be beaten, which would end its",
-    "probes after the second pass; USD at the mean price of the types)",
+    "(Assuming that all instance types are equally fast, so that none is dropped after the second",
+    "pass of probes; USD at the mean price of the types)",
 ]
 _UNBUILT_DIGEST = "sha256:" + "0" * 64
 
@@ -82,7 +82,7 @@ def describe_plan(checked: Checked) -> str:
     ]
     if sweep.design == "probe":
         lines.append(
-            f"{sweep.most_jobs:>4} one whole job at the {_what(plan)} that these recommend"
+            f"{sweep.most_jobs:>4} one full job at the {_what(plan)} that the probes recommend"
         )
     bound = "unknown" if plan.cost_bound_usd is None else f"{plan.cost_bound_usd:.2f} USD"
     lines += ["", f"cost bound: {bound} ({plan.cost_bound_reason})", *_designs(config, plan)]
@@ -111,7 +111,7 @@ def _amount(config: BenchmarkConfig) -> list[str]:
     if seconds is None:
         return []
     place = nodes_text(min(config.sweep.node_counts))
-    return [f"as many steps each as the first job makes on {place} in about {seconds:g} s"]
+    return [f"each job has as many steps as the first completes on {place} in about {seconds:g} s"]
 
 
 def _types(config: BenchmarkConfig, plan: SweepPlan) -> str:

@@ -50,7 +50,7 @@ def look_at_prefect() -> tuple[Literal["ok", "warning", "missing"], str, str]:
     with _client(settings) as client:
         version, problems = _examine(client)
     if not problems:
-        return "ok", f"{where}, {version or 'version not said'}; a worker polls {_POOL}", ""
+        return "ok", f"{where}, {version or 'version unknown'}; a worker polls {_POOL}", ""
     state: Literal["warning", "missing"] = (
         "missing" if any(problem.stops for problem in problems) else "warning"
     )
@@ -63,9 +63,10 @@ def _own_server(settings: Any) -> tuple[Literal["ok", "missing"], str, str]:
 
     if error := home_problem(settings):
         why = error.strerror or error
-        remedy = "set PREFECT_HOME to a folder that can, or PREFECT_API_URL to a server"
+        remedy = "set PREFECT_HOME to a writable folder, or PREFECT_API_URL to a server"
         return "missing", f"{settings.home} can't be written ({why})", remedy
-    return "ok", f"no server is set; a run starts its own, with its record in {settings.home}", ""
+    text = f"no server is configured; a run starts its own, with its database in {settings.home}"
+    return "ok", text, ""
 
 
 def _client(settings: Any) -> httpx.Client:
@@ -91,17 +92,17 @@ def _examine(client: httpx.Client) -> tuple[str | None, list[Problem]]:
     except httpx.HTTPStatusError as error:
         if error.response.status_code in (401, 403):
             remedy = "export PREFECT_API_AUTH_STRING (docs/production.md)"
-            return None, [Problem("the server wants its password", remedy, stops=True)]
+            return None, [Problem("the server requires a password", remedy, stops=True)]
         return None, [_foreign(f"HTTP {error.response.status_code}")]
     except httpx.TimeoutException:
-        remedy = "look at the server, or unset PREFECT_API_URL"
-        words = f"no answer within {ANSWER_SECONDS:g} s"
+        remedy = "check the server, or unset PREFECT_API_URL"
+        words = f"no response within {ANSWER_SECONDS:g} s"
         return None, [Problem(words, remedy, stops=True)]
     except httpx.HTTPError as error:
         remedy = "start the server (`make up`), or unset PREFECT_API_URL"
-        return None, [Problem(f"does not answer ({error})", remedy, stops=True)]
+        return None, [Problem(f"does not respond ({error})", remedy, stops=True)]
     except (ValueError, TypeError, KeyError):
-        return None, [_foreign("what came is none of its answers")]
+        return None, [_foreign("unexpected response")]
     version: str | None = None
     found: list[Problem] = []
     # Prefect Cloud lacks the first two endpoints, and so may other server versions
@@ -123,7 +124,7 @@ def _ask(client: httpx.Client, method: str, path: str, **body: Any) -> httpx.Res
 
 
 def _foreign(words: str) -> Problem:
-    return Problem(f"this is no API of Prefect's ({words})", "correct PREFECT_API_URL", stops=True)
+    return Problem(f"this is not a Prefect API ({words})", "correct PREFECT_API_URL", stops=True)
 
 
 def _of_version(version: str) -> Iterator[Problem]:
@@ -131,8 +132,8 @@ def _of_version(version: str) -> Iterator[Problem]:
 
     theirs, ours = (tuple(map(int, each.split(".")[:2])) for each in (version, __version__))
     if theirs[0] != ours[0]:
-        text = f"the server is Prefect {version}, and this is {__version__}"
-        yield Problem(text, f"use a server of Prefect {ours[0]}", stops=True)
+        text = f"the server is Prefect {version}, but this is {__version__}"
+        yield Problem(text, f"use a Prefect {ours[0]} server", stops=True)
     elif theirs < ours:
         text = f"the server is Prefect {version}, older than {__version__} here"
         yield Problem(text, "upgrade the server first")
@@ -153,7 +154,7 @@ def _of_workers(client: httpx.Client) -> Iterator[Problem]:
     path = f"/work_pools/{_POOL}/workers/filter"
     if not _ask(client, "POST", path, workers=online, limit=1).json():
         yield Problem(
-            f"no worker polls the pool {_POOL}, so runs of deployments wait",
+            f"no worker polls the pool {_POOL}, so deployment runs wait",
             "start one: make up, or the worker's container",
         )
 
@@ -173,9 +174,9 @@ def _stuck_in_cancelling(client: httpx.Client) -> Iterator[Problem]:
     ]
     if stuck:
         yield Problem(
-            f"runs are Cancelling for more than {_CANCELLING_SECONDS:g} s: {', '.join(stuck)}",
+            f"runs have been Cancelling for over {_CANCELLING_SECONDS:g} s: {', '.join(stuck)}",
             "stop their jobs: nodesweep stop SWEEP_ID; the server ends the runs after 300 s, or set"
-            " them Cancelled (docs/ending.md)",
+            " them to Cancelled (docs/ending.md)",
         )
 
 

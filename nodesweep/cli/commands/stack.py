@@ -40,7 +40,7 @@ def stack_client(region: str | None, local: LocalEndpoint | None) -> Any:
     session = boto3.Session(region_name=region)
     if session.region_name is None:
         raise ConfigError(
-            "no region is known; name the stack's with --region, e.g. --region us-east-1"
+            "no region is configured; give the stack's with --region, e.g. --region us-east-1"
         )
     if local is None:
         return client_of(session, "cloudformation", config=_CONFIG)
@@ -62,13 +62,13 @@ def read_outputs(cloudformation: Any, name: str) -> dict[str, str]:
         if error_code(error) == "ValidationError" and "does not exist" in str(error):
             raise ConfigError(
                 f"no CloudFormation stack {name!r} in {region}; deploy infra/aws/nodesweep.yaml"
-                " first (docs/aws.md), or name the region it is in with --region"
+                " first (docs/aws.md), or give its region with --region"
             ) from None
         raise
     status = stack["StackStatus"]
     if status not in _DEPLOYED:
         raise ConfigError(
             f"the stack {name} in {region} is {status};"
-            " see its events, and try again once it is deployed"
+            " check its events, and try again once it is deployed"
         )
     return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", ())}

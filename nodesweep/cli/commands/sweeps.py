@@ -73,7 +73,7 @@ def list_sweeps(config: Path | None, output: Path | None, as_json: bool) -> None
     if as_json:
         print_text(json.dumps([asdict(sweep) for sweep in sweeps], indent=2))
     elif not sweeps:
-        print_text(as_typed(f"no sweep in {directory}; start one: nodesweep run CONFIG"))
+        print_text(as_typed(f"no sweeps in {directory}; start one: nodesweep run CONFIG"))
     else:
         print_rendered(sweeps_table(sweeps), whole=True)
         for sweep in sweeps:
@@ -120,9 +120,9 @@ def open_report(sweep_id: str, config: Path | None, output: Path | None) -> None
         fail(f"{page}: sweep {sweep} has no report yet; see: nodesweep show {sweep}", RUN_FAILED)
     print_text(str(page))
     if not has_display():
-        print_notice("nodesweep: no display here; open the file where there is one")
+        print_notice("nodesweep: no display here; open the file on a machine that has one")
     elif click.launch(str(page.resolve())) != 0:
-        fail(f"{page}: no program here opens it; open it in a browser yourself", RUN_FAILED)
+        fail(f"{page}: no program here can open it; open it in a browser yourself", RUN_FAILED)
 
 
 def has_display() -> bool:
@@ -213,8 +213,8 @@ def _known(sweep: str, directory: Path) -> str:
     """Return the sweep if it is here; otherwise exit with code 2."""
     if sweep not in known_sweeps(directory):
         fail(
-            f"{sweep}: no such sweep in {directory}; `nodesweep list` says which there are. Is it"
-            f" another machine's? nodesweep report {sweep} --config FILE",
+            f"{sweep}: no such sweep in {directory}; `nodesweep list` shows the sweeps there."
+            f" If another machine started it: nodesweep report {sweep} --config FILE",
             BAD_INPUT,
         )
     return sweep

@@ -112,7 +112,7 @@ def _table_price(outcomes: Sequence[JobOutcome], region: str | None) -> Price:
     given = next((outcome.region for outcome in outcomes if outcome.region), None)
     if given is not None and region not in (None, given):
         raise MeasuredTableError(
-            f"region: the table says {given}, but {region} was asked for; give one of them"
+            f"region: the table says {given}, but {region} was requested; give only one of them"
         )
     if instance_type is None:
         return unknown_price(None, "the table has no instance_type")

@@ -38,11 +38,11 @@ def next_steps(
         done = f"{or_dash(facts.points_done)} of {or_dash(facts.points_planned)} points"
         lines = [f"sweep {sweep} is incomplete: {done} have a completed run"]
     elif is_down:
-        lines = [f"sweep {sweep} has no report: it ended before its report"]
+        lines = [f"sweep {sweep} has no report: it ended before one was written"]
     else:
-        lines = [f"sweep {sweep} has no report yet: it is running, or ended before its report"]
+        lines = [f"sweep {sweep} has no report yet: it is running, or ended before one was written"]
     if is_down:
-        lines.append("its platform on this machine is not running, and so is none of its jobs")
+        lines.append("its platform on this machine is not running, so none of its jobs are either")
     if (folder / names.RUN_LOG).is_file():
         lines.append(f"its log: {folder / names.RUN_LOG}")
     given = [] if config is None else ["--config", str(config)]
@@ -55,11 +55,11 @@ def next_steps(
     run_with = config or config_here(sweep)
     words = ["nodesweep", "run", str(run_with or _UNKNOWN_CONFIG), "--resume", sweep]
     words += [] if output is None else ["--output", str(output)]
-    lines.append(f"to run what is missing: {shlex.join(words)}")
+    lines.append(f"to run the missing points: {shlex.join(words)}")
     if run_with is None:
         of = "" if benchmark is None else f" of the benchmark {benchmark.name}"
         lines.append(
-            f"  {_UNKNOWN_CONFIG} is the file{of} that it was started with, and any --set too"
+            f"  {_UNKNOWN_CONFIG} is the file{of} that it was started with; repeat any --set"
         )
     return lines
 

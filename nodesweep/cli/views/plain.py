@@ -124,7 +124,7 @@ def event_lines(
     yield begin + first
     yield from (f"    {line}" for line in rest)
     if event.event == "point-ended" and event.facts.get("status") != "Completed" and log_path:
-        yield f"    the whole log of this run: {log_path}"
+        yield f"    the full log of this run: {log_path}"
 
 
 def _texts(event: Event) -> Iterator[str]:
@@ -146,7 +146,7 @@ def _until(event: Event) -> str:
         return ""
     until = datetime.fromtimestamp(wait_until, UTC)
     day = "" if until.date() == event.time.astimezone(UTC).date() else f"{until:%Y-%m-%d} "
-    return f", waits at most till {day}{until:%H:%M} UTC"
+    return f", waits until {day}{until:%H:%M} UTC at the latest"
 
 
 def short_name(job: str | None) -> str:

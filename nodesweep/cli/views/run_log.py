@@ -65,7 +65,7 @@ class RunLog:
             self._give_up(error)
             return
         self._early.clear()
-        text = f"the whole log of this run: {path}"
+        text = f"the full log of this run: {path}"
         self._say(Event(datetime.now(UTC), "run-log", text, facts={"path": str(path)}))
 
     def _give_up(self, error: Exception) -> None:

@@ -281,9 +281,9 @@ class RunState:
         elif not running and self.builds:
             words = "ending; stopping the image build"
         elif not running:
-            words = "ending; no job runs"
+            words = "ending; no jobs are running"
         elif self.on_cancel == "leave":
-            words = f"ending; {jobs} run on, as sweep.on_cancel says"
+            words = f"ending; {jobs} keep running, as set by sweep.on_cancel"
         else:
             words = f"ending; stopping {jobs}"
         if self.points:
@@ -313,11 +313,11 @@ class RunState:
         """Return what a second Ctrl-C may have left running."""
         words = "ended at once"
         if self.validation is not None:
-            words += f"; the Processing job {self.validation} may run on"
+            words += f"; the Processing job {self.validation} may still be running"
         elif self.is_recorded:
-            words += f"; jobs may run on: stop them with `nodesweep stop {self.sweep}`"
+            words += f"; jobs may still be running: stop them with `nodesweep stop {self.sweep}`"
         elif self.builds:
-            words += "; the image build may run on"
+            words += "; the image build may still be running"
         then = self.next_command(go_on)
         if then is None:
             return words

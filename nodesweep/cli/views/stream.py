@@ -124,7 +124,7 @@ class EventStream(logging.Handler):
             self._say("go-on", then)
         if self._run_log.path is not None:
             path = self._run_log.path
-            self._say("run-log", f"the whole log of this run: {path}", path=str(path))
+            self._say("run-log", f"the full log of this run: {path}", path=str(path))
 
     def _say(self, event: str, text: str, **facts: str) -> None:
         self._show(Event(datetime.now(UTC), event, text, facts=facts))

@@ -230,7 +230,7 @@ def test_the_command_ends_in_one_line_and_2(tmp_path: Path) -> None:
     for archive, says in (
         (tmp_path / "none.tar.gz", "none.tar.gz: No such file or directory"),
         (tmp_path, "Is a directory"),
-        (tar, "is no gzip file; give cifar-10-python.tar.gz as it was downloaded"),
+        (tar, "is not a gzip file; give cifar-10-python.tar.gz as it was downloaded"),
     ):
         made = make(archive, tmp_path / "out")
         assert made.returncode == 2 and says in made.stderr.splitlines()[-1], made.stderr

@@ -209,7 +209,7 @@ def test_a_job_that_the_platform_denies_is_not_said_to_run(
         ended = nodesweep_run(config, tmp_path)
         assert ledger(served) == [(1, 1, "InProgress")]
     assert ended.exit_code == 1 and "AccessDeniedException" in ended.output
-    assert "1 job runs on" in ended.output
+    assert "1 job keeps running" in ended.output
 
 
 def test_internal_error_is_tried_again_as_often_as_allowed(

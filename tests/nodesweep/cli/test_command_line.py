@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.cli.command_line import COMMANDS, as_typed, command_words
 from nodesweep.cli.inputs import command_of_run
@@ -51,16 +52,16 @@ def test_the_name_alone_where_a_shell_finds_it(
     assert started(monkeypatch, str(installed), str(another.parent)) == [str(installed)]
 
 
-def test_its_path_where_none_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_path_where_none_finds_it(
+    monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
     assert started(monkeypatch, ".venv/bin/nodesweep") == [".venv/bin/nodesweep"]
     go_on = command_of_run(Path("my.yaml"), (), None)
     assert go_on == ".venv/bin/nodesweep run my.yaml"
     told = f"`nodesweep stop X`, or {go_on}; see nodesweep-stack.yaml, nodesweep is at work"
     assert as_typed(told) == told.replace("`nodesweep", "`.venv/bin/nodesweep")
     told = "go on with `nodesweep run CONFIG --resume x`; its log: nodesweep logs x"
-    assert as_typed(told, go_on) == (
-        f"go on with `{go_on} --resume x`; its log: .venv/bin/nodesweep logs x"
-    )
+    assert as_typed(told, go_on) == snapshot
 
 
 def test_the_command_to_run_again_has_no_secret() -> None:
@@ -78,14 +79,16 @@ def test_a_module_is_started_by_its_interpreter(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    "arguments",
     [
-        (("list",), "start one: {} run CONFIG"),
-        (("run", "absent.yaml"), "those there are: {} config presets"),
-        (("report", "latest"), "start one with `{} run CONFIG`"),
+        ("list",),
+        ("run", "absent.yaml"),
+        ("report", "latest"),
     ],
 )
-def test_what_is_told_can_be_typed(installed: Path, arguments: tuple[str, ...], told: str) -> None:
+def test_what_is_told_can_be_typed(
+    installed: Path, arguments: tuple[str, ...], snapshot: SnapshotAssertion
+) -> None:
     done = subprocess.run(
         [os.path.join(".", "bin", "nodesweep"), *arguments],
         cwd=installed.parents[1],
@@ -93,4 +96,4 @@ def test_what_is_told_can_be_typed(installed: Path, arguments: tuple[str, ...], 
         capture_output=True,
         text=True,
     )
-    assert told.format("./bin/nodesweep") in done.stdout + done.stderr
+    assert done.stdout + done.stderr == snapshot

@@ -71,7 +71,7 @@ def test_a_script_that_is_not_there_is_named(folder: Path) -> None:
     refused = nodesweep("init", "--script", "nowhere.py")
     assert (
         refused.exit_code == 2
-        and "--script: nowhere.py is no file; give the program" in refused.output
+        and "--script: nowhere.py is not a file; give the script" in refused.output
     )
     assert list(folder.iterdir()) == []
 
@@ -117,7 +117,7 @@ def test_what_torchrun_cannot_start_is_started_as_it_is(folder: Path, name: str)
     (folder / name).write_text("#!/bin/sh\necho 'world_size=1; train_seconds=1;'\n")
     made = nodesweep("init", "--script", name)
     assert made.exit_code == 0, made.output
-    assert f"{name} is started as it is, once on every node" in made.output
+    assert f"{name} is started as is, once on every node" in made.output
     assert "MASTER_ADDR and MASTER_PORT" in made.output
     config = load_config(Path("nodesweep.yaml"))
     assert config.training.distribution.kind == "none"

@@ -90,7 +90,7 @@ def test_somebody_elses_platform_is_never_used(
         assert own_platform(platform) is None
     [said] = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert said == (
-        f"{endpoint} is another program's or another folder's platform: the platform of"
+        f"{endpoint} belongs to another program or platform; the platform of"
         f" {tmp_path / 'state'} is at {own.endpoint_url}"
     )
 
@@ -102,14 +102,15 @@ def test_commands_take_no_strangers_word_for_a_platform_that_runs(tmp_path: Path
         stopped = nodesweep("stop", sweep, "--config", config)
         assert (stopped.exit_code, stopped.output) == (
             0,
-            f"the platform of {tmp_path / 'state'} is not running, and so is no job of {sweep}\n",
+            f"the platform of {tmp_path / 'state'} is not running, so no job of {sweep} is"
+            " either\n",
         )
         logs = nodesweep("logs", sweep, "--config", config)
-        assert "has no log that fits: none is kept in" in logs.output
+        assert "has no matching log: none is stored in" in logs.output
         there = (f"endpoint_url={endpoint}", f"state_directory={tmp_path / 'state'}")
         sets = [word for change in there for word in ("--set", f"platform.{change}")]
         detached = nodesweep("run", LOCAL, *sets, "--detach")
-        assert detached.exit_code == 3 and "start it first" in detached.output
+        assert detached.exit_code == 3 and "start one first" in detached.output
 
 
 def test_stop_without_a_platform_has_nothing_to_stop(tmp_path: Path) -> None:
@@ -117,7 +118,7 @@ def test_stop_without_a_platform_has_nothing_to_stop(tmp_path: Path) -> None:
     served_before(tmp_path / "state", "http://127.0.0.1:9")
     result = nodesweep("stop", "local-20261120000000-00000000", "--config", config)
     assert result.exit_code == 0
-    assert f"platform of {tmp_path / 'state'} is not running, and so is no job" in result.output
+    assert f"platform of {tmp_path / 'state'} is not running, so no job" in result.output
 
 
 @pytest.mark.parametrize("drip", DRIPS)
@@ -173,7 +174,7 @@ def test_a_platform_that_does_not_start_in_time_is_one_message(
     assert result.exit_code == 1
     assert (
         "nodesweep.infra.local start --port 9" in result.output
-        and "gave no answer within 1980 s" in result.output
+        and "did not respond within 1980 s" in result.output
     )
     assert isinstance(result.exception, SystemExit)
 
@@ -186,7 +187,7 @@ def test_a_platform_that_does_not_stop_in_time_does_not_undo_the_work(
     platform = calls_that_hang(monkeypatch, tmp_path, at="leave")
     with local_platform.running_platform(platform):
         pass
-    assert "did not stop: " in caplog.text and "gave no answer within 200 s" in caplog.text
+    assert "did not stop: " in caplog.text and "did not respond within 200 s" in caplog.text
 
 
 def test_something_else_at_the_endpoint_is_no_platform(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_a_probe_sweep_lists_its_probes_and_one_check(make_config: Configs) -> N
     text = described(make_config(sweep={"node_counts": COUNTS, "repeats": 2, "design": "probe"}))
     lines = text.splitlines()
     assert lines[0].startswith("bench: at most 9 jobs on")
-    assert "   9 one whole job at the node count that these recommend" in lines
+    assert "   9 one full job at the node count that the probes recommend" in lines
     assert sum(bool(re.match(r" +\d+ +[1248] +[12] ", line)) for line in lines) == 8
     assert re.search(r"^probe, 2 repeats ", text, re.MULTILINE)
 
@@ -107,7 +107,7 @@ def test_several_instance_types_have_a_row_each_and_are_priced_together(
     assert text.startswith(head)
     rows = re.findall(r"^ +\d+  (ml\.g5\.\w+) +([1248]) +[123] +(\d+) ", text, re.MULTILINE)
     assert len(rows) == 24 and ("ml.g5.12xlarge", "8", "32") in rows
-    assert "  25 one whole job at the instance type and node count that these recommend" in text
+    assert "  25 one full job at the instance type and node count that the probes recommend" in text
     assert re.search(r"^full, 3 repeats +42\.5 +42\.5 +42\.5  180\.", text, re.MULTILINE)
     assert re.search(r"^probe, 3 repeats +1\.8 +2\.\d +18\.8  ", text, re.MULTILINE)
-    assert "sequential" not in text and "Every instance type is taken to be as fast" in text
+    assert "sequential" not in text and "all instance types are equally fast" in text

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.cli import stop_record
 from nodesweep.cli.stop_record import record_stop
@@ -68,11 +69,13 @@ def test_stop_needs_no_prefect(
     assert asked[0] in ENDED, "Prefect comes after the platform"
 
 
-def test_record_that_does_not_come_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_that_does_not_come_in_time_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
     with dripping_server(DRIPS["silent"]) as endpoint:
         monkeypatch.setenv("PREFECT_API_URL", f"{endpoint}/api")
         began = time.monotonic()
-        assert record_stop(SWEEP, [JOB], 0.1) == "it did not answer within 0.1 s"
+        assert record_stop(SWEEP, [JOB], 0.1) == snapshot
     assert time.monotonic() - began < 10
 
 
@@ -81,8 +84,8 @@ def answering(status: int) -> Callable[[Path], AbstractContextManager[str]]:
 
 
 UNWELL: dict[str, tuple[Callable[[Path], AbstractContextManager[str]], dict[str, str], str]] = {
-    "refused": (lambda _: nullcontext("http://127.0.0.1:9"), {}, "does not answer"),
-    "hanging": (lambda _: dripping_server(b""), {}, "did not answer within"),
+    "refused": (lambda _: nullcontext("http://127.0.0.1:9"), {}, "does not respond"),
+    "hanging": (lambda _: dripping_server(b""), {}, "did not respond within"),
     "503": (answering(503), {}, ""),
     "wrong password": (answering(401), {}, "export PREFECT_API_AUTH_STRING"),
     "garbage": (lambda _: nullcontext("no url"), {}, "PREFECT_API_URL"),
@@ -104,7 +107,7 @@ def test_stop_asks_the_platform_however_unwell_prefect_is(
     server, variables, said = UNWELL[illness]
     # where its words are awaited, a limit that only a hang reaches: Prefect's import alone can take
     # 20 s; else it may end within the client's own tries
-    seconds = 10.0 if said in ("", "did not answer within") else 300.0
+    seconds = 10.0 if said in ("", "did not respond within") else 300.0
     monkeypatch.setattr(stop_record.record_stop, "__defaults__", (seconds,))
     with server(tmp_path) as endpoint:
         url = endpoint if "//" not in endpoint else f"{endpoint}/api"
@@ -114,11 +117,13 @@ def test_stop_asks_the_platform_however_unwell_prefect_is(
     assert (result.exit_code, result.stdout) == (0, f"stopping {JOB}\n"), result.output
     assert status(served) in ENDED
     last = result.stderr.splitlines()[-1]
-    assert last.startswith("nodesweep: the stop holds, and Prefect has no record of it: ")
+    assert last.startswith("nodesweep: the sweep is stopped, but Prefect has no record of it: ")
     assert said in last and "Traceback" not in result.output
 
 
-def test_stop_is_recorded_at_the_server(prefect: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_is_recorded_at_the_server(
+    prefect: None, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterName
     from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL
@@ -134,4 +139,4 @@ def test_stop_is_recorded_at_the_server(prefect: None, monkeypatch: pytest.Monke
         [run] = client.read_flow_runs(flow_run_filter=named)
     assert run.state is not None and run.state.is_completed()
     assert run.parameters == {"sweep_id": sweep}
-    assert run.state.message == f"jobs that were stopped: {JOB}"
+    assert run.state.message == snapshot

@@ -126,7 +126,7 @@ def test_a_check_that_hangs_or_breaks_costs_its_line_alone(
     monkeypatch.setattr(doctor, "check_port", breaks)
     found = dict(examine(local(), seconds=0.5))
     over.set()
-    assert found["disk"].text == "no answer within 0.5 s"
+    assert found["disk"].text == "no response within 0.5 s"
     assert found["port"] == Finding("warning", "could not be checked: no such luck")
 
 
@@ -136,9 +136,9 @@ def test_prefect_is_looked_at_in_a_process_that_has_a_deadline(
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
     monkeypatch.setattr(doctor, "_PREFECT_SECONDS", 120.0)
     refused = doctor.check_prefect(local())
-    assert (refused.state, "does not answer" in refused.text) == ("missing", True)
+    assert (refused.state, "does not respond" in refused.text) == ("missing", True)
     monkeypatch.setattr(doctor, "_PREFECT_SECONDS", 0.01)
-    assert doctor.check_prefect(local()).text == "no answer within 0.01 s"
+    assert doctor.check_prefect(local()).text == "no response within 0.01 s"
 
 
 @pytest.mark.parametrize(("gigabytes", "state"), [(50, "ok"), (5, "warning"), (1, "missing")])
@@ -161,7 +161,7 @@ def test_folders_that_can_not_be_written_or_are_not_there(
     assert list(empty_folder.iterdir()) == []
     monkeypatch.setattr("os.access", lambda path, mode: False)
     finding = doctor.check_folders(local())
-    assert (finding.state, finding.text) == ("missing", f"{empty_folder} can't be written")
+    assert (finding.state, finding.text) == ("missing", f"{empty_folder} is not writable")
     dataset = CONFIG.dataset.model_copy(update={"source": "nowhere"}) if CONFIG.dataset else None
     finding = doctor.check_folders(CONFIG.model_copy(update={"dataset": dataset}))
     assert (finding.state, "dataset.source" in finding.text) == ("missing", True)
@@ -176,7 +176,7 @@ def test_a_python_and_packages_that_do_not_fit(
         "missing", "3.13.1; 3.11 is needed", "install nodesweep with Python 3.11"
     )
     monkeypatch.setattr(doctor, "find_spec", lambda name: None if name == "moto" else name)
-    assert doctor.check_packages(local()).text == "packages are not installed: moto"
+    assert doctor.check_packages(local()).text == "missing packages: moto"
 
 
 def test_control_groups_are_asked_of_the_platforms_own_program(
@@ -215,7 +215,7 @@ def spark(local: Callable[..., BenchmarkConfig]) -> BenchmarkConfig:
             "warning",
             '{java} has version "1.8.0_452"; Spark needs 17 or newer',
         ),
-        ("no JVM was found", "warning", "{java} does not say its version"),
+        ("no JVM was found", "warning", "{java} does not report its version"),
     ],
 )
 def test_java_is_wanted_by_spark_alone(
@@ -248,7 +248,9 @@ def test_whose_port_it_is(
     assert doctor.check_port(local(endpoint_url=free)).text == f"{free} is free"
     assert doctor.check_port(local(endpoint_url=free, autostart=False)).state == "missing"
     taken = doctor.check_port(local(endpoint_url=stranger))
-    assert taken == Finding("ok", f"{stranger} is another program's; a run takes a free port")
+    assert taken == Finding(
+        "ok", f"{stranger} is another program's; a run uses a free port instead"
+    )
     assert doctor.check_port(local(endpoint_url=stranger, autostart=False)).state == "warning"
     monkeypatch.setattr(doctor, "read_key", lambda folder: None)
     monkeypatch.setattr(doctor, "own_status", lambda *asked: {"running": True})
@@ -295,4 +297,4 @@ def test_without_credentials_nothing_can_start(monkeypatch: pytest.MonkeyPatch) 
     config = doctor.read_config(Path("search_mlp_p3"))
     who, quotas = doctor.check_credentials(config), doctor.check_quotas(config)
     assert (who.state, "Unable to locate credentials" in who.text) == ("missing", True)
-    assert quotas == Finding("warning", "not asked for without credentials")
+    assert quotas == Finding("warning", "not checked without credentials")

@@ -19,9 +19,11 @@ from prefect.settings import (
     PREFECT_SERVER_DATABASE_CONNECTION_URL,
     temporary_settings,
 )
+from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.cli.commands import prefect_check
 from nodesweep.cli.commands.prefect_check import look_at_prefect
+from tests.plain import plain
 
 URL = "http://somebody:secret@prefect.example:4200/api"
 NOW = datetime(2026, 11, 26, 3, 0, tzinfo=UTC)
@@ -82,45 +84,39 @@ def test_server_in_order(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "answer", "state", "text", "remedy"),
+    ("path", "answer", "state", "remedy"),
     [
-        ("flow_runs/filter", httpx.ConnectError("refused"), "missing", "refused", "make up"),
-        (
-            "flow_runs/filter",
-            httpx.ReadTimeout("late"),
-            "missing",
-            "no answer within 10 s",
-            "unset",
-        ),
-        ("flow_runs/filter", 401, "missing", "wants its password", "PREFECT_API_AUTH_STRING"),
-        ("flow_runs/filter", 404, "missing", "no API of Prefect's (HTTP 404)", "PREFECT_API_URL"),
-        ("flow_runs/filter", b"<html>", "missing", "no API of Prefect's", "PREFECT_API_URL"),
-        ("flow_runs/filter", {"a": 1}, "missing", "no API of Prefect's", "PREFECT_API_URL"),
-        ("admin/version", "2.20.1", "missing", "Prefect 2.20.1", "Prefect 3"),
-        ("admin/version", "3.0.2", "warning", "3.0.2, older than", "upgrade the server"),
+        ("flow_runs/filter", httpx.ConnectError("refused"), "missing", "make up"),
+        ("flow_runs/filter", httpx.ReadTimeout("late"), "missing", "unset"),
+        ("flow_runs/filter", 401, "missing", "PREFECT_API_AUTH_STRING"),
+        ("flow_runs/filter", 404, "missing", "PREFECT_API_URL"),
+        ("flow_runs/filter", b"<html>", "missing", "PREFECT_API_URL"),
+        ("flow_runs/filter", {"a": 1}, "missing", "PREFECT_API_URL"),
+        ("admin/version", "2.20.1", "missing", "Prefect 3"),
+        ("admin/version", "3.0.2", "warning", "upgrade the server"),
         (
             "admin/settings",
             {"server": {"concurrency": {"lease_storage": MEMORY}}},
             "warning",
-            "in memory",
             f"PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE={FILES}",
         ),
-        ("work_pools/nodesweep/workers/filter", [], "warning", "no worker polls", "make up"),
+        ("work_pools/nodesweep/workers/filter", [], "warning", "make up"),
         (
             "flow_runs/filter",
             [cancelling("scaling-a", 61), cancelling("young", 59)],
             "warning",
-            "Cancelling for more than 60 s: scaling-a (id-of-scaling-a)",
             "nodesweep stop",
         ),
     ],
 )
 def test_what_is_wrong_is_said_with_what_to_do(
-    served: Served, path: str, answer: Any, state: str, text: str, remedy: str
+    served: Served, path: str, answer: Any, state: str, remedy: str, snapshot: SnapshotAssertion
 ) -> None:
     found = served(**{path: answer})
     assert found[0] == state
-    assert text in found[1] and "secret" not in found[1] and "young" not in found[1]
+    assert plain(found[1], version=prefect.__version__) == snapshot
+    assert "secret" not in found[1]
+    assert "young" not in found[1]
     assert remedy in found[2]
 
 
@@ -138,7 +134,7 @@ def test_what_a_server_of_another_kind_does_not_say_is_no_problem(
             "work_pools/nodesweep/workers/filter": silent,
         }
     )
-    assert (state, "version not said" in text) == ("ok", True)
+    assert (state, "version unknown" in text) == ("ok", True)
 
 
 def test_several_problems_are_all_said(served: Served) -> None:

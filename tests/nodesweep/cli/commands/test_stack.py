@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.cli.commands.stack import read_outputs, stack_client
 from nodesweep.configs.load import ConfigError
@@ -22,12 +23,10 @@ def test_outputs_by_their_keys(aws: Callable[[str], Any]) -> None:
     assert read_outputs(cloudformation, "s") == {"BucketName": "mine"}
 
 
-def test_unknown_stack_is_a_message(aws: Callable[[str], Any]) -> None:
-    with pytest.raises(
-        ConfigError,
-        match="no CloudFormation stack 'nowhere' in us-east-1; deploy infra/aws/nodesweep",
-    ):
+def test_unknown_stack_is_a_message(aws: Callable[[str], Any], snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(ConfigError) as refused:
         read_outputs(aws("cloudformation"), "nowhere")
+    assert str(refused.value) == snapshot
 
 
 class Answering:
@@ -44,9 +43,10 @@ class Answering:
 
 
 @pytest.mark.parametrize("status", ["CREATE_IN_PROGRESS", "ROLLBACK_COMPLETE", "DELETE_FAILED"])
-def test_stack_that_is_not_deployed_is_refused(status: str) -> None:
-    with pytest.raises(ConfigError, match=f"the stack s in eu-west-1 is {status}; see its events"):
+def test_stack_that_is_not_deployed_is_refused(status: str, snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(ConfigError) as refused:
         read_outputs(Answering({"Stacks": [{"StackStatus": status}]}), "s")
+    assert str(refused.value) == snapshot
 
 
 def test_stack_without_outputs_has_none() -> None:
@@ -67,10 +67,11 @@ def test_region_is_that_of_the_set_up_unless_named(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("local", [None, LocalEndpoint("http://127.0.0.1:1", "state")])
 def test_no_region_at_all_is_a_message(
-    monkeypatch: pytest.MonkeyPatch, local: LocalEndpoint | None
+    monkeypatch: pytest.MonkeyPatch, local: LocalEndpoint | None, snapshot: SnapshotAssertion
 ) -> None:
     for name in ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
-    with pytest.raises(ConfigError, match="no region is known; name the stack's with --region"):
+    with pytest.raises(ConfigError) as refused:
         stack_client(None, local)
+    assert str(refused.value) == snapshot

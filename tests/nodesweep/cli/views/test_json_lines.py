@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.cli.main import main
 from nodesweep.configs.load import load_config
 from nodesweep.scaling import names
+from tests.plain import plain
 
 LOCAL = str(Path(__file__).resolve().parents[4] / "configs" / "local.yaml")
 JSON_FIELDS = {"time", "stage", "event", "level", "source", "job", "nodes", "text"}
@@ -26,17 +28,19 @@ def json_lines_of(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
     return result.exit_code, lines
 
 
-def test_json_lines_end_with_the_error_of_the_command(tmp_path: Path) -> None:
+def test_json_lines_end_with_the_error_of_the_command(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     code, [last] = json_lines_of("absent.yaml")
     assert (code, last["event"], last["level"], last["exit_code"]) == (2, "failed", "error", 2)
-    assert last["text"].startswith("absent.yaml: no such file")
+    assert plain(last["text"], folder=tmp_path) == snapshot
     code, [last] = json_lines_of(LOCAL, "--resume", "nothing", "--output", str(tmp_path))
     assert (code, last["event"], last["exit_code"]) == (2, "failed", 2)
-    assert "'nothing' is not a sweep id" in last["text"]
+    assert plain(last["text"], folder=tmp_path) == snapshot
 
 
 def test_json_lines_say_what_latest_is_and_that_the_run_was_interrupted(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -48,6 +52,7 @@ def test_json_lines_say_what_latest_is_and_that_the_run_was_interrupted(
     (tmp_path / sweep / names.SWEEP_RECORD).write_text("{}")
     given = ("--resume", "latest", "--output", str(tmp_path))
     code, [meant, last] = json_lines_of(LOCAL, *given)
-    assert (meant["event"], meant["text"]) == ("sweep-meant", f"latest is sweep {sweep}")
+    assert meant["event"] == "sweep-meant"
+    assert meant["text"] == snapshot
     assert (meant["typed"], meant["sweep"]) == ("latest", sweep)
     assert (code, last["event"], last["text"]) == (1, "failed", "interrupted")

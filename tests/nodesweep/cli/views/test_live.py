@@ -194,7 +194,7 @@ def test_the_processing_job_of_a_validation_is_shown_and_named_by_ctrl_c() -> No
     assert words.startswith(f"ending; stopping the Processing job {name}")
     assert words.endswith(". Start again: nodesweep run my.yaml"), "its sweep has no record yet"
     assert state.again_words() == "Ctrl-C again ends at once and leaves the jobs"
-    assert f"the Processing job {name} may run on" in state.ended_at_once_words(None)
+    assert f"the Processing job {name} may still be running" in state.ended_at_once_words(None)
     show("Completed")
     assert state.stages["dataset"].note == ""
     assert "Processing job" not in state.ending_words("nodesweep run my.yaml")
