@@ -148,7 +148,7 @@ def test_answer_that_never_ends_is_a_problem_by_the_deadline(
     with dripping_server(DRIPS[drip]) as endpoint:
         (problem,) = bucket_of(endpoint, is_named).problems
     assert problem.startswith(f"{where}: s3:GetBucketLocation: {endpoint} gave ")
-    assert "no whole answer" in problem and problem.endswith(f", and {where}")
+    assert "did not complete its response" in problem and problem.endswith(f", and {where}")
 
 
 def test_other_services_that_drip_are_notices(
