@@ -120,7 +120,8 @@ def _install(install: PlacedInstall, target: Target) -> None:
     except ImageBuildError:
         target.run.check("INSTALL requirements with uv")
         target.run.on_line(
-            "uv could not install the requirements (it reads no pip configuration); pip tries"
+            "uv could not install the requirements (it reads no pip configuration); retrying with"
+            " pip"
         )
         target.command("INSTALL requirements", by_pip)
 
