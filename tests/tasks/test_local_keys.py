@@ -180,7 +180,7 @@ def test_program_that_answers_on_the_port_is_not_taken_for_the_platform(
         hostile_server(lambda path: words) as endpoint,
         pytest.raises(
             ForeignAnswer,
-            match=rf"{endpoint} gave /_nodesweep/status ",
+            match=rf"{endpoint} did not return a valid AWS response to /_nodesweep/status: ",
         ),
     ):
         local_session(endpoint, None, tmp_path)
