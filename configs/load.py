@@ -13,7 +13,7 @@ import yaml
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from nodesweep.configs.amount import let_amounts_give_way
+from nodesweep.configs.workload import drop_overridden_amounts
 from nodesweep.configs.catalogue import UnknownInstanceType, load_catalogue
 from nodesweep.configs.installed import (
     arguments_problem,
@@ -92,7 +92,7 @@ def _config_of(
     for override in overrides:
         _apply_override(raw, override)
         _apply_override(given, override)
-    let_amounts_give_way(raw, given)
+    drop_overridden_amounts(raw, given)
     return parse_config(raw, origin=origin).with_absolute_paths(folder)
 
 

@@ -17,7 +17,7 @@ from nodesweep.flows.stages.sweep import job_limits, submit_point
 from nodesweep.scaling.formats import point_text
 from nodesweep.scaling.instances.arms import lacks_memory
 from nodesweep.scaling.outcome.outcome import TERMINAL, JobOutcome
-from nodesweep.scaling.planning.amount import sized_steps, sizing_key, unsized_reason
+from nodesweep.scaling.planning.workload import sized_steps, sizing_key, unsized_reason
 from nodesweep.scaling.planning.fail_fast import code_digest, is_programs_fault, needs_smoke
 from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
 from nodesweep.scaling.secrets import remember_secrets, secrets_of

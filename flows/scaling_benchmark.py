@@ -212,7 +212,7 @@ def run_benchmark(
         check_limit(config.sweep.concurrency_limit, max(config.sweep.node_counts))
         warn_of_leases_in_memory(config.sweep.concurrency_limit)
         ensure_bucket(config.platform)
-        if resume and not _begins_again(config, sweep):
+        if resume and not _was_cut_off_in_validation(config, sweep):
             return plan, _continue_sweep(config, sweep, as_started)
         return plan, None
 
@@ -260,7 +260,7 @@ def run_benchmark(
     return SweepResult(inputs.sweep_id, report, folder, len(asked), missing, run.given_up)
 
 
-def _tell_name(config: BenchmarkConfig, sweep: str, is_recorded: bool) -> None:
+def _publish_sweep_id(config: BenchmarkConfig, sweep: str, is_recorded: bool) -> None:
     """Publish the sweep's id, in the command's events and as the run's name in Prefect's UI."""
     folder = str(Path(config.report.directory) / sweep)
     if flow_run.flow_name is not None:
@@ -319,7 +319,7 @@ def _check_config(config: BenchmarkConfig, sweep: str) -> None:
         )
 
 
-def _begins_again(config: BenchmarkConfig, sweep: str | None) -> bool:
+def _was_cut_off_in_validation(config: BenchmarkConfig, sweep: str | None) -> bool:
     """Return True if the sweep was cut off while a Processing job validated its dataset.
 
     It has no record yet, and starts over with that job.
@@ -386,10 +386,10 @@ def start_sweep(
 ) -> tuple[ResolvedInputs, dict[str, Any]]:
     """Prepare a new sweep, and record its inputs in the bucket and on this machine."""
     sweep = sweep_id or claim_sweep_id(config, *_this_run())
-    _tell_name(config, sweep, is_recorded=False)
+    _publish_sweep_id(config, sweep, is_recorded=False)
     if sweep_exists(config.platform, sweep):  # begun by an earlier try of this flow run
         return _continue_sweep(config, sweep, as_started=True)  # a retry is the same run
-    _say_unfinished(config, sweep)
+    _warn_of_unfinished_sweep(config, sweep)
     recorded = hide_in_config(config)
     # parsed as later reports and stops will parse it, without the secrets
     parse_config(recorded, origin=f"the record of {sweep}")
@@ -406,7 +406,7 @@ def start_sweep(
     return inputs, provenance
 
 
-def _say_unfinished(config: BenchmarkConfig, sweep: str) -> None:
+def _warn_of_unfinished_sweep(config: BenchmarkConfig, sweep: str) -> None:
     """Log an unfinished sweep of this config, since a new one is started instead."""
     with best_effort("whether an earlier sweep of this config is unfinished is not known"):
         s3 = aws_client("s3", config.platform, quick=True)
@@ -438,7 +438,7 @@ def _continue_sweep(
         InputsChanged: Inputs have changed here, and `as_started` is False.
     """
     sweep = sweep_id or find_latest_sweep(config)
-    _tell_name(config, sweep, is_recorded=True)
+    _publish_sweep_id(config, sweep, is_recorded=True)
     record = read_sweep_record(config.platform, sweep)
     _check_config(config, sweep)
     check_same_objects(config, sweep, record["provenance"]["dataset_digest"])

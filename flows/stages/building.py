@@ -36,7 +36,7 @@ def start_build(
 
 
 @contextmanager
-def ended_with_this(building: PrefectFuture[Image] | None) -> Iterator[None]:
+def stopping_build_on_error(building: PrefectFuture[Image] | None) -> Iterator[None]:
     """End the build too if the code inside raises, and re-raise once the build has stopped."""
     try:
         yield

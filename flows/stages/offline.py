@@ -67,10 +67,10 @@ def check_requests(
             found |= dict.fromkeys(problems_of(build_request(config, point, inputs)))
         except ValueError as error:  # a limit that applies to the request as a whole
             found[str(error)] = None
-    return checked_again(replace(facts, request_problems=tuple(found)), checked.findings.notices)
+    return recheck(replace(facts, request_problems=tuple(found)), checked.findings.notices)
 
 
-def checked_again(
+def recheck(
     facts: Facts, notices: tuple[str, ...], problems: tuple[str, ...] = ()
 ) -> Checked:
     """Apply the rules to changed facts, and keep earlier notices and the given problems."""

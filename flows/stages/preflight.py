@@ -16,7 +16,7 @@ from nodesweep.flows.stages.offline import (
     Checked,
     check_offline,
     check_requests,
-    checked_again,
+    recheck,
     refuse,
 )
 from nodesweep.scaling.analysis.price import Price, price_of
@@ -89,7 +89,7 @@ def check_account(
     main = facts.config.training.instance_type
     plan = plan_types(facts.config, list(instances.values()), validation_price)
     at_price = with_arms(replace(facts, instance=instances[main], plan=plan), instances)
-    return checked_again(at_price, (*found.notices, *dict.fromkeys(notices)), found.problems)
+    return recheck(at_price, (*found.notices, *dict.fromkeys(notices)), found.problems)
 
 
 def _announce_and_refuse(checked: Checked) -> None:

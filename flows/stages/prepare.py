@@ -17,7 +17,7 @@ from prefect.futures import PrefectFuture
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.models import BenchmarkConfig, ImageConfig
-from nodesweep.flows.stages.building import ended_with_this, start_build
+from nodesweep.flows.stages.building import stopping_build_on_error, start_build
 from nodesweep.flows.stages.graph import in_stage
 from nodesweep.flows.stages.remote_data import check_unchanged
 from nodesweep.flows.stages.validation import say_engine, validate_tables_in_s3
@@ -106,7 +106,7 @@ def _prepare(
             image: Image | PrefectFuture[Image] | None = found.result() if found else None
             if context and image is None:
                 image = building = of_image.run(start_build, config.platform, config.image, context)
-                stack.enter_context(ended_with_this(building))
+                stack.enter_context(stopping_build_on_error(building))
             dataset = send()
             code = upload_source(config, layer is None) if config.training.source_dir else None
             return dataset, code, image
@@ -343,7 +343,7 @@ def _with_packages(config: BenchmarkConfig, base_uri: str, packages: Requirement
         )  # fmt: skip
         building = start_build(config.platform, config.image, context)
         try:
-            with ended_with_this(building):
+            with stopping_build_on_error(building):
                 return building.result()
         except ImageBuildFailed as error:
             raise ImageBuildFailed(

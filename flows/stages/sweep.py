@@ -30,7 +30,7 @@ from nodesweep.scaling.formats import counted, join_words, point_text
 from nodesweep.scaling.instances.design import FIRST_LOOK
 from nodesweep.scaling.instances.progress import SweepProgress
 from nodesweep.scaling.outcome.outcome import TERMINAL, JobOutcome
-from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan, letter_of
+from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan, type_letter_of
 from nodesweep.scaling.planning.queue import Attempt, Done, Refuse, Submit, SweepQueue, Wait
 from nodesweep.scaling.planning.request import ResolvedInputs, build_request
 from nodesweep.tasks.errors import JobRefused, best_effort, was_refused
@@ -207,7 +207,7 @@ class _Sweep:
     def _count_earlier(self) -> None:
         earlier = list_training_jobs(self.config.platform, self.inputs.sweep_id)
         descriptions: list[dict[str, Any]] = []
-        if earlier and self.queue.asks_of_earlier:
+        if earlier and self.queue.needs_earlier_descriptions:
             descriptions = describe_training_jobs(self.config.platform, sorted(earlier))
         self.queue.count_earlier(earlier, descriptions)
 
@@ -229,7 +229,7 @@ class _Sweep:
 
     def _say_decision(self) -> None:
         """Log a sequential or probe sweep's results and the reason for its next jobs, each once."""
-        self._say_kept()
+        self._log_kept()
         self._say_left_out()
         progress = self.queue.progress
         if progress is None or progress == self._told:
@@ -271,7 +271,7 @@ class _Sweep:
         facts = _facts(self.config, self.plan, points)
         return [{**fact, "may_be_dropped": fact["repeat"] > FIRST_LOOK} for fact in facts]
 
-    def _say_kept(self) -> None:
+    def _log_kept(self) -> None:
         new, self._kept_told = self.queue.kept[self._kept_told :], len(self.queue.kept)
         points = [point for point in self.plan.points if point.key(self.config) in new]
         if points:
@@ -327,7 +327,7 @@ class _Sweep:
                 with best_effort(f"the claim of {name} can't be withdrawn"):
                     self._withdraw(name)
             raise
-        if queue.was_ended_before(order, description["TrainingJobStatus"]):
+        if queue.ended_in_earlier_run(order, description["TrainingJobStatus"]):
             self.slots.give_back(name)
             outcome = self._collect(order.attempt, description)
             extra = about_outcome(outcome)
@@ -499,7 +499,7 @@ def _submit(
         again,
         extra=about("job-submitted", job=request["TrainingJobName"]),
     )
-    letter = letter_of(config, point.instance_type)
+    letter = type_letter_of(config, point.instance_type)
     label = f"train-{point.nodes}n{letter}-r{point.repeat}" + (
         f"-a{attempt.number}" if attempt.number > 1 else ""
     )

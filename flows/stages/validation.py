@@ -16,7 +16,7 @@ from typing import Any
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.flows.stages.building import ended_with_this, start_build
+from nodesweep.flows.stages.building import stopping_build_on_error, start_build
 from nodesweep.flows.stages.ending import is_cancel
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import Price, node_cost_usd, price_of
@@ -111,7 +111,7 @@ def _image_uri(config: BenchmarkConfig) -> str:
     found = find_image(config.platform, image, context)
     if found is None:
         building = start_build(config.platform, image, context)
-        with ended_with_this(building):
+        with stopping_build_on_error(building):
             found = building.result()
     logger.info("Spark image %s", found.uri, extra=_OF_DATASET)
     return found.uri

@@ -36,7 +36,7 @@ from nodesweep.infra.local.extra import check_extra
 from nodesweep.infra.local.server import daemon
 from nodesweep.infra.local.server.contract import CREDENTIALS_FILE, ServerConfig, ServerStartError
 from nodesweep.infra.local.settings import SettingsError, read_quotas
-from nodesweep.infra.local.state.kept import lost
+from nodesweep.infra.local.state.unsaved import lost
 
 DEFAULT_PORT = 4570
 NOT_KEPT = 3

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nodesweep.cli.own_name import own_words
+from nodesweep.cli.command_line import command_words
 
 if TYPE_CHECKING:
     from nodesweep.configs.models import BenchmarkConfig, ReportConfig
@@ -95,7 +95,7 @@ def check_arguments(arguments: Mapping[str, object]) -> None:
 
 def command_of_run(config: Path, overrides: tuple[str, ...], output: Path | None) -> str:
     """Return the command line that runs this config, as typed but with secrets masked."""
-    words = [*own_words(), "run", str(config)]
+    words = [*command_words(), "run", str(config)]
     words += [word for override in overrides for word in ("--set", _without_secrets(override))]
     words += [] if output is None else ["--output", str(output)]
     return shlex.join(words)

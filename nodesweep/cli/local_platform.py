@@ -70,7 +70,7 @@ def running_platform(platform: PlatformConfig) -> Iterator[PlatformConfig]:
         raise LocalPlatformError(loss)
 
 
-def own_platform(platform: PlatformConfig, or_silent: bool = False) -> PlatformConfig | None:
+def own_platform(platform: PlatformConfig, count_unresponsive: bool = False) -> PlatformConfig | None:
     """Return the config with the endpoint of its state folder's running platform, or None.
 
     A platform that is stopping, or that has another key, does not count. A config without autostart
@@ -78,7 +78,7 @@ def own_platform(platform: PlatformConfig, or_silent: bool = False) -> PlatformC
 
     Args:
         platform: The config.
-        or_silent: Count a platform that does not respond in time as running, since it may be busy.
+        count_unresponsive: Count a platform that does not respond in time as running, since it may be busy.
     """
     if not platform.autostart:
         return platform
@@ -89,7 +89,7 @@ def own_platform(platform: PlatformConfig, or_silent: bool = False) -> PlatformC
         key = read_key(platform.state_directory)
         is_up = bool(own_status(endpoint, key, _ANSWER_SECONDS).get("running"))
     except TimeoutError:
-        is_up = or_silent
+        is_up = count_unresponsive
     except (OSError, KeyUnreadable, NotLocalPlatform):
         return None
     return platform.model_copy(update={"endpoint_url": endpoint}) if is_up else None

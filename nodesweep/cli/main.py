@@ -51,8 +51,8 @@ from nodesweep.cli.output import (
     print_text,
     say,
 )
-from nodesweep.cli.own_name import as_typed
-from nodesweep.cli.sweep_ids import complete_sweep, sweep_meant, sweep_to_resume
+from nodesweep.cli.command_line import as_typed
+from nodesweep.cli.sweep_ids import complete_sweep, resolve_sweep_id, sweep_to_resume
 
 if TYPE_CHECKING:
     from nodesweep.cli.views.stream import LogFormat, Look
@@ -218,7 +218,7 @@ def run_detached(benchmark: BenchmarkConfig, look: Look) -> None:
 @guarded
 def collect(sweep_id: str, config: Path | None, output: Path | None) -> None:
     """Create the report of a detached sweep (`run --detach`) once its last job has ended."""
-    sweep_id = sweep_meant(sweep_id, config, output)
+    sweep_id = resolve_sweep_id(sweep_id, config, output)
     benchmark = config_of_sweep(sweep_id, config, output)
     from nodesweep.cli.session import flow_session, run_flow
 
@@ -357,7 +357,7 @@ def report(
             raise click.UsageError(
                 "--goal and --tolerance go with --csv; a sweep has them from its program and config"
             )
-        sweep_id = sweep_meant(str(sweep_id), config, output)
+        sweep_id = resolve_sweep_id(str(sweep_id), config, output)
         benchmark = config_of_sweep(sweep_id, config, output)
         benchmark = benchmark.model_copy(update={"report": with_goals(benchmark.report, goals)})
         from nodesweep.cli.session import flow_session, run_flow
@@ -390,13 +390,13 @@ def report(
 @guarded
 def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
     """Stop a sweep: its running jobs stop, and no more start until --resume."""
-    sweep_id = sweep_meant(sweep_id, config, output)
+    sweep_id = resolve_sweep_id(sweep_id, config, output)
     benchmark = config_of_sweep(sweep_id, config, output)
     from nodesweep.cli.local_platform import own_platform
     from nodesweep.cli.session import command_session
     from nodesweep.cli.stop_record import record_stop
 
-    platform = own_platform(benchmark.platform, or_silent=True)
+    platform = own_platform(benchmark.platform, count_unresponsive=True)
     if platform is None:
         print_text(
             f"the platform of {benchmark.platform.state_directory} is not running,"
@@ -451,7 +451,7 @@ def logs(
     """
     if validation and not (nodes is None and rank is None):
         raise click.UsageError("--validation goes with neither --nodes nor --rank")
-    sweep_id = sweep_meant(sweep_id, config, output)
+    sweep_id = resolve_sweep_id(sweep_id, config, output)
     benchmark = config_of_sweep(sweep_id, config, output)
     from nodesweep.cli.commands.logs import Wanted, show_logs
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from nodesweep.cli.own_name import as_typed
+from nodesweep.cli.command_line import as_typed
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 

@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from nodesweep.cli.output import say
-from nodesweep.cli.own_name import as_typed
+from nodesweep.cli.command_line import as_typed
 from nodesweep.scaling import names
 
 _MOST_NAMED = 10
@@ -80,7 +80,7 @@ def match_sweep(typed: str, sweeps: Sequence[str], where: str) -> str:
     )
 
 
-def sweep_meant(typed: str, config: Path | None, output: Path | None) -> str:
+def resolve_sweep_id(typed: str, config: Path | None, output: Path | None) -> str:
     """Return the sweep id given to a command, and print it on stderr if it was abbreviated.
 
     Candidates come from the reports directory of --output, of --config, or ./reports.

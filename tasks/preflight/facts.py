@@ -45,7 +45,7 @@ def read_facts(
         config = config.model_copy(update={"image": with_container(config, instance)})
         files = replace(
             read_files(config, is_sent=not goes_on),
-            says_planned_steps=_says_planned_steps(config),
+            mentions_planned_steps=_says_planned_steps(config),
             has_setup=_has_setup(config),
             entry_point_problem=None if goes_on else entry_point_problem(config),
         )
@@ -194,7 +194,7 @@ def _has_setup(config: BenchmarkConfig) -> bool:
 
 
 def _says_planned_steps(config: BenchmarkConfig) -> bool | None:
-    """Return Files.says_planned_steps from the code's text.
+    """Return Files.mentions_planned_steps from the code's text.
 
     At run time it may still not report them.
     """

@@ -92,7 +92,7 @@ def find(rule: AccountRule[Any], question: Question) -> Findings:
     # Slow imports, which an offline plan does not need.
     from botocore.parsers import ResponseParserError
 
-    from nodesweep.tasks.answers import where_to_look
+    from nodesweep.tasks.responses import where_to_look
 
     try:
         asked = Answered(question.facts, rule.ask(question))

@@ -19,7 +19,7 @@ from nodesweep.scaling.formats import format_usd, point_text
 from nodesweep.scaling.outcome.attainment import soundness
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import SweepPlan
-from nodesweep.scaling.planning.time_left import JobToCome, TimeLeft, Took, time_left
+from nodesweep.scaling.planning.time_left import PendingJob, TimeLeft, CompletedJob, time_left
 from nodesweep.tasks.jobs.watch import JobStanding
 from nodesweep.tasks.polling import utc_now
 from nodesweep.tasks.sweeps.drawing import Drawer, Drawing, Table, only_a_warning
@@ -179,7 +179,7 @@ class SweepBoard:
     def _left(self, outcomes: Sequence[JobOutcome], now: float) -> TimeLeft | None:
         letters = self._plan.letter_by_type
         ended = [
-            Took(outcome.nodes, outcome.clocks.submit_to_end_seconds, _letter(outcome))
+            CompletedJob(outcome.nodes, outcome.clocks.submit_to_end_seconds, _letter(outcome))
             for outcome in outcomes
             if outcome.completed and outcome.clocks.submit_to_end_seconds
         ]
@@ -194,7 +194,7 @@ class SweepBoard:
             for point in self._plan.points
         ]
         to_come = [
-            JobToCome(point[1], running.get(point), instance_type=point[0])
+            PendingJob(point[1], running.get(point), instance_type=point[0])
             for point in planned
             if point not in over or point in running
         ]

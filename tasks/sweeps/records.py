@@ -80,7 +80,7 @@ def is_complete(report: bytes | None, config: BenchmarkConfig) -> bool:
     False if there is no readable report.
     """
     # slow to import, and rarely needed
-    from nodesweep.scaling.design.of_sweep import is_complete as has_all_points
+    from nodesweep.scaling.design.progress import is_complete as has_all_points
     from nodesweep.scaling.trend.report_file import ReportUnreadable, parse_report
 
     try:

@@ -16,10 +16,10 @@ from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.exceptions import ResponseStreamingError
 
-import nodesweep.tasks.answers
+import nodesweep.tasks.responses
 import nodesweep.tasks.deadlines
 from nodesweep.cli.guard import explain
-from nodesweep.tasks.answers import client_of
+from nodesweep.tasks.responses import client_of
 from nodesweep.tasks.errors import CallTimedOut, PlatformSilent, is_transient
 from tests.tasks.hostile_server import DRIPS, Words, dripping_server, hostile_server
 
@@ -77,7 +77,7 @@ def test_answer_without_an_end_is_given_up_and_named(drip: str, operation: str) 
 
 
 def test_drips_of_all_calls_together_are_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nodesweep.tasks.answers, "GIVE_UP_SECONDS", 0.5)
+    monkeypatch.setattr(nodesweep.tasks.responses, "GIVE_UP_SECONDS", 0.5)
     with dripping_server(DRIPS["head"]) as endpoint:
         calls = [
             client_at(endpoint, "sagemaker").list_training_jobs,

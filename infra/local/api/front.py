@@ -43,7 +43,7 @@ from nodesweep.infra.local.api.s3_queries import check_bucket_name, check_number
 from nodesweep.infra.local.faults.injector import FaultInjector
 from nodesweep.infra.local.server.contract import STATUS_PATH
 from nodesweep.infra.local.simulation import elsewhere
-from nodesweep.infra.local.state.kept import NotKept
+from nodesweep.infra.local.state.unsaved import NotSaved
 
 _LOOPBACK_HOST = re.compile(r"^(127\.\d+\.\d+\.\d+|([a-z0-9.-]+\.)?localhost)(:\d+)?$")
 _NONCE = re.compile(r"nonce=(?P<nonce>[0-9a-f]{32,128})")
@@ -51,7 +51,7 @@ _NONCE = re.compile(r"nonce=(?P<nonce>[0-9a-f]{32,128})")
 logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 Observer = Callable[[Mapping[str, Any]], None]
-"""Called with the WSGI environ of every request that moto handled without an error; raises NotKept.
+"""Called with the WSGI environ of every request that moto handled without an error; raises NotSaved.
 """
 _INSUFFICIENT_STORAGE = 507
 
@@ -102,7 +102,7 @@ class Front:
                 return self._pass_to_moto(environ, start_response)
         except ApiError as error:
             answer = error_answer(environ, error.code, error.message, error.http_status)
-        except NotKept as error:
+        except NotSaved as error:
             room = "free space on the disk of the local platform's state folder, then retry."
             answer = error_answer(
                 environ, "InternalError", f"{error}: {room}", _INSUFFICIENT_STORAGE
@@ -161,7 +161,7 @@ class Front:
         """Return moto's response once its changes have been saved.
 
         Raises:
-            NotKept: If they cannot be saved.
+            NotSaved: If they cannot be saved.
             ApiError: If the body fails its checksum, XML is malformed or does not fit the
                 operation, or a
             number in the query is invalid.

@@ -78,12 +78,12 @@ def _unmodelled_s3() -> frozenset[tuple[str, bool, str]]:
     model, done = service_model("s3"), operations_of_moto("s3")
     signs: dict[bool, set[tuple[str, bool, str]]] = {True: set(), False: set()}
     for name in model.operation_names:
-        if sign := s3_sign(model.operation_model(name)):
+        if sign := s3_request_signature(model.operation_model(name)):
             signs[name in done].add(sign)
     return frozenset(signs[False] - signs[True])
 
 
-def s3_sign(operation: OperationModel) -> tuple[str, bool, str] | None:
+def s3_request_signature(operation: OperationModel) -> tuple[str, bool, str] | None:
     """Return (HTTP method, is on an object, query key) by which a request names an S3 operation.
 
     None if the path alone names it.

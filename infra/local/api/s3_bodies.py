@@ -21,7 +21,7 @@ from botocore.model import ListShape, OperationModel, Shape, StructureShape
 from botocore.utils import parse_timestamp
 
 from nodesweep.infra.local.api.dialect import protocol_of
-from nodesweep.infra.local.api.moto_operations import operations_of_moto, s3_sign
+from nodesweep.infra.local.api.moto_operations import operations_of_moto, s3_request_signature
 from nodesweep.infra.local.api.protocol import ApiError, read_body
 from nodesweep.infra.local.api.validation import service_model
 
@@ -103,7 +103,7 @@ def _readers() -> dict[tuple[str, bool, str], OperationModel]:
     found = {("PUT", False, ""): model.operation_model("CreateBucket")}
     for name in sorted(operations_of_moto("s3")):
         operation = model.operation_model(name)
-        sign = s3_sign(operation)
+        sign = s3_request_signature(operation)
         if sign and not operation.deprecated and _payload(operation) is not None:
             found[sign] = operation
     return found | {_BY_UPLOAD: model.operation_model("CompleteMultipartUpload")}

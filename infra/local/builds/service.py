@@ -22,7 +22,7 @@ from nodesweep.infra.local.builds.shell import BuildsByCommands
 from nodesweep.infra.local.builds.source import parse_source_location
 from nodesweep.infra.local.interfaces import ImageStore
 from nodesweep.infra.local.state.files import RecordStore
-from nodesweep.infra.local.state.kept import NotKept
+from nodesweep.infra.local.state.unsaved import NotSaved
 
 _IDEMPOTENCY_SECONDS = 300
 _CLOSE_DEADLINE_SECONDS = 30.0
@@ -255,11 +255,11 @@ class Builds:
         """Save a build that a call starts.
 
         Raises:
-            NotKept: If it cannot be saved; the build does not exist then.
+            NotSaved: If it cannot be saved; the build does not exist then.
         """
         try:
             self._store.save(build.region, build.uuid, record=asdict(build))
-        except NotKept:
+        except NotSaved:
             self._store.remove(build.region, build.uuid)
             raise
 

@@ -20,7 +20,7 @@ from nodesweep.infra.local.jobs.queue import JobQueue, OneJob, Waiting
 from nodesweep.infra.local.sagemaker.tags import check_new_tags, merged_tags
 from nodesweep.infra.local.server.contract import JOBS_STOP_DEADLINE_SECONDS
 from nodesweep.infra.local.state.files import RecordStore
-from nodesweep.infra.local.state.kept import NotKept
+from nodesweep.infra.local.state.unsaved import NotSaved
 
 _SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.01, 1.0
 _CLEAN_UP_SECONDS = 30.0
@@ -40,7 +40,7 @@ class Runner(Protocol[J_contra]):
         """Remove what a job of a killed server left."""
 
 
-class JobBook(ABC, Generic[J]):
+class JobManager(ABC, Generic[J]):
     """The jobs and the threads that run them; all public methods are thread-safe."""
 
     kind: ClassVar[str]
@@ -363,7 +363,7 @@ class JobBook(ABC, Generic[J]):
         """Save a job.
 
         Raises:
-            NotKept: If that fails. The call that changed the job fails, but the change holds and
+            NotSaved: If that fails. The call that changed the job fails, but the change holds and
                 the next
             save writes it.
         """
@@ -373,11 +373,11 @@ class JobBook(ABC, Generic[J]):
         """Save a new job.
 
         Raises:
-            NotKept: If that fails; the job does not exist then.
+            NotSaved: If that fails; the job does not exist then.
         """
         try:
             self._save(job)
-        except NotKept:
+        except NotSaved:
             self._store.remove(*job_key(job.region, job.name))
             raise
 

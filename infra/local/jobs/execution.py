@@ -26,7 +26,7 @@ from nodesweep.infra.local.jobs.endings import (
     internal_error,
 )
 from nodesweep.infra.local.jobs.job import Change, J, Job
-from nodesweep.infra.local.jobs.kept_metrics import KeptMetrics
+from nodesweep.infra.local.jobs.node_metrics_store import NodeMetricsStore
 from nodesweep.infra.local.jobs.utilisation import NodeMetrics
 from nodesweep.infra.local.log_streams import LogStreams
 from nodesweep.infra.local.sagemaker.metric_series import MetricSeries
@@ -46,7 +46,7 @@ class ExecutionServices:
     file_systems: Mapping[str, Path] = field(default_factory=dict)
     """File system id -> the folder of this machine that stands for it."""
     series: MetricSeries = field(default_factory=MetricSeries)
-    kept_metrics: KeptMetrics | None = None
+    kept_metrics: NodeMetricsStore | None = None
     """Persists the nodes' metrics across restarts; None: not persisted."""
 
 

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from nodesweep.infra.local.interfaces import NodeAttainment, NodeUsage
-from nodesweep.infra.local.jobs.kept_metrics import NodeMeans, Values, percent
+from nodesweep.infra.local.jobs.node_metrics_store import NodeMeans, Values, percent
 from nodesweep.infra.local.periodic import PeriodicThread
 
 SAMPLE_SECONDS = 5.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nodesweep.infra.local.jobs.book import JobBook
+from nodesweep.infra.local.jobs.book import JobManager
 from nodesweep.infra.local.jobs.queue import Waiting
 from nodesweep.infra.local.jobs.quotas import check_quota
 from nodesweep.infra.local.processing.limits import usage_quota
@@ -13,7 +13,7 @@ from nodesweep.infra.local.processing.record import ProcessingJob
 from nodesweep.infra.local.processing.runner import ProcessingRunner
 
 
-class ProcessingJobs(JobBook[ProcessingJob]):
+class ProcessingJobs(JobManager[ProcessingJob]):
     """All Processing jobs of the platform."""
 
     kind = "processing"
@@ -33,7 +33,7 @@ class ProcessingJobs(JobBook[ProcessingJob]):
         Raises:
             ResourceInUse: If the name is taken.
             ResourceLimitExceeded: If the quota would be exceeded.
-            NotKept: If the job cannot be saved.
+            NotSaved: If the job cannot be saved.
         """
         self._runner.check(request)
         now = self._clock()

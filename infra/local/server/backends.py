@@ -16,7 +16,7 @@ from nodesweep.infra.local.builds.ecr_registry import Registry
 from nodesweep.infra.local.engine.errors import EngineError
 from nodesweep.infra.local.interfaces import Engine, ImageStore, Room
 from nodesweep.infra.local.jobs.execution import ExecutionServices
-from nodesweep.infra.local.jobs.kept_metrics import KeptMetrics
+from nodesweep.infra.local.jobs.node_metrics_store import NodeMetricsStore
 from nodesweep.infra.local.processing.runner import EngineProcessingRunner, ProcessingRunner
 from nodesweep.infra.local.sagemaker.metric_series import MetricSeries
 from nodesweep.infra.local.server.contract import ServerConfig, ServerStartError
@@ -39,7 +39,7 @@ class Backend:
     """Registry that images are pushed to; None if only ECR knows them."""
     series: MetricSeries = field(default_factory=MetricSeries)
     """Time series of its jobs' metrics."""
-    kept_metrics: KeptMetrics | None = None
+    kept_metrics: NodeMetricsStore | None = None
     """Persists its nodes' metrics across restarts; None: not persisted."""
     is_simulated: bool = False
     """True if roles, networks and others' images are accepted by name."""
@@ -70,7 +70,7 @@ def with_real_nodes(
 ) -> Backend:
     """Return the backend of an engine with real nodes."""
     series = MetricSeries()
-    kept_metrics = KeptMetrics(RecordStore(config.state_dir / "node_metrics"))
+    kept_metrics = NodeMetricsStore(RecordStore(config.state_dir / "node_metrics"))
 
     def services(clients: ClientFactory) -> ExecutionServices:
         return ExecutionServices(

@@ -34,7 +34,7 @@ from nodesweep.infra.local.server.contract import (
 )
 from nodesweep.infra.local.server.owners import add_owner, is_abandoned, living_owners, remove_owner
 from nodesweep.infra.local.state.files import DamagedFile, read_json
-from nodesweep.infra.local.state.kept import lost
+from nodesweep.infra.local.state.unsaved import lost
 
 STOPPING_DEADLINE_SECONDS = 60.0
 """Time that a start waits for a predecessor that is shutting down."""

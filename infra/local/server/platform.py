@@ -34,7 +34,7 @@ from nodesweep.infra.local.server.contract import (
     SERVICE,
     ServerConfig,
 )
-from nodesweep.infra.local.state import kept
+from nodesweep.infra.local.state import unsaved
 from nodesweep.infra.local.state.ecr_snapshot import EcrSnapshot
 from nodesweep.infra.local.state.files import RecordStore
 from nodesweep.infra.local.state.s3_snapshot import S3Snapshot
@@ -75,7 +75,7 @@ class Platform:
             ecr_registry.connect(clients)
             registry.rules = ecr_registry
         self._registry = registry
-        self._ledger = kept.Ledger()
+        self._ledger = unsaved.Ledger()
         self._s3 = S3Snapshot(
             state_dir / "s3",
             clients,
@@ -118,7 +118,7 @@ class Platform:
         self._s3.restore()
         self._ecr.restore(self._images.images())
         # Not earlier: a start that fails above loses nothing.
-        kept.begin(self._state_dir)
+        unsaved.begin(self._state_dir)
         for snapshot in (self._s3, self._ecr):
             self.front.add_observer(snapshot.observe)
         self._builds.load()
@@ -140,7 +140,7 @@ class Platform:
         self._ecr.close()
         if self._registry:
             self._registry.close()
-        kept.end(self._state_dir, self._ledger)
+        unsaved.end(self._state_dir, self._ledger)
 
     def status(self) -> dict[str, Any]:
         """Return the response of GET /_nodesweep/status."""

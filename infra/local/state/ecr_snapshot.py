@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError, ParamValidationError
 from nodesweep.infra.local.api.in_process import ClientFactory
 from nodesweep.infra.local.api.protocol import DEFAULT_REGION, credential_scope
 from nodesweep.infra.local.state.files import read_json, write_json
-from nodesweep.infra.local.state.kept import Ledger, NotKept
+from nodesweep.infra.local.state.unsaved import Ledger, NotSaved
 
 MANIFEST_MEDIA_TYPE = "application/vnd.docker.distribution.manifest.v2+json"
 TARGET_PREFIX = "AmazonEC2ContainerRegistry_V20150921."
@@ -42,14 +42,14 @@ class EcrSnapshot:
     def close(self) -> None:
         """Write what could not be written before."""
         if not self._is_written:
-            with contextlib.suppress(NotKept):
+            with contextlib.suppress(NotSaved):
                 self._write()
 
     def observe(self, environ: Mapping[str, Any]) -> None:
         """Save what a successful request may have changed.
 
         Raises:
-            NotKept: If that fails.
+            NotSaved: If that fails.
         """
         prefix, _, action = environ.get("HTTP_X_AMZ_TARGET", "").partition(".")
         if f"{prefix}." != TARGET_PREFIX or action.startswith(_READING):

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from nodesweep.infra.local.state.kept import Ledger, NotKept
+from nodesweep.infra.local.state.unsaved import Ledger, NotSaved
 
 _CHUNK_BYTES = 1 << 20
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP)
@@ -157,7 +157,7 @@ class RecordStore:
         """Save a record.
 
         Raises:
-            NotKept: If it cannot be written.
+            NotSaved: If it cannot be written.
         """
         self._unsaved[key] = record
         with self.ledger.keeping(self._name(key)):
@@ -166,7 +166,7 @@ class RecordStore:
 
     def try_to_save(self, *key: str, record: dict[str, Any]) -> None:
         """Save the record of something that continues even if that fails."""
-        with suppress(NotKept):
+        with suppress(NotSaved):
             self.save(*key, record=record)
 
     def save_rest(self) -> None:

@@ -41,7 +41,7 @@ from nodesweep.infra.local.state.files import (
     write_atomically,
     write_json,
 )
-from nodesweep.infra.local.state.kept import Ledger, NotKept
+from nodesweep.infra.local.state.unsaved import Ledger, NotSaved
 
 _CHUNK_BYTES = 1 << 20
 _MUTATING = {"PUT", "POST", "DELETE"}
@@ -101,7 +101,7 @@ class S3Snapshot:
         """Write what could not be written before."""
         with self._lock:
             for bucket, key in sorted(self._left):
-                with contextlib.suppress(NotKept):
+                with contextlib.suppress(NotSaved):
                     self._keep(bucket, key)
 
     def observe(self, environ: Mapping[str, Any]) -> None:
@@ -110,7 +110,7 @@ class S3Snapshot:
         That is a key or, for bucket calls and multi-deletes, a bucket.
 
         Raises:
-            NotKept: If that fails.
+            NotSaved: If that fails.
         """
         if environ["REQUEST_METHOD"] not in _MUTATING or not _is_s3(environ):
             return
@@ -120,7 +120,7 @@ class S3Snapshot:
             return
         with self._lock:
             self._keep(bucket, key)
-            with contextlib.suppress(NotKept):
+            with contextlib.suppress(NotSaved):
                 for unwritten in sorted(self._left):  # there is space again
                     self._keep(*unwritten)
 
@@ -305,7 +305,7 @@ class S3Snapshot:
             path = folder / f"{name}.json"
             if name not in known:
                 self._ledger.note_damaged(f"{path} is missing: {remedy}")
-            with contextlib.suppress(NotKept), self._ledger.keeping(f"s3://{name}"):
+            with contextlib.suppress(NotSaved), self._ledger.keeping(f"s3://{name}"):
                 write_json(path, {"name": name, "region": self._regions[name]})
         for name, region in self._regions.items():
             where = {"CreateBucketConfiguration": {"LocationConstraint": region}}

@@ -25,7 +25,7 @@ def fill_channels(
     fill_folders(s3, downloads, nodes, stop)
 
 
-def channel_is_empty(s3: Any, channel: Mapping[str, Any]) -> str | None:
+def missing_data_reason(s3: Any, channel: Mapping[str, Any]) -> str | None:
     """Return S3's error message, "" if no object matches, None if there is data."""
     source = channel["DataSource"]["S3DataSource"]
     try:

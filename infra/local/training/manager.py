@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nodesweep.infra.local.api.protocol import validation_error
-from nodesweep.infra.local.jobs.book import JobBook
+from nodesweep.infra.local.jobs.book import JobManager
 from nodesweep.infra.local.jobs.queue import Waiting
 from nodesweep.infra.local.jobs.quotas import check_quota
 from nodesweep.infra.local.training.limits import usage_quota, warm_pool_quota
@@ -17,7 +17,7 @@ from nodesweep.infra.local.training.warm_pool import WarmPool, instances_in, mat
 _UPDATED_MEMBERS = ("ProfilerConfig", "ProfilerRuleConfigurations", "RemoteDebugConfig")
 
 
-class TrainingJobs(JobBook[TrainingJob]):
+class TrainingJobs(JobManager[TrainingJob]):
     """The training jobs and their warm pools."""
 
     kind = "training"
@@ -37,7 +37,7 @@ class TrainingJobs(JobBook[TrainingJob]):
         Raises:
             ResourceInUse: If the name is taken.
             ResourceLimitExceeded: If a quota would be exceeded.
-            NotKept: If the job cannot be saved.
+            NotSaved: If the job cannot be saved.
         """
         self._runner.check(request)
         now, account_id = self._clock(), self._runner.account_id

@@ -10,7 +10,7 @@ from nodesweep.infra.local.jobs.lists import Listing, page
 from nodesweep.infra.local.jobs.outputs import refuse_missing_bucket
 from nodesweep.infra.local.sagemaker.search import found_jobs
 from nodesweep.infra.local.sagemaker.tags import check_new_tags
-from nodesweep.infra.local.training.channels import channel_is_empty
+from nodesweep.infra.local.training.channels import missing_data_reason
 from nodesweep.infra.local.training.limits import check_request
 from nodesweep.infra.local.training.manager import TrainingJobs
 
@@ -85,7 +85,7 @@ class TrainingApi:
         for channel in request.get("InputDataConfig", []):
             if "S3DataSource" not in channel["DataSource"]:
                 continue
-            reason = channel_is_empty(self._clients("s3", region), channel)
+            reason = missing_data_reason(self._clients("s3", region), channel)
             if reason is None:
                 continue
             uri = channel["DataSource"]["S3DataSource"]["S3Uri"]

@@ -91,7 +91,7 @@ def show_logs(
         SweepNotFound: No log matches.
         RunFailed: The sweep has not ended within `follow_seconds`.
     """
-    platform = own_platform(config.platform, or_silent=True)
+    platform = own_platform(config.platform, count_unresponsive=True)
     config = config.on_platform(platform or config.platform)
     shown = _Shown(config, sweep, wanted)
     if platform is None:

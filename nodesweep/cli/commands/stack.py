@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 from nodesweep.configs.load import ConfigError
 from nodesweep.configs.presets import PRESETS_DIRECTORY
 from nodesweep.configs.written.from_stack import LocalEndpoint
-from nodesweep.tasks.answers import client_of
+from nodesweep.tasks.responses import client_of
 from nodesweep.tasks.errors import error_code
 from nodesweep.tasks.local_keys import local_session
 

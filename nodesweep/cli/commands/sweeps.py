@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from nodesweep.cli.commands.go_on import how_it_goes_on, or_dash
+from nodesweep.cli.commands.unfinished import next_steps, or_dash
 from nodesweep.cli.guard import BAD_INPUT, RUN_FAILED, fail, guarded
 from nodesweep.cli.output import print_notice, print_rendered, print_text
-from nodesweep.cli.own_name import as_typed
-from nodesweep.cli.sweep_ids import complete_sweep, known_sweeps, reports_directory, sweep_meant
+from nodesweep.cli.command_line import as_typed
+from nodesweep.cli.sweep_ids import complete_sweep, known_sweeps, reports_directory, resolve_sweep_id
 from nodesweep.scaling import names
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def list_sweeps(config: Path | None, output: Path | None, as_json: bool) -> None
 def show(sweep_id: str, config: Path | None, output: Path | None) -> None:
     """Print a sweep's report and its path and, if it is unfinished, the commands to resume it."""
     directory = reports_directory(config, output)
-    sweep = _known(sweep_meant(sweep_id, config, output), directory)
+    sweep = _known(resolve_sweep_id(sweep_id, config, output), directory)
     facts, report, benchmark = read_facts(directory, sweep)
     if facts.problem is not None:
         fail(facts.problem, RUN_FAILED)
@@ -94,7 +94,7 @@ def show(sweep_id: str, config: Path | None, output: Path | None) -> None:
         print_rendered(render_terminal(report, as_typed))
         print_text(f"report: {directory / sweep / names.REPORT_HTML}")
     if facts.state not in ("finished", "reported"):
-        lines = how_it_goes_on(facts, benchmark, directory, config, output)
+        lines = next_steps(facts, benchmark, directory, config, output)
         print_text(as_typed("\n".join(lines)))
 
 
@@ -109,7 +109,7 @@ def open_report(sweep_id: str, config: Path | None, output: Path | None) -> None
     The path of the report is also printed. Without a display, nothing is opened.
     """
     directory = reports_directory(config, output)
-    sweep = _known(sweep_meant(sweep_id, config, output), directory)
+    sweep = _known(resolve_sweep_id(sweep_id, config, output), directory)
     page = directory / sweep / names.REPORT_HTML
     if not page.is_file():
         fail(f"{page}: sweep {sweep} has no report yet; see: nodesweep show {sweep}", RUN_FAILED)
@@ -135,7 +135,7 @@ def read_facts(
 
     from nodesweep.cli.commands.compare import read_report
     from nodesweep.configs.models import BenchmarkConfig
-    from nodesweep.scaling.design.of_sweep import points_done
+    from nodesweep.scaling.design.progress import points_done
     from nodesweep.scaling.instances.progress import asked_keys
     from nodesweep.scaling.trend.report_file import ReportUnreadable
     from nodesweep.tasks.errors import RecordDamaged

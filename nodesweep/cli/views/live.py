@@ -24,9 +24,9 @@ from nodesweep.cli.views.plain import Quiet, event_lines, write_at_once
 from nodesweep.cli.views.state import PointState, RunState
 from nodesweep.scaling.formats import format_seconds, format_speedup, format_usd
 from nodesweep.scaling.planning.time_left import (
-    JobToCome,
+    PendingJob,
     TimeLeft,
-    Took,
+    CompletedJob,
     TypedCount,
     left_by_steps,
     time_left,
@@ -303,17 +303,17 @@ def left_of(state: RunState, now: float) -> TimeLeft | None:
     """
     done = [point for point in state.points if point.state == "done" and point.job_seconds]
     ended = [
-        Took(point.nodes, point.job_seconds or 0.0, point.letter)
+        CompletedJob(point.nodes, point.job_seconds or 0.0, point.letter)
         for point in done
         if point.kind != "check"
     ]
     foretold = [
-        Took(point.nodes, point.whole_run_seconds, point.letter)
+        CompletedJob(point.nodes, point.whole_run_seconds, point.letter)
         for point in done
         if point.whole_run_seconds
     ]
     to_come = [
-        JobToCome(
+        PendingJob(
             point.nodes,
             now - point.begun if point.runs and point.begun is not None else None,
             _left_by_steps(point, now),
@@ -329,7 +329,7 @@ def left_of(state: RunState, now: float) -> TimeLeft | None:
             {TypedCount(point.nodes, point.letter) for point in state.points}
         )
         to_come.append(
-            JobToCome(
+            PendingJob(
                 smallest.nodes,
                 is_check=True,
                 or_at=tuple(others),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal, Protocol, TextIO
 
-from nodesweep.cli.own_name import as_typed
+from nodesweep.cli.command_line import as_typed
 from nodesweep.cli.views.json_lines import JsonLines
 from nodesweep.cli.views.plain import PlainLines
 from nodesweep.cli.views.run_log import RunLog

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from nodesweep.scaling.analysis.counts import MeasuredCount, cost_change, faster_text
+from nodesweep.scaling.analysis.measured_count import MeasuredCount, cost_change, faster_text
 from nodesweep.scaling.analysis.intervals import MIN_REPEATS, Interval
 from nodesweep.scaling.analysis.verdicts import JudgedCount, not_ruled_out
 from nodesweep.scaling.formats import (
@@ -17,7 +17,7 @@ from nodesweep.scaling.formats import (
     join_words,
     nodes_text,
 )
-from nodesweep.scaling.parts import Part
+from nodesweep.scaling.report_part import Part
 
 Rule = Literal["efficiency", "deadline"]
 Basis = Literal["interval", "point", "sequential"]

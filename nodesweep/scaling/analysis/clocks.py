@@ -19,7 +19,7 @@ from nodesweep.scaling.analysis.intervals import (
     paired_ratio_interval,
     ratio_interval,
 )
-from nodesweep.scaling.parts import Part
+from nodesweep.scaling.report_part import Part
 
 ClockName = Literal["train", "steady", "billable", "submit_to_end"]
 RepeatTime = tuple[int, float]

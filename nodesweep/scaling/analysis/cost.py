@@ -15,7 +15,7 @@ from nodesweep.scaling.analysis.intervals import Interval, median_interval, next
 from nodesweep.scaling.analysis.parity import reaches
 from nodesweep.scaling.analysis.price import Price, node_cost_usd
 from nodesweep.scaling.outcome.outcome import JobOutcome
-from nodesweep.scaling.parts import Part
+from nodesweep.scaling.report_part import Part
 
 
 class RunCosts(Part):

@@ -20,7 +20,7 @@ from nodesweep.scaling.analysis.advice import (
 )
 from nodesweep.scaling.analysis.bounds import judge_counts
 from nodesweep.scaling.analysis.clocks import ClockStatistics
-from nodesweep.scaling.analysis.counts import MeasuredCount, rounded
+from nodesweep.scaling.analysis.measured_count import MeasuredCount, rounded
 from nodesweep.scaling.analysis.verdicts import (
     JudgedCount,
     Verdict,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from nodesweep.scaling.parts import Part
+from nodesweep.scaling.report_part import Part
 
 LEVEL = 0.95
 

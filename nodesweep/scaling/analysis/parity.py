@@ -16,7 +16,7 @@ from pydantic import Field
 
 from nodesweep.configs.models import ParityConfig
 from nodesweep.scaling.formats import format_value
-from nodesweep.scaling.parts import Part
+from nodesweep.scaling.report_part import Part
 
 Verdict = Literal["baseline", "same", "reached_target", "different", "unknown"]
 TESTED_FROM_REPEATS = 3

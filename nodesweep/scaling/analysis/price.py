@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from nodesweep.configs.catalogue import InstanceType
-from nodesweep.scaling.parts import Part
+from nodesweep.scaling.report_part import Part
 
 _SECONDS_PER_HOUR = 3600
 

@@ -10,7 +10,7 @@ from pydantic import Field
 from nodesweep.scaling.analysis.clocks import ClockStatistics, RowClocks
 from nodesweep.scaling.analysis.cost import CostSpread, RunCosts
 from nodesweep.scaling.analysis.parity import FinalMetric, Parity
-from nodesweep.scaling.parts import Part
+from nodesweep.scaling.report_part import Part
 
 Flag = Literal["superlinear", "retrograde", "throughput_only", "world_size_unconfirmed", "starved"]
 

@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import Field
 
 from nodesweep.configs.models import RecommendationConfig
-from nodesweep.scaling.analysis.counts import MeasuredCount, rounded
+from nodesweep.scaling.analysis.measured_count import MeasuredCount, rounded
 from nodesweep.scaling.analysis.intervals import Interval, prediction_factor
 from nodesweep.scaling.formats import (
     counted,
@@ -25,7 +25,7 @@ from nodesweep.scaling.formats import (
     join_words,
     nodes_text,
 )
-from nodesweep.scaling.parts import Part
+from nodesweep.scaling.report_part import Part
 
 Answer = Literal["pass", "fail", "on_the_limit", "undecided"]
 Criterion = Literal["comparable", "efficiency", "doubling_ratio", "faster", "deadline", "budget"]

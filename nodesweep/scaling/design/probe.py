@@ -24,8 +24,8 @@ from nodesweep.scaling.formats import counted, format_seconds, join_words, nodes
 from nodesweep.scaling.outcome.attainment import soundness
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.outcome.projection import Projection
-from nodesweep.scaling.parts import Part
-from nodesweep.scaling.student import t_quantile
+from nodesweep.scaling.report_part import Part
+from nodesweep.scaling.t_distribution import t_quantile
 
 _ROUNDING = 1e-9  # relative: rounding error between sums of the same steps
 
@@ -237,7 +237,7 @@ def unprojected_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
         )
 
 
-def unasked_notes(config: BenchmarkConfig | None, outcomes: Sequence[JobOutcome]) -> Iterator[str]:
+def unrequested_partial_notes(config: BenchmarkConfig | None, outcomes: Sequence[JobOutcome]) -> Iterator[str]:
     """Yield caveats on unrequested partial runs, whose times are projected all the same.
 
     These are jobs that ended early but were to be whole, and probes that ended without being told

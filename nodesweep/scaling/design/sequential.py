@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from nodesweep.scaling.formats import format_percent, format_ratio, join_words, nodes_text
-from nodesweep.scaling.student import t_quantile
+from nodesweep.scaling.t_distribution import t_quantile
 
 ERROR = 0.05
 """The largest share of sweeps in which any pass, fail or "on the limit" may be wrong."""

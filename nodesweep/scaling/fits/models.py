@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from nodesweep.scaling.analysis.intervals import Interval
-from nodesweep.scaling.parts import Part
+from nodesweep.scaling.report_part import Part
 
 Law = Literal["amdahl", "usl", "ring"]
 

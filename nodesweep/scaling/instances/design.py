@@ -19,7 +19,7 @@ from nodesweep.configs.models import RecommendationConfig
 from nodesweep.scaling.design.sequential import LEAST_SPREAD
 from nodesweep.scaling.formats import format_seconds, format_usd
 from nodesweep.scaling.instances.arms import Arm
-from nodesweep.scaling.student import t_quantile
+from nodesweep.scaling.t_distribution import t_quantile
 
 ERROR = 0.05
 """The largest share of sweeps in which an arm that belongs on the front may be dropped."""
@@ -86,7 +86,7 @@ def follow_passes(
         if FIRST_LOOK <= repeat < repeats:
             samples = _samples(runs, asked)
             error = ERROR / ((repeats - 2) * len(arms) * (len(arms) + 1))
-            dropped |= find_beaten(
+            dropped |= find_dominated(
                 {arm: samples[arm] for arm in left if arm in samples}, goals, error
             )
     return Passes(tuple(asked), (), dropped)
@@ -101,7 +101,7 @@ def _samples(runs: Runs, asked: Sequence[tuple[Arm, int]]) -> dict[Arm, list[Sam
     return found
 
 
-def find_beaten(
+def find_dominated(
     samples: Mapping[Arm, Sequence[Sample]], goals: RecommendationConfig, error: float
 ) -> dict[Arm, str]:
     """Return the arms that another one dominates, or that miss a limit, with reasons.

@@ -10,7 +10,7 @@ from pydantic import Field
 from nodesweep.scaling.analysis.interval import Interval
 from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.analysis.verdicts import Answer
-from nodesweep.scaling.parts import Part
+from nodesweep.scaling.report_part import Part
 
 Question = Literal["cheapest_within_deadline", "fastest_within_budget", "cheapest_efficient"]
 

@@ -16,7 +16,7 @@ from nodesweep.scaling.analysis.recommend import recommend
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.analysis.speedup import Run, summarise_runs
 from nodesweep.scaling.design.kinds import check_repeat
-from nodesweep.scaling.design.of_sweep import progress_of
+from nodesweep.scaling.design.progress import progress_of
 from nodesweep.scaling.design.sequential import CountAnswer, Progress
 from nodesweep.scaling.formats import counted, join_words
 from nodesweep.scaling.instances.arms import Arm, arms_of, lost_to_memory, outcomes_by_type

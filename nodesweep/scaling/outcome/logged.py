@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from nodesweep.configs.training import compile_metric
 from nodesweep.scaling.names import METRICS_FILE
 from nodesweep.scaling.outcome.cut_numbers import cut_by, whole_number
-from nodesweep.scaling.outcome.given import dig
+from nodesweep.scaling.outcome.metrics_values import dig
 from nodesweep.scaling.outcome.plain_lines import plain_lines, without_colours
 from nodesweep.scaling.outcome.projection import says_steps
 

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field
 
 from nodesweep.scaling.analysis.parity import FinalMetric
 from nodesweep.scaling.outcome.failure import name_host, read_failure
-from nodesweep.scaling.outcome.given import dig, finite, positive
+from nodesweep.scaling.outcome.metrics_values import dig, finite, positive
 from nodesweep.scaling.outcome.logged import (
     FILE,
     LOG,
@@ -31,13 +31,13 @@ from nodesweep.scaling.outcome.projection import (
     MOST_STEPS,
     OF_ANY_PART,
     Projection,
-    of_whole_run,
+    whole_run_metrics,
     project,
     steps_of,
     why_part_is_no_time,
     why_unprojected,
 )
-from nodesweep.scaling.parts import Part
+from nodesweep.scaling.report_part import Part
 from nodesweep.scaling.secrets import hide_in_text
 
 PlatformKind = Literal["aws", "emulated", "simulated", "measured"]
@@ -268,7 +268,7 @@ def read_outcome(
     part = steps_of(metrics, numbers)
     if part is not None:  # the time of a partial run is not a train time
         train_seconds_by = {} if projection is None else {"projected": projection.train_seconds}
-        metrics = of_whole_run(metrics)
+        metrics = whole_run_metrics(metrics)
         numbers = {name: numbers[name] for name in OF_ANY_PART if name in numbers}
     unprojected = None
     if projection is None and status == "Completed" and ASKED_BY in environment:

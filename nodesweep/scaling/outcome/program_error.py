@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pydantic import ConfigDict, Field
 
 from nodesweep.scaling.outcome.plain_lines import plain_lines
-from nodesweep.scaling.parts import Part
+from nodesweep.scaling.report_part import Part
 
 CONSEQUENCE = re.compile(
     r"connection (?:closed|reset|refused|lost|aborted)|broken pipe|socket time(?:out|d out)|failed"

@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from nodesweep.scaling.outcome.given import dig, finite, positive, whole
-from nodesweep.scaling.parts import Part
-from nodesweep.scaling.student import t_quantile
+from nodesweep.scaling.outcome.metrics_values import dig, finite, positive, whole
+from nodesweep.scaling.report_part import Part
+from nodesweep.scaling.t_distribution import t_quantile
 
 ASKED_BY = "NODESWEEP_PROBE_PRECISION"
 """Environment variable that makes a program end itself early (infra/image/nodesweep_clock.py)."""
@@ -219,7 +219,7 @@ def why_part_is_no_time(steps: tuple[int, int]) -> str:
     )
 
 
-def of_whole_run(
+def whole_run_metrics(
     metrics: Mapping[str, Any] | None,
 ) -> Mapping[str, Any] | None:
     """Return the contents of a probe's metrics.json that apply to a whole run.

@@ -127,7 +127,7 @@ def reason_to_give_up(ended: Sequence[JobOutcome]) -> str | None:
         elif outcome.completed:
             failed.clear()
     error = failed[-1].program_error if failed else None
-    if error is not None and is_certain(failed[-1]) and not any(each.completed for each in ended):
+    if error is not None and is_deterministic_failure(failed[-1]) and not any(each.completed for each in ended):
         return f"the program fails so on any number of nodes: {error.text}"
     if len(failed) < 2 or _cause(failed[-1]) != _cause(failed[-2]):
         return None
@@ -159,7 +159,7 @@ def is_programs_fault(outcome: JobOutcome) -> bool:
     return outcome.status == "Failed" and (outcome.reason or "").startswith(_PROGRAMS_FAULT)
 
 
-def is_certain(outcome: JobOutcome) -> bool:
+def is_deterministic_failure(outcome: JobOutcome) -> bool:
     """Return True if every job of the same code and arguments fails like this one.
 
     That is so for imports, arguments and syntax errors.

@@ -132,7 +132,7 @@ def plan_types(
     return SweepPlan(points, main.processes_per_node, bound, reason, main.usd_per_hour, by_type)
 
 
-def letter_of(config: BenchmarkConfig, instance_type: str | None) -> str:
+def type_letter_of(config: BenchmarkConfig, instance_type: str | None) -> str:
     """Return the type's letter in job names, "" in a sweep of one type."""
     types = config.sweep.instance_types
     return (

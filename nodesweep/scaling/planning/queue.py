@@ -25,7 +25,7 @@ from nodesweep.scaling.instances.progress import (
 )
 from nodesweep.scaling.outcome.attainment import MOST_REPEATS, is_steady
 from nodesweep.scaling.outcome.outcome import TERMINAL, JobOutcome
-from nodesweep.scaling.planning.amount import is_sized, sized_steps, sizing_key, unsized_reason
+from nodesweep.scaling.planning.workload import is_sized, sized_steps, sizing_key, unsized_reason
 from nodesweep.scaling.planning.budget import Allowance
 from nodesweep.scaling.planning.fail_fast import (
     Candidate,
@@ -34,7 +34,7 @@ from nodesweep.scaling.planning.fail_fast import (
     next_to_start,
     reason_to_give_up,
 )
-from nodesweep.scaling.planning.plan import Key, PlannedPoint, SweepPlan, letter_of
+from nodesweep.scaling.planning.plan import Key, PlannedPoint, SweepPlan, type_letter_of
 from nodesweep.scaling.planning.request import ResolvedInputs, build_request
 
 
@@ -134,7 +134,7 @@ class SweepQueue:
         return sorted({*self._earlier, *self._others, *self.active, *had_outcome})
 
     @property
-    def asks_of_earlier(self) -> bool:
+    def needs_earlier_descriptions(self) -> bool:
         """True if count_earlier() needs to know which of the sweep's jobs exist on the platform.
 
         A budget counts their cost, and a design may no longer ask for them.
@@ -154,7 +154,7 @@ class SweepQueue:
 
         Args:
             job_names: The sweep's existing or claimed jobs.
-            descriptions: The jobs' descriptions if `asks_of_earlier`. A claimed job without one was
+            descriptions: The jobs' descriptions if `needs_earlier_descriptions`. A claimed job without one was
                 perhaps never sent; it starts as a new job does, within the budget.
         """
         self._earlier = frozenset(job_names)
@@ -266,7 +266,7 @@ class SweepQueue:
             self._repeats[attempt.point.key(self._config)] = MOST_REPEATS
         return Refuse(attempt, name, reason, is_over_budget)
 
-    def was_ended_before(self, order: Submit, status: str) -> bool:
+    def ended_in_earlier_run(self, order: Submit, status: str) -> bool:
         """Return True if the job ended in an earlier run of this sweep.
 
         A job that ended after it was submitted here is watched like any other.
@@ -457,5 +457,5 @@ class SweepQueue:
 
     def _is_new(self, attempt: Attempt) -> bool:
         """Return True if no earlier run has a job for the attempt, going by the job names."""
-        letter = letter_of(self._config, attempt.point.instance_type)
+        letter = type_letter_of(self._config, attempt.point.instance_type)
         return (letter, attempt.identity) not in self._earlier_identities

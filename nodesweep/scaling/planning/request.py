@@ -15,8 +15,8 @@ from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.training import TrainingConfig
 from nodesweep.scaling import names
 from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_STEPS
-from nodesweep.scaling.planning.amount import amount_variables
-from nodesweep.scaling.planning.plan import PlannedPoint, fill_placeholders, letter_of
+from nodesweep.scaling.planning.workload import amount_variables
+from nodesweep.scaling.planning.plan import PlannedPoint, fill_placeholders, type_letter_of
 from nodesweep.scaling.rules.distribution import distribution_hyperparameters
 from nodesweep.scaling.rules.distribution.option import Value
 from nodesweep.scaling.rules.plan import hyperparameter_problems
@@ -55,12 +55,12 @@ def build_request(
         inputs: The results of earlier stages.
         attempt: Number of the attempt, from 1.
         steps: Steps for the program to make, if the sweep has sized them
-            (nodesweep/scaling/planning/amount.py).
+            (nodesweep/scaling/planning/workload.py).
 
     Raises:
         ValueError: A SageMaker limit is exceeded.
     """
-    letter = letter_of(config, point.instance_type)
+    letter = type_letter_of(config, point.instance_type)
     amount = amount_variables(config, point, steps)
     config = config.of_type(point.instance_type)
     training, platform = config.training, config.platform

@@ -38,7 +38,7 @@ class TypedCount(NamedTuple):
     instance_type: str = ""
 
 
-class Took(NamedTuple):
+class CompletedJob(NamedTuple):
     """An ended job: its node count, the seconds from accepted to ended, its instance type."""
 
     nodes: int
@@ -47,7 +47,7 @@ class Took(NamedTuple):
 
 
 @dataclass(frozen=True)
-class JobToCome:
+class PendingJob:
     """A job that runs or waits.
 
     `elapsed_seconds`: since it was accepted, None while it waits. `left_seconds`: the remaining
@@ -78,10 +78,10 @@ def left_by_steps(trained_seconds: float, step: int, steps: int) -> float | None
 
 
 def time_left(
-    ended: Sequence[Took],
-    to_come: Sequence[JobToCome],
+    ended: Sequence[CompletedJob],
+    to_come: Sequence[PendingJob],
     at_once: int,
-    foretold: Sequence[Took] = (),
+    foretold: Sequence[CompletedJob] = (),
 ) -> TimeLeft | None:
     """Return the time left; None if no job to come can be estimated.
 
@@ -102,7 +102,7 @@ def time_left(
     known = [
         *ended,
         *(
-            Took(job.nodes, job.elapsed_seconds + job.left_seconds, job.instance_type)
+            CompletedJob(job.nodes, job.elapsed_seconds + job.left_seconds, job.instance_type)
             for job in to_come
             if job.elapsed_seconds is not None and job.left_seconds is not None
             if not job.is_check
@@ -113,7 +113,7 @@ def time_left(
     if to_come and not told:
         return None
 
-    def takes(job: JobToCome) -> list[float]:
+    def takes(job: PendingJob) -> list[float]:
         by_type = by_kind[job.is_check]
         return [
             each
@@ -121,13 +121,13 @@ def time_left(
             for each in _bounds(by_type[instance_type], nodes)
         ]
 
-    def low(job: JobToCome) -> float:
+    def low(job: PendingJob) -> float:
         return min(takes(job)) * (1 - SPREAD)
 
-    def middle(job: JobToCome) -> float:
+    def middle(job: PendingJob) -> float:
         return math.sqrt(min(takes(job)) * max(takes(job)))
 
-    def high(job: JobToCome) -> float:
+    def high(job: PendingJob) -> float:
         return max(takes(job)) * (1 + SPREAD)
 
     sure = [job for job in told if not job.may_be_dropped]
@@ -142,15 +142,15 @@ _SecondsByType = dict[str, dict[int, list[float]]]
 """Seconds by instance type and node count."""
 
 
-def _tells_its_end(job: JobToCome) -> bool:
+def _tells_its_end(job: PendingJob) -> bool:
     return job.elapsed_seconds is not None and job.left_seconds is not None
 
 
-def _is_known(job: JobToCome, by_type: _SecondsByType) -> bool:
+def _is_known(job: PendingJob, by_type: _SecondsByType) -> bool:
     return all(count.instance_type in by_type for count in job.counts)
 
 
-def _by_type(known: Sequence[Took]) -> _SecondsByType:
+def _by_type(known: Sequence[CompletedJob]) -> _SecondsByType:
     found: _SecondsByType = {}
     for nodes, seconds, instance_type in known:
         found.setdefault(instance_type, {}).setdefault(nodes, []).append(seconds)
@@ -168,8 +168,8 @@ def _bounds(by_nodes: dict[int, list[float]], nodes: int) -> tuple[float, float]
 
 
 def _makespan(
-    to_come: Sequence[JobToCome],
-    takes: Callable[[JobToCome], float],
+    to_come: Sequence[PendingJob],
+    takes: Callable[[PendingJob], float],
     at_once: int,
     factor: float,
 ) -> float:
@@ -189,7 +189,7 @@ def _makespan(
     return max(ends, default=0.0) + math.fsum(takes(job) for job in waiting if job.is_check)
 
 
-def _left(job: JobToCome, takes: Callable[[JobToCome], float], factor: float) -> float:
+def _left(job: PendingJob, takes: Callable[[PendingJob], float], factor: float) -> float:
     if job.left_seconds is not None:
         return job.left_seconds * factor
     return max(0.0, takes(job) - (job.elapsed_seconds or 0.0))

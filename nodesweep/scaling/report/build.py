@@ -22,12 +22,12 @@ from nodesweep.scaling.analysis.speedup import (
     summarise_runs,
 )
 from nodesweep.scaling.design.advice import spared
-from nodesweep.scaling.design.of_sweep import progress_of
+from nodesweep.scaling.design.progress import progress_of
 from nodesweep.scaling.design.probe import (
     find_checks,
     kind_of_job,
     projected_notes,
-    unasked_notes,
+    unrequested_partial_notes,
     unprojected_notes,
 )
 from nodesweep.scaling.design.sequential import Progress
@@ -36,7 +36,7 @@ from nodesweep.scaling.fits.extrapolation import EXTRAPOLATION_FACTOR
 from nodesweep.scaling.fits.fit import fit_laws
 from nodesweep.scaling.fits.models import Fits
 from nodesweep.scaling.outcome.outcome import JobOutcome, PlatformKind, TrainClock
-from nodesweep.scaling.planning.amount import amount_notes
+from nodesweep.scaling.planning.workload import amount_notes
 from nodesweep.scaling.planning.fail_fast import given_up_caveat
 from nodesweep.scaling.planning.plan import (
     POLICY_LABELS,
@@ -161,7 +161,7 @@ def analyse(
         *find_cut(outcomes),
         *spared(config, progress, {(each.nodes, each.repeat) for each in outcomes}),
         *unprojected_notes(outcomes),
-        *unasked_notes(config, outcomes),
+        *unrequested_partial_notes(config, outcomes),
         *amount_notes(config, outcomes),
         *projected_notes(config, rows, check, progress, other_checks),
         *find_caveats(Evidence(report, planned, rules.parity.tolerance)),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from nodesweep.scaling.analysis.advice import DEADLINE_SCOPE, Recommendation
 from nodesweep.scaling.analysis.bounds import speedup_ends
-from nodesweep.scaling.analysis.counts import cost_change, faster_text, rounded
+from nodesweep.scaling.analysis.measured_count import cost_change, faster_text, rounded
 from nodesweep.scaling.analysis.speedup import Baseline, SummaryRow
 from nodesweep.scaling.analysis.verdicts import not_ruled_out
 from nodesweep.scaling.design.advice import PROMISE, on_the_limit_notes

@@ -22,7 +22,7 @@ from nodesweep.scaling.instances.model import InstanceComparison
 from nodesweep.scaling.outcome.outcome import Clocks, PlatformKind, TrainClock
 from nodesweep.scaling.outcome.program_error import ProgramError
 from nodesweep.scaling.outcome.projection import Projection
-from nodesweep.scaling.parts import Part
+from nodesweep.scaling.report_part import Part
 
 SCHEMA_VERSION: Literal[2] = 2
 Start = Literal["cold", "warm", "mixed"]

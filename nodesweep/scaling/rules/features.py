@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from nodesweep.configs.amount import SHIPPED_AMOUNTS, STEP_LIMITS, spelled
+from nodesweep.configs.workload import SHIPPED_AMOUNTS, STEP_LIMITS, spelled
 from nodesweep.configs.distribution import SmpV1, SmpV2
 from nodesweep.configs.job import FileSystemConfig, S3ChannelConfig
 from nodesweep.scaling.rules.rule import Facts, advises, refuses
@@ -255,7 +255,7 @@ def own_program_ends_itself(facts: Facts) -> Iterator[str]:
         " step, and costs as much as a whole one where it does not; docs/probe.md, 'Your"
         " training script', has the three lines"
     )
-    if facts.files.says_planned_steps is False:
+    if facts.files.mentions_planned_steps is False:
         yield (
             f"sweep.design: probe: no .py file in training.source_dir {facts.training.source_dir}"
             " has clock(steps=…) or planned_steps in it, and no metric definition is called so; a"

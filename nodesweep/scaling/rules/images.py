@@ -82,7 +82,7 @@ def is_shipped_program(config: BenchmarkConfig) -> bool:
     return ours and config.image.uri is None and config.training.source_dir is None
 
 
-def keeps_its_base(config: BenchmarkConfig) -> bool:
+def keeps_base_torch(config: BenchmarkConfig) -> bool:
     """Return True if only the shipped program and pure Python are added to the base image.
 
     Torch, CUDA and AWS's libraries are then the base's. requirements-on-dlc, as .txt or .lock, is
@@ -102,7 +102,7 @@ def image_facts(config: BenchmarkConfig) -> ImageFacts | None:
     if config.image.uri is not None:
         return parse_image(config.image.uri, config.platform.role_arn.split(":")[4])
     base = config.image.base_image or ""
-    return parse_image(base, built_on=not keeps_its_base(config), field="image.base_image")
+    return parse_image(base, built_on=not keeps_base_torch(config), field="image.base_image")
 
 
 def parse_image(

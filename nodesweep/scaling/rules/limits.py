@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 from nodesweep.configs.section import MAY_BE_SECRET, marked_values
 from nodesweep.configs.training import variables_of
 from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_STEPS
-from nodesweep.scaling.planning.amount import RUN_SECONDS, RUN_STEPS
+from nodesweep.scaling.planning.workload import RUN_SECONDS, RUN_STEPS
 from nodesweep.scaling.rules.rule import Facts, advises, refuses
 from nodesweep.scaling.secrets import secrets_in
 

@@ -90,7 +90,7 @@ class Files:
     `base_images`: the base images of the Dockerfile. `packages`: contents of each Dockerfile and
     requirements*.txt by path. `requirements`: the code's requirements, None if there are none.
     `problems`: files that are missing or cannot be sent, and `notices`: files that are left out, as
-    sentences. `says_planned_steps`: the code of a probe sweep contains the names with which a
+    sentences. `mentions_planned_steps`: the code of a probe sweep contains the names with which a
     program reports the steps of a whole run; None if there is no code to check. `has_setup`: the
     code has a top-level setup.py. `entry_point_problem`: the reason why the packed code would lack
     its entry point.
@@ -100,7 +100,7 @@ class Files:
     packages: Mapping[str, str] = field(default_factory=dict)
     requirements: Requirements | None = None
     problems: tuple[str, ...] = ()
-    says_planned_steps: bool | None = None
+    mentions_planned_steps: bool | None = None
     has_setup: bool = False
     entry_point_problem: str | None = None
     notices: tuple[str, ...] = ()

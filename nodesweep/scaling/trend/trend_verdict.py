@@ -16,7 +16,7 @@ from nodesweep.scaling.formats import (
     join_words,
     nodes_text,
 )
-from nodesweep.scaling.parts import Part
+from nodesweep.scaling.report_part import Part
 from nodesweep.scaling.trend.chart import (
     LEARNING_SWEEPS,
     Judgement,

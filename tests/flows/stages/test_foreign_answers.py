@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from botocore.config import Config
 
-import nodesweep.tasks.answers
+import nodesweep.tasks.responses
 import nodesweep.tasks.clients
 import nodesweep.tasks.platform
 from benchmarks.chaos.plan import CallFault
@@ -51,8 +51,8 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
         for task in (*PATIENT_TASKS, ensure_bucket):
             delays = [seconds / times for seconds in task.retry_delay_seconds]
             monkeypatch.setattr(task._task, "retry_delay_seconds", delays)
-        monkeypatch.setattr(nodesweep.tasks.answers, "SAY_SECONDS", 1.5)
-        monkeypatch.setattr(nodesweep.tasks.answers, "GIVE_UP_SECONDS", 3.0)
+        monkeypatch.setattr(nodesweep.tasks.responses, "SAY_SECONDS", 1.5)
+        monkeypatch.setattr(nodesweep.tasks.responses, "GIVE_UP_SECONDS", 3.0)
 
     return install
 

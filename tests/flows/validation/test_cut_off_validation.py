@@ -14,7 +14,7 @@ import pytest
 from prefect.exceptions import CancelledRun
 
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.flows.scaling_benchmark import _say_unfinished, scaling_benchmark
+from nodesweep.flows.scaling_benchmark import _warn_of_unfinished_sweep, scaling_benchmark
 from nodesweep.flows.stages import validation
 from nodesweep.flows.stop import stop_sweep
 from nodesweep.scaling import names
@@ -111,7 +111,7 @@ def test_a_new_sweep_names_the_one_that_was_left(
             patched.setattr(
                 "nodesweep.tasks.sweeps.owner._LOST_SECONDS", -1.0
             )  # its last sign is old
-            _say_unfinished(config, new)
+            _warn_of_unfinished_sweep(config, new)
         assert go_on in caplog.text and "s ago" not in caplog.text
         assert begin_as(config, new).sweep_id == new
     assert caplog.text.count("s ago") == 1 and caplog.text.count(go_on) == 2

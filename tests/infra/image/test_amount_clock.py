@@ -8,7 +8,7 @@ import nodesweep_clock
 import pytest
 from nodesweep_clock import Amount, clock
 
-from nodesweep.scaling.planning.amount import RUN_SECONDS, RUN_STEPS
+from nodesweep.scaling.planning.workload import RUN_SECONDS, RUN_STEPS
 from tests.infra.image.test_nodesweep_clock import VARIABLES
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from botocore.config import Config
 
-import nodesweep.tasks.answers as tasks_answers
+import nodesweep.tasks.responses as tasks_answers
 import nodesweep.tasks.clients as tasks_clients
 import nodesweep.tasks.platform as tasks_platform
 from nodesweep.tasks.platform import aws_client

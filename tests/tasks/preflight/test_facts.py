@@ -104,8 +104,8 @@ def test_whether_code_can_say_how_many_steps_a_whole_run_makes_shows_in_its_text
     training = {"source_dir": str(tmp_path), "metric_definitions": {metric: "x=([0-9]+)"}}
     sections = {"image": {"uri": "docker.io/ours:1"}, "training": training}
     probing = make_config(sweep={"design": "probe"}, **sections)
-    assert read_facts(probing).files.says_planned_steps is says
-    assert read_facts(make_config(**sections)).files.says_planned_steps is None
+    assert read_facts(probing).files.mentions_planned_steps is says
+    assert read_facts(make_config(**sections)).files.mentions_planned_steps is None
 
 
 def test_what_cannot_be_sent_is_said_of_data_code_and_context_at_once(

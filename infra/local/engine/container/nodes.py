@@ -94,7 +94,7 @@ class ContainerNodes:
         try:
             for plan in self._plans.values():
                 self._start(plan)
-            self._wait_until_there()
+            self._wait_until_running()
             for pid in self.pid_by_host.values():
                 self._relays.append(self._relay(pid))
         except BaseException:
@@ -201,7 +201,7 @@ class ContainerNodes:
         self._threads.append(thread)
         thread.start()
 
-    def _wait_until_there(self) -> None:
+    def _wait_until_running(self) -> None:
         deadline = time.monotonic() + _START_SECONDS
         while True:
             with contextlib.suppress(ContainerCommandError):  # some do not exist yet

@@ -146,7 +146,7 @@ class JobRun:
             self._begin_ending(now)  # before the barrier: if a node has failed, none is released
             self._pass_barriers(now)
             self._measure(now)
-            self._go_on_ending(now)
+            self._continue_ending(now)
 
     def _take(self, event: Event) -> None:
         if event["event"] == "ended":
@@ -318,7 +318,7 @@ class JobRun:
         if self.quota:
             self.quota.lift()
 
-    def _go_on_ending(self, now: float) -> None:
+    def _continue_ending(self, now: float) -> None:
         ending = self._ending
         if ending is None or len(self._exits) == len(self.nodes):
             return

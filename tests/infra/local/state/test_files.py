@@ -12,7 +12,7 @@ import pytest
 
 from nodesweep.infra.local.state import files
 from nodesweep.infra.local.state.files import RecordStore, write_atomically
-from nodesweep.infra.local.state.kept import NotKept
+from nodesweep.infra.local.state.unsaved import NotSaved
 
 
 @pytest.mark.parametrize("content", ["ü\n", "ü\n".encode(), io.BytesIO("ü\n".encode())])
@@ -65,7 +65,7 @@ def test_record_that_could_not_be_written_is_written_at_the_end(
     store = RecordStore(tmp_path / "jobs")
     monkeypatch.setattr(files, "write_json", full)
     store.try_to_save("r", "first", record={"change": 1})
-    with pytest.raises(NotKept):
+    with pytest.raises(NotSaved):
         store.save("r", "second", record={"change": 1})
     store.try_to_save("r", "gone", record={"change": 1})
     store.try_to_save("r", "first", record={"change": 2})

@@ -21,7 +21,7 @@ from botocore.exceptions import ClientError
 from nodesweep.cli.local_platform import LocalPlatformError, running_platform
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.infra.local.server import daemon
-from nodesweep.infra.local.state import files, kept
+from nodesweep.infra.local.state import files, unsaved
 from tests.infra.local.platform_client import (
     client,
     job_request,
@@ -103,7 +103,7 @@ def test_what_could_not_be_kept_is_written_once_there_is_room(
         disk.make_room()
         platform.s3.put_object(Bucket="results", Key="late", Body=b"2")
         assert daemon.read_status(platform.endpoint)["not_kept"] == []  # type: ignore[index]
-    assert kept.lost(tmp_path) == []
+    assert unsaved.lost(tmp_path) == []
     with served(tmp_path) as platform:
         assert [
             item["Key"] for item in platform.s3.list_objects_v2(Bucket="results")["Contents"]
@@ -125,31 +125,31 @@ def test_a_job_goes_on_through_a_full_disk_and_its_end_is_not_kept(
             )
         )
         disk.fill()
-    lost = kept.lost(tmp_path)
+    lost = unsaved.lost(tmp_path)
     assert any("training_jobs/us-east-1/endless: No space" in line for line in lost), lost
     disk.make_room()
     assert daemon.status(tmp_path)["not_kept"] == lost
     with served(tmp_path):
         pass
-    assert kept.lost(tmp_path) == [], "a later end at which everything was kept"
+    assert unsaved.lost(tmp_path) == [], "a later end at which everything was kept"
 
 
 def test_a_killed_server_says_nothing_of_what_it_kept(tmp_path: Path) -> None:
-    kept.begin(tmp_path)
-    assert "was killed" in kept.lost(tmp_path)[0]
-    kept.end(tmp_path, kept.Ledger())
-    assert kept.lost(tmp_path) == []
+    unsaved.begin(tmp_path)
+    assert "was killed" in unsaved.lost(tmp_path)[0]
+    unsaved.end(tmp_path, unsaved.Ledger())
+    assert unsaved.lost(tmp_path) == []
 
 
 def test_much_that_is_lost_is_named_within_the_place_that_was_taken_for_it(tmp_path: Path) -> None:
-    ledger = kept.Ledger()
+    ledger = unsaved.Ledger()
     for number in range(300):
         ledger.note(f"s3://bucket/{'k' * 900}{number:03d}", "No space left on device")
-    kept.begin(tmp_path)
-    size_bytes = (tmp_path / "not-kept.json").stat().st_size
-    kept.end(tmp_path, ledger)
-    assert (tmp_path / "not-kept.json").stat().st_size == size_bytes
-    assert kept.lost(tmp_path)[0].startswith("s3://bucket/kkk")
+    unsaved.begin(tmp_path)
+    size_bytes = (tmp_path / "not-unsaved.json").stat().st_size
+    unsaved.end(tmp_path, ledger)
+    assert (tmp_path / "not-unsaved.json").stat().st_size == size_bytes
+    assert unsaved.lost(tmp_path)[0].startswith("s3://bucket/kkk")
     assert ledger.not_kept()[-1] == "and 280 more"
 
 

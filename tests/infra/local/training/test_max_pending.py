@@ -12,7 +12,7 @@ import pytest
 from nodesweep.infra.local.faults.injector import JobFaults
 from nodesweep.infra.local.jobs.execution import ExecutionServices
 from nodesweep.infra.local.state.files import RecordStore
-from nodesweep.infra.local.state.kept import Ledger
+from nodesweep.infra.local.state.unsaved import Ledger
 from nodesweep.infra.local.training.execution import TrainingExecution
 from nodesweep.infra.local.training.manager import TrainingJobs
 from nodesweep.infra.local.training.record import TrainingJob

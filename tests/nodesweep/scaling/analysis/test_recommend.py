@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodesweep.configs.models import RecommendationConfig
-from nodesweep.scaling.analysis import counts as counts_module
+from nodesweep.scaling.analysis import measured_count as counts_module
 from nodesweep.scaling.analysis import deadline as deadline_module
 from nodesweep.scaling.analysis import recommend as recommend_module
 from nodesweep.scaling.analysis import verdicts as verdicts_module
 from nodesweep.scaling.analysis.advice import Recommendation
-from nodesweep.scaling.analysis.counts import cost_change
+from nodesweep.scaling.analysis.measured_count import cost_change
 from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.analysis.recommend import pareto_front, recommend
 from nodesweep.scaling.analysis.speedup import SummaryRow

@@ -8,7 +8,7 @@ import pytest
 
 from nodesweep.configs.models import RecommendationConfig
 from nodesweep.scaling.instances.arms import Arm
-from nodesweep.scaling.instances.design import ERROR, Sample, find_beaten, follow_passes
+from nodesweep.scaling.instances.design import ERROR, Sample, find_dominated, follow_passes
 
 A, B, C = Arm("a", 1), Arm("b", 1), Arm("c", 1)
 NO_GOALS = RecommendationConfig()
@@ -29,29 +29,29 @@ def runs_of(**means):
 
 def test_an_arm_is_beaten_where_another_is_faster_and_cheaper(snapshot):
     given = {A: samples(100, 1.0), B: samples(200, 2.0), C: samples(50, 4.0)}
-    assert find_beaten(given, NO_GOALS, 0.001) == snapshot
+    assert find_dominated(given, NO_GOALS, 0.001) == snapshot
 
 
 @pytest.mark.parametrize(("seconds", "usd"), [(200, 0.5), (50, 2.0), (101, 1.01), (200, None)])
 def test_an_arm_is_not_beaten_for_being_slower_or_dearer_or_as_good(seconds, usd):
     given = {A: samples(100, 1.0), B: samples(seconds, usd)}
-    assert find_beaten(given, NO_GOALS, 0.001) == {}
+    assert find_dominated(given, NO_GOALS, 0.001) == {}
 
 
 def test_one_run_each_shows_no_spread():
     given = {A: samples(100, 1.0, n=1), B: samples(900, 9.0, n=1)}
-    assert find_beaten(given, NO_GOALS, 0.001) == {}
+    assert find_dominated(given, NO_GOALS, 0.001) == {}
 
 
 def test_limits_that_are_missed_for_sure_drop_an_arm(snapshot):
     given = {A: samples(100, None), B: samples(300, None)}
     late = RecommendationConfig(deadline_seconds=150)
-    assert find_beaten(given, late, 0.001) == snapshot
+    assert find_dominated(given, late, 0.001) == snapshot
     close = RecommendationConfig(deadline_seconds=301)
-    assert find_beaten(given, close, 0.001) == {}
+    assert find_dominated(given, close, 0.001) == {}
     given = {A: samples(100, 1.0), B: samples(50, 3.0), C: samples(20, None)}
     dear = RecommendationConfig(budget_usd_per_run=2)
-    assert find_beaten(given, dear, 0.001) == snapshot
+    assert find_dominated(given, dear, 0.001) == snapshot
 
 
 def test_every_arm_is_probed_twice_before_one_is_dropped():

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from nodesweep.scaling import names
-from nodesweep.scaling.design.of_sweep import points_done
+from nodesweep.scaling.design.progress import points_done
 from nodesweep.scaling.instances.report import analyse_sweep
 from nodesweep.scaling.report.failures import failure_lines
 from nodesweep.scaling.report.plots import drawing_style, to_svg

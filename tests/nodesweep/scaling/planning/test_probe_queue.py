@@ -244,6 +244,6 @@ def test_a_crash_after_any_job_ends_with_the_jobs_of_an_undisturbed_sweep(make_c
 
 
 def test_what_the_platform_has_is_asked_where_a_budget_or_a_design_needs_it(make_config):
-    assert probing(make_config).asks_of_earlier
-    assert not queue_of(make_config).asks_of_earlier
-    assert queue_of(make_config, budget_usd=5.0).asks_of_earlier
+    assert probing(make_config).needs_earlier_descriptions
+    assert not queue_of(make_config).needs_earlier_descriptions
+    assert queue_of(make_config, budget_usd=5.0).needs_earlier_descriptions

@@ -183,14 +183,14 @@ def test_jobs_of_an_earlier_run_come_first_and_count(make_config):
     assert queue.refused(submit(queue), "ResourceLimitExceeded", 0.0) == Wait()
     two = submit(queue)
     assert two.attempt.identity == (2, 1, 1) and not two.counts_others
-    assert queue.was_ended_before(two, "Failed") and not queue.was_ended_before(two, "InProgress")
+    assert queue.ended_in_earlier_run(two, "Failed") and not queue.ended_in_earlier_run(two, "InProgress")
     queue.settle_earlier(described(two, "Failed"), ended(two, THE_PROGRAMS))
     four = submit(queue)
     assert four.attempt.identity == (4, 1, 1)
     queue.settle_earlier(described(four), ended(four))
     one, again = submit(queue), submit(queue)  # its further attempt is new: after all that waited
     assert places([one, again]) == [(1, 1, 1), (2, 1, 2)]
-    assert not queue.was_ended_before(one, "Completed")
+    assert not queue.ended_in_earlier_run(one, "Completed")
 
 
 def test_a_further_attempt_that_is_there_already_comes_at_once(make_config):

@@ -92,11 +92,11 @@ def test_a_resumed_sweep_adopts_its_jobs_and_asks_for_the_same_next(make_config)
     resumed.count_earlier([order.job_name for order in crashed], [])
     for _ in crashed:
         order = submit(resumed)
-        assert resumed.was_ended_before(order, "Completed")
+        assert resumed.ended_in_earlier_run(order, "Completed")
         resumed.settle_earlier(described(order), completed(order, 0.01))
     fifth = submit(resumed)
     assert fifth.job_name == before[4].job_name
-    assert not resumed.was_ended_before(fifth, "Completed")
+    assert not resumed.ended_in_earlier_run(fifth, "Completed")
 
 
 def test_jobs_of_one_decision_that_are_there_come_first(make_config):

@@ -11,7 +11,7 @@ from nodesweep.scaling import names
 from nodesweep.scaling.outcome.outcome import Clocks
 from nodesweep.scaling.outcome.projection import ASKED_BY
 from nodesweep.scaling.planning.budget import cost_bound_of_types
-from nodesweep.scaling.planning.plan import letter_of, plan_types, type_of_job
+from nodesweep.scaling.planning.plan import type_letter_of, plan_types, type_of_job
 from nodesweep.scaling.planning.queue import Done, Refuse, Submit, SweepQueue
 from nodesweep.scaling.planning.request import build_request
 from tests.nodesweep.scaling.conftest import projection
@@ -116,7 +116,7 @@ def test_names_and_requests_tell_the_type(types_config):
     assert request["TrainingJobName"].startswith(f"{SWEEP}-n1b-r1-a1-")
     assert request["ResourceConfig"]["InstanceType"] == FAST
     assert type_of_job(config, request["TrainingJobName"]) == FAST
-    assert letter_of(config, CHEAP) == "a" and letter_of(config, None) == ""
+    assert type_letter_of(config, CHEAP) == "a" and type_letter_of(config, None) == ""
     assert plan.usd_per_hour_by_letter == {"a": 0.23, "b": 0.922}
 
 
@@ -180,7 +180,7 @@ def test_a_resume_knows_the_jobs_of_each_type(types_config):
     again.count_earlier([first.job_name], [])
     order = submit(again)
     assert order.job_name == first.job_name
-    assert again.was_ended_before(order, "Completed")
+    assert again.ended_in_earlier_run(order, "Completed")
     again.settle_earlier(described(order), ended(order))
     assert arm_of(submit(again)) == (FAST, 1, 1)
 

@@ -253,7 +253,7 @@ def test_own_code_that_can_not_say_of_how_many_steps_a_probe_made_some_is_named(
         sweep={"design": "probe", "node_counts": [1, 2]}, training={"source_dir": "code"}
     )
     said = {
-        says: offline.check(facts_of(config, files=Files(says_planned_steps=says))).hints
+        says: offline.check(facts_of(config, files=Files(mentions_planned_steps=says))).hints
         for says in (False, True, None)
     }
     assert [len(hints) for hints in said.values()] == [2, 1, 1]

@@ -6,7 +6,7 @@ import botocore.session
 import pytest
 
 from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_STEPS
-from nodesweep.scaling.planning.amount import RUN_SECONDS, RUN_STEPS
+from nodesweep.scaling.planning.workload import RUN_SECONDS, RUN_STEPS
 from nodesweep.scaling.rules import limits, offline, plan
 from tests.nodesweep.scaling.rules.facts import facts_of
 

@@ -16,7 +16,7 @@ _UNKNOWN_CONFIG = "CONFIG"
 _MOST_FILES, _MOST_BYTES = 100, 1 << 20
 
 
-def how_it_goes_on(
+def next_steps(
     facts: SweepFacts,
     benchmark: BenchmarkConfig | None,
     directory: Path,
@@ -101,4 +101,4 @@ def _is_down(benchmark: BenchmarkConfig | None) -> bool:
         return False
     from nodesweep.cli.local_platform import own_platform
 
-    return own_platform(benchmark.platform, or_silent=True) is None
+    return own_platform(benchmark.platform, count_unresponsive=True) is None

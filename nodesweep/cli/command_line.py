@@ -20,7 +20,7 @@ _ANY_RUN = f"{NAME} run CONFIG"
 _TOLD = re.compile(rf"(?<![\w./-]){NAME} (?=(?:{'|'.join(COMMANDS)})\b)")
 
 
-def own_words() -> list[str]:
+def command_words() -> list[str]:
     """Return the words that start this command.
 
     `nodesweep` if a shell finds it by that name, otherwise the path it was started by, or the
@@ -38,7 +38,7 @@ def as_typed(text: str, run: str | None = None) -> str:
     """
     if run is not None:
         text = text.replace(_ANY_RUN, run)
-    words = own_words()
+    words = command_words()
     if words == [NAME]:
         return text
     own = shlex.join(words)

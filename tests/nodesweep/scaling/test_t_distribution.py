@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scipy.special import stdtrit
 
-from nodesweep.scaling.student import t_quantile
+from nodesweep.scaling.t_distribution import t_quantile
 
 PROBABILITIES = (0.6, 0.75, 0.9, 0.95, 0.975, 0.99, 0.999, 1 - 1e-4, 1 - 1e-6)
 

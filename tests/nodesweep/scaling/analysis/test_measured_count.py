@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodesweep.scaling.analysis.counts import cost_change, faster_text
+from nodesweep.scaling.analysis.measured_count import cost_change, faster_text
 from tests.nodesweep.scaling.analysis.test_recommend import rows_of
 
 

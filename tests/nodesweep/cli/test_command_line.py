@@ -11,7 +11,7 @@ import pytest
 
 from nodesweep.cli.inputs import command_of_run
 from nodesweep.cli.main import main
-from nodesweep.cli.own_name import COMMANDS, as_typed, own_words
+from nodesweep.cli.command_line import COMMANDS, as_typed, command_words
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -33,7 +33,7 @@ def test_every_command_is_known() -> None:
 def started(monkeypatch: pytest.MonkeyPatch, argument: str, path: str = "/nowhere") -> list[str]:
     monkeypatch.setattr("sys.argv", [argument, "run"])
     monkeypatch.setenv("PATH", path)
-    return own_words()
+    return command_words()
 
 
 def test_the_name_alone_where_a_shell_finds_it(

@@ -10,12 +10,12 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, ReadTimeoutError
 
-import nodesweep.tasks.answers
+import nodesweep.tasks.responses
 import nodesweep.tasks.clients
 import nodesweep.tasks.platform
 from nodesweep.cli.guard import explain
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.tasks.answers import Silence
+from nodesweep.tasks.responses import Silence
 from nodesweep.tasks.errors import (
     CallTimedOut,
     ForeignAnswer,
@@ -230,7 +230,7 @@ def test_platform_that_never_answers_is_given_up(
             for name in ("ListTrainingJobs", "ListObjectsV2")
         ]
         monkeypatch.setattr(
-            nodesweep.tasks.answers._SILENCES[endpoint], "_monotonic", lambda: now.seconds
+            nodesweep.tasks.responses._SILENCES[endpoint], "_monotonic", lambda: now.seconds
         )
         for client, send in calls * 5:
             with pytest.raises((CallTimedOut, PlatformSilent)) as raised:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodesweep.scaling.design.of_sweep import asked_points, is_complete, progress_of
+from nodesweep.scaling.design.progress import asked_points, is_complete, progress_of
 
 SECONDS = {1: 80.0, 2: 41.0, 4: 21.0}
 FIRST = [(1, 1), (2, 1), (4, 1)]

@@ -21,7 +21,7 @@ _MOST_NAMES = 20
 logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 
-class NotKept(Exception):
+class NotSaved(Exception):
     """A change is not on disk; the message has the change and the reason."""
 
 
@@ -38,13 +38,13 @@ class Ledger:
         """Track the writing of `what` in a `with` block.
 
         Raises:
-            NotKept: On an OSError; `what` is remembered until it is written.
+            NotSaved: On an OSError; `what` is remembered until it is written.
         """
         try:
             yield
         except OSError as error:
             self.note(what, error.strerror or str(error))
-            raise NotKept(f"{what} can't be saved: {error.strerror or error}") from error
+            raise NotSaved(f"{what} can't be saved: {error.strerror or error}") from error
         self.forget(what)
 
     def note(self, what: str, reason: str) -> None:

@@ -22,7 +22,7 @@ def spelled(hyperparameter: str) -> str:
     return hyperparameter.replace("-", "_").lower()
 
 
-def let_amounts_give_way(raw: dict[str, Any], given: Mapping[str, Any]) -> None:
+def drop_overridden_amounts(raw: dict[str, Any], given: Mapping[str, Any]) -> None:
     """Remove from `raw`, in place, an amount of work that an override has replaced.
 
     A config's `training.baseline_seconds` is removed if an override sets another amount, or a

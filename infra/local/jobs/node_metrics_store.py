@@ -46,7 +46,7 @@ class NodeMeans:
             return means
 
 
-class KeptMetrics:
+class NodeMetricsStore:
     """The metrics of every job that has ended, in a record store."""
 
     def __init__(self, store: RecordStore) -> None:
