@@ -13,7 +13,6 @@ import yaml
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from nodesweep.configs.workload import drop_overridden_amounts
 from nodesweep.configs.catalogue import UnknownInstanceType, load_catalogue
 from nodesweep.configs.installed import (
     arguments_problem,
@@ -25,6 +24,7 @@ from nodesweep.configs.installed import (
 from nodesweep.configs.models import REGION, BenchmarkConfig
 from nodesweep.configs.section import MAY_BE_SECRET, cut, marked_fields
 from nodesweep.configs.strict_yaml import MAX_CHARACTERS, MAX_DEPTH, parse_yaml
+from nodesweep.configs.workload import drop_overridden_amounts
 
 _USER_INFO = re.compile(r"(?<=://)(?:[^\s/]*|[^\s/@:]*:(?!\d+(?:[/?#\s]|$))\S*)@")
 

@@ -17,9 +17,9 @@ from nodesweep.flows.stages.sweep import job_limits, submit_point
 from nodesweep.scaling.formats import point_text
 from nodesweep.scaling.instances.arms import lacks_memory
 from nodesweep.scaling.outcome.outcome import TERMINAL, JobOutcome
-from nodesweep.scaling.planning.workload import sized_steps, sizing_key, unsized_reason
 from nodesweep.scaling.planning.fail_fast import code_digest, is_programs_fault, needs_smoke
 from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
+from nodesweep.scaling.planning.workload import sized_steps, sizing_key, unsized_reason
 from nodesweep.scaling.secrets import remember_secrets, secrets_of
 from nodesweep.tasks.errors import JobRefused, PreflightRefused, RunFailed, SweepStopped
 from nodesweep.tasks.jobs.source import is_code_proven

@@ -13,10 +13,10 @@ import botocore.session
 from botocore.config import Config
 
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.tasks.responses import client_of
 from nodesweep.tasks.api_models import with_shared_models
 from nodesweep.tasks.local_keys import local_session
 from nodesweep.tasks.local_status import loopback_endpoint
+from nodesweep.tasks.responses import client_of
 
 # Throttling is handled twice: boto3's adaptive mode slows the client down, and Prefect retries the
 # call if that was not enough.

@@ -70,9 +70,7 @@ def check_requests(
     return recheck(replace(facts, request_problems=tuple(found)), checked.findings.notices)
 
 
-def recheck(
-    facts: Facts, notices: tuple[str, ...], problems: tuple[str, ...] = ()
-) -> Checked:
+def recheck(facts: Facts, notices: tuple[str, ...], problems: tuple[str, ...] = ()) -> Checked:
     """Apply the rules to changed facts, and keep earlier notices and the given problems."""
     found = check(facts)
     new = tuple(notice for notice in notices if notice not in found.notices)

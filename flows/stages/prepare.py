@@ -17,7 +17,7 @@ from prefect.futures import PrefectFuture
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.models import BenchmarkConfig, ImageConfig
-from nodesweep.flows.stages.building import stopping_build_on_error, start_build
+from nodesweep.flows.stages.building import start_build, stopping_build_on_error
 from nodesweep.flows.stages.graph import in_stage
 from nodesweep.flows.stages.remote_data import check_unchanged
 from nodesweep.flows.stages.validation import say_engine, validate_tables_in_s3

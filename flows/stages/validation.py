@@ -16,7 +16,7 @@ from typing import Any
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.flows.stages.building import stopping_build_on_error, start_build
+from nodesweep.flows.stages.building import start_build, stopping_build_on_error
 from nodesweep.flows.stages.ending import is_cancel
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import Price, node_cost_usd, price_of

@@ -70,7 +70,9 @@ def running_platform(platform: PlatformConfig) -> Iterator[PlatformConfig]:
         raise LocalPlatformError(loss)
 
 
-def own_platform(platform: PlatformConfig, count_unresponsive: bool = False) -> PlatformConfig | None:
+def own_platform(
+    platform: PlatformConfig, count_unresponsive: bool = False
+) -> PlatformConfig | None:
     """Return the config with the endpoint of its state folder's running platform, or None.
 
     A platform that is stopping, or that has another key, does not count. A config without autostart

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from nodesweep.cli.command_line import as_typed
 from nodesweep.cli.commands.config import config_group, init_own_script
 from nodesweep.cli.commands.sweeps import list_sweeps, open_report
 from nodesweep.cli.commands.sweeps import show as show_sweep
@@ -51,7 +52,6 @@ from nodesweep.cli.output import (
     print_text,
     say,
 )
-from nodesweep.cli.command_line import as_typed
 from nodesweep.cli.sweep_ids import complete_sweep, resolve_sweep_id, sweep_to_resume
 
 if TYPE_CHECKING:

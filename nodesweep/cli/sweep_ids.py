@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from nodesweep.cli.output import say
 from nodesweep.cli.command_line import as_typed
+from nodesweep.cli.output import say
 from nodesweep.scaling import names
 
 _MOST_NAMED = 10

@@ -19,7 +19,7 @@ from nodesweep.scaling.formats import format_usd, point_text
 from nodesweep.scaling.outcome.attainment import soundness
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import SweepPlan
-from nodesweep.scaling.planning.time_left import PendingJob, TimeLeft, CompletedJob, time_left
+from nodesweep.scaling.planning.time_left import CompletedJob, PendingJob, TimeLeft, time_left
 from nodesweep.tasks.jobs.watch import JobStanding
 from nodesweep.tasks.polling import utc_now
 from nodesweep.tasks.sweeps.drawing import Drawer, Drawing, Table, only_a_warning

@@ -16,11 +16,11 @@ from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.exceptions import ResponseStreamingError
 
-import nodesweep.tasks.responses
 import nodesweep.tasks.deadlines
+import nodesweep.tasks.responses
 from nodesweep.cli.guard import explain
-from nodesweep.tasks.responses import client_of
 from nodesweep.tasks.errors import CallTimedOut, PlatformSilent, is_transient
+from nodesweep.tasks.responses import client_of
 from tests.tasks.hostile_server import DRIPS, Words, dripping_server, hostile_server
 
 OBJECT = {"ETag": '"0f"', "x-amz-request-id": "1"}

@@ -10,12 +10,11 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, ReadTimeoutError
 
-import nodesweep.tasks.responses
 import nodesweep.tasks.clients
 import nodesweep.tasks.platform
+import nodesweep.tasks.responses
 from nodesweep.cli.guard import explain
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.tasks.responses import Silence
 from nodesweep.tasks.errors import (
     CallTimedOut,
     ForeignAnswer,
@@ -24,6 +23,7 @@ from nodesweep.tasks.errors import (
     is_transient,
 )
 from nodesweep.tasks.platform import aws_client
+from nodesweep.tasks.responses import Silence
 from tests.tasks.hostile_server import DRIPS, PAGE, Words, dripping_server, hostile_server
 
 HTML = {"Content-Type": "text/html"}

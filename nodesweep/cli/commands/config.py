@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
+from nodesweep.cli.command_line import as_typed
 from nodesweep.cli.guard import config_argument, guarded, set_option
 from nodesweep.cli.inputs import read_config_to_run
 from nodesweep.cli.output import print_text
-from nodesweep.cli.command_line import as_typed
 from nodesweep.configs import INIT_CONFIG
 
 

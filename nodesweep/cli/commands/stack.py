@@ -11,9 +11,9 @@ from botocore.exceptions import ClientError
 from nodesweep.configs.load import ConfigError
 from nodesweep.configs.presets import PRESETS_DIRECTORY
 from nodesweep.configs.written.from_stack import LocalEndpoint
-from nodesweep.tasks.responses import client_of
 from nodesweep.tasks.errors import error_code
 from nodesweep.tasks.local_keys import local_session
+from nodesweep.tasks.responses import client_of
 
 STACK_TEMPLATE = PRESETS_DIRECTORY.parent / "infra" / "aws" / "nodesweep.yaml"
 """CloudFormation template of the resources that an account needs."""

@@ -11,11 +11,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from nodesweep.cli.command_line import as_typed
 from nodesweep.cli.commands.unfinished import next_steps, or_dash
 from nodesweep.cli.guard import BAD_INPUT, RUN_FAILED, fail, guarded
 from nodesweep.cli.output import print_notice, print_rendered, print_text
-from nodesweep.cli.command_line import as_typed
-from nodesweep.cli.sweep_ids import complete_sweep, known_sweeps, reports_directory, resolve_sweep_id
+from nodesweep.cli.sweep_ids import (
+    complete_sweep,
+    known_sweeps,
+    reports_directory,
+    resolve_sweep_id,
+)
 from nodesweep.scaling import names
 
 if TYPE_CHECKING:

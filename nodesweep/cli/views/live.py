@@ -24,9 +24,9 @@ from nodesweep.cli.views.plain import Quiet, event_lines, write_at_once
 from nodesweep.cli.views.state import PointState, RunState
 from nodesweep.scaling.formats import format_seconds, format_speedup, format_usd
 from nodesweep.scaling.planning.time_left import (
+    CompletedJob,
     PendingJob,
     TimeLeft,
-    CompletedJob,
     TypedCount,
     left_by_steps,
     time_left,

@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from nodesweep.scaling.analysis.measured_count import MeasuredCount, cost_change, faster_text
 from nodesweep.scaling.analysis.intervals import MIN_REPEATS, Interval
+from nodesweep.scaling.analysis.measured_count import MeasuredCount, cost_change, faster_text
 from nodesweep.scaling.analysis.verdicts import JudgedCount, not_ruled_out
 from nodesweep.scaling.formats import (
     format_percent,

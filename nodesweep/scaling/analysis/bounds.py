@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from nodesweep.scaling.analysis.clocks import ClockStatistics, RowClocks
-from nodesweep.scaling.analysis.measured_count import MeasuredCount, is_bounded, measured_counts
 from nodesweep.scaling.analysis.interval import Interval
+from nodesweep.scaling.analysis.measured_count import MeasuredCount, is_bounded, measured_counts
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.analysis.verdicts import JudgedCount, Verdict, more_runs
 from nodesweep.scaling.formats import (

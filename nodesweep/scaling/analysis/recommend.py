@@ -29,9 +29,9 @@ from nodesweep.scaling.analysis.bounds import (
     judge_counts,
     largest_that_may_pass,
 )
-from nodesweep.scaling.analysis.measured_count import MeasuredCount, measured_counts, rounded
 from nodesweep.scaling.analysis.deadline import recommend_by_deadline, recommend_none
 from nodesweep.scaling.analysis.intervals import MIN_REPEATS
+from nodesweep.scaling.analysis.measured_count import MeasuredCount, measured_counts, rounded
 from nodesweep.scaling.analysis.speedup import SummaryRow
 from nodesweep.scaling.analysis.verdicts import (
     STARVED,

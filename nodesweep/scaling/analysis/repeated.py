@@ -15,8 +15,8 @@ from typing import Protocol
 
 from nodesweep.configs.models import RecommendationConfig
 from nodesweep.scaling.analysis.advice import Recommendation, sentence
-from nodesweep.scaling.analysis.measured_count import measured_counts
 from nodesweep.scaling.analysis.deadline import recommend_none
+from nodesweep.scaling.analysis.measured_count import measured_counts
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.formats import format_percent, format_speedup, join_words, nodes_text
 from nodesweep.scaling.outcome.attainment import CONNECTED

@@ -15,8 +15,8 @@ from typing import Literal
 from pydantic import Field
 
 from nodesweep.configs.models import RecommendationConfig
-from nodesweep.scaling.analysis.measured_count import MeasuredCount, rounded
 from nodesweep.scaling.analysis.intervals import Interval, prediction_factor
+from nodesweep.scaling.analysis.measured_count import MeasuredCount, rounded
 from nodesweep.scaling.formats import (
     counted,
     format_percent,

@@ -16,8 +16,8 @@ from nodesweep.scaling.analysis.advice import (
     sentence,
     undecided_notes,
 )
-from nodesweep.scaling.analysis.measured_count import MeasuredCount
 from nodesweep.scaling.analysis.intervals import Interval
+from nodesweep.scaling.analysis.measured_count import MeasuredCount
 from nodesweep.scaling.analysis.verdicts import (
     JudgedCount,
     MoreRuns,

@@ -237,7 +237,9 @@ def unprojected_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
         )
 
 
-def unrequested_partial_notes(config: BenchmarkConfig | None, outcomes: Sequence[JobOutcome]) -> Iterator[str]:
+def unrequested_partial_notes(
+    config: BenchmarkConfig | None, outcomes: Sequence[JobOutcome]
+) -> Iterator[str]:
     """Yield caveats on unrequested partial runs, whose times are projected all the same.
 
     These are jobs that ended early but were to be whole, and probes that ended without being told

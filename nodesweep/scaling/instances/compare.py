@@ -11,9 +11,9 @@ from typing import Literal
 
 from nodesweep.configs.models import BenchmarkConfig, RecommendationConfig
 from nodesweep.scaling.analysis.advice import sentence
-from nodesweep.scaling.analysis.measured_count import MeasuredCount, measured_counts, rounded
 from nodesweep.scaling.analysis.deadline import Deadline, deadline_clock, is_in_time
 from nodesweep.scaling.analysis.interval import Interval
+from nodesweep.scaling.analysis.measured_count import MeasuredCount, measured_counts, rounded
 from nodesweep.scaling.analysis.parity import FinalMetric, judge_parity
 from nodesweep.scaling.analysis.recommend import recommend
 from nodesweep.scaling.analysis.repeated import REPEATED

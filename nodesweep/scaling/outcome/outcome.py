@@ -16,7 +16,6 @@ from pydantic import ConfigDict, Field
 
 from nodesweep.scaling.analysis.parity import FinalMetric
 from nodesweep.scaling.outcome.failure import name_host, read_failure
-from nodesweep.scaling.outcome.metrics_values import dig, finite, positive
 from nodesweep.scaling.outcome.logged import (
     FILE,
     LOG,
@@ -25,15 +24,16 @@ from nodesweep.scaling.outcome.logged import (
     UnmatchedMetric,
     contradiction,
 )
+from nodesweep.scaling.outcome.metrics_values import dig, finite, positive
 from nodesweep.scaling.outcome.program_error import ProgramError
 from nodesweep.scaling.outcome.projection import (
     ASKED_BY,
     MOST_STEPS,
     OF_ANY_PART,
     Projection,
-    whole_run_metrics,
     project,
     steps_of,
+    whole_run_metrics,
     why_part_is_no_time,
     why_unprojected,
 )

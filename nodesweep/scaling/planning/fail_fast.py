@@ -127,7 +127,11 @@ def reason_to_give_up(ended: Sequence[JobOutcome]) -> str | None:
         elif outcome.completed:
             failed.clear()
     error = failed[-1].program_error if failed else None
-    if error is not None and is_deterministic_failure(failed[-1]) and not any(each.completed for each in ended):
+    if (
+        error is not None
+        and is_deterministic_failure(failed[-1])
+        and not any(each.completed for each in ended)
+    ):
         return f"the program fails so on any number of nodes: {error.text}"
     if len(failed) < 2 or _cause(failed[-1]) != _cause(failed[-2]):
         return None

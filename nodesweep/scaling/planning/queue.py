@@ -25,7 +25,6 @@ from nodesweep.scaling.instances.progress import (
 )
 from nodesweep.scaling.outcome.attainment import MOST_REPEATS, is_steady
 from nodesweep.scaling.outcome.outcome import TERMINAL, JobOutcome
-from nodesweep.scaling.planning.workload import is_sized, sized_steps, sizing_key, unsized_reason
 from nodesweep.scaling.planning.budget import Allowance
 from nodesweep.scaling.planning.fail_fast import (
     Candidate,
@@ -36,6 +35,7 @@ from nodesweep.scaling.planning.fail_fast import (
 )
 from nodesweep.scaling.planning.plan import Key, PlannedPoint, SweepPlan, type_letter_of
 from nodesweep.scaling.planning.request import ResolvedInputs, build_request
+from nodesweep.scaling.planning.workload import is_sized, sized_steps, sizing_key, unsized_reason
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.training import TrainingConfig
 from nodesweep.scaling import names
 from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_STEPS
-from nodesweep.scaling.planning.workload import amount_variables
 from nodesweep.scaling.planning.plan import PlannedPoint, fill_placeholders, type_letter_of
+from nodesweep.scaling.planning.workload import amount_variables
 from nodesweep.scaling.rules.distribution import distribution_hyperparameters
 from nodesweep.scaling.rules.distribution.option import Value
 from nodesweep.scaling.rules.plan import hyperparameter_problems

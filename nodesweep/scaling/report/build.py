@@ -22,21 +22,20 @@ from nodesweep.scaling.analysis.speedup import (
     summarise_runs,
 )
 from nodesweep.scaling.design.advice import spared
-from nodesweep.scaling.design.progress import progress_of
 from nodesweep.scaling.design.probe import (
     find_checks,
     kind_of_job,
     projected_notes,
-    unrequested_partial_notes,
     unprojected_notes,
+    unrequested_partial_notes,
 )
+from nodesweep.scaling.design.progress import progress_of
 from nodesweep.scaling.design.sequential import Progress
 from nodesweep.scaling.fits.assumption import assumption
 from nodesweep.scaling.fits.extrapolation import EXTRAPOLATION_FACTOR
 from nodesweep.scaling.fits.fit import fit_laws
 from nodesweep.scaling.fits.models import Fits
 from nodesweep.scaling.outcome.outcome import JobOutcome, PlatformKind, TrainClock
-from nodesweep.scaling.planning.workload import amount_notes
 from nodesweep.scaling.planning.fail_fast import given_up_caveat
 from nodesweep.scaling.planning.plan import (
     POLICY_LABELS,
@@ -45,6 +44,7 @@ from nodesweep.scaling.planning.plan import (
     repeats_share_seeds,
 )
 from nodesweep.scaling.planning.validation import validation_usd
+from nodesweep.scaling.planning.workload import amount_notes
 from nodesweep.scaling.report.caveats import find_caveats
 from nodesweep.scaling.report.evidence import Evidence
 from nodesweep.scaling.report.headline import write_headline

@@ -95,7 +95,7 @@ def point_source(report: ScalingReport, point: Point) -> str:
 
 
 def _probe_text(projection: Projection) -> str:
-    """projected from 45 of 300 steps, ± 0.1 s."""
+    """Projected from 45 of 300 steps, ± 0.1 s."""
     error = projection.error_seconds
     known = "error not known" if error is None else f"± {format_seconds(error)}"
     return f"projected from {projection.steps} of {projection.planned_steps} steps, {known}"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from nodesweep.configs.workload import SHIPPED_AMOUNTS, STEP_LIMITS, spelled
 from nodesweep.configs.distribution import SmpV1, SmpV2
 from nodesweep.configs.job import FileSystemConfig, S3ChannelConfig
+from nodesweep.configs.workload import SHIPPED_AMOUNTS, STEP_LIMITS, spelled
 from nodesweep.scaling.rules.rule import Facts, advises, refuses
 
 # -- problems --------------------------------------------------------------------------------------

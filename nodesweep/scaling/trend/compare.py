@@ -21,9 +21,9 @@ from nodesweep.scaling.analysis.parity import FinalMetric
 from nodesweep.scaling.analysis.speedup import SummaryRow
 from nodesweep.scaling.formats import format_percent, join_words, nodes_text
 from nodesweep.scaling.outcome.outcome import TrainClock
-from nodesweep.scaling.report_part import Part
 from nodesweep.scaling.report.caveats import CALIBRATED_FROM_REPEATS
 from nodesweep.scaling.report.model import Conditions, PlatformFacts, ScalingReport
+from nodesweep.scaling.report_part import Part
 
 Verdict = Literal["regression", "improvement", "no difference", "not established"]
 DEFAULT_TOLERANCE = 0.05

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from botocore.config import Config
 
-import nodesweep.tasks.responses
 import nodesweep.tasks.clients
 import nodesweep.tasks.platform
+import nodesweep.tasks.responses
 from benchmarks.chaos.plan import CallFault
 from benchmarks.chaos.proxy import Proxy
 from nodesweep.configs.models import BenchmarkConfig

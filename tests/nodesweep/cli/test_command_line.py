@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from nodesweep.cli.command_line import COMMANDS, as_typed, command_words
 from nodesweep.cli.inputs import command_of_run
 from nodesweep.cli.main import main
-from nodesweep.cli.command_line import COMMANDS, as_typed, command_words
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 

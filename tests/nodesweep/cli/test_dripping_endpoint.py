@@ -10,9 +10,9 @@ import pytest
 import yaml
 from botocore.config import Config
 
-import nodesweep.tasks.responses as tasks_answers
 import nodesweep.tasks.clients as tasks_clients
 import nodesweep.tasks.platform as tasks_platform
+import nodesweep.tasks.responses as tasks_answers
 from nodesweep.tasks.platform import aws_client
 from tests.nodesweep.cli.test_main import LOCAL, REPOSITORY, nodesweep
 from tests.tasks.hostile_server import DRIPS, dripping_server

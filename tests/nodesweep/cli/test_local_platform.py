@@ -68,7 +68,10 @@ def test_port_of_an_earlier_platform_may_be_somebody_elses_by_now(tmp_path: Path
     with foreign_platform(tmp_path / "theirs") as endpoint:
         served_before(tmp_path / "state", endpoint)
         platform = platform_in(tmp_path / "state", endpoint)
-        assert own_platform(platform) is None and own_platform(platform, count_unresponsive=True) is None
+        assert (
+            own_platform(platform) is None
+            and own_platform(platform, count_unresponsive=True) is None
+        )
 
 
 @pytest.mark.slow

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodesweep.configs.models import RecommendationConfig
-from nodesweep.scaling.analysis import measured_count as counts_module
 from nodesweep.scaling.analysis import deadline as deadline_module
+from nodesweep.scaling.analysis import measured_count as counts_module
 from nodesweep.scaling.analysis import recommend as recommend_module
 from nodesweep.scaling.analysis import verdicts as verdicts_module
 from nodesweep.scaling.analysis.advice import Recommendation

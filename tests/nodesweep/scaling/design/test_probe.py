@@ -8,8 +8,8 @@ import pytest
 
 from nodesweep.scaling.analysis.speedup import summarise_runs
 from nodesweep.scaling.design.kinds import is_check, kind_of_job
-from nodesweep.scaling.design.progress import asked_points, is_complete, points_done, progress_of
 from nodesweep.scaling.design.probe import find_checks
+from nodesweep.scaling.design.progress import asked_points, is_complete, points_done, progress_of
 from nodesweep.scaling.report import analyse
 from tests.nodesweep.scaling.conftest import PROBED_SECONDS
 

@@ -183,7 +183,9 @@ def test_jobs_of_an_earlier_run_come_first_and_count(make_config):
     assert queue.refused(submit(queue), "ResourceLimitExceeded", 0.0) == Wait()
     two = submit(queue)
     assert two.attempt.identity == (2, 1, 1) and not two.counts_others
-    assert queue.ended_in_earlier_run(two, "Failed") and not queue.ended_in_earlier_run(two, "InProgress")
+    assert queue.ended_in_earlier_run(two, "Failed") and not queue.ended_in_earlier_run(
+        two, "InProgress"
+    )
     queue.settle_earlier(described(two, "Failed"), ended(two, THE_PROGRAMS))
     four = submit(queue)
     assert four.attempt.identity == (4, 1, 1)

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodesweep.scaling.planning.time_left import (
+    CompletedJob,
     PendingJob,
     TimeLeft,
-    CompletedJob,
     TypedCount,
     left_by_steps,
     time_left,
@@ -26,7 +26,9 @@ def test_nothing_is_known_before_a_job_has_ended_or_its_steps_tell() -> None:
 
 def test_a_count_that_was_measured_takes_as_long_again() -> None:
     left = time_left(
-        [CompletedJob(2, 90.0), CompletedJob(2, 110.0), CompletedJob(2, 100.0)], [PendingJob(2), PendingJob(2)], 1
+        [CompletedJob(2, 90.0), CompletedJob(2, 110.0), CompletedJob(2, 100.0)],
+        [PendingJob(2), PendingJob(2)],
+        1,
     )
     assert left == TimeLeft(pytest.approx(200.0), pytest.approx(180.0), pytest.approx(220.0))
 
@@ -84,7 +86,9 @@ def test_the_check_of_a_probe_sweep_takes_what_probes_foretell_of_a_whole_job() 
 
 def test_a_check_whose_count_is_not_decided_lies_between_the_counts() -> None:
     check = PendingJob(1, is_check=True, or_at=(TypedCount(4),))
-    left = time_left([CompletedJob(1, 30.0)], [check], 1, [CompletedJob(1, 400.0), CompletedJob(4, 100.0)])
+    left = time_left(
+        [CompletedJob(1, 30.0)], [check], 1, [CompletedJob(1, 400.0), CompletedJob(4, 100.0)]
+    )
     assert left == TimeLeft(pytest.approx(200.0), pytest.approx(90.0), pytest.approx(440.0))
 
 

@@ -11,7 +11,7 @@ from nodesweep.scaling import names
 from nodesweep.scaling.outcome.outcome import Clocks
 from nodesweep.scaling.outcome.projection import ASKED_BY
 from nodesweep.scaling.planning.budget import cost_bound_of_types
-from nodesweep.scaling.planning.plan import type_letter_of, plan_types, type_of_job
+from nodesweep.scaling.planning.plan import plan_types, type_letter_of, type_of_job
 from nodesweep.scaling.planning.queue import Done, Refuse, Submit, SweepQueue
 from nodesweep.scaling.planning.request import build_request
 from tests.nodesweep.scaling.conftest import projection

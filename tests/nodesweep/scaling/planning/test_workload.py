@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from nodesweep.configs.catalogue import load_catalogue
-from nodesweep.scaling.planning.workload import RUN_SECONDS, RUN_STEPS, amount_notes
 from nodesweep.scaling.planning.plan import plan_sweep, plan_types
 from nodesweep.scaling.planning.queue import Done, Refuse, SweepQueue, Wait
+from nodesweep.scaling.planning.workload import RUN_SECONDS, RUN_STEPS, amount_notes
 from tests.nodesweep.scaling.conftest import outcome
 from tests.nodesweep.scaling.planning.test_queue import (
     INPUTS,
