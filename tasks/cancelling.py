@@ -84,7 +84,7 @@ def state_at_server(run: UUID, level: int, tries: int = 1) -> Any:
         try:
             return _read_state(run)
         except Exception as error:  # an unreachable server has not cancelled anything
-            logger.log(level, "Prefect does not say whether the run was cancelled: %s", error)
+            logger.log(level, "can't tell whether Prefect cancelled the run: %s", error)
     return None
 
 
@@ -134,7 +134,7 @@ def cancel_heard(interrupt: Callable[[], None]) -> Iterator[None]:
             with lock:  # never after the block has ended
                 if not over.is_set() and not STOP.interrupted:
                     is_what = "suspended" if STOP.suspended is not None else "being cancelled"
-                    logger.warning("Prefect's server says that the run is %s", is_what)
+                    logger.warning("Prefect's server reports that the run is %s", is_what)
                     STOP.cancelled = True
                     STOP.set()
                     interrupt()

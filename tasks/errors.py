@@ -86,7 +86,8 @@ class ForeignAnswer(_EndpointError):
     """
 
     fmt = (
-        "{endpoint_url} gave {operation} an answer that is not AWS's: {answer}. Look for a proxy, a"
+        "{endpoint_url} did not return a valid AWS response to {operation}: {answer}. Look for a"
+        " proxy, a"
         " login page or another program there, and check {where}"
     )
 
@@ -98,8 +99,8 @@ class CallTimedOut(_EndpointError):
     """
 
     fmt = (
-        "{endpoint_url} gave {operation} no whole answer within {seconds:.0f} s. Check the network,"
-        " a proxy on the way, and {where}"
+        "{endpoint_url} did not complete its response to {operation} within {seconds:.0f} s. Check"
+        " the network, any proxy in between, and {where}"
     )
 
 
@@ -107,9 +108,9 @@ class PlatformSilent(_EndpointError):
     """No call has been answered for so long that waiting on is pointless; not transient."""
 
     fmt = (
-        "{endpoint_url} has not answered anything for {seconds:.0f} s; given up at {operation}."
-        " Check the network and {where}; what was done is kept, and a run goes on"
-        " with --resume once it answers"
+        "{endpoint_url} has not responded for {seconds:.0f} s; gave up at {operation}."
+        " Check the network and {where}; completed work is kept, and --resume continues the run"
+        " once the endpoint responds"
     )
 
 
@@ -123,7 +124,7 @@ class PreflightRefused(NodesweepError):
     def __init__(self, *problems: str) -> None:
         self.problems = problems
         super().__init__(
-            "preflight refused the run, nothing was sent:\n"
+            "preflight refused the run; nothing was sent:\n"
             + "\n".join(f"  - {text}" for text in problems)
         )
 
@@ -251,6 +252,6 @@ def retry_transient(task: Any, task_run: Any, state: Any) -> bool:
     except Exception as error:
         transient = is_transient(error)
         if transient:
-            logger.warning("%s: %s; trying again if tries are left", task.name, error)
+            logger.warning("%s: %s; retrying if attempts remain", task.name, error)
         return transient
     return False

@@ -105,12 +105,12 @@ def walk(root: Path, is_left_out: Callable[[Entry], bool], follow_outside: bool 
                 left_out.append(name)
             elif broken is not None:
                 why = (
-                    f"is a link to {os.readlink(path)}, which can't be followed ({broken}); bring"
-                    " back what it leads to (git annex get, dvc pull), or remove the link"
+                    f"is a link to {os.readlink(path)}, which can't be followed ({broken}); fetch"
+                    " its target (git annex get, dvc pull), or remove the link"
                 )
                 refused.append(Refused(_printable(name), _printable(why)))
             elif is_link and entry.is_outside and not follow_outside:
-                why = f"is a link to {real}, outside {root}; put a copy in the link's place"
+                why = f"is a link to {real}, outside {root}; replace the link with a copy"
                 refused.append(
                     Refused(_printable(name), _printable(why), is_outside=True, is_folder=is_folder)
                 )

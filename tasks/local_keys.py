@@ -39,7 +39,8 @@ class NoLocalKeys(NoCredentialsError):
 
     fmt = (
         "the access key of the local platform at {endpoint_url} can't be read from {path}:"
-        " {reason}. It lies in the platform's state folder: name it in platform.state_directory"
+        " {reason}. The key is in the platform's state folder: set platform.state_directory to"
+        " that folder"
     )
 
 
@@ -47,9 +48,9 @@ class ForeignPlatform(NoCredentialsError):
     """The responder has not proven the state folder's key, so nothing is sent to it."""
 
     fmt = (
-        "{endpoint_url} is not the local platform of {state_directory}: it has not proven that"
-        " folder's key, so it is sent nothing. Name the port of your own platform in"
-        " platform.endpoint_url, or its folder in platform.state_directory"
+        "{endpoint_url} is not the local platform of {state_directory}: it could not prove that it"
+        " has that folder's key, so nothing is sent to it. Set platform.endpoint_url to the port"
+        " of your own platform, or platform.state_directory to its folder"
     )
 
 

@@ -83,12 +83,12 @@ def read_key(state_directory: str | Path) -> LocalKey:
 
 def _why_unsafe(found: os.stat_result) -> str | None:
     """Return why the key is not used: another user may know it, or have written it."""
-    remedy = "remove it and start the platform again, which makes new keys"
+    remedy = "remove it and restart the platform, which creates new keys"
     if found.st_uid not in (os.geteuid(), 0):
-        return f"it is user {found.st_uid}'s, not this user's; {remedy}"
+        return f"it belongs to user {found.st_uid}, not to this user; {remedy}"
     if found.st_mode & 0o077:
         mode = stat.S_IMODE(found.st_mode)
-        return f"its mode is {mode:o}, so others may reach it; {remedy}"
+        return f"its mode is {mode:o}, so others may access it; {remedy}"
     return None
 
 
@@ -132,7 +132,7 @@ def own_status(endpoint_url: str, key: LocalKey, seconds: float) -> dict[str, An
     status = read_status(endpoint, seconds, nonce)
     expected = proof_of(key.secret, endpoint, nonce)
     if not hmac.compare_digest(expected.encode(), str(status.get("proof")).encode()):
-        raise NotOwnPlatform("it has not proven the key of this state folder")
+        raise NotOwnPlatform("it could not prove that it has the key of this state folder")
     return status
 
 
@@ -169,7 +169,7 @@ def read_status(endpoint_url: str, seconds: float, nonce: str | None = None) -> 
     asking.start()
     asking.join(seconds)
     if not said:
-        raise TimeoutError(f"no whole answer within {seconds:g} s")
+        raise TimeoutError(f"no complete response within {seconds:g} s")
     if isinstance(said[0], Exception):
         raise said[0]
     return said[0]
@@ -183,7 +183,7 @@ def _ask(endpoint_url: str, seconds: float, nonce: str | None) -> dict[str, Any]
         with opener.open(url, timeout=seconds) as answer:
             said = answer.read(_LONGEST_STATUS_BYTES)
             if answer.length:
-                raise StatusUnavailable(f"{answer.length} bytes of it are missing")
+                raise StatusUnavailable(f"{answer.length} bytes of its status are missing")
             return _own_status(said)
     except urllib.error.HTTPError as error:
         with error:
@@ -204,11 +204,11 @@ def _own_status(said: bytes) -> dict[str, Any]:
     try:
         status = json.loads(said)
     except (ValueError, RecursionError) as error:
-        raise NotLocalPlatform("no JSON") from error
+        raise NotLocalPlatform("not JSON") from error
     if (
         not isinstance(status, dict)
         or status.get("service") != SERVICE
         or "state_dir" not in status
     ):
-        raise NotLocalPlatform("no status of a local platform of this version")
+        raise NotLocalPlatform("not the status of a local platform of this version")
     return status

@@ -66,7 +66,7 @@ def _repeated(call: Callable[_P, _T], pauses: Callable[[], tuple[float, ...]]) -
                     raise
                 seconds = pause * random.uniform(*OUTAGE_JITTER)
                 logger.warning(
-                    "%s: %s; trying again in %.0f s",
+                    "%s: %s; retrying in %.0f s",
                     call.__name__.replace("_", " "),
                     error,
                     seconds,

@@ -92,8 +92,7 @@ class Silence:
             ) from reason  # fmt: skip
         if not is_said:
             logger.warning(
-                "no answer from %s for %.0f s; waiting for its answer to %s,"
-                " and giving up after %.0f s",
+                "no response from %s for %.0f s; still waiting for %s, giving up after %.0f s",
                 self._endpoint_url, waited, operation, self._give_up_seconds,
             )  # fmt: skip
 
@@ -189,7 +188,7 @@ def _check(endpoint_url: str, where: str, operation_model: Any, response: dict[s
         parts.append(f"a redirect to {headers['location']}")
     body = response["body"]
     begins = (
-        f", which begins {_excerpt(body.decode(errors='replace'))!r}"
+        f", body begins {_excerpt(body.decode(errors='replace'))!r}"
         if isinstance(body, bytes) and body
         else ""
     )
@@ -210,12 +209,12 @@ def _excerpt(text: str) -> str:
 def _problem(operation_model: Any, response: Mapping[str, Any]) -> str | None:
     """Return why the response cannot come from AWS; None if it may."""
     if response["status_code"] > _LAST_STATUS:
-        return "no status of HTTP"
+        return "invalid HTTP status"
     headers = {name.lower() for name in response["headers"]}
     is_signed = any(name.startswith("x-amz") for name in headers)  # at least the request ID
     body, is_error = response["body"], response["status_code"] >= 300
     if not body or (not is_error and _has_free_body(operation_model)):
-        return None if is_signed or "etag" in headers else "without anything that AWS sends"
+        return None if is_signed or "etag" in headers else "no AWS headers"
     protocol = operation_model.service_model.resolved_protocol
     if "cbor" in protocol:
         return "a page" if body.lstrip().startswith(b"<") else None
@@ -235,13 +234,13 @@ def _problem_of_json(body: bytes, is_error: bool, is_signed: bool, shape: Any) -
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
-        return "no JSON, or not all of it"
+        return "invalid or truncated JSON"
     if not isinstance(value, dict):
-        return "no JSON object"
+        return "not a JSON object"
     if is_signed:
         return None
     if is_error:
-        return None if value.keys() & {"__type", "code", "Code"} else "no error of AWS"
+        return None if value.keys() & {"__type", "code", "Code"} else "not an AWS error"
     if shape is None or not shape.members:
         return None
     named = {member.serialization.get("name", name) for name, member in shape.members.items()}
@@ -249,7 +248,7 @@ def _problem_of_json(body: bytes, is_error: bool, is_signed: bool, shape: Any) -
     return (
         None
         if value.keys() & named and not missing
-        else f"no answer to {shape.name.removesuffix('Response')}"
+        else f"not a response to {shape.name.removesuffix('Response')}"
     )
 
 
@@ -257,7 +256,7 @@ def _problem_of_xml(body: bytes, is_error: bool, is_signed: bool) -> str | None:
     try:
         root = ElementTree.fromstring(body).tag.rpartition("}")[2]
     except ElementTree.ParseError:
-        return "no XML, or not all of it"
+        return "invalid or truncated XML"
     if root.lower() == "html" or (is_error and not is_signed and root not in _ERROR_ROOTS):
         return "a page"
     return None

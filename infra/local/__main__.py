@@ -87,7 +87,7 @@ def _carry_out(options: argparse.Namespace) -> int:
         print(
             "joined"
             if joined
-            else "not joined: nothing runs, it has no owners, or this is one of them"
+            else "not joined: nothing is running, it has no owners, or this process is one of them"
         )
         return 0 if joined else 1
     check_extra()
@@ -105,7 +105,7 @@ def _say_end(stopped: bool, otherwise: str, state_dir: Path) -> int:
     if not lines:
         return 0
     print(
-        "\n  ".join([f"not everything is kept in {state_dir}; make room on its disk:", *lines]),
+        "\n  ".join([f"not everything is saved in {state_dir}; free space on its disk:", *lines]),
         file=sys.stderr,
     )
     return NOT_KEPT
@@ -149,7 +149,7 @@ def _engine(options: argparse.Namespace, state_dir: Path) -> str:
         SettingsError: If the registry does not fit the engine.
     """
     if options.registry and options.engine not in ("container", "auto"):
-        raise SettingsError("--registry is for --engine container: leave it out, or add that")
+        raise SettingsError("--registry requires --engine container: omit it, or add that")
     if options.engine != "auto":
         return str(options.engine)
     from nodesweep.infra.local.engine.choice import (
@@ -169,7 +169,7 @@ def _model_file(options: argparse.Namespace) -> Path | None:
     """
     if options.engine != "simulated" and (options.model or options.time_scale):
         raise SettingsError(
-            "--model and --time-scale are for --engine simulated: leave them out, or add it"
+            "--model and --time-scale require --engine simulated: omit them, or add it"
         )
     if options.model is None:
         return None
@@ -191,13 +191,11 @@ def _processing_leaves(options: argparse.Namespace) -> Path | None:
     if folder is None:
         return None
     if options.engine != "simulated":
-        raise SettingsError(
-            "--processing-leaves is for --engine simulated: leave it out, or add that"
-        )
+        raise SettingsError("--processing-leaves requires --engine simulated: omit it, or add that")
     if not folder.is_dir():
         raise SettingsError(
-            f"--processing-leaves {folder} is no folder: make it, with what a Processing job"
-            " leaves below /opt/ml in it, e.g. processing/output/verdict/verdict.json"
+            f"--processing-leaves {folder} is not a folder: create it, with the files that a"
+            " Processing job leaves below /opt/ml, e.g. processing/output/verdict/verdict.json"
         )
     return folder.resolve()
 
@@ -209,7 +207,8 @@ def _start(config: ServerConfig) -> None:
     lines = [
         f"export AWS_ENDPOINT_URL={endpoint} AWS_DEFAULT_REGION={DEFAULT_REGION}",
         f"export AWS_SHARED_CREDENTIALS_FILE={credentials_file}",
-        "These lead any AWS client here. The AWS CLI (v2 before 2.13 wants --endpoint-url too),"
+        "These point any AWS client to this platform. The AWS CLI (v2 before 2.13 wants"
+        " --endpoint-url too),"
         " boto3, SageMaker's SDK v3:",
         *(f"  {line}" for line in _FIRST_CALLS),
         "An image, a first job; ModelTrainer, the SDK v2, s3fs, awswrangler, pyarrow:"
@@ -242,13 +241,13 @@ def _parser() -> argparse.ArgumentParser:
         ("start", "start the platform in the background and print its endpoint"),
         ("stop", "stop the platform and everything it runs"),
         ("status", "print the platform's state as JSON"),
-        ("join", "let a platform that ends with its owners live as long as a process"),
-        ("leave", "take that back: the platform stops if no other owner is left"),
+        ("join", "keep a platform that ends with its owners running as long as a process"),
+        ("leave", "undo join: the platform stops if no other owner is left"),
         ("serve", "run the platform in the foreground"),
     ):
         command = commands.add_parser(name, help=description, description=description)
         command.add_argument(
-            "--state-dir", type=Path, default=DEFAULT_STATE_DIR, help="folder that keeps its state"
+            "--state-dir", type=Path, default=DEFAULT_STATE_DIR, help="folder for its state"
         )
         if name in ("start", "serve"):
             _add_server_options(command)
@@ -259,7 +258,7 @@ def _parser() -> argparse.ArgumentParser:
                 )
         else:
             command.add_argument(
-                "--port", type=_port, help="only a server on this port; any if left out"
+                "--port", type=_port, help="only a server on this port; any if omitted"
             )
         if name in ("join", "leave"):
             command.add_argument("--owner-pid", type=_process_id, required=True, help="the process")
@@ -273,7 +272,7 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--or-free-port",
         action="store_true",
-        help="take a free port where that one is taken",
+        help="use a free port if that one is taken",
     )
     command.add_argument("--owner-pid", type=_process_id, help="stop when this process ends")
     command.add_argument(
@@ -282,13 +281,13 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="TYPE=N",
-        help="instances of a type at once",
+        help="maximum number of instances of a type at once",
     )
     command.add_argument(
         "--quotas",
         type=Path,
         metavar="FILE",
-        help='quotas as JSON, {"ml.local.small": 8}; --quota goes before it',
+        help='quotas as JSON, {"ml.local.small": 8}; --quota takes precedence',
     )
     command.add_argument(
         "--faults", type=Path, metavar="FILE", help="fault plan (YAML or JSON) to inject"
@@ -299,14 +298,14 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="ID=DIR",
-        help="folder that stands for an FSx or EFS file system",
+        help="folder to use as an FSx or EFS file system",
     )
     command.add_argument(
         "--cold-start-seconds",
         type=_seconds,
         default=0.0,
         metavar="S",
-        help="what instances take to start (0)",
+        help="time that instances take to start (0)",
     )
 
 
@@ -316,15 +315,16 @@ def _add_engine_options(command: argparse.ArgumentParser) -> None:
         choices=ENGINES,
         default=ENGINES[0],
         help=(
-            "what a node is: a process tree, a container (podman or docker), auto: a container"
-            " where that works; simulated: nothing runs, times are computed"
+            "what a node is: a process tree, a container (podman or docker), auto: a container if"
+            " that works; simulated: nothing runs, times are computed"
         ),
     )
     command.add_argument(
         "--registry",
         type=_registry,
         metavar="HOST:PORT",
-        help="container: an OCI registry that runs already (one of the platform's own)",
+        help="container: an OCI registry that is already running (default: one that the platform"
+        " starts)",
     )
     command.add_argument(
         "--model",
@@ -336,7 +336,8 @@ def _add_engine_options(command: argparse.ArgumentParser) -> None:
         "--processing-leaves",
         type=Path,
         metavar="DIR",
-        help="what a simulated Processing job leaves below /opt/ml (a simulation runs no program)",
+        help="files that a simulated Processing job leaves below /opt/ml (a simulation runs no"
+        " program)",
     )
     command.add_argument(
         "--time-scale",

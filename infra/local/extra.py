@@ -19,6 +19,5 @@ def check_extra() -> None:
     if missing:
         raise ServerStartError(
             f"The local platform needs packages that are not installed: {', '.join(missing)}."
-            " They come with the extra `local`: install nodesweep anew as '.[local]',"
-            " in place of '.'"
+            " They come with the extra `local`: reinstall nodesweep as '.[local]' instead of '.'"
         )

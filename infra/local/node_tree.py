@@ -34,7 +34,7 @@ def open_file(root: Path, name: str) -> IO[bytes]:
     descriptor = _open(root, name, _FILE)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise _absent(name, "is no file")
+        raise _absent(name, "is not a regular file")
     return os.fdopen(descriptor, "rb")
 
 
@@ -60,7 +60,7 @@ def _names(root: Path, folder: str, descriptor: int) -> Iterator[str]:
             try:
                 open_file(root, f"{folder}/{relative}").close()
             except OSError as error:
-                logger.warning("%r of a node is left out: %s", relative, error.strerror)
+                logger.warning("%r of a node is skipped: %s", relative, error.strerror)
                 continue
             yield relative
 
@@ -91,7 +91,7 @@ def _open(root: Path, name: str, last_flags: int) -> int:
                     raise error from None
                 links += 1
                 if links > _MOST_LINKS:
-                    raise _absent(name, "is a circle of links") from None
+                    raise _absent(name, "is a link loop") from None
                 steps = _steps(root, target, name)
                 if target.startswith("/"):
                     while len(path) > 1:

@@ -33,7 +33,7 @@ from the models of botocore {botocore} and moto {moto}.
   modelled.
 - **Not modelled**: the service's error for an unknown operation, in the client's protocol.
 
-Services that are not listed are moto's, as far as moto has them.
+Services that are not listed are moto's, if moto has them.
 
 """
 _WIDTH = 100
@@ -140,12 +140,12 @@ def _section(found: Operations) -> Iterator[str]:
         ("Own where they are about training and Processing jobs, else moto's", found.shared),
         ("Refused", found.refused),
         ("moto's", found.moto),
-        ("Of moto's, added or mended here", found.added),
+        ("Added to moto's or fixed here", found.added),
     ):
         if names:
             yield _item(f"**{title}**: {', '.join(names)}.")
     if not (found.own or found.moto):
-        yield _item("Nothing: moto doesn't have the service.")
+        yield _item("None: moto doesn't have the service.")
 
 
 def _item(text: str) -> str:

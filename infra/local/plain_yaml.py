@@ -52,8 +52,8 @@ class _PlainLoader(yaml.SafeLoader):
         event = self.peek_event()
         if isinstance(event, yaml.AliasEvent):
             raise _error(
-                f"*{str(event.anchor)[:80]} is an alias, which is not read here;"
-                " write the value out",
+                f"*{str(event.anchor)[:80]} is an alias, which is not supported here; write the"
+                " value out",
                 event,
             )
         if self._depth == MAX_DEPTH:
@@ -74,7 +74,7 @@ class _PlainLoader(yaml.SafeLoader):
         except (ValueError, OverflowError, LookupError, AttributeError):
             # 2026-13-01, !!int "", !!bool x, !!timestamp x
             raise _error(
-                f"this is no {node.tag.replace('tag:yaml.org,2002:', '!!')[:80]}", node
+                f"this is not a valid {node.tag.replace('tag:yaml.org,2002:', '!!')[:80]}", node
             ) from None
 
 

@@ -39,10 +39,15 @@ def main() -> int:
         "--folder", type=Path, default=REPOSITORY / ".nodesweep" / "machine", help="state and logs"
     )
     parser.add_argument(
-        "--port", type=int, default=4200, help="of the Prefect server; the next one is the worker's"
+        "--port",
+        type=int,
+        default=4200,
+        help="port of the Prefect server; the worker uses the next one",
     )
     parser.add_argument("--host", default=HOST, help="server: the address to listen on")
-    parser.add_argument("--platform-port", type=int, default=4570, help="of the local platform")
+    parser.add_argument(
+        "--platform-port", type=int, default=4570, help="port of the local platform"
+    )
     parser.add_argument(
         "--notify",
         metavar="TYPE/NAME",
@@ -81,7 +86,7 @@ def _automations(notification_block: str | None, remove: bool) -> int:
             print(f"nodesweep: {error}", file=sys.stderr)
             return 2
         print(
-            "\n".join(f"{'removed' if remove else 'made'}  {name}" for name in names)
+            "\n".join(f"{'removed' if remove else 'created'}  {name}" for name in names)
             or "there was none"
         )
         return 0
@@ -139,7 +144,7 @@ def _do(verb: str, machine: Machine) -> int:
     if verb == "up":
         up(machine)
         print(f"Prefect: {machine.api_url.removesuffix('/api')}   logs: {machine.folder}")
-        print(f"  It asks for a password once per browser: type the line in {machine.auth_file}")
+        print(f"  It asks for a password once per browser: enter the line in {machine.auth_file}")
         print(f"  export PREFECT_API_URL={machine.api_url}")
         print(f'  export PREFECT_API_AUTH_STRING="$(cat {shlex.quote(str(machine.auth_file))})"')
         print("  prefect deployment run scaling-benchmark/local")
@@ -149,7 +154,8 @@ def _do(verb: str, machine: Machine) -> int:
         running = status(machine)
         print(
             "\n".join(
-                f"{name}: {'runs' if alive else 'does not run'}" for name, alive in running.items()
+                f"{name}: {'running' if alive else 'not running'}"
+                for name, alive in running.items()
             )
         )
         return 0 if all(running.values()) else 1

@@ -155,6 +155,6 @@ def _block_id(slug: str) -> UUID:
             return client.read_block_document_by_name(name, kind).id
     except ObjectNotFound:
         raise AutomationError(
-            f"no notification block {slug!r}; make one in the UI under Blocks,"
-            " and give it as type/name"
+            f"no notification block {slug!r}; create one in the UI under Blocks, and pass it as"
+            " type/name"
         ) from None

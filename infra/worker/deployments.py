@@ -102,7 +102,7 @@ def _python(
             except subprocess.TimeoutExpired:
                 if (why := progress.problem()) is not None:
                     process.kill()
-                    raise DeployError(f"{said} gave no answer {why}") from None
+                    raise DeployError(f"{said} did not respond {why}") from None
             except BaseException:
                 process.kill()
                 raise

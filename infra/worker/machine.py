@@ -88,7 +88,9 @@ class Machine:
         Raises:
             MachineError: Others can read the file, or the server can't use the password.
         """
-        remedy = "End it all with `make down` and remove the file: `make up` makes a new password"
+        remedy = (
+            "Stop everything with `make down` and remove the file: `make up` creates a new password"
+        )
         try:
             text = read_secret_file(self.auth_file, remedy).strip()
             check_password(str(self.auth_file), text)
@@ -142,7 +144,7 @@ def up(machine: Machine) -> None:
         ports = f"PORT={machine.port} PLATFORM_PORT={machine.platform_port}"
         raise MachineError(
             f"{error}\nStill running: {', '.join(running)}. `make up {ports}` again starts what is"
-            " missing; `make down` ends all of it"
+            " missing; `make down` stops everything"
         ) from error
 
 
@@ -198,12 +200,13 @@ def _refuse_taken_port(machine: Machine) -> None:
             time.sleep(0.1)
     except OSError as error:
         raise MachineError(
-            f"port {machine.port} can't be had ({error.strerror}); take another: make up PORT=4300"
+            f"port {machine.port} is not available ({error.strerror}); choose another: make up"
+            " PORT=4300"
         ) from None
     if taken:
         raise MachineError(
-            f"port {machine.port} is in use by another program; nothing was started. End that one,"
-            f" or take another port: make up PORT={machine.port + 100}"
+            f"port {machine.port} is in use by another program; nothing was started. End it, or"
+            f" choose another port: make up PORT={machine.port + 100}"
         )
 
 
@@ -241,9 +244,10 @@ def _deploy(machine: Machine) -> None:
         pid = _pid(machine, "server")
         if pid is None or not listens(pid, machine.port):
             raise DeployError(
-                f"another program answers at {machine.api_url}, and was told nothing; the server of"
+                f"another program responds at {machine.api_url}, and nothing was sent to it; the"
+                " server of"
                 f" {machine.folder} {'has ended' if pid is None else 'is on another port'}."
-                " make down ends it, make up PORT=… starts it on another port"
+                " make down stops it, make up PORT=… starts it on another port"
             )
         deploy(machine.environment, pid)
     except DeployError as error:
@@ -262,7 +266,7 @@ def _platform(machine: Machine, verb: str, seconds: float) -> None:
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise MachineError(
-            f"the local platform gave no answer to {verb} within {seconds:.0f} s"
+            f"the local platform did not respond to {verb} within {seconds:.0f} s"
         ) from None
     if done.returncode != 0:
         raise MachineError(f"the local platform, {verb}: {done.stderr.strip()}")

@@ -67,11 +67,11 @@ def _read_secret(variable: str, path: str) -> str:
         secret = Path(path).read_text().strip()
     except OSError as error:
         raise SecretError(
-            f"{variable}: {path} can't be read ({error.strerror}); user {os.getuid()} has to be"
-            " able to read it"
+            f"{variable}: {path} can't be read ({error.strerror}); user {os.getuid()} must be able"
+            " to read it"
         ) from None
     if not secret:
-        raise SecretError(f"{variable}: {path} is empty; it has to hold the secret")
+        raise SecretError(f"{variable}: {path} is empty; it must contain the secret")
     return secret
 
 
@@ -87,8 +87,8 @@ def check_password(variable: str, password: str) -> None:
     """
     if not password.isascii():
         raise SecretError(
-            f"{variable} holds a character that is not ASCII, which Prefect's server can't compare;"
-            " choose a password of ASCII letters, digits and signs"
+            f"{variable} contains a character that is not ASCII, which Prefect's server can't"
+            " compare; choose a password of ASCII letters, digits and punctuation"
         )
 
 
@@ -123,7 +123,7 @@ def serve(host: str, port: int) -> None:
     environment = with_secrets(os.environ)
     if not environment.get(SERVER_AUTH):
         raise SecretError(
-            f"{SERVER_AUTH} is not set: name a password as user:password, or a file in"
+            f"{SERVER_AUTH} is not set: set it to user:password, or name a file in"
             f" {SERVER_AUTH}_FILE"
         )
     check_password(SERVER_AUTH, environment[SERVER_AUTH])

@@ -109,13 +109,13 @@ def list_directory(config: DatasetConfig) -> LocalFiles:
     paths = tuple(by_name[name] for name in found.data)
     if odd := next((path for path in paths if _is_no_text(path.relative_to(source))), None):
         raise DatasetRefused(
-            f"dataset.source: the name of {os.fsencode(odd)!r} is not UTF-8, which a key in S3 must"
+            f"dataset.source: the name of {os.fsencode(odd)!r} is not valid UTF-8, as S3 keys must"
             " be; rename the file"
         )
     for path in paths:
         if (size := path.stat().st_size) > MAX_OBJECT_BYTES:
             raise DatasetRefused(
-                f"dataset.source: {path} has {size} bytes, and an object in S3 at most"
+                f"dataset.source: {path} is {size} bytes, and an S3 object at most"
                 f" {MAX_OBJECT_BYTES}; split it"
             )
     return LocalFiles(paths, found)
@@ -177,8 +177,8 @@ def upload(
         return UploadResult(uri, dataset.digest, 0, 0)
     for key in present.keys() - wanted.keys():
         raise UploadFailed(
-            f"s3://{platform.bucket}/{key} is not part of this dataset;"
-            " remove it, the prefix is read whole"
+            f"s3://{platform.bucket}/{key} is not part of this dataset; remove it, since jobs read"
+            " the whole prefix"
         )
 
     meter = Meter(f"upload of {config.name}", dataset.size_bytes, "bytes", "dataset")
@@ -227,7 +227,7 @@ def channel_folders(config: DatasetConfig, file_names: Iterable[str]) -> tuple[s
     if loose := sorted(folder for folder, rest in parts if not rest):
         raise DatasetRefused(
             f"dataset.channel: null makes a channel of each folder under {config.source}, and"
-            f" {loose[0]} lies beside them; move it into a folder,"
+            f" {loose[0]} is not in a folder; move it into one,"
             " or name one channel for all files"
         )
     folders = sorted({folder for folder, _ in parts})
@@ -238,7 +238,7 @@ def channel_folders(config: DatasetConfig, file_names: Iterable[str]) -> tuple[s
         )
     if len(folders) > MAX_CHANNELS:
         raise DatasetRefused(
-            f"dataset.channel: {len(folders)} folders under {config.source}, and a job takes"
+            f"dataset.channel: {len(folders)} folders under {config.source}, and a job allows"
             f" {MAX_CHANNELS} channels; name one channel for all files"
         )
     return tuple(folders)

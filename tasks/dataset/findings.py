@@ -173,13 +173,15 @@ def _raised_message(exception_info: Mapping[str, Any] | None) -> str | None:
 def _row_total_failures(dataset: DatasetConfig, rows: int) -> list[Failure]:
     failures = []
     if rows == 0:
-        failures.append(_failure("rows", None, "no file has a row; there is nothing to train on"))
+        failures.append(
+            _failure("rows", None, "no file has any rows; there is nothing to train on")
+        )
     if dataset.min_rows is not None and rows < dataset.min_rows:
         failures.append(
             _failure(
                 "min_rows",
                 None,
-                f"{rows} rows in all files together, min_rows is {dataset.min_rows}",
+                f"{rows} rows across all files, min_rows is {dataset.min_rows}",
             )
         )
     if dataset.max_rows is not None and rows > dataset.max_rows:
@@ -187,7 +189,7 @@ def _row_total_failures(dataset: DatasetConfig, rows: int) -> list[Failure]:
             _failure(
                 "max_rows",
                 None,
-                f"{rows} rows in all files together, max_rows is {dataset.max_rows}",
+                f"{rows} rows across all files, max_rows is {dataset.max_rows}",
             )
         )
     return failures

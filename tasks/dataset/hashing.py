@@ -150,7 +150,7 @@ def _recall(cache: Path) -> dict[str, tuple[Mark, str]]:
     except FileNotFoundError:
         return {}
     except OSError as error:
-        logger.warning("every file is hashed: remembered hashes can't be read: %s", error)
+        logger.warning("hashing every file: saved hashes can't be read: %s", error)
         return {}
     try:
         raw = json.loads(text)
@@ -158,7 +158,7 @@ def _recall(cache: Path) -> dict[str, tuple[Mark, str]]:
             raise ValueError(f"schema_version is {raw['schema_version']!r}")
         return {name: _entry(row) for name, row in raw["files"].items()}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        logger.warning("every file is hashed: %s holds no hashes of ours: %s", cache, error)
+        logger.warning("hashing every file: %s is not nodesweep's hash cache: %s", cache, error)
         return {}
 
 
@@ -167,7 +167,7 @@ def _entry(row: Sequence[object]) -> tuple[Mark, str]:
     if not all(type(number) is int for number in numbers):
         raise ValueError(f"{numbers!r} are not integers")
     if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
-        raise ValueError(f"{sha256!r} is no SHA-256")
+        raise ValueError(f"{sha256!r} is not a SHA-256")
     size_bytes, modified, changed, inode, device = (int(str(number)) for number in numbers)
     return Mark(size_bytes, modified, changed, inode, device), sha256
 
@@ -181,4 +181,4 @@ def _keep(cache: Path, files: dict[str, tuple[Mark, str]]) -> None:
     try:
         write_atomic(cache, json.dumps(body).encode() + b"\n")
     except OSError as error:
-        logger.warning("hashes are not remembered: %s", error)
+        logger.warning("hashes can't be saved: %s", error)

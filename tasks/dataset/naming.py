@@ -82,13 +82,15 @@ def notices_of(config: DatasetConfig, found: Names) -> list[str]:
     where = f"under {config.source}"
     if found.hidden:
         said.append(
-            f"dataset.source: left out {where}, since '_' or '.' begins a part of the path:"
+            f"dataset.source: left out {where}, since a part of the path starts with '_' or '.':"
             f" {len(found.hidden)} ({shown_names(found.hidden)})"
         )
     if found.others:
-        reach = "they reach every node with the rest" if config.is_remote else "they are not sent"
+        reach = (
+            "they are sent to every node with the rest" if config.is_remote else "they are not sent"
+        )
         said.append(
-            f"dataset.source: not validated {where}, since they are no {config.pattern}:"
+            f"dataset.source: not validated {where}, since they don't match {config.pattern}:"
             f" {len(found.others)} ({shown_names(found.others)}); {reach}"
         )
     return said

@@ -146,7 +146,7 @@ def _send_whole(s3: Any, bucket: str, key: str, file: DataFile) -> None:
 
 def _changed(file: DataFile) -> UploadFailed:
     return UploadFailed(
-        f"{file.path} has changed since it was hashed; run again to send what it is now"
+        f"{file.path} has changed since it was hashed; run again to send its current content"
     )
 
 
@@ -168,7 +168,7 @@ def _send_parts(
 
 def _arrived_otherwise(bucket: str, key: str, file: DataFile) -> UploadFailed:
     return UploadFailed(
-        f"s3://{bucket}/{key} differs from {file.path} after the upload; run again to send it anew"
+        f"s3://{bucket}/{key} differs from {file.path} after the upload; run again to send it again"
     )
 
 

@@ -129,8 +129,7 @@ def build_expectations(specs: Sequence[ExpectationConfig]) -> list[Expectation]:
 
     if not specs:
         raise InvalidExpectations(
-            "the list of expectations is empty, and an empty suite always succeeds;"
-            " add at least one"
+            "the list of expectations is empty, and an empty suite always passes; add at least one"
         )
     built, problems = [], []
     for index, spec in enumerate(specs):

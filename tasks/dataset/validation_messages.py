@@ -56,7 +56,7 @@ def describe(
         else f"columns {column}"
     )
     if raised is not None and "does not exist" in raised:
-        sentence = f"the column is missing, needed by {spec.type}; {columns_of(columns, is_csv)}"
+        sentence = f"the column that {spec.type} needs is missing; {columns_of(columns, is_csv)}"
     elif raised is not None:
         sentence = f"{spec.type} could not be evaluated: {raised.splitlines()[0]}"
     elif spec.type == "expect_column_to_exist" and spec.kwargs.get("column") not in columns:
@@ -90,7 +90,7 @@ def columns_of(columns: Sequence[object], is_csv: bool) -> str:
     )
     if is_csv and other:
         return (
-            f"its only column: {text!r}; the file seems to be separated by {other!r}, and is read"
+            f"its only column: {text!r}; the file seems to be separated by {other!r}, but is read"
             " with ','; write it with commas"
         )
     separated = ", separated by ','" if is_csv else ""
@@ -126,9 +126,9 @@ _RULES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "expect_column_values_to_be_null": lambda kwargs: "are not null",
     "expect_column_values_to_be_in_set": lambda kwargs: f"not in {_show_set(kwargs['value_set'])}",
     "expect_column_values_to_not_be_in_set": lambda kwargs: f"in {_show_set(kwargs['value_set'])}",
-    "expect_column_values_to_be_unique": lambda kwargs: "hold a value that occurs more than once",
+    "expect_column_values_to_be_unique": lambda kwargs: "have a value that occurs more than once",
     "expect_compound_columns_to_be_unique": lambda kwargs: (
-        "hold values that occur together more than once"
+        "have a combination of values that occurs more than once"
     ),
     "expect_column_values_to_match_regex": lambda kwargs: f"don't match {kwargs['regex']!r}",
     "expect_column_values_to_be_of_type": lambda kwargs: f"not of type {kwargs['type_']}",
@@ -136,7 +136,7 @@ _RULES: dict[str, Callable[[Mapping[str, Any]], str]] = {
         f"not of a type in {_show_set(kwargs['type_list'])}"
     ),
     "expect_column_value_lengths_to_be_between": lambda kwargs: (
-        f"hold a value whose length is not {_limits(kwargs)}"
+        f"have a value whose length is not {_limits(kwargs)}"
     ),
     "expect_column_to_exist": lambda kwargs: "the column is missing",
     "expect_table_row_count_to_be_between": lambda kwargs: f"number of rows not {_limits(kwargs)}",
@@ -161,7 +161,7 @@ def _observed(details: Mapping[str, Any]) -> str:
     """Return `, found 6` or, for sets of columns, the missing and the unexpected ones."""
     mismatched = (details.get("details") or {}).get("mismatched")
     if isinstance(mismatched, Mapping):
-        words = {"missing": "missing", "unexpected": "not expected"}
+        words = {"missing": "missing", "unexpected": "unexpected"}
         parts = [
             f"{words[key]}: {', '.join(map(str, mismatched[key]))}"
             for key in words

@@ -65,15 +65,17 @@ class Failure(_Result):
     )
     file: str | None = Field(description="File name; null for a check over all files.")
     unexpected_count: int | None = Field(
-        default=None, description="Rows that broke it; null where rows don't count."
+        default=None, description="Rows that broke it; null if the check is not per row."
     )
     unexpected_percent: float | None = Field(
-        default=None, description="The same in per cent of the file's rows."
+        default=None, description="The same as a percentage of the file's rows."
     )
     examples: tuple[bool | int | float | str | None, ...] = Field(
-        default=(), max_length=MAX_EXAMPLES, description="Some of the offending values, each once."
+        default=(),
+        max_length=MAX_EXAMPLES,
+        description="Some of the offending values, without repeats.",
     )
-    message: str = Field(description="All of it in plain words.")
+    message: str = Field(description="The failure in a sentence.")
 
 
 class FileReport(_Result):
@@ -93,7 +95,7 @@ class ValidationReport(_Result):
     validated_at: datetime
     suite: tuple[ExpectationConfig, ...] = Field(description="What every file was checked against.")
     success: bool = Field(description="No critical failure in any file, nor over all of them.")
-    rows: int = Field(description="Rows of the files that could be read.")
+    rows: int = Field(description="Rows in the files that could be read.")
     files: tuple[FileReport, ...]
     dataset_failures: tuple[Failure, ...] = Field(
         description="Failures of checks over all files together."

@@ -132,8 +132,8 @@ def framework_image(framework: FrameworkConfig, region: str, instance: InstanceT
     is_new = tuple(map(int, framework.version.split(".")))[:2] >= NEW_FAMILY
     if is_new and framework.python is not None:
         raise PreflightRefused(
-            f"image.framework.python: the container of PyTorch {framework.version} has one Python"
-            f" only, got {framework.python!r}; leave it out"
+            f"image.framework.python: the container of PyTorch {framework.version} has only one"
+            f" Python, got {framework.python!r}; leave it out"
         )
     try:
         # The first import takes seconds.
@@ -167,12 +167,12 @@ def smp_image(framework: FrameworkConfig, region: str, instance: InstanceType) -
     if framework.version not in _SMP_VERSIONS:
         raise PreflightRefused(
             f"image.framework.version: no SMP container has PyTorch {framework.version}, and kind"
-            f" smp_v2 runs in one; use {', '.join(_SMP_VERSIONS)}, or name the container by"
+            f" smp_v2 requires one; use {', '.join(_SMP_VERSIONS)}, or name the container by"
             " image.base_image"
         )
     if framework.accelerator not in (None, "gpu"):
         raise PreflightRefused(
-            f"image.framework.accelerator: got {framework.accelerator!r}, and the SMP container is"
+            f"image.framework.accelerator: got {framework.accelerator!r}, but the SMP container is"
             " for gpu; leave it out"
         )
     image_uris = importlib.import_module("sagemaker.core.image_uris")
@@ -255,13 +255,13 @@ def by_digest(platform: PlatformConfig, reference: str) -> str | None:
         if isinstance(error, ClientError) and error.response["Error"]["Code"] == _NO_REPOSITORY:
             # A build that needs the base reports it; nodes on this machine need none.
             logger.info(
-                "base image %s is in no registry that is known here; its name stands for it",
+                "base image %s is not in a known registry; identifying it by its name",
                 reference,
             )
             return None
         logger.warning(
-            "base image %s: its digest is unknown (%s); the image is named by the base's name, so a"
-            " base that changed under it is not noticed. Pin it: …@sha256:…",
+            "base image %s: its digest is unknown (%s); the image's tag is derived from the base's"
+            " name, so a changed base goes unnoticed. Pin it: …@sha256:…",
             reference,
             error,
         )

@@ -83,7 +83,7 @@ def start(
     """
     image = {"IMAGE_REPO_URI": repository, "IMAGE_TAG": context.tag}
     if running := running_build(codebuild, config.codebuild_project, image):
-        logger.info("build %s of %s runs already and is taken over", running, context.tag)
+        logger.info("build %s of %s is already running and is adopted", running, context.tag)
         return running
     key = names.context_key(platform.prefix, context.tag)
     put_once(s3, platform.bucket, key, zip_context(context))
@@ -113,8 +113,9 @@ def start(
     except ClientError as error:
         if own and error_code(error) == "AccessDeniedException":
             raise ImageBuildFailed(
-                f"{config.codebuild_project} may not be given the context's buildspec.yml, which"
-                " differs from its own: update the stack of infra/aws, delete that file, or set"
+                f"{config.codebuild_project} is not allowed to use the context's buildspec.yml,"
+                " which differs from the project's: update the stack of infra/aws, delete that"
+                " file, or set"
                 f" the stack's OwnBuildspecs=true (docs/aws.md); {error}"
             ) from error
         raise
@@ -155,7 +156,7 @@ def running_build(codebuild: Any, project: str, image: Mapping[str, str]) -> str
     equal tags mean equal images. Best effort: without permission to list, a second build starts.
     """
     builds: list[Mapping[str, Any]] = []
-    with best_effort(f"builds of {project} that may still run can't be listed"):
+    with best_effort(f"builds of {project} that may still be running can't be listed"):
         ids = codebuild.list_builds_for_project(projectName=project, sortOrder="DESCENDING").get(
             "ids"
         )
@@ -200,7 +201,7 @@ def wait(
             if elapsed > deadline_seconds:
                 if is_ours:
                     codebuild.stop_build(id=build_id)
-                what = "was stopped" if is_ours else "of another run was waited for in vain,"
+                what = "was stopped" if is_ours else "of another run had not finished"
                 where = f"in phase {build['currentPhase']}"
                 raise ImageBuildFailed(
                     f"image build {build_id} {what} after {elapsed:.0f} s"

@@ -194,7 +194,8 @@ def find_engine() -> str:
         said = answer.stderr.strip().splitlines() or [f"exit code {answer.returncode}"]
         problems.append(f"{name}: {said[-1]}")
     raise PreflightRefused(
-        f"image.builder: docker needs an engine where the flow runs ({'; '.join(problems)}); "
+        "image.builder: docker needs a container engine where the flow runs"
+        f" ({'; '.join(problems)}); "
         "start one, or set image.builder: codebuild"
     )
 

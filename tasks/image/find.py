@@ -259,8 +259,8 @@ def find_repository(ecr: Any, config: ImageConfig, create_missing: bool, tag: st
         found = _create_repository(ecr, config.repository)
     if not _is_immutable(found, tag):
         raise PreflightRefused(
-            f"image.repository: tags of {config.repository!r} can be moved, so that a tag would not"
-            " say what an image holds; aws ecr put-image-tag-mutability --repository-name"
+            f"image.repository: tags of {config.repository!r} are mutable, so a tag would not"
+            " identify an image's contents; run aws ecr put-image-tag-mutability --repository-name"
             f" {config.repository} --image-tag-mutability IMMUTABLE"
         )
     return str(found["repositoryUri"])
@@ -325,7 +325,7 @@ def pushed_image(
         )
     if failure is not None:
         logger.warning(
-            "%s:%s is in ECR all the same and is used; %s", repository_name, tag, failure
+            "%s:%s is in ECR nevertheless and is used; %s", repository_name, tag, failure
         )
     return Image(names.image_uri(repository, digest), tag, built=failure is None)
 

@@ -55,7 +55,7 @@ def read_requirements(config: BenchmarkConfig) -> Requirements | None:
     settings = sorted(
         name for name in config.training.environment if name.startswith(_INSTALLER_SETTING)
     )
-    reasons = [f"training.environment has {name}, which a build does not know" for name in settings]
+    reasons = [f"training.environment sets {name}, which a build cannot see" for name in settings]
     reasons += [f"{name}: {why}" for name, line in lines if (why := _only_in_the_job(line))]
     return Requirements(
         folder / REQUIREMENTS_FILE, files, reasons[0] if reasons else None, tuple(missing)
@@ -137,9 +137,9 @@ def cure_of_build(said: str) -> str:
         return ""
     package = found["package"]
     return (
-        f"{package} {found['version']} goes with torch {found['torch']}, and the image's torch"
-        f" {kept['torch']} stays. Name {package} without a version, so that the release that fits"
-        f" is taken, or name that release. "
+        f"{package} {found['version']} requires torch {found['torch']}, and the image keeps torch"
+        f" {kept['torch']}. Name {package} without a version to get the matching release, or name"
+        " that release. "
     )
 
 
@@ -163,7 +163,8 @@ def _included_files(folder: Path) -> tuple[dict[str, str], list[str]]:
             found = (folder / name.parent / include["file"]).resolve()
             if not found.is_file() or not found.is_relative_to(folder.resolve()):
                 problem = (
-                    f"{folder / name}: {include['file']} is no file in {folder}; correct the path"
+                    f"{folder / name}: {include['file']} is not a file in {folder}; correct the"
+                    " path"
                 )
                 missing.append(f"training.source_dir: {problem}")
                 continue
@@ -182,8 +183,7 @@ def _only_in_the_job(line: str) -> str | None:
     """Return why a build could not install a line's requirement; None if it could."""
     if variable := _VARIABLE.search(line):
         return (
-            f"{variable.group()} is a variable of the job's environment,"
-            " which a build does not know"
+            f"{variable.group()} is a variable of the job's environment, which a build cannot see"
         )
     option = _OPTION_WITH_PLACE.match(line)
     first = (line[option.end() :] if option else line).split()[0]
@@ -196,7 +196,7 @@ def _only_in_the_job(line: str) -> str | None:
     file_url = _FILE_URL.search(line)
     if file_url or (is_path and "://" not in first and not _INCLUDE.match(line)):
         found = file_url.group() if file_url else first
-        return f"{found} is a place in the code, which comes with the job"
+        return f"{found} is a path in the code, which only the job has"
     return None
 
 

@@ -77,8 +77,8 @@ class BuildProcess:
                 if now > self._deadline:
                     self._take(arrived, secret, lines, output)
                     raise ImageBuildFailed(
-                        f"{self._what} was stopped: its time was up after {now - started:.0f} s of "
-                        f"{self._place(step, lines)}{output.tail()}"
+                        f"{self._what} was stopped: it timed out after {now - started:.0f} s in"
+                        f" {self._place(step, lines)}{output.tail()}"
                     )
                 self._clock.sleep(_POLL_SECONDS)
         self._take(arrived, secret, lines, output)

@@ -57,7 +57,7 @@ def stop(sagemaker: Any, job_names: Iterable[str]) -> list[str]:
                 failures.append(f"{name}: {error}")
     if failures:
         raise JobRefused(
-            "these jobs could not be stopped, stop them in the console:\n" + "\n".join(failures)
+            "these jobs could not be stopped; stop them in the console:\n" + "\n".join(failures)
         )
     return asked
 
@@ -99,15 +99,15 @@ def refuse_other_request(
         return
     if is_made_of(description, request):
         logger.info(
-            "%s is adopted by its description, which is this request's; its tag %s is %s",
-            name, names.TAG_REQUEST_DIGEST, found or "not there",
+            "%s is adopted because its description matches this request; its tag %s is %s",
+            name, names.TAG_REQUEST_DIGEST, found or "missing",
         )  # fmt: skip
         return
     found = once_known(lambda: tagged_digest(sagemaker, arn), clock)
     if found != wanted:
         raise JobRefused(
-            f"{name} exists with another request (digest {found}, ours {wanted}); it is not"
-            " adopted: delete it, or start a new sweep"
+            f"{name} exists with a different request (digest {found}, expected {wanted}); it is"
+            " not adopted: delete it, or start a new sweep"
         )
 
 

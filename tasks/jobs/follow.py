@@ -133,7 +133,7 @@ class LogFollower:
         where = (
             ""
             if cursor.is_whereabouts_said
-            else f"; the whole log: CloudWatch Logs, {log_group(job_name)}, {job_name}/*"
+            else f"; full log: CloudWatch Logs, {log_group(job_name)}, {job_name}/*"
         )
         cursor.is_whereabouts_said = True
         logger.info("%s: … %d lines left out%s", job_name, count, where)

@@ -57,7 +57,7 @@ def read_job_log(
             try:
                 keep_log(logs, job_name, folder)
             except OSError as error:
-                logger.warning("the log of %s can't be kept: %s", job_name, error)
+                logger.warning("the log of %s can't be saved: %s", job_name, error)
                 group, of_nodes = log_group(job_name), _streams_by_host(logs, job_name).items()
                 return list(
                     heapq.merge(
@@ -150,8 +150,8 @@ def _lines_of_stream(logs: Any, group: str, host: str, stream: str) -> Iterator[
         yield LogLine(
             last,
             host,
-            f"… lines are left out here, up to {rest[0].at}: the first {MAX_FIRST_BYTES} bytes are"
-            f" kept and the last page; the whole log: CloudWatch Logs, {group}, {stream}",
+            f"… lines omitted here, up to {rest[0].at}: only the first {MAX_FIRST_BYTES} bytes and"
+            f" the last page are kept; full log: CloudWatch Logs, {group}, {stream}",
         )
     yield from rest
 

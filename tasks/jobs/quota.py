@@ -56,7 +56,7 @@ class NodeSlots:
                 isinstance(error.__cause__, HTTPStatusError)
                 and error.__cause__.response.status_code == _LOCKED
             )
-            why = "are not free" if locked else f"could not be had: {error.__cause__ or error}"
+            why = "are not free" if locked else f"could not be acquired: {error.__cause__ or error}"
             raise QuotaReached(
                 f"{job_name}: {nodes} slots of the global concurrency limit {self._limit} {why}"
             ) from error
@@ -74,7 +74,7 @@ class NodeSlots:
             # The job has ended, and so will the lease, whatever Prefect's client raises.
             except Exception as error:
                 logger.warning(
-                    "the slots of %s come free when their lease runs out: %s", job_name, error
+                    "the slots of %s are released when their lease expires: %s", job_name, error
                 )
 
     def give_back_all(self) -> None:
@@ -97,15 +97,13 @@ def check_limit(limit: str | None, nodes: int) -> None:
             found = client.read_global_concurrency_limit_by_name(limit)
     except ObjectNotFound:
         raise PreflightRefused(
-            f"{field}: Prefect has no global concurrency limit {limit!r}; make it with "
+            f"{field}: Prefect has no global concurrency limit {limit!r}; create it with "
             f"`prefect gcl create {limit} --limit INSTANCES`, or leave the field out"
         ) from None
     if found.limit < nodes:
         raise PreflightRefused(
             f"{field}: {limit} has {found.limit} slots, and the largest job needs {nodes}; raise"
-            " it, or measure less"
+            " it, or measure fewer nodes"
         )
     if not found.active:
-        raise PreflightRefused(
-            f"{field}: {limit} is not active, so it limits nothing; switch it on"
-        )
+        raise PreflightRefused(f"{field}: {limit} is inactive, so it limits nothing; activate it")

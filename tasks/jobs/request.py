@@ -31,7 +31,7 @@ def create(sagemaker: Any, request: Mapping[str, Any]) -> None:
         JobRefused: the request has the wrong shape.
     """
     if problems := _create(request, sagemaker.create_training_job):
-        raise JobRefused(f"{request.get('TrainingJobName')} is not sent: " + "; ".join(problems))
+        raise JobRefused(f"{request.get('TrainingJobName')} was not sent: " + "; ".join(problems))
 
 
 def request_problems(request: Mapping[str, Any]) -> tuple[str, ...]:

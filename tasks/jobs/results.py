@@ -48,10 +48,10 @@ def read_metrics(s3: Any, bucket: str, key: str) -> dict[str, Any] | None:
     try:
         metrics = _parse_metrics(_metrics_in(answer["Body"]))
     except _Unusable as error:
-        logger.warning("%s: %s; the job counts without the metrics of its program", uri, error)
+        logger.warning("%s: %s; the job is used without its program's metrics", uri, error)
         return None
     except (tarfile.TarError, EOFError, ValueError, zlib.error, gzip.BadGzipFile) as error:
-        logger.warning("%s holds no readable %s: %s", uri, names.METRICS_FILE, error)
+        logger.warning("%s contains no readable %s: %s", uri, names.METRICS_FILE, error)
         return None
     return metrics if isinstance(metrics, dict) else None
 
@@ -77,7 +77,7 @@ class _BoundedReader:
         if self._position > self.end:
             raise _Unusable(
                 "it describes a file in more than"
-                f" {_MAX_HEADER_BYTES} bytes of tar headers, and is read no further"
+                f" {_MAX_HEADER_BYTES} bytes of tar headers, so it is not read further"
             )
         data = self._stream.read(size)
         self._position += len(data)
@@ -94,14 +94,15 @@ def _metrics_in(archive: Any) -> bytes | None:
             if (
                 member.issparse()
             ):  # its map of holes is unbounded, and its size is not that of its data
-                raise _Unusable(f"its {member.name} is a sparse file, which is not read")
+                raise _Unusable(f"its {member.name} is a sparse file, which is not supported")
             unpacked.end = member.offset_data + member.size + _MAX_HEADER_BYTES
             unpacked_bytes += member.size
             if unpacked_bytes > _MAX_UNPACKED_BYTES:
                 if found:
                     break
                 raise _Unusable(
-                    f"it unpacks to more than {_MAX_UNPACKED_BYTES} bytes, and is read no further"
+                    f"it unpacks to more than {_MAX_UNPACKED_BYTES} bytes, so it is not read"
+                    " further"
                 )
             depth = member.name.count("/")
             if not member.isfile() or member.name.split("/")[-1] != names.METRICS_FILE:
@@ -109,8 +110,7 @@ def _metrics_in(archive: Any) -> bytes | None:
             if found is None or depth < found[0]:
                 if member.size > _MAX_METRICS_BYTES:
                     said = (
-                        f"its {member.name} has {member.size} bytes,"
-                        f" {_MAX_METRICS_BYTES} are read at most"
+                        f"its {member.name} has {member.size} bytes, more than {_MAX_METRICS_BYTES}"
                     )
                     found = (depth, _Unusable(said))
                     continue

@@ -122,8 +122,8 @@ def pack(source_dir: Path, entry_point: str, left_out: Sequence[Path] = ()) -> b
     total = sum(path.stat().st_size for path in paths)
     if total > MAX_SOURCE_BYTES:
         raise PreflightRefused(
-            f"training.source_dir: {source_dir} holds {total} bytes, more than {MAX_SOURCE_BYTES}; "
-            "data belongs in the dataset"
+            f"training.source_dir: {source_dir} contains {total} bytes, more than"
+            f" {MAX_SOURCE_BYTES}; put data in the dataset"
         )
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
@@ -159,8 +159,8 @@ def entry_point_problem(config: BenchmarkConfig) -> str | None:
         other = Path(folder).resolve()
         if root in other.parents and other in program.parents:
             return (
-                f"training.entry_point: {training.entry_point} lies in {field} {folder}, which is"
-                " not sent with the code; put the program elsewhere, or change that field"
+                f"training.entry_point: {training.entry_point} is in {field} {folder}, which is"
+                " not sent with the code; move the program, or change that field"
             )
     return None
 
@@ -192,7 +192,7 @@ def upload_source(config: BenchmarkConfig, with_requirements: bool) -> str:
 
 def is_code_proven(platform: PlatformConfig, code_digest: str) -> bool:
     """Return True if code with this digest has completed a point; False if unknown."""
-    with best_effort("whether this code has run before is not known"):
+    with best_effort("unknown whether this code has run before"):
         key = names.proven_code_key(platform.prefix, code_digest)
         return get_bytes(aws_client("s3", platform), platform.bucket, key) is not None
     return False
@@ -204,7 +204,7 @@ def mark_code_proven(platform: PlatformConfig, code_digest: str, sweep: str) -> 
 
     The first sweep writes it. Best effort: without it a later sweep only starts slower.
     """
-    with best_effort("that this code has completed a point can't be written down"):
+    with best_effort("can't record that this code has completed a point"):
         s3, key = aws_client("s3", platform), names.proven_code_key(platform.prefix, code_digest)
         if get_bytes(s3, platform.bucket, key) is None:
             put_bytes(s3, platform.bucket, key, names.pretty_json({"sweep_id": sweep}))

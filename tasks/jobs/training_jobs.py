@@ -67,7 +67,8 @@ def submit(
             raise QuotaReached(f"{name}: {error}") from error
         except sagemaker.exceptions.ResourceInUse:
             logger.info(
-                "%s is there already, started by somebody else or by a try whose answer was lost",
+                "%s already exists, started by someone else or by an attempt whose response was"
+                " lost",
                 name,
             )
             existing = once_known(lambda: describe(sagemaker, name), clock)

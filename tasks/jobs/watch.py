@@ -219,7 +219,7 @@ class _Watcher:
             )
             if now - job.wait.unknown_since >= STOPPING_SECONDS:
                 job.given_up = (
-                    f"SageMaker has not known it for {STOPPING_SECONDS:.0f} s;"
+                    f"it has been unknown to SageMaker for {STOPPING_SECONDS:.0f} s;"
                     " resume the sweep to try again"
                 )
             return False
@@ -239,7 +239,7 @@ class _Watcher:
         if self._clock.monotonic() > job.wait.stopped_at + STOPPING_SECONDS:
             job.given_up = (
                 f"it did not stop within {STOPPING_SECONDS:.0f} s of being asked to and may still"
-                " cost money; look at it in the console"
+                " cost money; check it in the console"
             )
 
     def _stop(self, job: _Job, problem: str) -> None:
@@ -305,8 +305,8 @@ def overdue(description: Mapping[str, Any], limits: JobLimits, now: datetime) ->
     if seconds <= (limits.queue_seconds if trained_at is None else limits.run_seconds):
         return None
     if trained_at is None:
-        return f"has not begun to train in {seconds:.0f} s"
-    return f"has not ended {seconds:.0f} s after it began to train"
+        return f"has not started training after {seconds:.0f} s"
+    return f"has not ended {seconds:.0f} s after training started"
 
 
 def _trained_at(description: Mapping[str, Any]) -> datetime | None:

@@ -46,11 +46,11 @@ def _key_rule(field: str, actions: str) -> AccountRule[identity.KeyAnswer]:
         (lambda asked: identity.judge_key_use(asked.facts, field, asked.answer),),
         action="kms:DescribeKey",
         more_actions=("iam:SimulatePrincipalPolicy",),
-        asks=f"the key's ARN, state and kind, and {actions} under the role",
+        asks=f"the key's ARN, state and spec, and {actions} under the role",
         ask=partial(identity.ask_key, field=field),
         needed=lambda facts: _on_aws_nodes(facts) and identity.key_of(facts, field) is not None,
-        refuses="there is no such key; it is not enabled, or no symmetric one; an explicit deny",
-        remedy="name a key of the region, enable it, allow its use to the role",
+        refuses="there is no such key; it is not enabled or not symmetric; an explicit deny",
+        remedy="name a key in the region, enable it, allow the role to use it",
         says="not allowed by the role alone: the key's own policy may allow it",
     )
 
@@ -78,13 +78,13 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         ask=quota.ask_quotas,
         needed=_on_aws_nodes,
         refuses=(
-            "less than the nodes that can be in use at once: the sum of the"
+            "fewer than the nodes that can be in use at once: the sum of the"
             " `sweep.max_parallel_jobs` largest jobs. *Maximum number of instances per training"
             " job* below the largest job, or *Number of instances across all training jobs* below"
-            " the nodes at once, too. Less than the instances of the Processing job"
+            " the nodes in use at once. Fewer than the Processing job's instances"
         ),
         remedy=(
-            "ask for more in Service Quotas, lower `sweep.max_parallel_jobs`,"
+            "request an increase in Service Quotas, lower `sweep.max_parallel_jobs`,"
             " or drop the larger node counts"
         ),
         says="a quota that is not listed",
@@ -101,10 +101,11 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         ask=network.ask_subnets,
         needed=_in_a_vpc,
         refuses=(
-            "one does not exist; several zones, with more than one node per job; several "
-            "VPCs; fewer free addresses than nodes at once"
+            "one does not exist; several zones, with more than one node per job; several VPCs;"
+            " fewer free addresses than nodes in use at once"
         ),
-        remedy="subnets of one zone, one VPC and the region, with room; fewer jobs at once",
+        remedy="subnets in one zone, one VPC and the region, with free addresses; fewer jobs at"
+        " once",
         says="several zones, with single-node jobs",
     ),
     AccountRule(
@@ -124,9 +125,9 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         ask=network.ask_groups,
         needed=_in_a_vpc,
         refuses=(
-            "one does not exist; several VPCs, or another than the subnets'; no inbound rule "
-            "for all protocols from one of the groups themselves, or no outbound one to them or to "
-            "0.0.0.0/0: jobs of more than one node hang"
+            "one does not exist; several VPCs, or not the subnets' VPC; no inbound rule for all"
+            " protocols from one of the groups themselves, or no outbound one to them or to"
+            " 0.0.0.0/0: multi-node jobs hang"
         ),
         remedy="add a rule for all protocols from and to the group itself",
         says="EFA, and outbound traffic allowed by address only",
@@ -145,11 +146,11 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         needed=partial(_mounts, "FSxLustre"),
         refuses=(
             "it does not exist, is of another type or not AVAILABLE; `directory_path` does not"
-            " begin with its mount name; the job's subnets lie in another zone: \"you need to"
+            " begin with its mount name; the job's subnets are in another zone: \"you need to"
             ' specify a VPC subnet which maps to this Availability Zone" (SageMaker developer'
             " guide, *Access Training Data*)"
         ),
-        remedy="correct id, type or path; name subnets of its zone",
+        remedy="correct the ID, type or path; name subnets in its zone",
         says="it is in another VPC",
     ),
     AccountRule(
@@ -164,8 +165,8 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         asks="channels of type EFS",
         ask=file_systems.ask_efs,
         needed=partial(_mounts, "EFS"),
-        refuses="it does not exist, or has no mount target that is available",
-        remedy="correct id or type; create a mount target in the zone of the job's subnets",
+        refuses="it does not exist, or has no available mount target",
+        remedy="correct the ID or type; create a mount target in the zone of the job's subnets",
         says="none in the zone of the job's subnets; they are in another VPC",
     ),
     AccountRule(
@@ -190,14 +191,14 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         ),
         action="iam:SimulatePrincipalPolicy",
         more_actions=("s3:GetBucketPolicy", "ecr:GetRepositoryPolicy", "ecr:DescribeRepositories"),
-        asks="what a job does under the role: see below",
+        asks="what a job does under the role; see below",
         ask=identity.ask_permissions,
         needed=_on_aws_nodes,
         refuses="an explicit deny, or nothing allows it",
         remedy="allow the actions that the problem names in the role's policies",
         says=(
-            "not allowed by the role alone where the bucket or repository has a policy of its "
-            "own, or where a condition decides"
+            "not allowed by the role alone, if the bucket or repository has its own policy or a"
+            " condition applies"
         ),
     ),
     *(
@@ -213,7 +214,7 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         needed=lambda facts: True,
         refuses="it does not exist and `platform.create_missing` is off; it is in another region",
         remedy=(
-            "create it or set `platform.create_missing: true`; use a bucket of `platform.region`"
+            "create it or set `platform.create_missing: true`; use a bucket in `platform.region`"
         ),
         says="it does not exist yet and is created",
     ),
@@ -221,25 +222,25 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         "the image",
         (lambda asked: storage.judge_image(asked.facts.config, asked.answer),),
         action="ecr:BatchGetImage",
-        asks="`image.uri` where it lies in ECR, of whichever account",
+        asks="`image.uri`, if it is in ECR, in any account",
         ask=storage.ask_image,
         needed=storage.has_ecr_image,
         refuses="no such repository, tag or digest",
-        remedy="correct it, or leave it out and have the image built",
+        remedy="correct it, or omit it to have the image built",
     ),
     AccountRule(
         "the repository",
         (lambda asked: storage.judge_repository(asked.facts.config, asked.answer),),
         action="ecr:DescribeRepositories",
         asks=(
-            "`image.repository`, where `platform.create_missing` is off and an image, or a layer "
-            "of packages on the one that is given, may have to be built"
+            "`image.repository`, if `platform.create_missing` is off and an image, or a layer of"
+            " packages on the given one, may have to be built"
         ),
         ask=storage.ask_repository,
         needed=_pushes,
         refuses="there is none for the image",
         remedy="create it, or set `platform.create_missing: true`",
-        says="there is none for the layer, so that every node installs the packages at every start",
+        says="there is none for the layer, so every node installs the packages at every start",
     ),
 )
 
@@ -252,7 +253,7 @@ def ask_rules(question: Question, rules: Sequence[AccountRule[Any]] = ACCOUNT_RU
         found = list(pool.map(lambda rule: find(rule, question), asked))
     if facts.instance.emulated:
         name = facts.instance.instance_type
-        said = f"quota, network, role and price were not asked for: {name} is an emulated node"
+        said = f"quota, network, role and price were not checked: {name} is an emulated node"
         found.insert(0, Findings(notices=(said,)))
     return together(found)
 

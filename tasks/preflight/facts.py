@@ -183,8 +183,8 @@ def _left_out(field: str, folder: Path, secrets: Sequence[str]) -> list[str]:
         return []
     return [
         f"{field}: {shown_names(secrets)} in {folder} {'is' if len(secrets) == 1 else 'are'} left"
-        " out, which by the name may hold secrets; rename what the program needs, or give it"
-        " through training.environment"
+        " out, since the name suggests a secret; rename what the program needs, or pass it through"
+        " training.environment"
     ]
 
 

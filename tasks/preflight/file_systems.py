@@ -60,7 +60,7 @@ def judge_fsx(
     kind, state = system.get("FileSystemType", "LUSTRE"), system.get("Lifecycle", "AVAILABLE")
     if kind != "LUSTRE":
         return Findings(
-            (f"{field}.id: {channel.id} is of type {kind}; a job mounts FSx for Lustre only",)
+            (f"{field}.id: {channel.id} is of type {kind}; jobs can mount only FSx for Lustre",)
         )
     if state not in _FSX_USABLE:
         problems.append(
@@ -70,8 +70,8 @@ def judge_fsx(
     if mount_name is not None and not f"{channel.directory_path}/".startswith(f"/{mount_name}/"):
         problems.append(
             f"{field}.directory_path: {channel.directory_path} does not begin with /{mount_name},"
-            f" the mount name of {channel.id}, so no job can mount it; write /{mount_name} and the"
-            " directory below it"
+            f" the mount name of {channel.id}, so no job can mount it; write /{mount_name}"
+            " followed by the directory below it"
         )
     zones = _zones(own)
     apart = sorted(
@@ -81,7 +81,7 @@ def judge_fsx(
         problems.append(
             f"{_SUBNETS}: {channel.id} of {field} is in {' and '.join(sorted(zones))},"
             f" {' and '.join(apart)} elsewhere; a job has to run in the file system's zone, and"
-            " reads from another one are slow and billed; name subnets of it"
+            " reads across zones are slow and billed; name subnets in that zone"
         )
     return Findings(tuple(problems), _other_network(field, channel, {system.get("VpcId")}, nodes))
 
@@ -112,8 +112,8 @@ def judge_efs(
         notices += (
             (
                 f"{field}.id: {channel.id} has no mount target in {' and '.join(apart)}, the zone"
-                f" of {_SUBNETS}; a job may fail to mount it, and reads from another zone are slow"
-                " and billed; create one there"
+                f" of {_SUBNETS}; a job may fail to mount it, and reads across zones are slow and"
+                " billed; create one there"
             ),
         )
     return Findings((), notices)
@@ -129,7 +129,7 @@ def judge_all_fsx(region: str, answer: FsxAnswer) -> Findings:
             else (
                 judge_fsx(field, channel, system, nodes, own)
                 if system
-                else Findings(notices=(f"{field}.id: the endpoint knows nothing of {channel.id}",))
+                else Findings(notices=(f"{field}.id: the endpoint does not know {channel.id}",))
             )
         )
         for field, channel, system, own in mounts
@@ -185,8 +185,8 @@ def _rows(call: Callable[[], Any], member: str) -> list[Mapping[str, Any]] | Non
 def _missing(field: str, channel: FileSystemConfig, region: str) -> Findings:
     other = "EFS" if channel.type == "FSxLustre" else "FSxLustre"
     problem = (
-        f"{field}.id: there is no file system {channel.id} of type {channel.type} in {region}; name"
-        f" one of platform.region, or set type to {other} where it is of that kind"
+        f"{field}.id: there is no file system {channel.id} of type {channel.type} in {region};"
+        f" name one in platform.region, or set type to {other} if it is of that type"
     )
     return Findings((problem,))
 
@@ -201,7 +201,7 @@ def _other_network(
     return (
         (
             f"{field}.id: {channel.id} is in {' and '.join(sorted(known))}, {_SUBNETS} in"
-            f" {' and '.join(apart)}; jobs reach it only where the two are connected (peering or a"
+            f" {' and '.join(apart)}; jobs can reach it only if the two are connected (peering or a"
             " transit gateway)"
         ),
     )

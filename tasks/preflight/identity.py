@@ -158,13 +158,13 @@ def judge_simulation(
     sure = [result for result in denied if _is_sure(result, owner_may_allow)]
     if sure:
         problems.append(
-            f"{_ROLE}: {role_arn} may not {_actions(sure)} on {need.resource} ({_why(sure)}); "
-            "allow it in the role's policies"
+            f"{_ROLE}: {role_arn} is not allowed to call {_actions(sure)} on {need.resource}"
+            f" ({_why(sure)}); allow it in the role's policies"
         )
     if unsure := [result for result in denied if result not in sure]:
         notices.append(
-            f"{_ROLE}: the policies of {role_arn} do not allow {_actions(unsure)} on"
-            f" {need.resource} by themselves; check the policy of the resource, and conditions"
+            f"{_ROLE}: the policies of {role_arn} alone do not allow {_actions(unsure)} on"
+            f" {need.resource}; check the resource's policy, and conditions"
         )
     return Findings(tuple(problems), tuple(notices))
 
@@ -238,7 +238,10 @@ def judge_key(field: str, key: str, metadata: Mapping[str, Any]) -> Findings:
         )
     if metadata.get("KeySpec", "SYMMETRIC_DEFAULT") != "SYMMETRIC_DEFAULT":
         return Findings(
-            (f"{field}: {key} is of kind {metadata['KeySpec']}; name a symmetric encryption key",)
+            (
+                f"{field}: {key} has the key spec {metadata['KeySpec']}; name a symmetric"
+                " encryption key",
+            )
         )
     return Findings()
 
@@ -276,7 +279,7 @@ def ask_key(question: Question, field: str) -> KeyAnswer:
         if error_code(error) not in _NO_SUCH_KEY:
             raise
         raise NotThere(
-            f"{field}: {error.response['Error']['Message']}; name a key of platform.region"
+            f"{field}: {error.response['Error']['Message']}; name a key in platform.region"
         ) from error
     try:
         return metadata, _simulate(question, Need(KEYS[field], metadata["Arn"]))

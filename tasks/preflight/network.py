@@ -31,18 +31,18 @@ def judge_subnets(subnets: Rows, peak: int, most: int) -> Findings:
     problems, notices = [], []
     zones = sorted({str(subnet["AvailabilityZone"]) for subnet in subnets})
     if len(zones) > 1:
-        text = f"{_SUBNETS}: they lie in {' and '.join(zones)}"
+        text = f"{_SUBNETS}: they are in {' and '.join(zones)}"
         if most > 1:
             problems.append(
-                f"{text}; nodes of one job that lie apart talk slowly, and EFA does not reach"
-                " across zones; name subnets of one zone"
+                f"{text}; communication between nodes in different zones is slow, and EFA does not"
+                " work across zones; name subnets in one zone"
             )
         else:
             notices.append(f"{text}; the jobs of a sweep may run in different zones")
     networks = sorted({str(subnet["VpcId"]) for subnet in subnets})
     if len(networks) > 1:
         problems.append(
-            f"{_SUBNETS}: they belong to {' and '.join(networks)}; name subnets of one VPC"
+            f"{_SUBNETS}: they belong to {' and '.join(networks)}; name subnets in one VPC"
         )
     free = sum(int(subnet["AvailableIpAddressCount"]) for subnet in subnets)
     if free < peak:
@@ -82,7 +82,7 @@ def judge_groups(groups: Rows, has_efa: bool | None) -> Findings:
         )
     elif not to_itself and has_efa is not False:
         notices.append(
-            f"{_GROUPS}: outbound traffic is allowed by address only, which does not hold for EFA"
+            f"{_GROUPS}: outbound traffic is allowed by address only, which does not cover EFA"
             f"{' (whether the instance type has it is unknown)' if has_efa is None else ''}; "
             "add an outbound rule: all protocols, destination the group itself"
         )
@@ -100,7 +100,7 @@ def judge_one_network(subnets: Rows, groups: Rows) -> Findings:
         return Findings()
     problem = (
         f"{_GROUPS}: they belong to {of_groups.pop()}, the subnets to {of_subnets.pop()}; name"
-        " groups and subnets of one VPC"
+        " groups and subnets in the same VPC"
     )
     return Findings((problem,))
 
@@ -144,7 +144,7 @@ def _named(field: str, what: str) -> Iterator[None]:
         if error_code(error) not in MISSING:
             raise
         raise NotThere(
-            f"{field}: {error.response['Error']['Message']}; name {what} of platform.region"
+            f"{field}: {error.response['Error']['Message']}; name {what} in platform.region"
         ) from error
 
 

@@ -52,8 +52,8 @@ def judge_validation_quota(config: BenchmarkConfig, quotas: Mapping[str, float])
     return Findings(
         (
             f"dataset.validation.instance_count: the account's quota {name!r} is"
-            f" {quotas[name]:g}, the Processing job needs {count}; ask for more in Service Quotas,"
-            " or take fewer or another type",
+            f" {quotas[name]:g}, the Processing job needs {count}; request an increase in Service"
+            " Quotas, or use fewer instances or another type",
         )
     )
 
@@ -101,7 +101,7 @@ def judge_quotas(
 
 def _remedy(config: BenchmarkConfig, quota: float, most: int) -> str:
     fewer = "lower sweep.max_parallel_jobs" if quota >= most else "drop the larger node counts"
-    return f"ask for more in Service Quotas, or {fewer}"
+    return f"request an increase in Service Quotas, or {fewer}"
 
 
 def ask_quotas(question: Question) -> dict[str, float]:

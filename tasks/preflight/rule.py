@@ -131,7 +131,7 @@ def why_unanswered(error: BaseException, action: str) -> str | None:
     if code in NO_PERMISSION:
         return f"these credentials may not call {action}"
     if code in NO_SUCH_SERVICE or isinstance(error, ResponseParserError | ForeignAnswer):
-        return f"the endpoint has no {action}"
+        return f"the endpoint does not support {action}"
     if code in BAD_CREDENTIALS or (code is None and not is_transient(error)):
         return None
-    return f"{action} did not answer ({code or error})"
+    return f"{action} failed ({code or error})"

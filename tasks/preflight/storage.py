@@ -65,8 +65,8 @@ def judge_bucket(platform: PlatformConfig, region: str | None) -> Findings:
     if region == platform.region:
         return Findings()
     problem = (
-        f"platform.bucket: {platform.bucket} is in {region}, and SageMaker takes objects of its own"
-        f" region only; use a bucket in {platform.region}, or platform.region: {region}"
+        f"platform.bucket: {platform.bucket} is in {region}, and SageMaker reads objects in its"
+        f" own region only; use a bucket in {platform.region}, or platform.region: {region}"
     )
     return Findings((problem,))
 
@@ -79,11 +79,7 @@ def judge_image(config: BenchmarkConfig, failures: Sequence[Mapping[str, Any]]) 
     """
     as_it_is = config.image.context is None
     field = "image.framework or base_image" if as_it_is else "image.uri"
-    advice = (
-        "name another"
-        if as_it_is
-        else "correct it, or leave image.uri out and have the image built"
-    )
+    advice = "name another" if as_it_is else "correct it, or omit image.uri to have the image built"
     return Findings(
         tuple(
             f"{field}: {config.image.uri}:"
@@ -183,5 +179,6 @@ def why_no_push(ecr: Any, repository: str) -> str | None:
         if error_code(error) not in NO_PERMISSION:
             raise
         return (
-            f"whether there is an ECR repository {repository!r} (image.repository) may not be asked"
+            f"these credentials may not check for an ECR repository {repository!r}"
+            " (image.repository)"
         )

@@ -99,11 +99,11 @@ def end_jobs(
             break
         clock.sleep(pause)
     failures |= {
-        name: f"it goes on after {STOPPING_SECONDS:.0f} s" for name in left - set(failures)
+        name: f"it is still running after {STOPPING_SECONDS:.0f} s" for name in left - set(failures)
     }
     if failures:
         listed = "\n".join(f"{name}: {why}" for name, why in sorted(failures.items()))
         raise JobRefused(
-            f"these Processing jobs could not be stopped, stop them in the console:\n{listed}"
+            f"these Processing jobs could not be stopped; stop them in the console:\n{listed}"
         )
     return sorted(asked)

@@ -51,7 +51,7 @@ def submit(
             existing = once_known(lambda: describe(sagemaker, name), clock)
         except sagemaker.exceptions.ResourceLimitExceeded as error:
             raise JobRefused(
-                f"{name}: {error}; ask for more in Service Quotas, or lower"
+                f"{name}: {error}; request an increase in Service Quotas, or lower"
                 " dataset.validation.instance_count"
             ) from error
         except sagemaker.exceptions.ClientError as error:
@@ -61,7 +61,7 @@ def submit(
         if existing is None:
             return {"ProcessingJobName": name, "ProcessingJobStatus": "InProgress"}
     refuse_other_request(sagemaker, name, existing["ProcessingJobArn"], request, existing, clock)
-    logger.info("%s is there already and is adopted", name)
+    logger.info("%s already exists and is adopted", name)
     return existing
 
 
@@ -95,7 +95,8 @@ def watch(
             unknown_since = now if unknown_since is None else unknown_since
             if now - unknown_since >= STOPPING_SECONDS:
                 raise ValidationJobFailed(
-                    f"SageMaker has not known {job_name} for {STOPPING_SECONDS:.0f} s; run again"
+                    f"{job_name} has been unknown to SageMaker for {STOPPING_SECONDS:.0f} s; run"
+                    " again"
                 )
         else:
             unknown_since = None
@@ -104,7 +105,7 @@ def watch(
                 return description
             given_up = description["CreationTime"] + timedelta(seconds=queue_seconds)
             state = _state(description)
-            details = f"given up at {given_up:%Y-%m-%d %H:%M:%S} UTC" if state == WAITING else ""
+            details = f"gives up at {given_up:%Y-%m-%d %H:%M:%S} UTC" if state == WAITING else ""
             if progress.note(state, details, _about(description, given_up.timestamp())):
                 pauses = intervals(poll_seconds, 4 * poll_seconds)
         if stopped_at is None:
@@ -115,7 +116,7 @@ def watch(
         elif now - stopped_at >= STOPPING_SECONDS:
             raise ValidationJobFailed(
                 f"{job_name} did not stop within {STOPPING_SECONDS:.0f} s of being asked to and may"
-                " still cost money; look at it in the console"
+                " still cost money; check it in the console"
             )
         if stopped_at is not None and (description or {}).get("ProcessingJobStatus") != "Stopping":
             budget.take()
@@ -144,7 +145,7 @@ def _why_stop(
     if seconds <= (queue_seconds if started is None else run_seconds):
         return None
     if started is None:
-        return f"has got no instances in {seconds:.0f} s (sweep.queue_deadline_seconds)"
+        return f"got no instances within {seconds:.0f} s (sweep.queue_deadline_seconds)"
     return f"has not ended {seconds:.0f} s after it got its instances"
 
 
@@ -253,21 +254,21 @@ def read_verdict(platform: PlatformConfig, sweep: str, job_name: str) -> dict[st
     body = get_bytes(aws_client("s3", platform), platform.bucket, key)
     if body is None:
         raise ValidationJobFailed(
-            f"the Processing job {job_name} completed and left no verdict: {uri} does not exist;"
+            f"the Processing job {job_name} completed without a verdict: {uri} does not exist;"
             " run again"
         )
     try:
         verdict = json.loads(body)
     except ValueError as error:
-        raise ValidationJobFailed(f"the verdict {uri} is no JSON ({error}); run again") from error
+        raise ValidationJobFailed(f"the verdict {uri} is not JSON ({error}); run again") from error
     if not isinstance(verdict, dict):
-        raise ValidationJobFailed(f"the verdict {uri} is no JSON object; run again")
+        raise ValidationJobFailed(f"the verdict {uri} is not a JSON object; run again")
     return verdict
 
 
 def sweep_stopped(sweep: str) -> SweepStopped:
     """Return the error of a run whose sweep was stopped before its dataset was validated."""
     return SweepStopped(
-        f"sweep {sweep} was stopped (`nodesweep stop`) while its dataset was validated;"
-        " start anew: nodesweep run CONFIG"
+        f"sweep {sweep} was stopped (`nodesweep stop`) while its dataset was being validated;"
+        " start a new one: nodesweep run CONFIG"
     )

@@ -36,7 +36,7 @@ def materialize_assets(platform: PlatformConfig, sweep: str, provenance: Mapping
         )
     # Prefect refuses a URI as a key, or its server does not respond; the report is complete anyway.
     except Exception as error:
-        logger.warning("the assets of %s were not recorded: %s", sweep, error)
+        logger.warning("the assets of %s could not be recorded: %s", sweep, error)
 
 
 def _asset(key: str, name: str, url: str | None = None) -> Asset:

@@ -158,7 +158,7 @@ def keep_price(path: Path, key: str, usd_per_hour: float, read_on: date) -> None
         try:
             write_atomic(path, json.dumps(rows, indent=2, sort_keys=True).encode() + b"\n")
         except OSError as error:
-            logger.warning("prices are not kept in %s: %s", path, error)
+            logger.warning("prices can't be cached in %s: %s", path, error)
 
 
 def price_instance(
@@ -189,8 +189,8 @@ def price_instance(
         )
         if component != TRAINING:
             what = f"the price of a Processing job on {name}"
-            return instance, (f"{what} was not found, so its cost is not known: {reason}",)
-        return instance, (f"the current price was not found, the catalogue's is used: {reason}",)
+            return instance, (f"{what} is unavailable, so its cost is unknown: {reason}",)
+        return instance, (f"the current price is unavailable; using the catalogue's: {reason}",)
     keep_price(path, key, usd_per_hour, today)
     return with_price(instance, region, usd_per_hour, today), ()
 
@@ -236,7 +236,7 @@ def without_price(instance: InstanceType) -> InstanceType:
             "price_region": None,
             "price_source": None,
             "price_date": None,
-            "price_note": "the catalogue has the price of training, and none of Processing",
+            "price_note": "the catalogue has the price of training, but not of Processing",
         }
     )
 

@@ -149,13 +149,17 @@ class SweepBoard:
             )
             most = self._plan.cost_bound_usd
             of_most = "" if most is None else f" of at most {format_usd(most)}"
-            words.append(f"the ended jobs cost {format_usd(usd / 3600)}{of_most}")
+            words.append(f"ended jobs cost {format_usd(usd / 3600)}{of_most}")
         is_over = last or len(done) == self._config.most_jobs
         left = self._left(outcomes, now) if self._is_full and not is_over else None
         if left is not None and math.isfinite(left.high_seconds):
             at = utc_now()
             ends = (at + timedelta(seconds=each) for each in (left.seconds, left.high_seconds))
-            words.append("the last ends about {:%H:%M} UTC, {:%H:%M} at the latest".format(*ends))
+            words.append(
+                "the last job should end at about {:%H:%M} UTC, at the latest at {:%H:%M}".format(
+                    *ends
+                )
+            )
         if standings:
             words.append(f"running: {self._running(standings)}")
         return "; ".join(words)
@@ -224,7 +228,7 @@ def _rows(
         for row, outcome in zip(rows, ordered, strict=True):
             row["train time"] = "measured" if outcome.projection is None else "projected"
             if config.design == "probe" and outcome.repeat > config.repeats:
-                row["train time"], row["speedup"] = "measured, the check", None
+                row["train time"], row["speedup"] = "measured, validation run", None
     return rows
 
 

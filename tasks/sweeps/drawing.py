@@ -81,7 +81,7 @@ class Drawer:
             thread.join(seconds)
             if thread.is_alive():
                 logger.warning(
-                    "Prefect did not take the last state of %s within %.0f s; the report has it",
+                    "Prefect did not accept the last state of %s within %.0f s; the report has it",
                     self._sweep,
                     seconds,
                 )

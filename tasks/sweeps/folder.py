@@ -84,14 +84,14 @@ def folder_problem(folder: Path) -> str | None:
         for place in (folder, *folder.parents):
             if place.is_symlink() and not place.exists():
                 return (
-                    f"{place} is a link to {os.readlink(place)}, which is not there; make that"
+                    f"{place} is a link to {os.readlink(place)}, which does not exist; create that"
                     f" folder or remove the link, {remedy}"
                 )
             if place.exists():
                 if not place.is_dir():
-                    return f"{place} is a file, and no folder; move it away, {remedy}"
+                    return f"{place} is a file, not a folder; move it, {remedy}"
                 if not os.access(place, os.W_OK | os.X_OK):
-                    return f"{place} can't be written; let this user write there, {remedy}"
+                    return f"{place} is not writable; give this user write access, {remedy}"
                 return None
     except OSError as error:  # a name is too long, or a folder not accessible
         return f"{folder} can't be used: {error.strerror or error}; {remedy.removeprefix('or ')}"
@@ -106,7 +106,7 @@ def point_latest(directory: Path, name: str) -> None:
     latest = directory / names.LATEST
     if latest.exists() and not latest.is_symlink():
         logger.warning(
-            "%s is not a link and is left as it is; the report is in %s", latest, directory / name
+            "%s is not a link and is left unchanged; the report is in %s", latest, directory / name
         )
         return
     temporary = directory / f".{names.LATEST}.{os.getpid()}"
@@ -138,7 +138,7 @@ def remember_if_new(directory: Path, sweep: str, record: Mapping[str, Any]) -> N
         if recall_sweep(directory, sweep) is not None:
             return
     except RecordDamaged as error:
-        logger.warning("%s; written anew from the bucket's", str(error).partition(";")[0])
+        logger.warning("%s; rewritten from the bucket's copy", str(error).partition(";")[0])
     remember_sweep(directory, sweep, record)
 
 
@@ -169,7 +169,7 @@ def parse_record(body: bytes, origin: str) -> dict[str, Any]:
         isinstance(record.get(part), dict) for part in ("config", "inputs", "provenance")
     ):
         raise RecordDamaged(
-            f"{origin}: damaged, no record of a sweep; restore it, or start a new sweep"
+            f"{origin}: damaged, not a sweep record; restore it, or start a new sweep"
         )
     if record.get("schema_version", SCHEMA_VERSION) != SCHEMA_VERSION:
         raise RecordDamaged(

@@ -47,7 +47,7 @@ def take_sweep_id(
         if _take(s3, config.platform, sweep, run, clock or Clock()):
             return sweep
     raise RunFailed(
-        f"{_MOST_SECONDS} runs of this config have begun since {started}; begin again later"
+        f"{_MOST_SECONDS} runs of this config have started since {started}; try again later"
     )
 
 

@@ -33,11 +33,13 @@ def orphans(sagemaker: Any, s3: Any, platform: PlatformConfig, grace_seconds: fl
     running = _by_sweep(sagemaker, StatusEquals="InProgress")
     pools = _by_sweep(sagemaker, WarmPoolStatusEquals="Available")
     for sweep in [*running, *(sweep for sweep in pools if sweep not in running)]:
-        with best_effort(f"{sweep} can't be judged, and its jobs are left alone for now"):
+        with best_effort(
+            f"can't tell whether {sweep} is still run; its jobs are left alone for now"
+        ):
             jobs = {**running.get(sweep, {}), **pools.get(sweep, {})}
             if not has_record(s3, platform, sweep):
                 logger.info(
-                    "%s has no record in s3://%s: another bucket's, left alone",
+                    "%s has no record in s3://%s, so it belongs to another bucket; left alone",
                     sweep, platform.bucket,
                 )  # fmt: skip
                 continue
@@ -67,7 +69,9 @@ def validation_orphans(
             sweep = names.sweep_of_validation_job(name)
             if sweep is None:
                 continue
-            with best_effort(f"{sweep} can't be judged, and {name} is left alone for now"):
+            with best_effort(
+                f"can't tell whether {sweep} is still run; {name} is left alone for now"
+            ):
                 if name not in claimed_jobs(s3, platform, sweep):
                     continue
                 sign = read_owner_sign(s3, platform, sweep)
@@ -123,7 +127,7 @@ def find_validation_orphans(platform: PlatformConfig, grace_seconds: float) -> l
     Best effort: the role may not be allowed to list Processing jobs.
     """
     found: list[str] = []
-    with best_effort("Processing jobs that run for nobody can't be looked for"):
+    with best_effort("can't look for orphaned Processing jobs"):
         found = validation_orphans(
             aws_client("sagemaker", platform), aws_client("s3", platform), platform, grace_seconds
         )

@@ -65,7 +65,7 @@ class SweepOwner:
         except (
             Exception
         ) as error:  # if the heartbeat thread died, the reaper would stop a healthy sweep
-            logger.warning("the sign that %s is being run can't be written: %s", self._sweep, error)
+            logger.warning("the heartbeat of %s can't be written: %s", self._sweep, error)
 
     def leave(self) -> None:
         """Leave the sweep's jobs running without an owner, on purpose: the reaper spares them."""
@@ -120,7 +120,7 @@ def read_owner_sign(s3: Any, platform: PlatformConfig, sweep: str) -> OwnerSign 
     left_running = _left_running(answer["Body"].read())
     if left_running is None:
         logger.warning(
-            "s3://%s/%s is damaged, and counts as no sign that %s is run",
+            "s3://%s/%s is damaged, and does not count as a heartbeat of %s",
             platform.bucket, key, sweep,
         )  # fmt: skip
         return None

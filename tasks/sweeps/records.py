@@ -41,16 +41,15 @@ def latest_sweep(s3: Any, config: BenchmarkConfig) -> str:
         )
         raise SweepNotNamed(
             f"--resume: which sweep? The latest run of this config, {latest}, ended before its"
-            " sweep was recorded (or prepares it yet) and has no job to go on with. Start anew"
-            " without --resume"
-            + (f", or name the sweep that is meant: --resume {earlier}" if earlier else "")
+            " sweep was recorded (or is still preparing it) and has no job to resume. Start a new"
+            " sweep without --resume"
+            + (f", or name the sweep: --resume {earlier}" if earlier else "")
         )
     if _is_done(s3, config, latest):
         raise SweepNotNamed(
             f"--resume: which sweep? The latest one of this config, {latest}, is finished: all its"
-            " points have a completed run. A run that ended before its sweep began has left"
-            " nothing to go on with: start anew without --resume, or name the sweep that is meant:"
-            f" --resume {latest}"
+            " points have a completed run. A run that ended before its sweep began left nothing"
+            f" to resume: start a new sweep without --resume, or name the sweep: --resume {latest}"
         )
     return latest
 
@@ -144,10 +143,10 @@ def read_sweep_record(platform: PlatformConfig, sweep: str) -> dict[str, Any]:
     body = get_bytes(aws_client("s3", platform), platform.bucket, key)
     if body is None:
         raise SweepNotFound(
-            f"no sweep {sweep}: s3://{platform.bucket}/{key} does not exist. Is the id right, and"
-            " is it this platform's (--config)? A sweep whose bucket or record was deleted can't"
-            f" go on: `nodesweep stop {sweep}` stops jobs that run, `nodesweep logs {sweep}` prints"
-            " what they logged, `nodesweep run CONFIG` starts anew"
+            f"no sweep {sweep}: s3://{platform.bucket}/{key} does not exist. Is the ID correct,"
+            " and does it belong to this platform (--config)? A sweep whose bucket or record was"
+            f" deleted can't be resumed: `nodesweep stop {sweep}` stops running jobs, `nodesweep"
+            f" logs {sweep}` prints their logs, `nodesweep run CONFIG` starts a new sweep"
         )
     return parse_record(body, f"s3://{platform.bucket}/{key}")
 

@@ -35,17 +35,18 @@ def stop_whole_sweep(platform: PlatformConfig, sweep: str) -> list[str]:
     # that job by now.
     with best_effort(
         f"sweep {sweep} can't be marked as stopped,"
-        " so where it still runs it may submit further jobs"
+        " so if it is still running, it may submit further jobs"
     ):
         mark_sweep_stopped(platform, sweep)
-    with best_effort(f"whether sweep {sweep} has begun is not known"):
+    with best_effort(f"can't tell whether sweep {sweep} has begun"):
         if not running and not has_record(aws_client("s3", platform, quick=True), platform, sweep):
             logger.warning(
-                "no sweep %s has begun; is the id right? One that begins submits no job", sweep
+                "no sweep %s has begun; is the ID correct? If it begins later, it submits no jobs",
+                sweep,
             )
     stopped = sorted({*running, *stop_sweep_jobs_now(platform, sweep)})
     for name in stopped:
-        logger.info("%s was stopped, or is stopping", name)
+        logger.info("%s is stopped or stopping", name)
     return stopped
 
 

@@ -99,7 +99,7 @@ def end_jobs(
         clock.sleep(pause)
     for name in sorted(ending.moving - ending.failures.keys()):
         logger.warning(
-            "%s did not stop within %.0f s; look at it in the console", name, STOPPING_SECONDS
+            "%s did not stop within %.0f s; check it in the console", name, STOPPING_SECONDS
         )
     release_pools(sagemaker, sorted(ending.with_pool - ending.moving), clock)
     if ending.failures:
@@ -107,7 +107,7 @@ def end_jobs(
             f"{name}: {why}" for name, why in sorted(ending.failures.items())
         )
         raise JobRefused(
-            f"these jobs could not be stopped, stop them in the console:\n{listed_failures}"
+            f"these jobs could not be stopped; stop them in the console:\n{listed_failures}"
         )
     if ending.lost is not None:
         raise ending.lost
@@ -130,7 +130,7 @@ class _Ending:
         self._denied: set[str] = set()
         self._refused: set[str] = set()
         self._described_at: dict[str, float] = {}
-        self.lost: Exception | None = ValueError("nobody was asked which jobs there are")
+        self.lost: Exception | None = ValueError("the jobs of the sweep were never listed")
         """Why the set of jobs is unknown; None once a call has reported it."""
         self.failures: dict[str, str] = {}
         """Jobs that the last try could not stop, and why."""
@@ -166,13 +166,9 @@ class _Ending:
         """Add further jobs, and note those that have ended."""
         if self.is_late:
             return
-        with self._telling(
-            "the claims of the sweep's jobs can't be read; those that are listed are stopped"
-        ):
+        with self._telling("the claims of the sweep's jobs can't be read; listed jobs are stopped"):
             self._names.update(claimed())
-        with self._telling(
-            "the sweep's jobs can't be listed; those that are known by name are stopped"
-        ):
+        with self._telling("the sweep's jobs can't be listed; jobs known by name are stopped"):
             for summary in listed():
                 name = summary["TrainingJobName"]
                 self._names.add(name)
@@ -205,7 +201,7 @@ class _Ending:
         for name in sorted(self._names - self._over - self.asked - self._refused - self._stopping):
             if self.is_late:
                 self.failures.setdefault(
-                    name, f"SageMaker did not answer within {STOPPING_SECONDS:.0f} s"
+                    name, f"SageMaker did not respond within {STOPPING_SECONDS:.0f} s"
                 )
                 continue
             try:
@@ -269,7 +265,9 @@ def stop_sweep_jobs_now(
         stopped = end_jobs(sagemaker, job_names, ENDING_CLOCK, list_of(sagemaker, sweep), claimed)
     except (BotoCoreError, ClientError):
         logger.warning(
-            "which jobs %s has is not known, and some may run on: `nodesweep stop %s`", sweep, sweep
+            "the jobs of %s are unknown, and some may still be running: `nodesweep stop %s`",
+            sweep,
+            sweep,
         )
         raise
     if refusal is not None:
@@ -287,7 +285,7 @@ def _end_validation(
         training jobs from being stopped.
     """
     claimed: list[str] = []
-    with best_effort(f"whether {sweep} has a Processing job is not known"):
+    with best_effort(f"can't tell whether {sweep} has a Processing job"):
         claimed = processing.claimed_jobs(s3, platform, sweep)
     try:
         return processing.end_jobs(sagemaker, claimed, ENDING_CLOCK, SETTLE_SECONDS), None

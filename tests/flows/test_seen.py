@@ -67,7 +67,7 @@ def test_artifacts_task_names_and_links(
 ) -> None:
     config = pipeline_config("scaling", sweep={"node_counts": [1, 2]})
     result = scaling_benchmark(config)
-    assert "were not recorded" not in caplog.text and "can't be shown" not in caplog.text
+    assert "could not be recorded" not in caplog.text and "can't be shown" not in caplog.text
 
     kept = kept_records(result.sweep_id)
     progress, table, report = (

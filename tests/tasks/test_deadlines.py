@@ -66,7 +66,10 @@ def test_answer_without_an_end_is_given_up_and_named(drip: str, operation: str) 
             send(client)
     waited = raised.value.kwargs["seconds"]
     assert waited >= 0.1
-    said = f"{endpoint} gave {operation} no whole answer within {waited:.0f} s. Check the network"
+    said = (
+        f"{endpoint} did not complete its response to {operation} within {waited:.0f} s."
+        " Check the network"
+    )
     assert said in str(raised.value) and "platform.endpoint_url" in str(raised.value)
     assert is_transient(raised.value), "another connection may be a better one"
     assert explain(raised.value)[1] == 1
@@ -80,7 +83,7 @@ def test_drips_of_all_calls_together_are_silence(monkeypatch: pytest.MonkeyPatch
             client_at(endpoint, "sagemaker").list_training_jobs,
             client_at(endpoint, "s3").list_buckets,
         ]
-        with pytest.raises(PlatformSilent, match="given up at"):
+        with pytest.raises(PlatformSilent, match="gave up at"):
             for call in calls * 10:
                 with suppress(CallTimedOut):
                     call()

@@ -130,7 +130,9 @@ def test_platform_that_never_gets_to_the_end_of_its_answer_is_given_up(
     began = time.monotonic()
     with (
         dripping_server(DRIPS[drip]) as endpoint,
-        pytest.raises(CallTimedOut, match=f"{endpoint} gave {STATUS_PATH} no whole"),
+        pytest.raises(
+            CallTimedOut, match=f"{endpoint} did not complete its response to {STATUS_PATH} "
+        ),
     ):
         local_session(endpoint, None, tmp_path)
     assert time.monotonic() - began < 5
@@ -178,7 +180,7 @@ def test_program_that_answers_on_the_port_is_not_taken_for_the_platform(
         hostile_server(lambda path: words) as endpoint,
         pytest.raises(
             ForeignAnswer,
-            match=rf"{endpoint} gave /_nodesweep/status ",
+            match=rf"{endpoint} did not return a valid AWS response to /_nodesweep/status: ",
         ),
     ):
         local_session(endpoint, None, tmp_path)

@@ -106,7 +106,7 @@ def test_answer_that_is_not_aws_names_the_endpoint_and_what_came(
     with pytest.raises(ForeignAnswer) as raised:
         call(operation, words)
     message = str(raised.value)
-    assert message.startswith(f"{answers[0]} gave {operation} ")
+    assert message.startswith(f"{answers[0]} did not return a valid AWS response to {operation}: ")
     assert f"HTTP {words.status}" in message
     assert is_transient(raised.value), "whatever stands in between may go away"
     assert explain(raised.value) == (f"AWS call failed: {message}", 1)
@@ -117,7 +117,7 @@ def test_answer_that_breaks_off_is_not_taken_for_a_whole_one(call: Call, operati
     words = Words(
         200, b"<List" if "Objects" in operation else b'{"A": [', {"x-amz-request-id": "1"}, 1000
     )
-    with pytest.raises(ForeignAnswer, match="not all of"):
+    with pytest.raises(ForeignAnswer, match="truncated"):
         call(operation, words)
 
 
@@ -185,7 +185,7 @@ def test_silence_is_said_every_two_minutes_and_ends_with_an_error(
                 said_at.append(now.seconds)
     assert said_at == [120.0, 240.0, 360.0, 480.0, 600.0, 720.0, 840.0]
     first = (
-        "no answer from http://there:1 for 120 s; waiting for its answer to Describe, and giving up"
+        "no response from http://there:1 for 120 s; still waiting for Describe, giving up"
         " after 900 s"
     )
     assert caplog.records[0].getMessage() == first

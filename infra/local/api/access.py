@@ -39,7 +39,7 @@ from nodesweep.infra.local.state.files import (
     write_atomically,
 )
 
-_NEW_KEYS = "remove it and start again, which makes new keys; nothing else is lost"
+_NEW_KEYS = "remove it and restart, which creates new keys; nothing else is lost"
 _PRESIGNED = re.compile(SCOPE)
 _DATE_FORMAT = "%Y%m%dT%H%M%SZ"
 _NODE_SERVICES = frozenset({"s3", "logs", "monitoring"})

@@ -102,7 +102,7 @@ class Front:
         except ApiError as error:
             answer = error_answer(environ, error.code, error.message, error.http_status)
         except NotSaved as error:
-            room = "make room on the disk of the local platform's state folder, then do it again."
+            room = "free space on the disk of the local platform's state folder, then retry."
             answer = error_answer(
                 environ, "InternalError", f"{error}: {room}", _INSUFFICIENT_STORAGE
             )
@@ -224,8 +224,8 @@ def _refuse_browsers(environ: dict[str, Any]) -> None:
     if "HTTP_ORIGIN" in environ or not _LOOPBACK_HOST.match(host):
         raise ApiError(
             "AccessDeniedException",
-            "The local platform takes requests to a loopback address, none from web pages; this"
-            f" one is for {host!r}.",
+            "The local platform accepts requests to a loopback address only, and none from web"
+            " pages; this one is for {host!r}.",
             http_status=403,
         )
 

@@ -124,7 +124,7 @@ class BuildExecution:
         if not isinstance(self._images, BuildsByCommands) and not (folder / "Dockerfile").is_file():
             found = ", ".join(sorted(path.name for path in folder.iterdir())) or "nothing"
             raise PhaseFailure(
-                "CLIENT_ERROR", f"No Dockerfile at the top of the source; it holds {found}"
+                "CLIENT_ERROR", f"No Dockerfile at the top of the source; it contains {found}"
             )
         return folder
 

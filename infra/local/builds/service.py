@@ -223,7 +223,8 @@ class Builds:
     def _check_source(self, request: dict[str, Any], location: str | None) -> None:
         if request.get("sourceTypeOverride", "S3") != "S3":
             raise invalid_input(
-                "The local platform builds S3 sources by their Dockerfile: no other source type."
+                "The local platform builds S3 sources from their Dockerfile; it supports no other"
+                " source type."
             )
         has_shell = isinstance(self._images, BuildsByCommands)
         if not has_shell and "docker build" not in request.get("buildspecOverride", "docker build"):
@@ -274,8 +275,8 @@ def _merged_variables(
     for item in merged.values():
         if item["type"] != "PLAINTEXT":
             raise invalid_input(
-                f"Environment variable {item['name']} has type {item['type']},"
-                " PLAINTEXT is supported."
+                f"Environment variable {item['name']} has type {item['type']}; only PLAINTEXT is"
+                " supported."
             )
     return list(merged.values())
 

@@ -119,7 +119,7 @@ class BuildShell:
         if self._stop.is_set():
             raise ShellEnded("the build was stopped")
         if time.monotonic() >= deadline:
-            raise ShellEnded("the build's time was up")
+            raise ShellEnded("the build timed out")
 
     def _read(self) -> None:
         assert self._process.stdout is not None

@@ -69,7 +69,7 @@ class FaultInjector:
             ]
         if due:
             error = due[0].error()
-            logger.info("fault: %s is answered with %s", operation, error.code)
+            logger.info("fault: %s fails with %s", operation, error.code)
             raise error
 
     def job_faults(self, name: str, environment: Mapping[str, str]) -> JobFaults:
@@ -130,6 +130,6 @@ def own_rules(environment: Mapping[str, str]) -> list[JobRule]:
     job_rules = [rule for rule in rules if isinstance(rule, JobRule)]
     if len(job_rules) < len(rules):
         raise validation_error(
-            f"Environment {ENVIRONMENT_VARIABLE}: throttle and error are no faults of a job."
+            f"Environment {ENVIRONMENT_VARIABLE}: throttle and error are not job faults."
         )
     return job_rules

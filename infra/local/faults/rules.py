@@ -37,13 +37,11 @@ class ApiRule(Rule, ABC):
     """
 
     service: Literal["sagemaker", "codebuild", "ecr", "logs"] = Field(
-        default="sagemaker", description="Whose operation."
+        default="sagemaker", description="Service of the operation."
     )
-    operation: str = Field(description="As the API names it, for instance CreateTrainingJob.")
+    operation: str = Field(description="API operation, for instance CreateTrainingJob.")
     calls: Annotated[list[int], Field(min_length=2, max_length=2)] = Field(
-        description=(
-            "First and last call that is failed, counted from 1; botocore's own retries count."
-        )
+        description=("First and last call to fail, counted from 1; botocore's retries count.")
     )
     jobs: str | None = Field(
         default=None,
@@ -55,7 +53,7 @@ class ApiRule(Rule, ABC):
         known = service_model(self.service).operation_names
         if self.operation not in known:
             raise ValueError(
-                f"operation {self.operation!r} is none of {self.service}'s"
+                f"operation {self.operation!r} is not one of {self.service}'s"
                 f" ({', '.join(known[:3])}, …)"
             )
         first, last = self.calls
@@ -100,7 +98,7 @@ class JobRule(Rule):
         default="*", description="Pattern of job names; * and ? as in a shell.", min_length=1
     )
     max_jobs: int | None = Field(
-        default=None, ge=1, description="Only the first that match, in order of creation."
+        default=None, ge=1, description="At most this many matching jobs, in order of creation."
     )
 
     @property
@@ -118,7 +116,7 @@ class PendingRule(JobRule):
     """The job waits for capacity, then continues."""
 
     fault: Literal["pending"]
-    seconds: Seconds = Field(description="How long it is Pending.")
+    seconds: Seconds = Field(description="Time that the job is Pending.")
 
     @property
     def pending_seconds(self) -> float:
@@ -129,7 +127,9 @@ class CapacityRule(JobRule):
     """The job waits for capacity, then fails with CapacityError."""
 
     fault: Literal["capacity_error"]
-    seconds: Seconds = Field(default=0.0, description="How long it is Pending before.")
+    seconds: Seconds = Field(
+        default=0.0, description="Time that the job is Pending before it fails."
+    )
     message: str = Field(default=NO_CAPACITY, description='What follows "CapacityError: ".')
 
     @property
@@ -158,13 +158,13 @@ class TrainingRule(JobRule, ABC):
             try:
                 re.compile(value)
             except (re.error, OverflowError, RecursionError) as error:
-                raise ValueError(f"{value[:80]!r} is no regular expression: {error}") from error
+                raise ValueError(f"{value[:80]!r} is not a regular expression: {error}") from error
         return value
 
     @model_validator(mode="after")
     def _has_one_trigger(self) -> TrainingRule:
         if (self.after_seconds is None) == (self.at_line is None):
-            raise ValueError("give one of after_seconds and at_line, to say when it strikes")
+            raise ValueError("give either after_seconds or at_line, to define when it strikes")
         return self
 
     @property
@@ -197,7 +197,9 @@ class InternalErrorRule(TrainingRule):
 
     fault: Literal["internal_error"]
     times: int = Field(
-        default=1, ge=1, description="How many attempts of a job it strikes, from the first on."
+        default=1,
+        ge=1,
+        description="Number of a job's attempts that it strikes, from the first on.",
     )
 
     @property
@@ -215,7 +217,7 @@ class AlgorithmErrorRule(TrainingRule):
     node: str = Field(
         default="algo-1",
         pattern=r"^algo-[1-9]\d*$",
-        description="A job without this node is spared.",
+        description="Node to kill; jobs without it are not affected.",
     )
 
     @property
@@ -240,10 +242,10 @@ class SpotInterruptionRule(TrainingRule):
 
     fault: Literal["spot_interruption"]
     times: int = Field(
-        default=1, ge=1, description="How many segments of a job it ends, from the first on."
+        default=1, ge=1, description="Number of a job's segments that it ends, from the first on."
     )
     restart_after_seconds: Seconds = Field(
-        default=0.0, description="How long the job then waits for capacity."
+        default=0.0, description="Time that the job then waits for capacity."
     )
 
     @property

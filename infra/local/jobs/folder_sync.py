@@ -63,8 +63,8 @@ def below_opt_ml(local_path: str) -> str:
     parts = PurePosixPath(local_path).parts
     if parts[:3] != ("/", "opt", "ml") or len(parts) < 4 or ".." in parts:
         raise ValueError(
-            f"LocalPath {local_path} is not below /opt/ml, the only tree that each node of the"
-            " local platform has to itself: use a folder below it, which SageMaker takes as well"
+            f"LocalPath {local_path} is not below /opt/ml, the only tree that is private to each"
+            " node of the local platform: use a folder below it, which SageMaker also accepts"
         )
     return "/".join(parts[3:])
 

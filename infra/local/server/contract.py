@@ -65,12 +65,13 @@ def engine_of(state_dir: Path) -> str | None:
 
     def parse(record: Any) -> str:
         if not isinstance(record["engine"], str):
-            raise TypeError("engine is no text")
+            raise TypeError("engine is not a string")
         return record["engine"]
 
     remedy = (
         'it names the engine of this folder. Write {"engine": "process"} into it, or container'
-        " or simulated, whichever the folder was used with; or choose another with --state-dir"
+        " or simulated, whichever engine the folder was used with; or choose another with"
+        " --state-dir"
     )
     try:
         return read_json(state_dir / ENGINE_FILE, parse, remedy)
@@ -110,7 +111,7 @@ def _unusable(state_dir: Path, error: OSError) -> ServerStartError:
     reason = error.strerror or str(error)
     return ServerStartError(
         f"--state-dir {state_dir} can't be used: {reason};"
-        " give a folder that can be made and written to"
+        " give a folder that can be created and written to"
     )
 
 

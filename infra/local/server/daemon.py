@@ -75,7 +75,8 @@ def start(config: ServerConfig) -> str:
             _refuse_other_settings(found, config)
             if not (found.is_on(config.port) or config.or_free_port):
                 raise ServerStartError(
-                    f"The platform of this state folder already runs at {found.endpoint}, not on"
+                    f"The platform of this state folder is already running at {found.endpoint},"
+                    " not on"
                     f" port {config.port}: stop it first, or choose another --state-dir"
                 )
             if config.owner_pid is not None and living_owners(config.state_dir):
@@ -96,7 +97,7 @@ def _wait_for_stopping_server(config: ServerConfig, deadline: float) -> None:
         if time.monotonic() >= deadline:
             raise ServerStartError(
                 f"The platform at {endpoint} is still stopping its jobs, for up to"
-                f" {JOBS_STOP_DEADLINE_SECONDS:g} s, or hangs: start again when it has ended, or"
+                f" {JOBS_STOP_DEADLINE_SECONDS:g} s, or hangs: start again once it has ended, or"
                 " end it with `nodesweep local stop`"
             )
         time.sleep(_POLL_SECONDS)
@@ -132,7 +133,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], config: ServerConfig) ->
         if process.poll() is not None:
             raise ServerStartError(_last_line(log, process.returncode))
         time.sleep(_POLL_SECONDS)
-    raise ServerStartError(f"The server was not ready {problem}, and is ended: see {log}")
+    raise ServerStartError(f"The server was not ready {problem} and was ended: see {log}")
 
 
 @contextmanager
@@ -223,7 +224,7 @@ def status(state_dir: Path, port: int | None = None) -> dict[str, Any]:
         "not_kept": [],  # it may still be written
         "pid": found.pid,
         "endpoint": found.endpoint,
-        "problem": f"process {found.pid} is alive and does not answer at {found.endpoint}",
+        "problem": f"process {found.pid} is alive but does not respond at {found.endpoint}",
     }
 
 
@@ -272,7 +273,8 @@ def _refuse_other_settings(found: RunningServer, config: ServerConfig) -> None:
     for name, value in config.described().items():
         if value and answer.get(name) != value:
             raise ServerStartError(
-                f"The platform of this state folder already runs at {found.endpoint} with {name}"
+                f"The platform of this state folder is already running at {found.endpoint} with"
+                f" {name}"
                 f" {answer.get(name)}, asked for {value}: stop it first,"
                 " or choose another --state-dir"
             )

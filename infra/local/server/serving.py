@@ -112,8 +112,8 @@ def _claim_folder(state_dir: Path, engine: str) -> None:
     used = engine_of(state_dir)
     if used is not None and used != engine:
         raise ServerStartError(
-            f"The state folder {state_dir} is of a platform with --engine {used}, asked"
-            f" for {engine}: choose another with --state-dir"
+            f"The state folder {state_dir} belongs to a platform with --engine {used}, got"
+            f" {engine}: choose another with --state-dir"
         )
     write_json(state_dir / ENGINE_FILE, {"engine": engine})
 
@@ -152,6 +152,6 @@ def _listening_socket(config: ServerConfig) -> socket.socket:
         listener.close()
         raise ServerStartError(
             f"Port {config.port} on {HOST} can't be used ({error.strerror}): choose another with"
-            " --port, or end what holds it"
+            " --port, or end the process that uses it"
         ) from error
     return listener

@@ -16,8 +16,8 @@ from nodesweep.infra.local.api.protocol import ACCOUNT_ID, SIMULATED_ACCOUNT_ID
 _QUERIES = {("iam", "GetRole"), ("ec2", "DescribeSubnets"), ("ec2", "DescribeSecurityGroups")}
 _ECR_TARGET = "AmazonEC2ContainerRegistry_V20150921.BatchGetImage"
 MESSAGE = (
-    "A simulation takes roles, networks, file systems and others' images by name"
-    " and knows nothing of them."
+    "A simulation accepts roles, networks, file systems and other accounts' images by name and"
+    " does not check them."
 )
 """Message of the error that replaces moto's."""
 

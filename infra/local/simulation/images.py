@@ -51,9 +51,7 @@ class SimulatedImageStore:
         if not (context / "Dockerfile").is_file():
             raise ImageBuildError(f"READ Dockerfile: {context / 'Dockerfile'} does not exist")
         digest = _digest(context, build_args)
-        on_line(
-            "[simulated] nothing is built: the digest is that of the build's context and arguments"
-        )
+        on_line("[simulated] nothing is built: the digest is of the build's context and arguments")
         with self._lock:
             kept = [entry for entry in self._images if entry[:2] != (repository, tag)]
             self._images = [*kept, (repository, tag, digest)]

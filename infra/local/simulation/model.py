@@ -46,46 +46,51 @@ class PerformanceModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     t_compute_seconds: float = Field(
-        default=600.0, gt=0, description="Compute time of `samples` at one node."
+        default=600.0, gt=0, description="Compute time of `samples` on one node."
     )
     samples: int = Field(
         default=1_000_000, ge=1, description="Samples of the whole job, all epochs together."
     )
     serial_share: float = Field(
-        default=0.01, ge=0, le=1, description="Share of the compute time that nodes don't cut."
+        default=0.01,
+        ge=0,
+        le=1,
+        description="Share of the compute time that more nodes don't reduce.",
     )
     gradient_bytes: float = Field(
         default=1e8, ge=0, description="Bytes that every step all-reduces."
     )
     bandwidth_bytes_per_second: float = Field(
-        default=1.25e9, gt=0, description="Of a node's link, one direction."
+        default=1.25e9, gt=0, description="Bandwidth of a node's link, in one direction."
     )
     latency_seconds: float = Field(
-        default=5e-5, ge=0, description="Of one of the ring's 2 (N - 1) messages."
+        default=5e-5, ge=0, description="Latency of one of the ring's 2 (N - 1) messages."
     )
     noise_sigma: float = Field(
         default=0.02, ge=0, le=2, description="Of the log-normal factor on a job's step time."
     )
     seed: int = Field(
         default=0,
-        description="Another seed, other noise; a job's noise follows from it and its name.",
+        description="Seed of the noise; a job's noise follows from it and the job's name.",
     )
     global_batch_size: int = Field(
-        default=1024, ge=1, description="For jobs whose hyperparameters say nothing of it."
+        default=1024, ge=1, description="For jobs whose hyperparameters don't set it."
     )
     processes_per_node: int = Field(
-        default=1, ge=1, description="Where the job's batch sizes don't tell."
+        default=1, ge=1, description="For jobs whose batch sizes don't determine it."
     )
     startup_seconds: float = Field(
-        default=120.0, ge=0, description="Starting; a job on a warm pool is spared it."
+        default=120.0, ge=0, description="Time of Starting; a job on a warm pool skips it."
     )
     download_seconds: float = Field(default=30.0, ge=0, description="Downloading.")
     setup_seconds: float = Field(
-        default=20.0, ge=0, description="Of Training, before the program's clock starts."
+        default=20.0, ge=0, description="Time of Training before the program's clock starts."
     )
     upload_seconds: float = Field(default=10.0, ge=0, description="Uploading.")
     processing_seconds: float = Field(
-        default=300.0, ge=0, description="Of a Processing job, between its data's way in and out."
+        default=300.0,
+        ge=0,
+        description="Time of a Processing job between its download and its upload.",
     )
     final_metric: float = Field(
         default=0.9, description="Value of validation_accuracy at the end, at every N."
@@ -246,7 +251,7 @@ def _problems(error: ValidationError, spell: Any = str) -> list[str]:
         name = spell(str(item["loc"][0]))
         if item["type"] == "extra_forbidden":
             known = ", ".join(spell(field) for field in PerformanceModel.model_fields)
-            problems.append(f"{name}: unknown; known are {known}")
+            problems.append(f"{name}: unknown; allowed: {known}")
         else:
             problems.append(f"{name}: {item['msg']}, got {item['input']!r}")
     return problems

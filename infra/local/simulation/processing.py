@@ -53,15 +53,15 @@ class SimulatedProcessingRunner:
         if self.leaves is None:
             raise validation_error(
                 "A simulation runs no program, so a Processing job would have no outputs: start"
-                " the local platform with --engine process or container, or give what the program"
-                " would leave below /opt/ml: --processing-leaves DIR."
+                " the local platform with --engine process or container, or provide the files that"
+                " the program would leave below /opt/ml: --processing-leaves DIR."
             )
         for output in output_folders(request):
             if not (self.leaves / output.folder).is_dir():
                 raise validation_error(
-                    "A simulation runs no program, and what this one would leave in"
-                    f" /opt/ml/{output.folder} is not given: --processing-leaves has no folder"
-                    f" {output.folder}."
+                    "A simulation runs no program, and the files that this one would leave in"
+                    " /opt/ml/{output.folder} are missing: --processing-leaves has no folder"
+                    " {output.folder}."
                 )
         model_of_job(self.model, request.get("Environment", {}))
 
@@ -129,8 +129,8 @@ class SimulatedProcessing(VirtualExecution[ProcessingJob]):
     def _process(self) -> Ending:
         """Pass the time until the program ends, MaxRuntimeInSeconds is over or a fault strikes."""
         line = (
-            f"[simulated] nothing runs: {self._job.instance_count} nodes are taken to need"
-            f" {self._model.processing_seconds:g} s, and what they leave behind was given"
+            f"[simulated] nothing runs: {self._job.instance_count} nodes are assumed to need"
+            f" {self._model.processing_seconds:g} s, and their output was provided"
         )
         self._printed.append((self._elapsed, line))
         most = self._job.max_runtime_seconds

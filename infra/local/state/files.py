@@ -48,10 +48,10 @@ def read_secret_file(path: Path, remedy: str) -> str:
     with path.open() as file:
         found = os.fstat(file.fileno())
         if found.st_uid not in (os.geteuid(), 0):
-            raise UnsafeFile(path, f"it is user {found.st_uid}'s, not this user's", remedy)
+            raise UnsafeFile(path, f"it belongs to user {found.st_uid}, not to this user", remedy)
         if found.st_mode & 0o077:
             mode = stat.S_IMODE(found.st_mode)
-            raise UnsafeFile(path, f"its mode is {mode:o}, so others may reach it", remedy)
+            raise UnsafeFile(path, f"its mode is {mode:o}, so others may access it", remedy)
         return file.read()
 
 
@@ -141,7 +141,7 @@ _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 def _reason(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
         return "it is not JSON"
-    return f"it has another shape: {type(error).__name__}: {error}"
+    return f"it has an unexpected structure: {type(error).__name__}: {error}"
 
 
 class RecordStore:

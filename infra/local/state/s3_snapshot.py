@@ -316,7 +316,7 @@ class S3Snapshot:
             except (ClientError, BotoCoreError) as error:
                 path = folder / f"{name}.json"
                 self._ledger.note_damaged(
-                    f"{path} names no bucket that can be made ({error}): repair or remove it"
+                    f"{path} names no bucket that can be created ({error}): repair or remove it"
                 )
 
     def _put_object(self, record: Mapping[str, Any], body: Path) -> str | None:
@@ -325,7 +325,7 @@ class S3Snapshot:
         what = {**record["headers"], "Metadata": record["metadata"]}
         if record["storage_class"]:
             what["StorageClass"] = record["storage_class"]
-        remedy = f"it is left out; put {body} back from a copy, or put or delete the object"
+        remedy = f"it is left out; restore {body} from a copy, or put or delete the object"
         try:
             if not _has_body(record, body):
                 return f"has a damaged body: {remedy}"
@@ -386,8 +386,8 @@ class S3Snapshot:
                 unknown.append(path)
         if unknown:
             self._ledger.note_damaged(
-                f"{len(unknown)} bodies of S3 objects have no readable record, the first is"
-                f" {unknown[0]}: they are kept there; remove them if nothing is missed"
+                f"{len(unknown)} bodies of S3 objects have no readable record, for instance"
+                f" {unknown[0]}: they are left there; remove them if nothing is missing"
             )
 
 
@@ -400,7 +400,7 @@ def _bucket_record(record: Mapping[str, Any]) -> tuple[str, str]:
     """
     name, region = record["name"], record["region"]
     if not (isinstance(name, str) and isinstance(region, str)):
-        raise TypeError("name and region have to be texts")
+        raise TypeError("name and region must be strings")
     return name, region
 
 

@@ -44,12 +44,12 @@ class Ledger:
             yield
         except OSError as error:
             self.note(what, error.strerror or str(error))
-            raise NotSaved(f"{what} can't be kept: {error.strerror or error}") from error
+            raise NotSaved(f"{what} can't be saved: {error.strerror or error}") from error
         self.forget(what)
 
     def note(self, what: str, reason: str) -> None:
         """Record that `what` is not on disk, and why."""
-        logger.error("%s is not kept: %s", what, reason)
+        logger.error("%s is not saved: %s", what, reason)
         with self._lock:
             self._reasons[what] = reason
 
@@ -107,11 +107,11 @@ def lost(state_dir: Path) -> list[str]:
     except FileNotFoundError:
         return []
     if not body:
-        return ["the server was killed: what it had not written down is not known"]
+        return ["the server was killed: it is unknown what it had not saved"]
     try:
         lines = json.loads(body)
     except ValueError:
         lines = None
     if isinstance(lines, list) and all(isinstance(line, str) for line in lines):
         return lines
-    return [f"{state_dir / _FILE} is damaged: what the last server did not keep is not known"]
+    return [f"{state_dir / _FILE} is damaged: it is unknown what the last server did not save"]

@@ -17,8 +17,8 @@ def launch_path_note(request: Mapping[str, Any]) -> str | None:
     if not missing:
         return None
     return (
-        f"{LAUNCH_PATH_ONLY}{' and '.join(missing)} not here but on AWS;"
-        " what runs without is no measurement."
+        f"{LAUNCH_PATH_ONLY}{' and '.join(missing)} available on AWS but not here; a run without"
+        " is not a measurement."
     )
 
 

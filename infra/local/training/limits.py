@@ -150,8 +150,8 @@ def _check_channels(request: dict[str, Any]) -> None:
         if "FileSystemDataSource" in channel["DataSource"] and source is None:
             if not request.get("VpcConfig"):
                 raise validation_error(
-                    f"Channel {channel['ChannelName']}: a FileSystemDataSource is reached through a"
-                    " VPC: VpcConfig must be specified."
+                    f"Channel {channel['ChannelName']}: a FileSystemDataSource is accessed through"
+                    " a VPC: VpcConfig must be specified."
                 )
             continue
         if source is None:

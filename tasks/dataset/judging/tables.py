@@ -323,5 +323,5 @@ class ColumnTypes:
             if before != what and column not in self.changed:
                 self.changed[column] = (
                     f"column {column!r} is {its_name} in {its_file} and {name} in {file};"
-                    " write it with one type in every file"
+                    " use the same type in every file"
                 )

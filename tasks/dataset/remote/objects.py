@@ -112,8 +112,8 @@ def describe_remote(s3: Any, config: DatasetConfig) -> RemoteDataset:
             raise DatasetMissing(f"dataset.source: there is no bucket {bucket}") from error
         if code in _NOT_ALLOWED:
             raise DatasetRefused(
-                f"dataset.source: s3://{bucket}/{prefix} may not be listed ({error}); allow"
-                " s3:ListBucket on the bucket to whoever runs this"
+                f"dataset.source: s3://{bucket}/{prefix} can't be listed ({error}); grant"
+                " s3:ListBucket on the bucket to these credentials"
             ) from error
         raise
     by_name = {
@@ -158,12 +158,12 @@ def _check_key(dataset: RemoteDataset, key: str, is_table: bool) -> None:
     """
     where = f"dataset.source: s3://{dataset.bucket}/{key}"
     if _REPLACEMENT in key:
-        raise DatasetRefused(f"{where} is not UTF-8, which keys must be; rename or remove it")
+        raise DatasetRefused(f"{where} is not valid UTF-8, as keys must be; rename or remove it")
     parts = set(key.removeprefix(dataset.prefix).split("/"))
     if not parts.isdisjoint({"", ".", ".."} if is_table else {".", ".."}):
         raise DatasetRefused(
-            f"{where} is no path of a file below {dataset.uri}: a part of it is empty, '.' or '..';"
-            " rename or remove the object"
+            f"{where} is not a valid file path below {dataset.uri}: a part of it is empty, '.' or"
+            " '..'; rename or remove the object"
         )
 
 

@@ -104,14 +104,15 @@ def refusal(kind: str, bucket: str, key: str, detail: str) -> DatasetRefused:
     """Return the error for an object that is `replaced`, `deleted` or `forbidden`."""
     where = f"dataset.source: s3://{bucket}/{key}"
     if kind == "replaced":
-        return DatasetRefused(f"{where} was replaced while the dataset was read; run again")
+        return DatasetRefused(f"{where} was replaced while the dataset was being read; run again")
     if kind == "deleted":
         return DatasetRefused(
-            f"{where} was deleted while the dataset was read; restore it, or run again without"
+            f"{where} was deleted while the dataset was being read; restore it, or run again"
+            " without it"
         )
     return DatasetRefused(
-        f"{where} can't be read ({detail}); allow s3:GetObject on it to whoever runs this, and"
-        " the use of its key where it is encrypted"
+        f"{where} can't be read ({detail}); grant s3:GetObject on it to these credentials, and use"
+        " of its KMS key if it is encrypted"
     )
 
 

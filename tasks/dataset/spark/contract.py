@@ -122,9 +122,9 @@ def _check_is_answer(
 ) -> None:
     if not isinstance(verdict, Mapping) or verdict.get("format") != FORMAT:
         found = verdict.get("format") if isinstance(verdict, Mapping) else type(verdict).__name__
-        raise _unusable(f"its format is {found!r}, and {FORMAT} is understood")
+        raise _unusable(f"its format is {found!r}, and this nodesweep reads {FORMAT}")
     if verdict.get("request") != _request(section, dataset)["digest"]:
-        raise _unusable("it answers another request: the data or its checks have changed since")
+        raise _unusable("it is for a different request: the data or its checks have changed since")
 
 
 def _unusable(why: str) -> DatasetRefused:
@@ -137,7 +137,7 @@ def _refused(error: Mapping[str, Any], dataset: RemoteDataset) -> DatasetRefused
         return refusal(kind, dataset.bucket, str(error.get("key")), message)
     if kind == "expectations":
         return InvalidExpectations(f"the Spark job can't use the expectations: {message}")
-    return DatasetRefused(f"the Spark job could not judge the dataset: {message}")
+    return DatasetRefused(f"the Spark job could not validate the dataset: {message}")
 
 
 def _report(

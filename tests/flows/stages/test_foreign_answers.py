@@ -96,7 +96,7 @@ def test_proxys_page_in_the_middle_of_a_sweep_is_waited_out(
     [
         ("page", "HTTP 403, text/html, "),
         pytest.param("unanswered", " for 3 s; ", marks=pytest.mark.slow),
-        pytest.param("drips", " has not answered ", marks=pytest.mark.slow),
+        pytest.param("drips", " has not responded ", marks=pytest.mark.slow),
     ],
 )
 def test_endpoint_that_is_lost_for_good_leaves_its_jobs_to_the_next_run(
@@ -122,7 +122,7 @@ def test_endpoint_that_is_lost_for_good_leaves_its_jobs_to_the_next_run(
         )
         assert f"`nodesweep run {tmp_path}/config.yaml --resume " in lost.output
         if fault == "unanswered":
-            assert f"no answer from {proxy.endpoint} for " in lost.output
+            assert f"no response from {proxy.endpoint} for " in lost.output
         assert [(nodes, attempt) for nodes, attempt, _ in ledger(served)] == [(1, 1)]
         spoiler.lift()
         resumed = nodesweep_run(config, tmp_path, "--resume")
@@ -158,7 +158,7 @@ def test_run_against_something_else_ends_with_what_it_said(
     assert done.exit_code == 3 and isinstance(done.exception, SystemExit), done.output
     assert "nodesweep: preflight refused" in done.output
     said = (
-        f"platform.endpoint_url: s3:GetBucketLocation: {endpoint} gave GetBucketLocation an answer"
-        f" that is not AWS's: HTTP {words.status}"
+        f"platform.endpoint_url: s3:GetBucketLocation: {endpoint} did not return a valid"
+        f" AWS response to GetBucketLocation: HTTP {words.status}"
     )
     assert said in done.output

@@ -56,7 +56,7 @@ def test_command_that_gets_nowhere_is_ended(
     program.chmod(0o755)
     monkeypatch.setattr(deployments.sys, "executable", str(program))
     monkeypatch.setattr(progress, "STILL_SECONDS", 0.2)
-    with pytest.raises(DeployError, match=r"`prefect work-pool create .* no answer"):
+    with pytest.raises(DeployError, match=r"`prefect work-pool create .* did not respond"):
         deployments.deploy({"PATH": "/usr/bin:/bin"})
 
 

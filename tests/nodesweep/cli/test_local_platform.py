@@ -147,7 +147,8 @@ def test_logs_of_a_platform_that_does_not_answer_are_not_said_to_be_none(
         result = nodesweep("logs", "local-20261120000000-00000000", "--config", config)
     assert result.exit_code == 1
     assert result.output.startswith(
-        f"nodesweep: AWS call failed: {endpoint} gave {STATUS_PATH} no whole answer within 0 s."
+        f"nodesweep: AWS call failed: {endpoint} did not complete its response to"
+        f" {STATUS_PATH} within 0 s."
     )
 
 

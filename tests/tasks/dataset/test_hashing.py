@@ -149,7 +149,7 @@ def test_a_torn_or_foreign_cache_is_said_and_ignored(
     cache_file(config).write_bytes(body.encode("latin-1"))
     hashes(config)
     assert read == ["a.bin", "b.bin"]
-    assert f"{cache_file(config)} holds no hashes" in caplog.text
+    assert f"{cache_file(config)} is not nodesweep's hash cache" in caplog.text
     read.clear()
     hashes(config)
     assert read == []
@@ -161,7 +161,7 @@ def test_a_cache_that_cannot_be_read_or_written_costs_a_warning(
     cache_file(config).mkdir(parents=True)
     hashes(config)
     assert "can't be read" in caplog.text
-    assert "not remembered" in caplog.text
+    assert "hashes can't be saved" in caplog.text
 
 
 def test_hashing_tells_its_bytes(

@@ -251,7 +251,7 @@ def test_a_request_of_a_wrong_shape_is_refused_by_its_member_and_not_sent(
     assert found.startswith(problem)
     with pytest.raises(JobRefused) as caught:
         create(client, wrong)
-    assert str(caught.value).startswith(f"{request_['TrainingJobName']} is not sent: {problem}")
+    assert str(caught.value).startswith(f"{request_['TrainingJobName']} was not sent: {problem}")
     assert SECRET not in str(caught.value)
     assert wire.sent == []
 

@@ -156,7 +156,7 @@ def test_one_that_goes_on_after_its_stop_is_given_up(snapshot: SnapshotAssertion
 
 def test_one_that_nobody_knows_is_given_up() -> None:
     platform = FakePlatform({0.0: None})
-    with pytest.raises(ValidationJobFailed, match="has not known"):
+    with pytest.raises(ValidationJobFailed, match="unknown to SageMaker"):
         wait_for(platform)
     assert 300 <= platform.seconds < 400
 

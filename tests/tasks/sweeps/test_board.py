@@ -114,7 +114,11 @@ def test_the_check_has_no_speedup_over_what_is_projected(calls: list[tuple[str, 
     probed = [outcome(nodes, projection=projection(80.0)) for nodes in (1, 2)]
     SweepBoard("s", plan, config).show([*probed, check], last=True)
     table = calls[-1][1]
-    assert [row["train time"] for row in table] == ["projected", "projected", "measured, the check"]
+    assert [row["train time"] for row in table] == [
+        "projected",
+        "projected",
+        "measured, validation run",
+    ]
     assert [row["speedup"] for row in table] == [1.0, 2.0, None]
 
 

@@ -100,7 +100,7 @@ def test_folder_that_may_not_be_written_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.access", lambda place, mode: place != tmp_path)
-    assert f"{tmp_path} can't be written" in (folder_problem(tmp_path / "a" / "b") or "")
+    assert f"{tmp_path} is not writable" in (folder_problem(tmp_path / "a" / "b") or "")
 
 
 def test_folder_that_is_to_be_made_is_no_problem_and_is_not_made(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_sign_that_cannot_be_written_costs_a_warning_and_not_the_sweep(
     with caplog.at_level(logging.WARNING), owned(platform, SWEEP):
         pass
     aws_client.cache_clear()
-    assert f"sign that {SWEEP}" in caplog.text
+    assert f"heartbeat of {SWEEP}" in caplog.text
 
 
 def test_sweep_that_is_left_says_so_until_somebody_runs_it_again(

@@ -97,7 +97,7 @@ class ContainerCli:
         except (OSError, subprocess.SubprocessError) as error:
             raise ContainerCommandError(f"{shown}: {error}") from error
         if done.returncode != 0:
-            said = done.stderr.strip() or done.stdout.strip() or "it said nothing"
+            said = done.stderr.strip() or done.stdout.strip() or "no output"
             raise ContainerCommandError(
                 f"{shown} failed with exit code {done.returncode}: {said[-2000:]}"
             )
@@ -130,17 +130,19 @@ class ContainerCli:
         """
         if os.geteuid() != 0:
             return (
-                f"{self.name} is there, but the engine needs root:"
-                " it enters its containers' networks"
+                f"{self.name} is installed, but the engine needs root to enter its containers'"
+                " networks"
             )
         if (
             needs_registry
             and shutil.which("docker-registry", path=self.environment["PATH"]) is None
         ):
-            return "docker-registry is not installed, and --registry names no other one"
+            return "docker-registry is not installed, and --registry names no other"
         if self.name != "podman":
             return (
-                None if _docker_answers(self) else "docker is there, but its daemon doesn't answer"
+                None
+                if _docker_answers(self)
+                else "docker is installed, but its daemon doesn't respond"
             )
         root = scratch / "probe-root"
         (root / "usr").mkdir(parents=True, exist_ok=True)

@@ -217,13 +217,13 @@ class ContainerNodes:
             for host, client in self._clients.items():
                 if client.poll() is not None:
                     self._threads[list(self._clients).index(host)].join(_DRAIN_SECONDS)
-                    said = self._last_lines.get(host, "it said nothing")
+                    said = self._last_lines.get(host, "no output")
                     raise SupervisorError(
                         f"{host}'s container did not start ({self._cli.name}: {said})"
                     )
             if time.monotonic() >= deadline:
                 raise SupervisorError(
-                    f"the job's containers were not there within {_START_SECONDS:g} s"
+                    f"the job's containers did not start within {_START_SECONDS:g} s"
                 )
             time.sleep(_TICK_SECONDS)
 

@@ -159,7 +159,7 @@ class Registry:
             try:
                 if self._get("/v2/").status < 500:
                     return
-                problem = "it answers with an error"
+                problem = "it responds with an error"
             except OSError as error:
                 problem = str(error)
             if time.monotonic() >= deadline or (self._process and self._process.poll() is not None):

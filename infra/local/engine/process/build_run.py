@@ -44,7 +44,7 @@ class BuildRun:
         if self.stop.is_set():
             raise ImageBuildError(f"{phase}: the build was stopped")
         if time.monotonic() >= self.deadline:
-            raise ImageBuildError(f"{phase}: the build's time was up")
+            raise ImageBuildError(f"{phase}: the build timed out")
 
     def command(
         self,

@@ -132,7 +132,7 @@ class _Reader:
 
     def _set_base(self, rest: str) -> None:
         if self._recipe.base is not None:
-            raise ValueError("several stages need a container engine; use one FROM")
+            raise ValueError("multiple stages need a container engine; use one FROM")
         words = [word for word in rest.split() if not word.startswith("--")]
         self._recipe.base = base = self._expand(words[0])
         if inherited := self._inherit(base):

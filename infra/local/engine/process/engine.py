@@ -82,15 +82,14 @@ class ProcessEngine(ExclusiveEngine):
         problem = self._containment.opt_ml_problem
         if entrypoint and problem:
             return (
-                "ContainerEntrypoint: what it starts finds its files at "
-                "/opt/ml, and nodes that are processes get no /opt/ml of their own here "
-                f"({problem}). Start the local platform as root, allow user namespaces to your "
-                "user, or start it with --engine container."
+                "ContainerEntrypoint: its program expects its files at /opt/ml, and process nodes"
+                " get no /opt/ml of their own here ({problem}). Start the local platform as root,"
+                " allow user namespaces for your user, or start it with --engine container."
             )
         if arguments and not entrypoint:
             return (
-                "ContainerArguments: nodes that are processes have no entry point of an image to "
-                "hand them to. Name ContainerEntrypoint too, or start the local platform with "
+                "ContainerArguments: process nodes have no image entry point to pass them to. Set"
+                " ContainerEntrypoint too, or start the local platform with "
                 "--engine container."
             )
         return None
@@ -98,8 +97,8 @@ class ProcessEngine(ExclusiveEngine):
     def image_command_problem(self) -> str | None:
         """Return why an image's entry point cannot be used: processes have only its environment."""
         return (
-            "ContainerEntrypoint: nodes that are processes have no entry point of an image. Name "
-            "ContainerEntrypoint, or start the local platform with --engine container."
+            "ContainerEntrypoint: process nodes have no image entry point. Set"
+            " ContainerEntrypoint, or start the local platform with --engine container."
         )
 
     def isolation(self, instance_type: str) -> str:
@@ -227,7 +226,7 @@ class ProcessEngine(ExclusiveEngine):
         left = kill_all(Membership(state_id=self._state_id, cgroups=tuple(groups)), _SWEEP_SECONDS)
         if left:
             raise EngineError(
-                f"processes {sorted(left)} of an earlier platform can't be ended; end them by hand"
+                f"processes {sorted(left)} of an earlier platform can't be ended; end them manually"
             )
         for group in groups:
             if self._quotas:

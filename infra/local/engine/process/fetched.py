@@ -49,18 +49,18 @@ class Fetched:
 
     def words_of(self, wheel: Path) -> str:
         """Report where a wheel on disk came from, and how much of it was downloaded."""
-        source = self._sources.get(wheel.name, "where pip found it")
+        source = self._sources.get(wheel.name, "a source that pip did not name")
         size = megabytes(wheel.stat().st_size)
         if wheel.name in self.bytes_by_file:
             return f"[FETCHED] {wheel.name}: {size} from {source}"
-        return f"[FETCHED] {wheel.name}: nothing, its {size} lay in {source}"
+        return f"[FETCHED] {wheel.name}: nothing, its {size} were in {source}"
 
     def words(self, what: str) -> str:
         """Report all downloads for `what`."""
         if not self.bytes_by_file:
-            return f"[FETCHED] nothing for {what}: all of it was at hand"
+            return f"[FETCHED] nothing for {what}: everything was available locally"
         total = megabytes(sum(self.bytes_by_file.values()))
-        return f"[FETCHED] {total} for {what}, not counting what uv took in files below 1 MiB"
+        return f"[FETCHED] {total} for {what}, not counting files below 1 MiB that uv downloaded"
 
 
 def _file_name(what: str) -> str:

@@ -66,8 +66,8 @@ def read_content(
             files[f"files{path}"] = source
         elif not _is_referred_to(source, requirement_files):
             raise ImageBuildError(
-                f"COPY: {target}: without containers nodes see {_CODE} and what an ENV names only,"
-                " and `pip install` its files"
+                f"COPY: {target}: without containers, nodes see only {_CODE} and what an ENV"
+                " names, and `pip install` its files"
             )
     # A RUN sees the Dockerfile's ARGs and ENVs; ENVs take precedence.
     seen = {**build_args, **recipe.arguments, **recipe.environment}
@@ -167,7 +167,7 @@ def _placed_install(install: Install, placed: Mapping[str, Path]) -> PlacedInsta
 def _source_of(image_path: str, placed: Mapping[str, Path]) -> Path:
     if image_path not in placed:
         raise ImageBuildError(
-            f"READ Dockerfile: pip install -r {image_path}: no COPY before it puts that file there"
+            f"READ Dockerfile: pip install -r {image_path}: no earlier COPY puts that file there"
         )
     return placed[image_path]
 

@@ -34,7 +34,7 @@ from nodesweep.infra.local.engine.process.installer import end_leftovers, make_v
 from nodesweep.infra.local.interfaces import BuiltImage, ImageBuildError
 from nodesweep.infra.local.state.files import read_json, write_atomically
 
-_INDEX_REMEDY = "remove it and start again; runs rebuild their images, from what was installed"
+_INDEX_REMEDY = "remove it and restart; runs rebuild their images, reusing what was installed"
 _RECORD_FIELDS = {"digest", "environment", "labels", "folder", "base"}
 _REFERENCE = re.compile(
     r"(?:(?P<registry>[^/]*[.:][^/]*|localhost)/)?(?P<repository>[a-z0-9._/-]+)"
@@ -77,9 +77,9 @@ class ProcessImageStore:
         recipe = parse(dockerfile.read_text(), build_args, self._recipe_of)
         base = self.resolve(recipe.base or "")
         what = (
-            f"not pulled, nodes run this machine's {python_name()}"
+            f"not pulled; nodes run this machine's {python_name()}"
             if base is None
-            else "built here, and built on"
+            else "built here, and extended"
         )
         on_line(f"[READ Dockerfile] FROM {recipe.base}: {what}")
         content = read_content(context.resolve(), recipe, build_args, base)

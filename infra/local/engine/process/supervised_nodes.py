@@ -236,8 +236,8 @@ class SupervisedNodes:
         if left:
             pids = ", ".join(map(str, sorted(left)))
             raise SupervisorError(
-                f"job {self._job_name}: processes {pids} outlived SIGKILL by {_KILL_SECONDS:g} s; "
-                "the nodes' CPU measurements of later jobs can't be trusted while they run"
+                f"job {self._job_name}: processes {pids} survived SIGKILL for {_KILL_SECONDS:g} s;"
+                " CPU measurements of later jobs are unreliable while they run"
             )
 
 

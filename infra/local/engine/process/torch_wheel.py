@@ -99,9 +99,9 @@ def install_torch(install: PlacedInstall, target: Target) -> None:
     for wheel in wheels if listed else ():
         if (digest := file_digest(wheel)) not in listed:
             raise ImageBuildError(
-                f"DOWNLOAD torch: {wheel.name} has sha256:{digest}, which is none of the"
-                " requirement's hashes; where it comes from an index of your choice,"
-                " add it to the requirement"
+                f"DOWNLOAD torch: {wheel.name} has sha256:{digest}, which is not one of the"
+                " requirement's hashes; if it comes from an index of your choice, add it to the"
+                " requirement"
             )
     for wheel in wheels:
         target.run.on_line(fetched.words_of(wheel))
@@ -144,7 +144,7 @@ def _fetch(target: Target, lines: Sequence[str], folder: Path) -> Fetched:
         return _download(target, phase, [*download, *beside, *without_cuda])[0]
     path = urlsplit(CPU_INDEX).path
     is_silent = any(path in line for line in fetched.retries)
-    answered = "does not answer" if is_silent else "has none that fits"
+    answered = "does not respond" if is_silent else "has none that matches"
     target.run.on_line(_about_usual(target, lines, answered))
     return _download(target, "DOWNLOAD torch", [*download, *lines])[0]
 
@@ -176,21 +176,21 @@ def _about_usual(target: Target, lines: Sequence[str], answered: str) -> str:
     """Return the note about the default wheel: why it is needed, its size, and how to avoid it."""
     why = (
         f"no CPU wheel of {', '.join(lines)} was found: {CPU_INDEX} {answered}, and pip's"
-        " configuration names no other source that has one"
+        " configuration names no other source with one"
     )
     sizes = _sizes_of_usual(target, lines)
     if sizes is None:
-        much = "The usual wheel may carry CUDA: several GB with NVIDIA's packages"
+        much = "The default wheel may include CUDA: several GB with NVIDIA's packages"
     elif any(map(_OF_CUDA.match, sizes)):
         much = (
-            "The usual wheel carries CUDA, which no node here can use:"
+            "The default wheel includes CUDA, which no node here can use:"
             f" {megabytes(sum(sizes.values()))} in {len(sizes)} packages with NVIDIA's"
         )
     else:
-        return f"[NOTE] {why}. The usual wheel is {megabytes(sum(sizes.values()))}, without CUDA"
+        return f"[NOTE] {why}. The default wheel is {megabytes(sum(sizes.values()))}, without CUDA"
     return (
-        f"[NOTE] {why}. {much}. The build goes on with it. To fetch less, stop the run and put"
-        " the CPU wheel into a folder that pip knows: export PIP_FIND_LINKS=FOLDER"
+        f"[NOTE] {why}. {much}. The build continues with it. To download less, stop the run and"
+        " put the CPU wheel into a folder that pip searches: export PIP_FIND_LINKS=FOLDER"
     )
 
 

@@ -199,7 +199,7 @@ class JobRun:
             # They continue to boot under the quota; a node that does not wait at the barrier has
             # measured without it.
             note += f"; not ready by then: {', '.join(waited_for)}"
-            note += " (what they have measured before ran without the quota)" if self.quota else ""
+            note += " (their measurements until now ran without the quota)" if self.quota else ""
         for host, folder in folders.items():
             if host not in self._exits:
                 self._say(host, note)
@@ -215,8 +215,8 @@ class JobRun:
         if self.quota is None:
             return f"boot took {boot_seconds:.1f} s; no CPU quota (nodes not isolated)"
         return (
-            f"boot took {boot_seconds:.1f} s without a quota; {self.quota.vcpus:g} vCPU per node is"
-            " in force from now"
+            f"boot took {boot_seconds:.1f} s without a quota; {self.quota.vcpus:g} vCPU per node"
+            " applies from now on"
         )
 
     # -- CPU attainment: errors must not fail the job, which is about to be or has been measured
@@ -297,7 +297,7 @@ class JobRun:
         try:
             yield
         except (OSError, ValueError):
-            logger.exception("what the nodes get of the CPU could not be read")
+            logger.exception("could not read the nodes' CPU usage")
 
     # -- the end
 
@@ -407,14 +407,12 @@ class JobRun:
 
 def attainment_note(attained: NodeAttainment) -> str:
     """Describe a node's attainment in words."""
-    got = (
-        f"{attained.cpu_seconds:.1f} s of CPU in {attained.seconds:.1f} s, where its quota allows "
-    )
+    got = f"{attained.cpu_seconds:.1f} s of CPU in {attained.seconds:.1f} s, with a quota of "
     got += f"{attained.quota_seconds:.1f} s"
     if attained.share is not None:
-        got += f"; {attained.share:.0%} of what it asked for"
+        got += f"; {attained.share:.0%} of what it requested"
     if attained.throttled_share is not None:
-        got += f"; its quota was used up in {attained.throttled_share:.0%} of the periods"
+        got += f"; its quota was exhausted in {attained.throttled_share:.0%} of the periods"
     if attained.run_queue_delay_seconds is not None:
         got += f"; waited {attained.run_queue_delay_seconds:.1f} s for a CPU with quota left"
     return got

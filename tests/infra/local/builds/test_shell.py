@@ -74,7 +74,7 @@ def test_exit_ends_the_shell_with_its_code(shell):
 
 
 def test_deadline_and_stop_end_a_command(shell, stop):
-    with pytest.raises(ShellEnded, match="time was up"):
+    with pytest.raises(ShellEnded, match="timed out"):
         shell.run("sleep 60", time.monotonic() + 0.2)
     stop.set()
     with pytest.raises(ShellEnded, match="stopped"):

@@ -253,7 +253,7 @@ def test_faults_of_a_jobs_own_environment(tmp_path: Path) -> None:
         ('{"fault": "pending"}', r"Environment NODESWEEP_FAULTS\[0\].seconds: Field required"),
         (
             '[{"fault": "throttle", "operation": "CreateTrainingJob", "calls": [1, 1]}]',
-            "throttle and error are no faults of a job",
+            "throttle and error are not job faults",
         ),
     ],
 )

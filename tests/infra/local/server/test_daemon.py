@@ -369,7 +369,7 @@ def assert_is_one_line_about(folder: Path, ended: subprocess.CompletedProcess[st
     assert ended.returncode == 1 and ended.stdout == ""
     [line] = ended.stderr.splitlines()
     assert line.startswith(f"--state-dir {folder} can't be used: ")
-    assert "made and written" in line
+    assert "created and written" in line
 
 
 @pytest.mark.parametrize("command", ["start", "join", "leave"])

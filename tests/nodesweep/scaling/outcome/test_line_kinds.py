@@ -159,8 +159,8 @@ def test_a_job_that_says_much_is_remembered_in_bounds() -> None:
 
 def test_the_platforms_words_on_quotas_are_not_the_programs() -> None:
     lines = [
-        "[platform] boot took 28.5 s without a quota; 0.2 vCPU per node is in force from now",
-        "[platform] 2.2 s of CPU in 12.2 s, where its quota allows 2.4 s",
+        "[platform] boot took 28.5 s without a quota; 0.2 vCPU per node applies from now on",
+        "[platform] 2.2 s of CPU in 12.2 s, with a quota of 2.4 s",
     ]
     assert kinds(lines) == ["platform"] * 2
     assert kinds(["[platform] algo-1 was killed: out of memory"]) == ["program"]

@@ -63,7 +63,7 @@ def test_versions_that_an_install_is_held_to_are_those_of_the_image():
         ("RUN pip install -r r.txt && make", "only `pip install`"),
         ("RUN pip install --extra-index-url https://x y", "pip's option --extra-index-url"),
         ("USER nobody", "container engine"),
-        ("FROM other", "several stages"),
+        ("FROM other", "multiple stages"),
         ("COPY --from=builder /a /b", "another image"),
         ("COPY ../secret /opt/ml/code/", "the build context"),
         ("ADD https://example.org/a /opt/ml/code/", "the build context"),

@@ -241,7 +241,7 @@ def test_torch_is_what_pip_chooses_and_then_its_hash_is_checked(store, context, 
     (context / "requirements.txt").write_text(f"{pinned}--hash=sha256:{'1' * 64}\n")
     with pytest.raises(
         ImageBuildError,
-        match=r"torch-1\.0\+cpu-.* none of",
+        match=r"torch-1\.0\+cpu-.* not one of",
     ):
         build(store, context, tag="2", **found)
 
@@ -298,7 +298,7 @@ def test_stop_and_deadline(store, context):
         build(
             store, context, on_line=lambda line: stop.set() if "MAKE" in line else None, stop=stop
         )
-    with pytest.raises(ImageBuildError, match="time was up"):
+    with pytest.raises(ImageBuildError, match="timed out"):
         build(store, context, seconds=0.3)
     assert store.images() == []
 
@@ -352,7 +352,7 @@ def test_compilers_of_a_killed_builder_are_ended_and_those_of_a_live_one_are_not
             "ENV PATH=/usr/bin:/ ROOT=/\nCOPY train.py /usr/bin/",
             "nodes see /opt/ml/code",
         ),
-        ("RUN pip install -r /elsewhere.txt", "no COPY"),
+        ("RUN pip install -r /elsewhere.txt", "no earlier COPY"),
     ],
 )
 def test_contexts_that_do_not_fit(store, context, change, complaint):

@@ -135,7 +135,7 @@ def test_without_namespaces_an_entry_point_is_refused_with_the_reason_and_the_wa
 def test_arguments_alone_have_no_entry_point_to_go_to(bench):
     problem = bench.engine.command_problem((), ("--verbose",))
     assert problem is not None and problem.startswith("ContainerArguments: ")
-    assert "Name ContainerEntrypoint too" in problem
+    assert "Set ContainerEntrypoint too" in problem
 
 
 def test_a_machine_that_lets_processes_have_no_opt_ml_says_why(tmp_path, monkeypatch):

@@ -181,7 +181,7 @@ def test_uv_installs_the_wheel_and_pip_where_uv_cant(
 
 
 @pytest.mark.parametrize(
-    ("hangs", "why"), [(True, "does not answer"), (False, "has none that fits")]
+    ("hangs", "why"), [(True, "does not respond"), (False, "has none that matches")]
 )
 def test_the_wheel_with_cuda_is_named_with_its_size_before_it_is_fetched(
     index: Index, install: Callable[..., tuple[str, list[str]]], hangs: bool, why: str

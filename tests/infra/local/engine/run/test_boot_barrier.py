@@ -55,7 +55,7 @@ def test_quota_comes_after_every_ready_and_before_any_go(barrier_bench, monkeypa
     assert result.failed_host is None
     has_groups = barrier_bench.engine._quotas is not None
     assert seen == ([(0.2, True, False)] * 2 if has_groups else [])
-    note = "0.2 vCPU per node is in force from now"
+    note = "0.2 vCPU per node applies from now on"
     assert any(note in text for _, text in barrier_bench.lines)
 
 
@@ -194,8 +194,8 @@ def test_boot_time_out_says_what_ran_without_the_quota_and_nothing_to_who_has_en
     assert lines == []
     run._pass_barriers(run._started_at + 240.01)  # a sum of such numbers may fall short of 240
     note = (
-        "[platform] boot took 240.0 s without a quota; 0.2 vCPU per node is in force from now; "
-        "not ready by then: algo-2 (what they have measured before ran without the quota)"
+        "[platform] boot took 240.0 s without a quota; 0.2 vCPU per node applies from now on; "
+        "not ready by then: algo-2 (their measurements until now ran without the quota)"
     )
     assert lines == [("algo-2", note)]
     assert (quota.group_by_host["algo-2"] / "cpu.cfs_quota_us").read_text() == "4000"
