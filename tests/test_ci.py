@@ -18,9 +18,9 @@ STAGES = [
     "as_user make test namespaces",
     "make engines",
     "make run",
-    "make coverage slow",
+    "make measured",
     "base_image.sh",
-    "make containers",
+    "make --keep-going --jobs=3 --output-sync several production containers",
 ]
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0, reason="only root may run a command as somebody else"
