@@ -1,10 +1,10 @@
-# make run    set up, then the local benchmark to its report        make test   set up, then the tests
+# make run    set up, then the local benchmark to its report        make test   set up, then the fast tests
 # make containers   the tests with real containers (as root; packages: CONTRIBUTING.md)
 # make matrix       the training program on every PyTorch from 2.1 on (VERSIONS="2.3.0 2.13.0"; 5 GB of downloads each)
 # make up     Prefect server, worker, local platform and deployments on this machine; make down ends them
 #             make up PORT=4300 PLATFORM_PORT=4670   on other ports than 4200 and 4570
 # make snapshots   rewrite the texts that tests compare (tests/**/__snapshots__); review the diff
-# make check  format, lint, types, tests, coverage, slow tests (CI)  make lock   refresh requirements.lock
+# make check  format, lint, types, tests, slow tests (CI)  make lock   refresh requirements.lock
 # make docs   the documentation site, in build/docs/html; every link is checked
 PYTHON ?= python3.11
 VENV := .venv
@@ -13,7 +13,7 @@ STAMP := $(VENV)/.installed
 PORT ?= 4200
 PLATFORM_PORT ?= 4570
 
-.PHONY: setup run up down test slow several measured production engines snapshots namespaces containers matrix coverage check format lint types docs lock clean
+.PHONY: setup run up down test others slow several measured production engines snapshots namespaces containers matrix coverage check format lint types docs lock clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -31,9 +31,11 @@ up: setup
 down: setup
 	@$(BIN)/python -m nodesweep.infra.worker down
 
-# The flows' tests first and five at a time: they wait more than they compute.
-test: setup
-	$(BIN)/pytest -m "not slow" -n 5 --dist loadfile --no-loadscope-reorder tests/flows tests
+# The flows' tests first and five at a time: they wait more than they compute. Those of the arithmetic run once, under coverage.
+test: setup others coverage
+
+others: setup
+	$(BIN)/pytest -m "not slow" -n 5 --dist loadfile --no-loadscope-reorder --ignore=tests/nodesweep/scaling tests/flows tests
 
 # What root has and an ordinary user has not: control groups, and users to become. The image store is the same for both.
 engines: setup
@@ -70,7 +72,7 @@ containers: setup
 matrix: setup
 	$(BIN)/python -m benchmarks.training_matrix $(if $(VERSIONS),--versions $(VERSIONS))
 
-check: setup lint types test coverage slow
+check: setup lint types test slow
 
 format: setup
 	$(BIN)/ruff format .
@@ -82,7 +84,7 @@ lint: setup
 
 # The arithmetic: every line and every branch. The others are covered by the tests of the tasks and flows that use them.
 coverage: setup
-	$(BIN)/pytest -q tests/nodesweep/scaling -m "not slow" -n 2 --ignore=tests/nodesweep/scaling/report/test_report_browser.py \
+	$(BIN)/pytest -q tests/nodesweep/scaling -m "not slow" -n 2 \
 		--cov=nodesweep.scaling --cov-branch --cov-report=
 	$(BIN)/coverage report --show-missing --skip-covered --fail-under=100 \
 		--omit='nodesweep/scaling/names.py,nodesweep/scaling/planning/request.py,nodesweep/scaling/report/schema.py,*/__main__.py'
