@@ -32,23 +32,30 @@ down: setup
 	@$(BIN)/python -m nodesweep.infra.worker down
 
 # The flows' tests first and five at a time: they wait more than they compute. Those of the arithmetic run once, under coverage.
+OTHERS = $(filter-out tests/flows/ tests/__pycache__/,$(wildcard tests/*/)) $(wildcard tests/test_*.py)
 test: setup others coverage
 
 others: setup
-	$(BIN)/pytest -m "not slow" -n 5 --dist loadfile --no-loadscope-reorder --ignore=tests/nodesweep/scaling tests/flows tests
+	$(BIN)/pytest -m "not slow" -n 5 --dist loadfile --no-loadscope-reorder --ignore=tests/nodesweep/scaling tests/flows $(OTHERS)
 
 # What root has and an ordinary user has not: control groups, and users to become. The image store is the same for both.
 engines: setup
 	$(BIN)/pytest -m "not slow" -n 3 --dist loadfile tests/infra/local/engine tests/test_ci.py tests/infra/local/api/test_access.py tests/infra/worker/test_machine.py \
 		--ignore=tests/infra/local/engine/process/test_image_store.py
 
-# Three at a time, as they wait about as much as they compute; by themselves what shares one Prefect server, and what measures
-# emulated nodes.
+# Three at a time, as they wait about as much as they compute, the files that take the longest first; by themselves what shares one
+# Prefect server, and what measures emulated nodes.
 MEASURED := tests/test_end_to_end.py tests/test_end_to_end_spot.py
+LONGEST := $(wildcard tests/infra/image_spark/test_judge_on_*.py) tests/examples/test_recipes.py tests/benchmarks/test_chaos.py \
+	tests/infra/image/training/test_resume.py tests/test_end_to_end_secrets.py tests/test_end_to_end_spark.py \
+	tests/infra/local/engine/process/test_real_toolkit.py tests/infra/local/state/test_damaged_files.py tests/test_package.py \
+	tests/infra/image/test_torch_names.py tests/infra/image/training/test_runs.py tests/clients/test_aws_cli.py
+SEVERAL = $(filter-out $(LONGEST) $(MEASURED) tests/containers/% tests/production/%, \
+	$(sort $(shell grep -lr mark.slow tests --include='test_*.py')))
 slow: several measured production
 
 several: setup
-	$(BIN)/pytest -m "slow and not containers" -n 3 --dist loadfile --durations=15 --ignore=tests/production $(MEASURED:%=--ignore=%)
+	$(BIN)/pytest -m slow -n 3 --dist loadfile --no-loadscope-reorder --durations=15 $(LONGEST) $(SEVERAL)
 
 measured: setup
 	$(BIN)/pytest -m slow --durations=15 $(MEASURED)
@@ -66,7 +73,7 @@ namespaces: setup
 	$(BIN)/pytest -m slow tests/clients/test_model_trainer.py -k two_nodes
 
 containers: setup
-	$(BIN)/pytest -m containers
+	$(BIN)/pytest -m containers --durations=15 tests/containers
 
 # One environment after another, each deleted once it is tested; the result goes to benchmarks/results.
 matrix: setup
