@@ -69,11 +69,11 @@ def _miss(reason: str) -> NoReturn:
 
 @pytest.fixture(scope="session")
 def base_image(cli: ContainerCli) -> str:
-    """The base image, built once per machine in 2-3 minutes and kept in podman's storage."""
+    """The base image, built once per machine in 2-3 quiet minutes and kept in podman's storage."""
     if shutil.which("debootstrap", path=cli.environment["PATH"]) is None:
         _miss("no base image here: debootstrap is not installed")
     done = subprocess.run(
-        ["sh", str(SCRIPT), BASE_IMAGE], capture_output=True, text=True, timeout=550, check=False
+        ["sh", str(SCRIPT), BASE_IMAGE], capture_output=True, text=True, timeout=1200, check=False
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return BASE_IMAGE
