@@ -47,7 +47,8 @@ def test_utilisation_is_that_of_the_quota(platform, burned, name):
         metric: metric_values(platform, burned[name], metric)
         for metric in ("CPUUtilization", "MemoryUtilization")
     }
-    assert 80 < max(values["CPUUtilization"]) < 130  # 100 is all that 0.2 vCPU may have
+    # 100 is all that 0.2 vCPU may have, and 20 what it would be of a whole one
+    assert 25 < max(values["CPUUtilization"]) < 130
     assert 0 < max(values["MemoryUtilization"]) < 5
 
 
