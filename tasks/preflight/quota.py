@@ -43,7 +43,7 @@ def judge_validation_quota(config: BenchmarkConfig, quotas: Mapping[str, float])
     if name not in quotas:
         return Findings(
             notices=(
-                f"dataset.validation.instance_type: Service Quotas lists no {name!r}; look it up"
+                f"dataset.validation.instance_type: Service Quotas does not list {name!r}; check it"
                 " before you run",
             )
         )
@@ -51,9 +51,9 @@ def judge_validation_quota(config: BenchmarkConfig, quotas: Mapping[str, float])
         return Findings()
     return Findings(
         (
-            f"dataset.validation.instance_count: the account's quota {name!r} is"
-            f" {quotas[name]:g}, the Processing job needs {count}; request an increase in Service"
-            " Quotas, or use fewer instances or another type",
+            f"dataset.validation.instance_count: the account's quota {name!r} is {quotas[name]:g},"
+            f" but the Processing job needs {count}; request an increase in Service Quotas, or use"
+            " fewer instances or another type",
         )
     )
 
@@ -78,12 +78,12 @@ def judge_quotas(
     for name in quota_names(config):
         if name not in quotas:
             notices.append(
-                f"training.instance_type: Service Quotas lists no {name!r};"
-                " look it up before you run"
+                f"training.instance_type: Service Quotas does not list {name!r}; check it before"
+                " you run"
             )
         elif quotas[name] < peak:
             problems.append(
-                f"training.instance_type: the account's quota {name!r} is {quotas[name]:g}, the"
+                f"training.instance_type: the account's quota {name!r} is {quotas[name]:g}, but the"
                 f" sweep needs {peak} ({config.sweep.max_parallel_jobs} job(s) at once, up to"
                 f" {most} nodes each); {_remedy(config, quotas[name], most)}"
             )
@@ -93,7 +93,7 @@ def judge_quotas(
     ):
         if name in quotas and quotas[name] < needed:
             problems.append(
-                f"sweep: the account's quota {name!r} is {quotas[name]:g}, the sweep needs"
+                f"sweep: the account's quota {name!r} is {quotas[name]:g}, but the sweep needs"
                 f" {needed}; {_remedy(config, quotas[name], most)}"
             )
     return Findings(tuple(problems), tuple(notices))

@@ -87,7 +87,7 @@ def test_a_stopped_attempt_is_part_of_a_cancel() -> None:
     assert broken_invariants(cancelled, report_of(DONE)) == []
     killed = replace(cancelled, tries=evidence_of(DONE).tries)
     assert [
-        "nobody had asked" in problem for problem in broken_invariants(killed, report_of(DONE))
+        "nobody requested it" in problem for problem in broken_invariants(killed, report_of(DONE))
     ] == [True]
 
 
@@ -240,7 +240,7 @@ def test_a_validation_that_was_paid_for_once_breaks_nothing(kept: Evidence) -> N
     [
         (on_spark([validation(1), validation(2)], 2 * USD), "2 completed Processing jobs"),
         (on_spark([validation(status="InProgress")], USD), "is left InProgress"),
-        (on_spark([validation(1, "Stopped"), validation(2)], 2 * USD), "nobody had asked"),
+        (on_spark([validation(1, "Stopped"), validation(2)], 2 * USD), "nobody requested it"),
         (on_spark([validation(1, "Failed"), validation(2)], 2 * USD), "-v1-0123abcd failed"),
         (on_spark([validation(sweep=OTHER), validation()], USD), "second sweep's"),
         (on_spark([validation(2), validation(1, "Failed")], USD, plan=LOST), "completed are"),

@@ -97,7 +97,7 @@ def test_csv_is_read_too(tmp_path: Path) -> None:
         ({"a": ["x"], "label": [1]}, "column 'a' has type string"),
         ({"a": [1.0, None], "label": [1, 2]}, "column 'a' holds 1 nulls"),
         ({"a": [1.0, float("nan")], "label": [1, 2]}, "column 'a' holds 1 NaN"),
-        ({"label": [1]}, "no column besides"),
+        ({"label": [1]}, "no column other than"),
         (
             {"pixel_0": [1], "pixel_1": [1], "label": [1]},
             "^2 pixels .*--image-channels 1",
