@@ -116,7 +116,7 @@ def _cost_problems(evidence: Evidence, completed: Sequence[str]) -> Iterator[str
     """Check that the report names the completed validation job, and the cost of all attempts."""
     recorded = evidence.report["provenance"]["dataset_validation"] if evidence.report else {}
     if recorded["job"] not in completed:
-        yield f"the report's validation is {recorded['job']}, but the completed ones are {completed}"
+        yield f"the report's validation is {recorded['job']}, but completed were {completed}"
     billed = {
         job["ProcessingJobName"]: (job["ProcessingEndTime"] - started).total_seconds()
         for job in evidence.processing_jobs
