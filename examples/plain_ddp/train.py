@@ -4,7 +4,7 @@
     torchrun --nproc-per-node 2 train.py --epochs 3  # by hand, next to nodesweep_clock.py
 
 Lines added for nodesweep: `from nodesweep_clock import clock`, `with clock():` around the training,
-`clock.step()` after each optimiser step and `clock.metric()` for the result. The rest is plain
+`clock.step()` after each optimizer step and `clock.metric()` for the result. The rest is plain
 PyTorch; the ranks come from torchrun's variables. Omit the stopwatch, which is only there to check
 T.
 """

@@ -79,9 +79,9 @@ def judge_fsx(
     )
     if apart:
         problems.append(
-            f"{_SUBNETS}: {channel.id} of {field} is in {' and '.join(sorted(zones))}, but"
-            f" {' and '.join(apart)} elsewhere; a job has to run in the file system's zone, and"
-            " reads across zones are slow and billed; name subnets in that zone"
+            f"{_SUBNETS}: {channel.id} of {field} is in {' and '.join(sorted(zones))}, unlike"
+            f" {' and '.join(apart)}; a job has to run in the file system's zone, and reads across"
+            " zones are slow and billed; name subnets in that zone"
         )
     return Findings(tuple(problems), _other_network(field, channel, {system.get("VpcId")}, nodes))
 

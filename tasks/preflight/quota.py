@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.formats import counted
 from nodesweep.scaling.planning.validation import asked_of
 from nodesweep.scaling.rules.rule import Findings
 from nodesweep.tasks.preflight.rule import Question
@@ -84,8 +85,8 @@ def judge_quotas(
         elif quotas[name] < peak:
             problems.append(
                 f"training.instance_type: the account's quota {name!r} is {quotas[name]:g}, but the"
-                f" sweep needs {peak} ({config.sweep.max_parallel_jobs} job(s) at once, up to"
-                f" {most} nodes each); {_remedy(config, quotas[name], most)}"
+                f" sweep needs {peak} ({counted(config.sweep.max_parallel_jobs, 'job')} at once, up"
+                f" to {most} nodes each); {_remedy(config, quotas[name], most)}"
             )
     for name, needed in (
         (MOST_PER_JOB, most),

@@ -103,7 +103,7 @@ def _check_model_parallel(parameters: Mapping[str, str], strategy: str) -> None:
         if (value := parameters.get(name, "1")) != "1":
             raise UserError(
                 f"--mp_parameters: {name}={value}, but this program only shards parameters and"
-                " optimiser states: use 1, or bring a program that supports more"
+                " optimizer states: use 1, or bring a program that supports more"
             )
 
 
@@ -136,7 +136,7 @@ def _option(group: str, default: Any = None, **options: Any) -> dict[str, Any]:
 
 _DATA = "data"
 _AMOUNT = "amount of training"
-_OPTIMISATION = "model and optimiser"
+_OPTIMISATION = "model and optimizer"
 _CLUSTER = "cluster and interruptions"
 _MEASUREMENT = "measurement and output"
 
@@ -195,7 +195,7 @@ class TrainingArguments:
         )
     )
     max_steps: int | None = field(
-        metadata=_option(_AMOUNT, type=_whole(1), help="stop after this many optimiser steps")
+        metadata=_option(_AMOUNT, type=_whole(1), help="stop after this many optimizer steps")
     )
     per_replica_batch_size: int | None = field(
         metadata=_option(
