@@ -86,7 +86,7 @@ def test_a_stage_that_fails_fails_the_whole(checkout: Path, number: int) -> None
 def test_where_containers_do_not_run_their_tests_say_why(checkout: Path) -> None:
     code, stages, said = ci(checkout, containers=False)
     assert (code, stages) == (0, [stage for stage in STAGES if stage != "base_image.sh"])
-    assert "NO TEST RAN" in said and "podman is not" in said
+    assert "NO CONTAINER TEST RAN" in said and "podman is not" in said
 
 
 def test_what_tests_ask_for_where_it_is_missing_is_installed() -> None:
