@@ -175,7 +175,9 @@ def simulate_probes(
         ]
         advice = recommend(summarise_runs(outcomes, paired=True)[0], _DEFAULTS)
         if advice is None or advice.chosen is None:
-            raise RuntimeError(f"{name}: nothing was recommended, though all counts have a time")
+            raise RuntimeError(
+                f"{name}: nothing was recommended, although every node count has a time"
+            )
         chosen = advice.chosen.nodes
         verdicts[_probe_verdict(curve, chosen, advice.not_ruled_out)] += 1
         costs.append((share * repeats * sum(whole.values()) + whole[chosen]) / full)
@@ -238,11 +240,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--noise", type=float, nargs="+", default=NOISES)
     parser.add_argument("--curves", nargs="+", choices=list(CURVES), default=list(CURVES))
     parser.add_argument("--design", choices=["sequential", "probe"], default="sequential")
-    parser.add_argument("--max-repeats", type=int, default=FULL_REPEATS, help="of sequential")
-    parser.add_argument("--repeats", type=int, default=1, help="of probe; default 1")
-    parser.add_argument("--probe-share", type=float, default=0.05, help="of a run's steps")
-    parser.add_argument("--precision", type=float, default=0.01, help="of probe; default 0.01")
-    parser.add_argument("--output", type=Path, help="write the cells as JSON, too")
+    parser.add_argument(
+        "--max-repeats",
+        type=int,
+        default=FULL_REPEATS,
+        help="with --design sequential: most runs per node count",
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=1, help="with --design probe: runs per node count (1)"
+    )
+    parser.add_argument(
+        "--probe-share",
+        type=float,
+        default=0.05,
+        help="with --design probe: share of a full run's steps",
+    )
+    parser.add_argument("--precision", type=float, default=0.01, help="with --design probe (0.01)")
+    parser.add_argument("--output", type=Path, help="where to store the cells (JSON)")
     arguments = parser.parse_args(argv)
     print(
         f"{'curve':>16} {'noise':>6} {'cost':>7} {'least':>6} {'most':>6} {'right':>7}"
@@ -263,7 +277,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         limits=asdict(LIMITS),
     )
     broken = [cell for cell in measured if not cell.keeps_promise]
-    print(f"{len(measured) - len(broken)} of {len(measured)} cells at most {ERROR:.0%} wrong")
+    print(
+        f"{len(measured) - len(broken)} of {len(measured)} cells are wrong in at most {ERROR:.0%}"
+        " of sweeps"
+    )
     return 1 if broken and arguments.design == "sequential" else 0
 
 

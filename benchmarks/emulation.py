@@ -229,18 +229,20 @@ def main(argv: Sequence[str]) -> int:
             result["duty_cycle_of_quota"] = _over(
                 result["bare_ddp_duty_cycle"]["speedups"], result["bare_ddp_quota"]["speedups"]
             )
-            print("duty cycle of quota:", _shown(result["duty_cycle_of_quota"]))
+            print("duty cycle relative to quota:", _shown(result["duty_cycle_of_quota"]))
     if options.report:
         product = {
             row["nodes"]: row["clocks"]["train"]["speedup"]
             for row in _read(options.report)["summary"]
         }
         result["product"] = {"report": _read(options.report)["sweep_id"], "speedups": product}
-        print("the product's program, S:", _shown(product))
+        print("nodesweep's program, S:", _shown(product))
         if options.torch_python:
             found = result[f"bare_ddp_{options.held_by[0]}"]["speedups"]
             result["product_of_bare"] = _over(product, found)
-            print("product of bare:", _shown(result["product_of_bare"]))
+            print(
+                "nodesweep's program relative to the bare loop:", _shown(result["product_of_bare"])
+            )
     if options.output:
         write_atomically(options.output, json.dumps(result, indent=1) + "\n")
     return 0
@@ -323,8 +325,8 @@ def measure_attainment(options: argparse.Namespace) -> list[dict[str, Any]]:
         }
         rows.append(row)
         print(
-            f"{held_by:10} {threads} threads, {'resting' if rest else 'busy   '},"
-            f" {busy} neighbours: true {row['true']:.1%}, told"
+            f"{held_by:10} {threads} threads, {'resting' if rest else 'busy   '}, {busy}"
+            f" neighbours: true {row['true']:.1%}, reported"
             f" {'-' if row['told'] is None else format(row['told'], '.1%')}",
             flush=True,
         )
@@ -504,7 +506,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         choices=WAYS,
         nargs="*",
         default=list(WAYS),
-        help="how the machine is kept the same; empty to leave this part out",
+        help="how the load of the machine is kept constant; empty: skip this part",
     )
     parser.add_argument(
         "--told-neighbours",
@@ -516,7 +518,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--threads", type=int, nargs="+", default=[1, 2, 3], help="ready threads of that node"
     )
-    parser.add_argument("--seconds", type=float, default=20.0, help="of work in each run")
+    parser.add_argument("--seconds", type=float, default=20.0, help="duration of each run")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each cell")
     parser.add_argument(
         "--instance-type", choices=sorted(capacity.VCPUS_BY_INSTANCE_TYPE), default="ml.local.small"
@@ -527,28 +529,28 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         choices=("quota", "duty_cycle"),
         nargs="+",
         default=["quota"],
-        help="what holds the DDP loop's nodes to their vCPUs",
+        help="how the DDP loop's nodes are limited to their vCPUs",
     )
     parser.add_argument("--torch-python", help="a Python with torch, for the bare DDP loop")
     parser.add_argument(
         "--steps",
         type=int,
         default=16,
-        help="of the DDP loop (2 epochs of configs/local.yaml: 16)",
+        help="steps of the DDP loop (2 epochs of configs/local.yaml: 16)",
     )
-    parser.add_argument("--batch", type=int, default=57344, help="its global batch")
+    parser.add_argument("--batch", type=int, default=57344, help="global batch of the DDP loop")
     parser.add_argument(
         "--report",
         type=Path,
-        help="report.json of a sweep of the product's program on this machine",
+        help="report.json of a sweep of nodesweep's program on this machine",
     )
     parser.add_argument("--output", type=Path, help="write the result as JSON")
     options = parser.parse_args(argv)
     most = capacity.machine_cores() / capacity.VCPUS_BY_INSTANCE_TYPE[options.instance_type]
     if max(options.counts) > most + 1e-9:
         parser.error(
-            f"--counts: {max(options.counts)} nodes of {options.instance_type}"
-            f" do not fit; {most:g} do"
+            f"--counts: {max(options.counts)} nodes of {options.instance_type} do not fit; at most"
+            f" {most:g} do"
         )
     return options
 

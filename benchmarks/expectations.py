@@ -61,7 +61,7 @@ def make_table(rows: int, seed: int = 0) -> Any:
 
 
 def cases() -> list[tuple[str, dict[str, Any]]]:
-    """Return the expectations, with arguments that hold."""
+    """Return the expectations, with arguments that the data meets."""
     moments = {"min_value": "2026-01-01T00:00:00"}
     found: list[tuple[str, dict[str, Any]]] = [
         (f"{_VALUES}be_between", {"column": name, **_ANY_NUMBER})
@@ -177,7 +177,7 @@ def measure(rows: int) -> list[dict[str, Any]]:
 
 def table(found: Sequence[dict[str, Any]]) -> str:
     """Return the result as text, one line per expectation."""
-    lines = [f"{'theirs':>8} {'ours':>8}  proven  expectation"]
+    lines = [f"{'GX':>8} {'here':>8}  proven  expectation"]
     for row in found:
         columns = ", ".join(row["columns"])
         lines.append(

@@ -10,8 +10,8 @@ at 16 nodes, where the prediction is made: it multiplies the part of T(16) that 
 supported prediction, which a report shows. The former rule is evaluated on the same sweeps.
 
 Exit code 1 if, with an unchanged link and times from a law of the family, fewer than 90% of the
-intervals hold the truth (also of the supported ones, if there are 100 or more) or more than 5% of
-the supported predictions are off by more than 10%.
+intervals contain the truth (also of the supported ones, if there are 100 or more) or more than 5%
+of the supported predictions are off by more than 10%.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Cell:
     """Results of one cell.
 
     Attributes:
-        covered: Fraction of the sweeps with an interval whose interval holds the truth, if not
+        covered: Fraction of the sweeps with an interval whose interval contains the truth, if not
             every law is rejected.
         median_ratio: Median ratio of an interval's upper to its lower end.
         supported_before: Supported predictions of the former rule.
@@ -159,8 +159,8 @@ def main(argv: Sequence[str]) -> int:
     options = _parse(argv)
     started = time.perf_counter()
     print(
-        "curve         link noise   n  covered high/low   supported: share, covered,"
-        " off by > 10 %, median error; the same before"
+        "curve         link noise   n  covered high/low   supported: share, covered, off by > 10 %,"
+        " median error; the same with the former rule"
     )
     cells: list[Cell] = []
     for name, noise, runs in product(options.curves, options.noise, options.runs):
@@ -172,7 +172,7 @@ def main(argv: Sequence[str]) -> int:
         sweeps = sum(cell.sweeps for cell in of_link)
         now = _together([cell.supported for cell in of_link], sweeps)
         before = _together([cell.supported_before for cell in of_link], sweeps)
-        print(f"link {factor:g}x slower, {sweeps} sweeps: {now}; before: {before}")
+        print(f"link {factor:g}x slower, {sweeps} sweeps: {now}; former rule: {before}")
     store_result(
         options.output,
         started,
@@ -290,7 +290,7 @@ def _line(cell: Cell) -> str:
     shown, before = (_shares(each, cell) for each in (cell.supported, cell.supported_before))
     return (
         f"{cell.curve:<12} {cell.link_factor:4g}x {cell.noise:5.1%} {cell.runs:3d}  {of_all:15}"
-        f"   {shown:34}   {before}{'' if cell.is_right else '  required is more'}"
+        f"   {shown:34}   {before}{'' if cell.is_right else '  below the requirement'}"
     )
 
 
@@ -304,11 +304,15 @@ def _shares(supported: Supported, cell: Cell) -> str:
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.extrapolation", description="See the module."
+        prog="python -m benchmarks.extrapolation", description=(__doc__ or "").partition("\n")[0]
     )
-    parser.add_argument("--sweeps", type=int, default=1000, help="per curve, noise and runs")
+    parser.add_argument(
+        "--sweeps", type=int, default=1000, help="sweeps per curve, noise and number of runs"
+    )
     parser.add_argument("--noise", type=float, nargs="+", default=NOISES)
-    parser.add_argument("--runs", type=int, nargs="+", default=RUNS, help="per node count, from 3")
+    parser.add_argument(
+        "--runs", type=int, nargs="+", default=RUNS, help="runs per node count, at least 3"
+    )
     parser.add_argument("--curves", nargs="+", choices=list(CURVES), default=list(CURVES))
     parser.add_argument("--seed", type=int, default=2)
     parser.add_argument("--output", type=Path, help="where to store the result (JSON)")

@@ -60,7 +60,7 @@ class FirstRun:
     train_seconds: dict[int, float]
     efficiency: dict[int, float]
     least_attained: dict[int, float]
-    """CPU attainment of the most affected node, by count, for the run that counts."""
+    """CPU attainment of the most affected node, by node count, for the run that counts."""
     jobs: int
     headline: str
 
@@ -115,13 +115,15 @@ def broken_promises(runs: Sequence[FirstRun]) -> list[str]:
     answered = sum(bool(run.answer) for run in runs)
     broken = []
     if answered < MIN_ANSWERED_SHARE * len(runs):
-        broken.append(f"an answer in {answered} of {len(runs)} runs")
+        broken.append(f"only {answered} of {len(runs)} runs have an answer")
     if not quiet:
         return [*broken, "no quiet run has an answer"]
     (usual, _), *_ = quiet.most_common(1)
     agreeing = sum(bool(set(run.answer) & set(usual)) for run in runs)
     if agreeing < MIN_AGREEING_SHARE * len(runs):
-        broken.append(f"the quiet runs' answer, {_text(usual)}, in {agreeing} of {len(runs)} runs")
+        broken.append(
+            f"only {agreeing} of {len(runs)} runs agree with the quiet runs' answer, {_text(usual)}"
+        )
     far = {
         nodes
         for run in runs
@@ -129,7 +131,9 @@ def broken_promises(runs: Sequence[FirstRun]) -> list[str]:
         if not any(other / 2 <= nodes <= other * 2 for other in usual)
     }
     if far:
-        broken.append(f"{_text(sorted(far))} beside the quiet runs' {_text(usual)}")
+        broken.append(
+            f"an answer of {_text(sorted(far))} is far from the quiet runs' {_text(usual)}"
+        )
     return broken
 
 
@@ -233,14 +237,14 @@ def line(run: FirstRun) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the conditions in turn, print a line per run, and return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
-    parser.add_argument("--runs", type=int, default=8, help="of each condition")
+    parser.add_argument("--runs", type=int, default=8, help="runs per condition")
     parser.add_argument("--conditions", nargs="+", choices=CONDITIONS, default=[*CONDITIONS])
     parser.add_argument("--state-directory", type=Path)
-    parser.add_argument("--user", help="user that ordinary_user runs as")
+    parser.add_argument("--user", help="user that the condition ordinary_user runs as")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args(arguments)
     if "ordinary_user" in options.conditions and options.user is None:
-        parser.error("ordinary_user needs --user NAME")
+        parser.error("the condition ordinary_user requires --user NAME")
     started = time.perf_counter()
     runs: list[FirstRun] = []
     with tempfile.TemporaryDirectory(prefix="first-run-") as folder:
@@ -257,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 )  # fmt: skip
     broken = broken_promises(runs)
     for promise in broken:
-        print(f"NOT KEPT: {promise}")
+        print(f"MISSED: {promise}")
     return 1 if broken else 0
 
 

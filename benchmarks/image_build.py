@@ -4,7 +4,7 @@
         [--output FILE.json]
 
 Needs the requirements of the container engine (infra/local/README.md), as root, and a base image
-(infra/local/base_image.sh). On a platform of its own, with an empty registry, each case does what a
+(infra/local/base_image.sh). On a separate platform, with an empty registry, each case does what a
 run does: read the context, look in ECR and, if the image is missing, send the context and build it.
 
     cold         only the base's layers exist; "first" also pushes the base into the empty
@@ -143,7 +143,7 @@ def _phase_seconds(phase: Mapping[str, Any]) -> float:
 
 
 def summarise(tries: Sequence[tuple[str, Measurement]]) -> dict[str, Any]:
-    """Return case -> medians, the ratio to the cold build, and every try."""
+    """Return, by case, the medians, the ratio to the cold build, and every build."""
     by_case: dict[str, list[Measurement]] = {}
     for case, measurement in tries:
         by_case.setdefault(case, []).append(measurement)
@@ -163,9 +163,13 @@ def summarise(tries: Sequence[tuple[str, Measurement]]) -> dict[str, Any]:
 
 def problems(cases: Mapping[str, Any], limit: float) -> list[str]:
     """Return the reasons for exit code 1."""
-    found = [f"{case}: was built" for case in ("no change", "touched") if any(cases[case]["built"])]
+    found = [
+        f"{case}: the image was built again"
+        for case in ("no change", "touched")
+        if any(cases[case]["built"])
+    ]
     if (ratio := cases["code change"]["ratio_to_cold"]) > limit:
-        found.append(f"code change: {ratio:.2f} of the cold build, allowed is {limit:g}")
+        found.append(f"code change: {ratio:.2f} of the cold build, the limit is {limit:g}")
     return found
 
 
@@ -281,19 +285,19 @@ def main(argv: Sequence[str]) -> int:
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description="How long the training image takes, and what is sent."
+        description="Measure how long builds of the training image take and how much they send."
     )
     parser.add_argument(
-        "--repeats", type=int, default=3, help="tries of every case; of the cold one two at most"
+        "--repeats", type=int, default=3, help="builds per case, of the cold one at most two"
     )
     parser.add_argument(
-        "--base-image", default=BASE_IMAGE, help="on this machine, or where it can be pulled from"
+        "--base-image", default=BASE_IMAGE, help="base image, on this machine or to be pulled"
     )
     parser.add_argument(
         "--limit",
         type=float,
         default=0.5,
-        help="share of the cold build that a changed line may cost",
+        help="largest time of a build after a changed line, as a share of the cold build",
     )
     parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     return parser.parse_args(argv)

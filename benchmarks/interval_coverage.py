@@ -225,7 +225,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         type=float,
         nargs="+",
         default=[0.02, 0.05, 0.1],
-        help="sigma of the log of a time",
+        help="standard deviation of the log of a time",
     )
     parser.add_argument(
         "--repeats", type=int, nargs="+", default=[3, 5, 7, 10], help="runs per node count"
@@ -241,7 +241,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     options = parser.parse_args(argv)
     if min(options.repeats) < MIN_REPEATS:
         parser.error(
-            f"--repeats: got {min(options.repeats)}; fewer than {MIN_REPEATS} runs have no interval"
+            f"--repeats: got {min(options.repeats)}; an interval needs at least {MIN_REPEATS} runs"
         )
     if options.sweeps < 2:
         parser.error(f"--sweeps: got {options.sweeps}; a standard error needs at least 2")

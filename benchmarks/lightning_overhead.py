@@ -185,13 +185,13 @@ def describe_machine() -> dict[str, Any]:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Lightning against a bare PyTorch loop.")
+    parser = argparse.ArgumentParser(description="Compare Lightning with a bare PyTorch loop.")
     parser.add_argument(
         "--data", type=Path, required=True, help="folder with the digits table (Parquet)"
     )
     parser.add_argument("--repeats", type=int, default=20, help="pairs of runs")
     parser.add_argument(
-        "--limit", type=float, default=1.05, help="ratio from which the exit code is 1"
+        "--limit", type=float, default=1.05, help="exit with code 1 from this ratio on"
     )
     parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     return parser.parse_args(argv)

@@ -2,7 +2,7 @@
 
     .venv/bin/python -m benchmarks.many_jobs [--jobs 50 200 1000] [--output FILE.json]
 
-Each sweep is a process of its own with a temporary Prefect server, on the simulated engine, whose
+Each sweep is a separate process with a temporary Prefect server, on the simulated engine, whose
 jobs end as soon as they begin; the remaining cost is nodesweep's own work and the platform's
 responses. A sweep of N jobs has up to 20 node counts, N / 20 repeats each, and 20 jobs in flight. A
 sweep of one job runs first: it creates Prefect's database, uploads the dataset and builds the
@@ -90,7 +90,8 @@ def shape(jobs: int) -> tuple[list[int], int]:
         if jobs % counts == 0 and jobs // counts <= 50:  # the maximum of sweep.repeats
             return NODE_COUNTS[:counts], jobs // counts
     raise ValueError(
-        f"{jobs} jobs are not up to {len(NODE_COUNTS)} node counts times up to 50 repeats"
+        f"{jobs} jobs don't factor into at most {len(NODE_COUNTS)} node counts and at most 50"
+        " repeats"
     )
 
 
@@ -244,10 +245,10 @@ def table(result: Mapping[str, Any]) -> str:
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.many_jobs", description="See the module."
+        prog="python -m benchmarks.many_jobs", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument(
-        "--jobs", type=int, nargs="+", default=list(JOBS), help="the sizes of the sweeps"
+        "--jobs", type=int, nargs="+", default=list(JOBS), help="numbers of jobs, one sweep each"
     )
     parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     return parser.parse_args(argv)

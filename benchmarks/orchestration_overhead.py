@@ -6,7 +6,7 @@
 A run is a sweep of 4 x 3 jobs (1, 2, 4 and 8 nodes, 3 repeats, one at a time) on the simulated
 engine at real speed, through a proxy that counts calls. A smaller sweep runs first, as on a new
 machine: it creates Prefect's database, uploads the dataset and builds the image. Each measured run
-is a process of its own with a temporary Prefect server.
+is a separate process with a temporary Prefect server.
 
 - critical path: the sum over jobs of (LastModifiedTime - CreationTime) from DescribeTrainingJob,
   the minimum for a sweep with one job at a time.
@@ -282,8 +282,8 @@ def table(result: Mapping[str, Any]) -> str:
             f" {'met' if overhead['within_target'] else 'MISSED'}"
         ),
         (
-            f"below {SHARE_LIMIT:.0%} from a critical path of"
-            f" {overhead['below_share_from_seconds']:.0f} s on"
+            f"below {SHARE_LIMIT:.0%} for critical paths above"
+            f" {overhead['below_share_from_seconds']:.0f} s"
         ),
         *(f"  {part:<12}{seconds:7.1f} s" for part, seconds in overhead["parts_seconds"].items()),
         f"\n{'calls':<40} {'run':>6} {'per job':>8}",
@@ -298,13 +298,14 @@ def table(result: Mapping[str, Any]) -> str:
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.orchestration_overhead", description="See the module."
+        prog="python -m benchmarks.orchestration_overhead",
+        description=(__doc__ or "").partition("\n")[0],
     )
     parser.add_argument(
-        "--runs", type=int, default=3, help="measured sweeps, each some three minutes"
+        "--runs", type=int, default=3, help="number of measured sweeps, about three minutes each"
     )
     parser.add_argument(
-        "--stretch", type=float, default=1.0, help="every phase of a job takes so many times longer"
+        "--stretch", type=float, default=1.0, help="factor for the duration of every phase of a job"
     )
     parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     return parser.parse_args(argv)

@@ -2,7 +2,7 @@
 
     .venv/bin/python -m benchmarks.startup [--runs 5] [--output FILE.json]
 
-Every command is a process of its own, timed from its start. Its limit is a multiple of the time of
+Every command is a separate process, timed from its start. Its limit is a multiple of the time of
 `python -c pass`, which runs before each, so that slow or busy machines have the same limits. A run
 is that of configs/local.yaml in its own folder, with a platform and a Prefect server that the
 command starts.
@@ -74,7 +74,7 @@ class Folder:
     def __init__(self, root: Path) -> None:
         self._root, self._state = root, root / "state"
         root.mkdir(exist_ok=True)
-        # Without its bytecode a checkout is compiled anew by each command, which users don't have.
+        # Without cached bytecode, each command would compile the checkout, unlike for users.
         inherited = {
             name: value
             for name, value in os.environ.items()
@@ -240,8 +240,8 @@ def _check(exit_code: int, said: str) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, then print and store the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--runs", type=int, default=5, help="of each command; default 5")
-    parser.add_argument("--output", type=Path, help="write the result as JSON, too")
+    parser.add_argument("--runs", type=int, default=5, help="runs per command (5)")
+    parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     arguments = parser.parse_args(argv)
     started = time.perf_counter()
     empty_seconds, cells = measure(arguments.runs)

@@ -138,7 +138,7 @@ class Trainer:
             or "\n" in (said := refusals.pop())
             or "Traceback" in said
         ):
-            raise CheckError(f"exit codes {codes}, should be 1 with one sentence: {self._said()}")
+            raise CheckError(f"exit codes {codes}, expected 1 with one sentence: {self._said()}")
         return said
 
     def interrupt(self, checkpoint: Path, *arguments: str, ranks: int) -> None:
@@ -296,7 +296,7 @@ def _judge(metrics: Mapping[str, Any], container: Container, ranks: int) -> None
         metrics["world"]["backend"],
     )
     if found != (expected := (ranks, container.torch, "gloo" if ranks > 1 else None)):
-        raise CheckError(f"world size, torch and backend: {found}, should be {expected}")
+        raise CheckError(f"world size, torch and backend: {found}, expected {expected}")
     if not 0 < metrics["final_metric"]["value"] <= 1:
         raise CheckError(f"{metrics['steps']} steps, {metrics['final_metric']}")
 
@@ -463,7 +463,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     every = [container.torch for container in CONTAINERS]
     today = RESULTS / f"training_matrix-{time.strftime('%Y-%m-%d', time.gmtime())}.json"
     parser = argparse.ArgumentParser(
-        description="Runs the training program on every PyTorch release."
+        description="Run the training program on every PyTorch release."
     )
     parser.add_argument(
         "--versions",
@@ -476,7 +476,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--keep",
         action="store_true",
-        help="leave the environments, 1 to 6 GB each, for another time",
+        help="keep the environments, 1 to 6 GB each, for later runs",
     )
     parser.add_argument(
         "--output", type=Path, default=today, help="where to store the result (JSON)"

@@ -154,7 +154,7 @@ def _drift(event: str, begins: int) -> Floats:
 
 
 def _line(cell: Cell) -> str:
-    what = "alarms falsely" if cell.event == NOTHING else f"found in {EVENTS[cell.event]}"
+    what = "false alarms" if cell.event == NOTHING else f"found in {EVENTS[cell.event]}"
     missed = "" if cell.meets_goal else "  goal missed"
     return (
         f"{cell.noise * 100:3.0f} %  {cell.runs:4d}  {cell.shift * 100:3.0f} % "
@@ -164,9 +164,18 @@ def _line(cell: Cell) -> str:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="False and true alarms of the trend's chart.")
-    parser.add_argument("--histories", type=int, default=1000, help="per cell, at least 1")
-    parser.add_argument("--tolerance", type=float, default=0.05, help="the chart's, a share")
+    parser = argparse.ArgumentParser(
+        description="Measure the share of false and true alarms of the trend chart."
+    )
+    parser.add_argument(
+        "--histories", type=int, default=1000, help="histories per cell, at least 1"
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        default=0.05,
+        help="smallest shift that the chart looks for, as a share",
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     options = parser.parse_args(argv)

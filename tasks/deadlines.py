@@ -1,7 +1,7 @@
 """Deadlines for every platform call, and for every read of an object's body.
 
 boto3's timeout covers one wait on the socket and restarts with every byte, so a response that
-trickles in is read forever. Each call therefore runs in a thread of its own, which is awaited for
+trickles in is read forever. Each call therefore runs in a separate thread, which is awaited for
 as long as it makes progress; an abandoned call sends nothing more.
 """
 

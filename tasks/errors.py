@@ -146,7 +146,7 @@ class DatasetRefused(RunFailed):
 
 
 class DatasetMissing(DatasetRefused):
-    """dataset.source holds no file of the format: an error in the config, not in the data."""
+    """dataset.source has no file of the format: an error in the config, not in the data."""
 
 
 class ValidationJobFailed(RunFailed):

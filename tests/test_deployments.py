@@ -110,13 +110,13 @@ def test_nightly_run_refuses_a_second_one_and_has_a_time_zone() -> None:
 
 
 def test_every_night_does_the_same_amount_of_work() -> None:
-    """Sweeps that make different numbers of steps share no trend."""
+    """Sweeps with different numbers of steps share no trend."""
     nightly = config_of_run(DEPLOYMENTS["nightly"]["parameters"]).training
     assert nightly.baseline_seconds is None and nightly.hyperparameters["epochs"] == 1
 
 
 def test_nothing_is_deployed_without_a_place_for_the_code() -> None:
-    """Prefect would take the name of a variable that is not set for the folder's."""
+    """Prefect would use an unset variable's placeholder as the folder name."""
     [build] = PREFECT["build"]
     script = build["prefect.deployments.steps.run_shell_script"]["script"]
 

@@ -27,7 +27,7 @@ capacity or is lost. After each try the sweep is resumed. These invariants must 
   parts
 
 Commands are forks of a process that has imported what they need (benchmarks/chaos/forks.py); a
-worker and its children are interpreters of their own. A seed determines the actions, not thread
+worker and its children are separate interpreters. A seed determines the actions, not thread
 scheduling. Exit code 1 if an invariant is broken; that run's folder is kept.
 """
 
@@ -86,7 +86,7 @@ def main(argv: Sequence[str]) -> int:
         undisturbed, *_ = references = [run.result() for run in begun]
         broken = [problem for each in references for problem in broken_invariants(each, None)]
         if broken:
-            print("the undisturbed sweep is broken already:", *broken, sep="\n  ")
+            print("the undisturbed sweep is already broken:", *broken, sep="\n  ")
             return 1
         print(f"undisturbed: {undisturbed.seconds:.1f} s\n{_HEADINGS}", flush=True)
         reports = {each.plan.on_spark: each.report or {} for each in references}
@@ -97,7 +97,7 @@ def main(argv: Sequence[str]) -> int:
             if error := done.exception():
                 # an error of this program itself, which must not lose the other runs
                 lost.append(waiting[done])
-                print(f"{waiting[done]:5d} could not be carried out: {error!r}", flush=True)
+                print(f"{waiting[done]:5d} could not run: {error!r}", flush=True)
                 continue
             evidence = done.result()
             rows.append(_judge(evidence, folder, reports[evidence.plan.on_spark], options))
@@ -117,7 +117,7 @@ def main(argv: Sequence[str]) -> int:
     print(f"struck: {summary['struck']}")
     print(f"faults of single calls: {summary['faults']}")
     if lost:
-        print(f"not carried out: {sorted(lost)}")
+        print(f"could not run: {sorted(lost)}")
     return 1 if summary["broken_runs"] or lost else 0
 
 
@@ -151,7 +151,7 @@ def _judge(
         print(f"      {problem}")
     if broken:
         print(
-            f"      again: python -m benchmarks.chaos --seeds {seed}; logs:"
+            f"      repeat it: python -m benchmarks.chaos --seeds {seed}; logs:"
             f" {folder / f'seed-{seed}'}",
             flush=True,
         )
@@ -252,10 +252,12 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         "--seeds",
         type=_seeds,
         default=range(50),
-        help="FIRST:END[:STEP], END not among them, or one seed",
+        help="one seed, or FIRST:END[:STEP] without END (default: 0:50)",
     )
-    parser.add_argument("--at-once", type=_at_once, default=1, help="runs at the same time (1)")
-    parser.add_argument("--work-dir", type=Path, help="keep every run's folder below this one")
+    parser.add_argument(
+        "--at-once", type=_at_once, default=1, help="number of runs at the same time (1)"
+    )
+    parser.add_argument("--work-dir", type=Path, help="keep the folders of all runs in this one")
     parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     return parser.parse_args(argv)
 
@@ -269,7 +271,7 @@ def _seeds(text: str) -> range:
     first, *rest = map(int, parts)
     seeds = range(first, *rest) if rest else range(first, first + 1)
     if not seeds:
-        raise argparse.ArgumentTypeError(f"{text!r} holds no seed: END must be above FIRST")
+        raise argparse.ArgumentTypeError(f"{text!r} contains no seed: END must be above FIRST")
     return seeds
 
 

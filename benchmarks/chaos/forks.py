@@ -86,7 +86,7 @@ class Forks:
     def start(self, arguments: Sequence[str], folder: Path, log: Path) -> Forked:
         """Start `nodesweep` with these arguments in the folder, with its output in the log."""
         if not self._is_ready.wait(_START_SECONDS):
-            raise RuntimeError("the forking process did not begin; its words are above")
+            raise RuntimeError("the forking process did not start; its output is above")
         assert self._process.stdin is not None
         asked = {"arguments": list(arguments), "folder": str(folder), "log": str(log)}
         with self._lock:

@@ -39,7 +39,7 @@ def broken_invariants(evidence: Evidence, undisturbed: Mapping[str, Any] | None)
 
     Args:
         evidence: The run.
-        undisturbed: The report to equal.
+        undisturbed: The report that this run's must equal.
     """
     if evidence.tries[-1].exit_code != 0:
         last = evidence.tries[-1]
@@ -67,11 +67,11 @@ def _job_problems(evidence: Evidence) -> Iterator[str]:
         name, status = job["TrainingJobName"], job["TrainingJobStatus"]
         place = names.parse_job_name(name)
         if place is None or names.sweep_of_job(name) != evidence.sweep:
-            yield f"{name} is no job of the sweep {evidence.sweep}"
+            yield f"{name} does not belong to the sweep {evidence.sweep}"
         elif status == "Completed":
             completed[place[:2]] += 1
         if status in ("InProgress", "Stopping"):
-            yield f"{name} is left {status}"
+            yield f"{name} is still {status}"
     for nodes in NODE_COUNTS:
         for repeat in range(1, REPEATS + 1):
             count = completed.pop((nodes, repeat), 0)
@@ -97,13 +97,13 @@ def _validation_problems(evidence: Evidence) -> Iterator[str]:
         name, status = job["ProcessingJobName"], job["ProcessingJobStatus"]
         sweep = names.sweep_of_validation_job(name)
         if status in ("InProgress", "Stopping"):
-            yield f"{name} is left {status}"
+            yield f"{name} is still {status}"
         elif status == "Stopped" and not is_asked_for:
-            yield f"{name} was stopped, and nobody had asked for that"
+            yield f"{name} was stopped, but nobody requested it"
         elif status == "Failed" and not injected & {"capacity_error", "internal_error"}:
             yield f"{name} failed: {job.get('FailureReason')}"
         if sweep != evidence.sweep and sweep not in evidence.stopped_sweeps:
-            yield f"{name} is a second sweep's, and nobody had stopped the first one"
+            yield f"{name} belongs to a second sweep, but nobody had stopped the first one"
         if status == "Completed" and sweep == evidence.sweep:
             completed.append(name)
     if len(completed) != evidence.plan.on_spark:
@@ -116,7 +116,7 @@ def _cost_problems(evidence: Evidence, completed: Sequence[str]) -> Iterator[str
     """Check that the report names the completed validation job, and the cost of all attempts."""
     recorded = evidence.report["provenance"]["dataset_validation"] if evidence.report else {}
     if recorded["job"] not in completed:
-        yield f"the report's validation is {recorded['job']}, completed are {completed}"
+        yield f"the report's validation is {recorded['job']}, but completed were {completed}"
     billed = {
         job["ProcessingJobName"]: (job["ProcessingEndTime"] - started).total_seconds()
         for job in evidence.processing_jobs
@@ -125,11 +125,11 @@ def _cost_problems(evidence: Evidence, completed: Sequence[str]) -> Iterator[str
     }
     own = billed[recorded["job"]]
     if recorded["usd"] is None or not math.isclose(recorded["billed_seconds"], own, abs_tol=0.01):
-        yield f"the report's validation was billed {recorded['billed_seconds']} s, and took {own}"
+        yield f"the report's validation was billed {recorded['billed_seconds']} s, but took {own} s"
         return
     wanted = sum(billed.values()) * PROCESSING_USD_PER_HOUR * SPARK_NODES / 3600
     if not math.isclose(recorded["usd"], wanted, rel_tol=_RELATIVE_TOLERANCE, abs_tol=1e-4):
-        yield f"the report's validation has cost {recorded['usd']} USD, all its jobs {wanted}"
+        yield f"the report's validation cost {recorded['usd']} USD, but all its jobs cost {wanted}"
 
 
 def _attempt_problems(evidence: Evidence) -> Iterator[str]:
@@ -141,14 +141,14 @@ def _attempt_problems(evidence: Evidence) -> Iterator[str]:
     for job in evidence.jobs:
         name, status = job["TrainingJobName"], job["TrainingJobStatus"]
         if status == "Stopped" and not may_stop:
-            yield f"{name} was stopped, and nobody had asked for that"
+            yield f"{name} was stopped, but nobody requested it"
         elif status == "Failed":
             yield f"{name} failed: {job.get('FailureReason')}"
     accepted = sum(
         call.label == "CreateTrainingJob" and call.status == 200 for call in evidence.calls
     )
     if accepted > len(evidence.jobs):
-        yield f"{accepted} jobs were accepted, {len(evidence.jobs)} are listed"
+        yield f"{accepted} jobs were accepted, but {len(evidence.jobs)} are listed"
 
 
 def _ending_problems(evidence: Evidence) -> Iterator[str]:
@@ -158,7 +158,7 @@ def _ending_problems(evidence: Evidence) -> Iterator[str]:
         ended = done.exit_code == 1 or (kind == "stop" and done.exit_code is not None)
         if done.struck and kind in _ENDING_KINDS and ended and done.left_running:
             yield (
-                f"try {number} was ended by {kind}, and {len(done.left_running)} jobs ran on:"
+                f"try {number} was ended by {kind}, and {len(done.left_running)} jobs kept running:"
                 f" {done.left_running}"
             )
     for job in evidence.jobs:
@@ -174,9 +174,9 @@ def _load_problems(evidence: Evidence) -> Iterator[str]:
     elif "second_owner" in kinds:
         parallel_jobs = 2 * PARALLEL_JOBS  # each run observes the limit
     if evidence.peak_nodes > quota:
-        yield f"{evidence.peak_nodes} nodes in use at once, the quota is {quota}"
+        yield f"{evidence.peak_nodes} nodes in use at once, but the quota is {quota}"
     if evidence.peak_jobs > parallel_jobs:
-        yield f"{evidence.peak_jobs} jobs at once, sweep.max_parallel_jobs is {parallel_jobs}"
+        yield f"{evidence.peak_jobs} jobs at once, but sweep.max_parallel_jobs is {parallel_jobs}"
 
 
 def uploads_twice(calls: Iterable[Call]) -> Iterator[str]:
@@ -193,7 +193,8 @@ def uploads_twice(calls: Iterable[Call]) -> Iterator[str]:
     for path, count in accepted.items():
         if count > 1 + unanswered[path]:
             yield (
-                f"{path} was uploaded {count} times, {unanswered[path]} of them with a lost answer"
+                f"{path} was uploaded {count} times, {unanswered[path]} of them with a lost"
+                " response"
             )
 
 
@@ -210,7 +211,7 @@ def _report_problems(evidence: Evidence, undisturbed: Mapping[str, Any] | None) 
     reported = {point["job_name"]: point["status"] for point in evidence.report["points"]}
     if reported != listed:
         odd = sorted(set(reported.items()) ^ set(listed.items()))
-        yield f"the report's attempts are not the platform's jobs: {odd}"
+        yield f"the report's attempts differ from the platform's jobs: {odd}"
     if undisturbed is not None and evidence.plan.keep_alive_seconds is None:
         # warm and cold starts are not comparable
         others = (job["ProcessingJobStatus"] for job in evidence.processing_jobs)

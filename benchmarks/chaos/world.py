@@ -277,7 +277,7 @@ def _client(service: str, endpoint: str, state_directory: Path) -> Any:
 
 
 class Sampler:
-    """Samples jobs in progress, since each simulated job has a clock of its own."""
+    """Samples jobs in progress, since each simulated job has its own clock."""
 
     def __init__(self, platform: Platform) -> None:
         self.peak_nodes = self.peak_jobs = 0
@@ -345,7 +345,7 @@ def _wait_for_server(server: subprocess.Popen[bytes], url: str) -> None:
                 return
         except (OSError, urllib.error.URLError):
             time.sleep(0.2)
-    raise RuntimeError(f"the Prefect server did not answer at {url}")
+    raise RuntimeError(f"the Prefect server did not respond at {url}")
 
 
 def _free_port() -> int:

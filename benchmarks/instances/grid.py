@@ -189,7 +189,7 @@ def verdict(true: Mapping[Arm, Sample], chosen: Arm | None, reason: str) -> str:
     meets = own.seconds <= DEADLINE_SECONDS * (1 + CLOSE)
     if meets and (own.usd or 0.0) <= min(in_time, default=0.0) * (1 + CLOSE):
         return "right"
-    is_open = "not ruled out" in reason or "not told apart" in reason
+    is_open = "not ruled out" in reason or "not distinguishable" in reason
     return "undecided" if meets and is_open else "wrong"
 
 
@@ -253,12 +253,14 @@ def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Simulate, then print and store the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--sweeps", type=int, default=500, help="per cell; default 500")
+    parser.add_argument("--sweeps", type=int, default=500, help="sweeps per cell (500)")
     parser.add_argument("--noise", type=float, nargs="+", default=NOISES)
     parser.add_argument("--grids", nargs="+", choices=list(GRIDS), default=list(GRIDS))
-    parser.add_argument("--repeats", type=int, default=3, help="passes; default 3")
-    parser.add_argument("--probe-share", type=float, default=0.05, help="of a run's steps")
-    parser.add_argument("--output", type=Path, help="write the cells as JSON, too")
+    parser.add_argument("--repeats", type=int, default=3, help="passes (3)")
+    parser.add_argument(
+        "--probe-share", type=float, default=0.05, help="share of a full run's steps"
+    )
+    parser.add_argument("--output", type=Path, help="where to store the cells (JSON)")
     arguments = parser.parse_args(argv)
     started = time.perf_counter()
     made = list(cells(arguments))

@@ -197,7 +197,7 @@ def line(swept: Swept) -> str:
     return (
         f"{swept.design:>11} {swept.jobs:>5} {swept.node_seconds:>13.0f} {swept.share:>7.1%}"
         f" {swept.trained_share:>8.1%}"
-        f" {swept.recommended!s:>12}  {times}{check}{'  STARVED' if swept.starved else ''}"
+        f" {swept.recommended!s:>12}  {times}{check}{'  CONTENDED' if swept.starved else ''}"
     )
 
 
@@ -205,7 +205,7 @@ def failures(all_swept: Sequence[Swept]) -> list[str]:
     """Return the missed targets."""
     wanted = all_swept[0].recommended
     found = [
-        f"{each.design} recommends {each.recommended}, the full design {wanted}"
+        f"{each.design} recommends {each.recommended}, but the full design {wanted}"
         for each in all_swept
         if each.recommended != wanted
     ]
@@ -225,23 +225,29 @@ def _free_port() -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Sweep each design, then print and store the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--repeats", type=int, default=3, help="of the full design; default 3")
-    parser.add_argument("--batch", type=int, default=16384, help="global batch; default 16384")
-    parser.add_argument("--epochs", type=int, default=10, help="default 10")
-    parser.add_argument("--precision", type=float, default=0.02, help="of probes; default 0.02")
     parser.add_argument(
-        "--min-efficiency", type=float, help="the limit of the advice; default: the product's"
+        "--repeats", type=int, default=3, help="runs per node count of the full design (3)"
+    )
+    parser.add_argument("--batch", type=int, default=16384, help="global batch (16384)")
+    parser.add_argument("--epochs", type=int, default=10, help="epochs (10)")
+    parser.add_argument(
+        "--precision", type=float, default=0.02, help="precision of the probe design (0.02)"
+    )
+    parser.add_argument(
+        "--min-efficiency",
+        type=float,
+        help="least efficiency of a recommendation (default: nodesweep's)",
     )
     parser.add_argument("--designs", nargs="+", choices=list(MOST_SHARE), default=list(MOST_SHARE))
     parser.add_argument(
         "--state-directory",
         type=Path,
-        help="of a platform whose image is built; default: a new one",
+        help="state folder of a platform that has built the image (default: a new platform)",
     )
     parser.add_argument(
         "--full-report", type=Path, help="use this report instead of running a full sweep"
     )
-    parser.add_argument("--output", type=Path, help="write the result as JSON, too")
+    parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     options = parser.parse_args(argv)
     designs = ["full", *(name for name in options.designs if name != "full")]
     started = time.perf_counter()
@@ -271,7 +277,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 load_average_1_minute=round(os.getloadavg()[0], 2), missed=failures(all_swept),
                 replayed=replays,
             )  # fmt: skip
-    print("\nthe sequential rule on the full design's runs, by the least efficiency:")
+    print("\nthe sequential rule on the full design's runs, by least efficiency:")
     for each in replays:
         limit, share = each["min_efficiency"], each["share"]
         print(f"{limit:>5.0%} {each['jobs']:>3} jobs {share:>6.1%}  {'; '.join(each['answers'])}")

@@ -204,7 +204,7 @@ def torch_source(said: str) -> str | None:
     found = _TORCH.search(said)
     if found is None:
         return None
-    how = "from a folder or cache of this machine, not counted" if found["lay_here"] else "fetched"
+    how = "from a folder or cache on this machine, not counted" if found["lay_here"] else "fetched"
     return f"{found['wheel']}, {found['size']}, {how}"
 
 
@@ -269,8 +269,8 @@ def table(steps: Sequence[Step]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, then print and store the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--folder", type=Path, help="where to make the folder for it")
-    parser.add_argument("--output", type=Path, help="write the result as JSON, too")
+    parser.add_argument("--folder", type=Path, help="where to create the temporary folder")
+    parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     arguments = parser.parse_args(argv)
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="nodesweep-fetched-", dir=arguments.folder) as folder:
@@ -280,7 +280,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(error, file=sys.stderr)
             return 1
     print(table(steps))
-    print(f"PyTorch: {torch or 'the build did not say'}")
+    print(f"PyTorch: {torch or 'not reported by the build'}")
     store_result(
         arguments.output,
         started,

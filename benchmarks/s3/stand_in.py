@@ -28,7 +28,7 @@ _BEGUN = (
 _COMPLETE = (
     f'<CompleteMultipartUploadResult {_NAMESPACE}><ETag>"0"</ETag></CompleteMultipartUploadResult>'
 )
-_ABSENT = "<Error><Code>NoSuchKey</Code><Message>It keeps nothing.</Message></Error>"
+_ABSENT = "<Error><Code>NoSuchKey</Code><Message>This server stores nothing.</Message></Error>"
 
 
 def answer(method: str, target: str) -> tuple[int, str]:

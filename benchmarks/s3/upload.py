@@ -9,7 +9,7 @@ Amazon S3 User Guide). The platform checks and stores objects on the same cores 
 its CPU seconds are reported too; it takes most of the time, which no client can save.
 
 Two datasets of random bytes: 10 files of 49 MB, 2,000 of 6 kB. In each repeat the ways alternate,
-each into a bucket of its own, with a rotating start. `ours` is what a run does, scan_directory()
+each into a separate bucket, with a rotating start. `ours` is what a run does, scan_directory()
 and upload() with all hashing, without imports; for `aws` the time for an empty folder is
 subtracted. `again` is a second upload. `crt` is the AWS CLI 2 named by --crt with its CRT client;
 version 2.9 omits the port of an endpoint and cannot reach the platform.
@@ -321,7 +321,7 @@ def problems(servers: Mapping[str, Any]) -> list[str]:
             times = its["ratio"]["aws"]["times_as_fast"]
             if server in STAND_INS and times < GOAL_RATIO:
                 found.append(
-                    f"{server}, {case}: {times} times as fast as aws s3 cp, the goal is"
+                    f"{server}, {case}: {times} times as fast as aws s3 cp, but the goal is"
                     f" {GOAL_RATIO}"
                 )
             if any(run["sent_bytes"] or run["opened"] for run in its["runs"].get("again", ())):

@@ -1,6 +1,4 @@
-"""The entry point: `accelerate launch` on this node, with what SageMaker says of the others.
-No training code.
-"""
+"""Entry point without training code: run `accelerate launch` on this node of the job."""
 
 import json
 import os
@@ -15,7 +13,7 @@ command = [
     "--mixed_precision", "no", "--dynamo_backend", "no",
 ]  # fmt: skip
 if len(hosts) > 1:
-    # what starts torchrun, without a GPU too; otherwise each node trains alone
+    # starts torchrun, even without GPUs; otherwise each node trains alone
     command.append("--multi_gpu")
 command += ["train.py", *sys.argv[1:]]
 print(" ".join(command), flush=True)

@@ -1,18 +1,16 @@
-"""A small convolutional network on made-up images with Hugging Face accelerate, started by
-`accelerate launch`.
+"""A small CNN on generated images with Hugging Face accelerate, started by `accelerate launch`.
 
     nodesweep run examples/accelerate_launch/nodesweep.yaml  # 1 and 2 nodes
-    accelerate launch train.py --epochs 3                    # by hand, nodesweep_clock.py beside it
+    accelerate launch train.py --epochs 3                    # by hand, next to nodesweep_clock.py
 
-What was added for nodesweep: `from nodesweep_clock import clock`, `with clock():` around the
-training, `clock.step()`, `clock.metric()`, and launch.py, the entry point, which calls
-`accelerate launch` on every node (kind none). One process per node; for nodes of several GPUs leave
-launch.py out: kind torch_distributed with this file as the entry point starts what
-`accelerate launch --multi_gpu` would. The stopwatch is there for the comparison with T alone: leave
-it out.
+Lines added for nodesweep: `from nodesweep_clock import clock`, `with clock():` around the training,
+`clock.step()` and `clock.metric()`. The entry point, launch.py, calls `accelerate launch` on every
+node (kind none), one process per node. For nodes with several GPUs omit launch.py and use kind
+torch_distributed with this file as the entry point, which starts what
+`accelerate launch --multi_gpu` would. Omit the stopwatch, which is only there to check T.
 
-`cpu=` matters on nodes without a GPU: without it accelerate takes no notice of the other nodes, and
-each trains alone.
+`cpu=` matters on nodes without a GPU: without it, accelerate ignores the other nodes and each
+trains alone.
 """
 
 import argparse
@@ -27,7 +25,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 def make_images(rows, seed):
-    """Images of CIFAR-10's shape; a class is a pattern under noise."""
+    """Images in CIFAR-10's shape; each class is a noisy pattern."""
     patterns = torch.randn(10, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(10, (rows,), generator=generator)

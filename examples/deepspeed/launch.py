@@ -1,6 +1,4 @@
-"""The entry point: DeepSpeed's launcher on this node, with what SageMaker says of the others.
-No training code.
-"""
+"""Entry point without training code: run DeepSpeed's launcher on this node of the job."""
 
 import json
 import os

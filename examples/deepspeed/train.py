@@ -1,15 +1,14 @@
-"""A small convolutional network on made-up images with DeepSpeed (ZeRO 1),
-started by DeepSpeed's own launcher.
+"""A small CNN on generated images with DeepSpeed (ZeRO 1), started by DeepSpeed's launcher.
 
     nodesweep run examples/deepspeed/nodesweep.yaml  # 1 and 2 nodes
-    deepspeed train.py --epochs 3                    # by hand, nodesweep_clock.py beside it
+    deepspeed train.py --epochs 3                    # by hand, next to nodesweep_clock.py
 
-What was added for nodesweep: `from nodesweep_clock import clock`, a barrier and `with clock():`
-around the training, `clock.step()`, `clock.metric()`, and launch.py, the entry point, which calls
-`deepspeed --no_ssh` on every node (kind none). One process per node; for nodes of several GPUs
-leave launch.py out: kind torch_distributed with this file as the entry point, since
-deepspeed.init_distributed takes torchrun's variables as they are. The stopwatch is there for the
-comparison with T alone: leave it out.
+Lines added for nodesweep: `from nodesweep_clock import clock`, a barrier and `with clock():` around
+the training, `clock.step()` and `clock.metric()`. The entry point, launch.py, calls
+`deepspeed --no_ssh` on every node (kind none), one process per node. For nodes with several GPUs
+omit launch.py and use kind torch_distributed with this file as the entry point:
+deepspeed.init_distributed reads torchrun's variables. Omit the stopwatch, which is only there to
+check T.
 """
 
 import argparse
@@ -24,7 +23,7 @@ from torch.utils.data import TensorDataset
 
 
 def make_images(rows, seed):
-    """Images of CIFAR-10's shape; a class is a pattern under noise."""
+    """Images in CIFAR-10's shape; each class is a noisy pattern."""
     patterns = torch.randn(10, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(10, (rows,), generator=generator)
@@ -39,8 +38,8 @@ def main():
     parser.add_argument("--batch-size", type=int, default=64, help="per process")
     args = parser.parse_args()
 
-    # On CPUs DeepSpeed first compiles, for a minute or more, an all-reduce for ranks of one node;
-    # these are on several.
+    # On CPUs, DeepSpeed would first spend a minute or more compiling an all-reduce for ranks on one
+    # node; these ranks are on several.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed()
     torch.manual_seed(0)
@@ -49,7 +48,7 @@ def main():
         nn.Conv2d(32, 64, 3, stride=2, padding=1), nn.ReLU(),
         nn.Flatten(), nn.Linear(64 * 8 * 8, 10),
     )  # fmt: skip
-    # PyTorch's Adam: DeepSpeed's own is compiled when it is first used, for minutes and with a
+    # PyTorch's Adam: DeepSpeed compiles its own on first use, which takes minutes and needs a
     # compiler in the image.
     engine, _, loader, _ = deepspeed.initialize(
         model=model,

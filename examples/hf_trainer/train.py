@@ -1,13 +1,12 @@
-"""A small BERT that classifies made-up sentences, with Hugging Face's Trainer under torchrun.
+"""A small BERT that classifies generated sentences, with Hugging Face's Trainer under torchrun.
 
     nodesweep run examples/hf_trainer/nodesweep.yaml           # 1 and 2 nodes
     torchrun --nproc-per-node 2 train.py --num_train_epochs 1  # by hand, with nodesweep_clock.py
 
-What was added for nodesweep: the callback `ClockCallback` in `Trainer(callbacks=…)`.
-TrainingArguments take their values from the command line as usual, so the config's hyperparameters
-are their names. `use_cpu` matters on nodes without a GPU: without it the Trainer takes no notice of
-the other nodes, and each trains alone. The stopwatch, the Trainer's own train_runtime, is there for
-the comparison with T: leave it out.
+Lines added for nodesweep: the callback `ClockCallback` in `Trainer(callbacks=…)`. TrainingArguments
+are read from the command line as usual, so the config's hyperparameters have their names. `use_cpu`
+matters on nodes without a GPU: without it, the Trainer ignores the other nodes and each trains
+alone. Omit the stopwatch (the Trainer's train_runtime), which is only there to check T.
 """
 
 import os
@@ -27,9 +26,7 @@ from transformers import (
 
 
 class ClockCallback(TrainerCallback):
-    """T is what the Trainer calls train_runtime: from the first step to the last, evaluations in
-    between included.
-    """
+    """Measures T like the Trainer's train_runtime: first to last step, evaluations included."""
 
     def on_train_begin(self, args, state, control, **more):
         clock().__enter__()
@@ -45,9 +42,7 @@ class ClockCallback(TrainerCallback):
 
 
 class MadeUpSentences(torch.utils.data.Dataset):
-    """Words at random; the class is whether the first one is of the upper half
-    of the vocabulary.
-    """
+    """Random words; the class is 1 if the first is in the upper half of the vocabulary."""
 
     def __init__(self, rows, seed, words=128, length=31):
         self.sentences = torch.randint(

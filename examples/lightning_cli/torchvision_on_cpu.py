@@ -1,10 +1,9 @@
-"""Imported before torchvision: lets PyPI's torchvision be imported beside a CPU torch, for the
-classifiers in it.
+"""Import this before torchvision to use the classifiers of PyPI's torchvision with a CPU torch.
 
-That wheel's compiled part asks for CUDA's libraries. Where it can't be loaded, `import torchvision`
-(0.28) ends with "operator torchvision::nms does not exist": it describes two operators of detection
-that nobody has declared. They are declared here, without what they would do. With the wheel of
-PyTorch's CPU index, or torch with CUDA, this does nothing.
+The compiled part of that wheel needs CUDA's libraries. If it can't be loaded, `import torchvision`
+(0.28) fails with "operator torchvision::nms does not exist", because nothing has declared two
+detection operators. This module declares them, without an implementation. With the wheel from
+PyTorch's CPU index, or a torch with CUDA, it does nothing.
 """
 
 from importlib.metadata import version

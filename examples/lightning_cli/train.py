@@ -1,13 +1,13 @@
-"""torchvision's ResNet-18 on made-up images, as a LightningCLI application.
+"""torchvision's ResNet-18 on generated images, as a LightningCLI application.
 
     nodesweep run examples/lightning_cli/nodesweep.yaml          # 1 and 2 nodes
     torchrun --nproc-per-node 2 train.py --trainer.max_epochs 1  # by hand, with nodesweep_clock.py
 
-What was added for nodesweep: the callback `ClockCallback`, in the CLI's `trainer_defaults`. Two
-things differ from the usual `LightningCLI(Model, Data)`, since hyperparameters come as
-`--name value` alone: `run=False` and `trainer.fit` take the place of the word `fit` on the command
-line, and the config gives `--trainer.num_nodes`, which torchrun's variables don't tell Lightning.
-The stopwatch, Lightning's own Timer, is there for the comparison with T: leave it out.
+Lines added for nodesweep: the callback `ClockCallback` in the CLI's `trainer_defaults`. Two things
+differ from the usual `LightningCLI(Model, Data)`, since hyperparameters are passed only as
+`--name value`: `run=False` and `trainer.fit` replace the subcommand `fit`, and the config sets
+`--trainer.num_nodes`, which Lightning doesn't read from torchrun's variables. Omit the stopwatch
+(Lightning's Timer), which is only there to check T.
 """
 
 import torchvision_on_cpu  # noqa: F401  (first: Lightning imports torchvision, too; a wheel that fits needs it not)
@@ -24,13 +24,13 @@ from torchvision.models import resnet18
 
 
 class ClockCallback(pl.Callback):
-    """T is from the first batch to the end of the last validation; without the sanity check."""
+    """Measures T from the first batch to the last validation, without the sanity check."""
 
     def on_train_start(self, trainer, module):
         clock().__enter__()
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_index):
-        # with accumulate_grad_batches=k: every k-th time, with the samples of k batches
+        # with accumulate_grad_batches=k: every k-th batch, with the samples of k batches
         clock.step(len(batch[0]))
 
     def on_train_end(self, trainer, module):
@@ -58,7 +58,7 @@ class ResNet18(pl.LightningModule):
 
 
 class MadeUpImages(pl.LightningDataModule):
-    """Images of CIFAR-10's shape; a class is a pattern under noise."""
+    """Images in CIFAR-10's shape; each class is a noisy pattern."""
 
     def __init__(self, batch_size: int = 64, rows: int = 512):
         super().__init__()

@@ -1,6 +1,6 @@
-"""Times a Ray Train job on 1, 2, 4 and 8 nodes and writes times.csv: python ray_train.py
+"""Time a Ray Train job on 1, 2, 4 and 8 nodes and write times.csv: python ray_train.py
 
-Copy it next to your my_training.py, whose build(config) prepares model and data and whose
+Copy this file next to your my_training.py: its build(config) prepares model and data, and its
 train(job) trains and returns the metric.
 """
 
@@ -25,7 +25,7 @@ def train_loop(config):
     torch.distributed.barrier()
     seconds = time.perf_counter() - started
     with tempfile.TemporaryDirectory() as empty:
-        # Ray keeps the metrics of rank 0 that come with a checkpoint.
+        # Ray keeps rank 0's metrics only if they come with a checkpoint.
         ray.train.report(
             {"train_seconds": seconds, "final_metric": metric},
             checkpoint=ray.train.Checkpoint.from_directory(empty),

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Times job.sbatch on 1, 2, 4 and 8 nodes, one job at a time, and makes a report: bash slurm.sh
-# job.sbatch runs the training with one srun, whose seconds Slurm accounts as step 0.
+# Time job.sbatch on 1, 2, 4 and 8 nodes, one job at a time, and create a report: bash slurm.sh
+# job.sbatch runs the training with a single srun, which Slurm accounts as step 0.
 set -eu
 jobs=""
 for repeat in ${repeats:-1 2 3}; do

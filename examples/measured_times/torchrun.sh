@@ -1,7 +1,7 @@
 #!/bin/bash
-# Times train.py on 1, 2, 4 and 8 of the hosts in hosts.txt and makes a report: bash torchrun.sh
-# Run it on the first host. hosts.txt has one name per line; every host is reachable by ssh and has
-# the same directory. train.py prints "train_seconds X" on rank 0.
+# Time train.py on 1, 2, 4 and 8 of the hosts in hosts.txt and create a report: bash torchrun.sh
+# Run it on the first host. hosts.txt has one name per line; every host must be reachable by ssh and
+# have the same directory. train.py prints "train_seconds X" on rank 0.
 set -eu
 repeats=${repeats:-3} counts=${counts:-"1 2 4 8"} port=29500
 echo nodes,repeat,train_seconds,status > times.csv

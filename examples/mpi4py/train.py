@@ -1,11 +1,11 @@
-"""Logistic regression by gradient descent in NumPy, its gradients summed by mpi4py. No PyTorch.
+"""Logistic regression by gradient descent in NumPy; mpi4py sums the gradients. No PyTorch.
 
-    nodesweep run examples/mpi4py/nodesweep.yaml        # 1 and 2 nodes; its head says what first
-    mpirun -np 2 python -m mpi4py train.py --steps 100  # by hand, nodesweep_clock.py beside it
+    nodesweep run examples/mpi4py/nodesweep.yaml        # 1 and 2 nodes; see its first lines
+    mpirun -np 2 python -m mpi4py train.py --steps 100  # by hand, next to nodesweep_clock.py
 
-What was added for nodesweep: `from nodesweep_clock import clock`, a barrier and `with clock():`
-around the training, `clock.step()` after each step and `clock.metric()` for the result. The clock
-asks mpi4py for rank and size. The stopwatch is there for the comparison with T alone: leave it out.
+Lines added for nodesweep: `from nodesweep_clock import clock`, a barrier and `with clock():` around
+the training, `clock.step()` after each step and `clock.metric()` for the result. The clock gets
+rank and size from mpi4py. Omit the stopwatch, which is only there to check T.
 """
 
 import argparse

@@ -1,13 +1,12 @@
-"""A small convolutional network on made-up images, trained with DistributedDataParallel as in
-PyTorch's tutorial.
+"""A small CNN on generated images, trained with DistributedDataParallel as in PyTorch's tutorial.
 
     nodesweep run examples/plain_ddp/nodesweep.yaml  # 1 and 2 nodes
-    torchrun --nproc-per-node 2 train.py --epochs 3  # by hand, nodesweep_clock.py beside it
+    torchrun --nproc-per-node 2 train.py --epochs 3  # by hand, next to nodesweep_clock.py
 
-What was added for nodesweep: `from nodesweep_clock import clock`, `with clock():` around the
-training, `clock.step()` after each optimiser step and `clock.metric()` for the result. All else is
-plain PyTorch; torchrun's variables tell the ranks. The stopwatch is there for the comparison with T
-alone: leave it out.
+Lines added for nodesweep: `from nodesweep_clock import clock`, `with clock():` around the training,
+`clock.step()` after each optimizer step and `clock.metric()` for the result. The rest is plain
+PyTorch; the ranks come from torchrun's variables. Omit the stopwatch, which is only there to check
+T.
 """
 
 import argparse
@@ -25,7 +24,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 
 def make_images(rows, seed):
-    """Images of CIFAR-10's shape; a class is a pattern under noise."""
+    """Images in CIFAR-10's shape; each class is a noisy pattern."""
     patterns = torch.randn(10, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(10, (rows,), generator=generator)
@@ -43,7 +42,7 @@ def make_model():
 
 
 def accuracy(model, images):
-    """On all of them; every rank computes the same."""
+    """Return the accuracy on all images; every rank computes the same."""
     pixels, labels = images.tensors
     with torch.no_grad():
         return (model(pixels.to(device)).argmax(dim=1).cpu() == labels).float().mean().item()

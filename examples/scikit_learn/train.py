@@ -1,14 +1,12 @@
-"""A random forest on scikit-learn's handwritten digits: one node,
-since scikit-learn knows no other.
+"""A random forest on scikit-learn's handwritten digits; one node, as scikit-learn supports no more.
 
     nodesweep run examples/scikit_learn/nodesweep.yaml
-    python train.py --trees 300                              # by hand, nodesweep_clock.py beside it
+    python train.py --trees 300                              # by hand, next to nodesweep_clock.py
 
-What was added for nodesweep: `from nodesweep_clock import clock`, `with clock():` around the
-training and `clock.metric()` for the result. `n_jobs` uses the processors of the node; no parameter
-uses a second node's, so two nodes would train the same forest twice. What scales over nodes in
-Python is another library (Dask, Ray, Spark). The stopwatch is there for the comparison with T
-alone: leave it out.
+Lines added for nodesweep: `from nodesweep_clock import clock`, `with clock():` around the training
+and `clock.metric()` for the result. `n_jobs` uses the node's processors; no parameter uses a second
+node's, so two nodes would train the same forest twice. To scale over nodes in Python, use another
+library (Dask, Ray, Spark). Omit the stopwatch, which is only there to check T.
 """
 
 import argparse

@@ -149,7 +149,7 @@ def _engine(options: argparse.Namespace, state_dir: Path) -> str:
         SettingsError: If the registry does not fit the engine.
     """
     if options.registry and options.engine not in ("container", "auto"):
-        raise SettingsError("--registry requires --engine container: omit it, or add that")
+        raise SettingsError("--registry requires --engine container: add it, or omit --registry")
     if options.engine != "auto":
         return str(options.engine)
     from nodesweep.infra.local.engine.choice import (
@@ -169,7 +169,7 @@ def _model_file(options: argparse.Namespace) -> Path | None:
     """
     if options.engine != "simulated" and (options.model or options.time_scale):
         raise SettingsError(
-            "--model and --time-scale require --engine simulated: omit them, or add it"
+            "--model and --time-scale require --engine simulated: add it, or omit them"
         )
     if options.model is None:
         return None
@@ -182,7 +182,7 @@ def _model_file(options: argparse.Namespace) -> Path | None:
 
 
 def _processing_leaves(options: argparse.Namespace) -> Path | None:
-    """Return the folder that stands for /opt/ml of a simulated Processing job.
+    """Return the folder that replaces /opt/ml of a simulated Processing job.
 
     Raises:
         SettingsError: If there is no such folder, or if nothing would use it.
@@ -191,7 +191,9 @@ def _processing_leaves(options: argparse.Namespace) -> Path | None:
     if folder is None:
         return None
     if options.engine != "simulated":
-        raise SettingsError("--processing-leaves requires --engine simulated: omit it, or add that")
+        raise SettingsError(
+            "--processing-leaves requires --engine simulated: add it, or omit --processing-leaves"
+        )
     if not folder.is_dir():
         raise SettingsError(
             f"--processing-leaves {folder} is not a folder: create it, with the files that a"
@@ -207,11 +209,10 @@ def _start(config: ServerConfig) -> None:
     lines = [
         f"export AWS_ENDPOINT_URL={endpoint} AWS_DEFAULT_REGION={DEFAULT_REGION}",
         f"export AWS_SHARED_CREDENTIALS_FILE={credentials_file}",
-        "These point any AWS client to this platform. The AWS CLI (v2 before 2.13 wants"
-        " --endpoint-url too),"
-        " boto3, SageMaker's SDK v3:",
+        "These variables point any AWS client at this platform: the AWS CLI (v2 before 2.13 also"
+        " needs --endpoint-url), boto3, SageMaker's SDK v3:",
         *(f"  {line}" for line in _FIRST_CALLS),
-        "An image, a first job; ModelTrainer, the SDK v2, s3fs, awswrangler, pyarrow:"
+        "For images, a first job, ModelTrainer, the SDK v2, s3fs, awswrangler and pyarrow see"
         " docs/local-platform.md",
     ]
     damaged = (daemon.read_status(endpoint) or {}).get("damaged", [])
@@ -232,7 +233,7 @@ def _serve(config: ServerConfig) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m nodesweep.infra.local", description="The local AWS platform."
+        prog="python -m nodesweep.infra.local", description="Run the local AWS platform."
     )
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="start|stop|status|join|leave|serve"
@@ -241,13 +242,16 @@ def _parser() -> argparse.ArgumentParser:
         ("start", "start the platform in the background and print its endpoint"),
         ("stop", "stop the platform and everything it runs"),
         ("status", "print the platform's state as JSON"),
-        ("join", "keep a platform that ends with its owners running as long as a process"),
-        ("leave", "undo join: the platform stops if no other owner is left"),
+        ("join", "add an owner: the platform keeps running while one of its owners does"),
+        ("leave", "undo join: the platform stops if no owner is left"),
         ("serve", "run the platform in the foreground"),
     ):
         command = commands.add_parser(name, help=description, description=description)
         command.add_argument(
-            "--state-dir", type=Path, default=DEFAULT_STATE_DIR, help="folder for its state"
+            "--state-dir",
+            type=Path,
+            default=DEFAULT_STATE_DIR,
+            help="folder for the platform's state",
         )
         if name in ("start", "serve"):
             _add_server_options(command)
@@ -258,16 +262,18 @@ def _parser() -> argparse.ArgumentParser:
                 )
         else:
             command.add_argument(
-                "--port", type=_port, help="only a server on this port; any if omitted"
+                "--port", type=_port, help="only the platform on this port; default: any port"
             )
         if name in ("join", "leave"):
-            command.add_argument("--owner-pid", type=_process_id, required=True, help="the process")
+            command.add_argument(
+                "--owner-pid", type=_process_id, required=True, help="process ID of the owner"
+            )
     return parser
 
 
 def _add_server_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--port", type=_port, default=DEFAULT_PORT, help="TCP port on loopback; 0 takes a free one"
+        "--port", type=_port, default=DEFAULT_PORT, help="TCP port on loopback; 0: any free port"
     )
     command.add_argument(
         "--or-free-port",
@@ -315,22 +321,22 @@ def _add_engine_options(command: argparse.ArgumentParser) -> None:
         choices=ENGINES,
         default=ENGINES[0],
         help=(
-            "what a node is: a process tree, a container (podman or docker), auto: a container if"
-            " that works; simulated: nothing runs, times are computed"
+            "how a node runs. process: a process tree; container: podman or docker; auto: a"
+            " container if that works, else a process; simulated: nothing runs, times are computed"
         ),
     )
     command.add_argument(
         "--registry",
         type=_registry,
         metavar="HOST:PORT",
-        help="container: an OCI registry that is already running (default: one that the platform"
-        " starts)",
+        help="with containers: an OCI registry that is already running (default: the"
+        " platform starts one)",
     )
     command.add_argument(
         "--model",
         type=Path,
         metavar="FILE",
-        help="performance model (YAML or JSON) of a simulation",
+        help="performance model (YAML or JSON) for --engine simulated",
     )
     command.add_argument(
         "--processing-leaves",

@@ -5,9 +5,9 @@
 #     sh infra/local/base_image.sh [NAME]          NAME: localhost/nodesweep-base:bookworm
 #
 # Requires root, debootstrap, podman, and Python 3.11 with venv and a C compiler (the toolkit has no wheel). Packages come
-# from Debian's mirror (DEBIAN_MIRROR) and from the sources in pip's configuration (files, PIP_*); the image contains no
-# setting of either. Further packages of infra/image/requirements-on-dlc.txt (and .lock) are in the image as wheels, so
-# that builds need no network. An image of the same inputs is reused; FORCE=1 rebuilds it. Debian packages are cached in
+# from Debian's mirror (DEBIAN_MIRROR) and from the sources in pip's configuration (files, PIP_*); neither setting ends
+# up in the image. The other packages of infra/image/requirements-on-dlc.txt (and .lock) are in the image as wheels, so
+# that builds need no network. An image with the same inputs is reused; FORCE=1 rebuilds it. Debian packages are cached in
 # .nodesweep/base-image, wheels in pip's cache.
 set -eu
 
@@ -28,7 +28,7 @@ done
 cache=$(cd "$(dirname "$0")/../.." && pwd)/.nodesweep/base-image
 mkdir -p "$cache/debs"
 exec 9>"$cache/lock"
-flock 9 # a concurrent run waits and finds the finished image
+flock 9 # a concurrent run waits, then finds the finished image
 if [ "$(podman image inspect --format '{{index .Labels "nodesweep.base"}}' "$name" 2>/dev/null)" = "$inputs" ] &&
     [ -z "${FORCE:-}" ]; then
     echo "$name is up to date"
@@ -68,7 +68,7 @@ chroot "$root" python3 -m venv /opt/venv
 chroot "$root" env -i PATH=/opt/venv/bin:/usr/bin:/bin HOME=/root /opt/venv/bin/python -m pip install --quiet --no-cache-dir \
     --no-index --find-links /opt/wheels --constraint /opt/constraints.txt $programs
 rm "$root/opt/constraints.txt"
-for wheel in "$root"/opt/wheels/*.whl; do # installed packages need no wheel
+for wheel in "$root"/opt/wheels/*.whl; do # drop wheels of installed packages
     installed=$(basename "$wheel" | cut -d- -f1,2)
     if [ -d "$root/opt/venv/lib/python3.11/site-packages/$installed.dist-info" ]; then rm "$wheel"; fi
 done
@@ -76,7 +76,7 @@ printf '[global]\nno-index = true\nfind-links = /opt/wheels\ndisable-pip-version
     >"$root/etc/pip.conf"
 
 echo "4/4 ssh between nodes, and the image"
-# One key for all images: as in AWS's containers, anyone with the image can log in to its nodes, which are on a private
+# One key for all nodes: as in AWS's containers, anyone with the image can log in to its nodes, which are on a private
 # network.
 mkdir -p "$root/run/sshd" "$root/root/.ssh"
 chroot "$root" ssh-keygen -q -t rsa -N '' -f /root/.ssh/id_rsa

@@ -102,7 +102,7 @@ class NodeAttainment:
     seconds: float  # from `go` to `done`
     quota_seconds: float  # CPU time that its quota allowed
     cpu_seconds: float  # CPU time that it used
-    asked_seconds: float | None  # what it would have used on a machine of its own; None: unknown
+    asked_seconds: float | None  # what it would have used on a dedicated machine; None: unknown
     # time its threads were runnable with quota left; None: not counted
     run_queue_delay_seconds: float | None
     # share of the quota's periods in which it was used up; None: not counted

@@ -67,7 +67,9 @@ class _PlainLoader(yaml.SafeLoader):
         is_number = node.tag.endswith((":int", ":float")) and isinstance(node, yaml.ScalarNode)
         if is_number and len(node.value) > MAX_NUMBER_CHARACTERS:
             raise _error(
-                f"a number of {len(node.value)} characters; at most {MAX_NUMBER_CHARACTERS}", node
+                f"a number with {len(node.value)} characters; at most {MAX_NUMBER_CHARACTERS} are"
+                " allowed",
+                node,
             )
         try:
             return super().construct_object(node, deep)

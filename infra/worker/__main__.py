@@ -87,7 +87,7 @@ def _automations(notification_block: str | None, remove: bool) -> int:
             return 2
         print(
             "\n".join(f"{'removed' if remove else 'created'}  {name}" for name in names)
-            or "there was none"
+            or "nothing to do"
         )
         return 0
 
@@ -97,7 +97,7 @@ def _automations(notification_block: str | None, remove: bool) -> int:
 def _close_forms() -> int:
     from nodesweep.infra.worker.forms import refuse_unknown_fields
 
-    print("\n".join(f"closed  {name}" for name in refuse_unknown_fields()) or "there was none")
+    print("\n".join(f"closed  {name}" for name in refuse_unknown_fields()) or "nothing to do")
     return 0
 
 

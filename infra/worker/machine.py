@@ -55,9 +55,9 @@ class MachineError(Exception):
 class Machine:
     """One machine's configuration: state folder, ports, and database.
 
-    The worker runs without Prefect's health server, which accepts any Host header and serves pages
-    of its own. `database_url` None keeps Prefect's default, SQLite in its home; `platform_options`
-    are further options of `nodesweep local start`, e.g. ("--engine", "simulated").
+    The worker runs without Prefect's health server, which accepts any Host header and serves
+    pages itself. `database_url` None keeps Prefect's default, SQLite in its home. Further options
+    of `nodesweep local start` are in `platform_options`, e.g. ("--engine", "simulated").
     """
 
     folder: Path

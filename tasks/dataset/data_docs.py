@@ -16,7 +16,7 @@ from nodesweep.configs.dataset import ExpectationConfig
 from nodesweep.tasks.dataset.validation_report import ValidationReport
 
 FILES_SHOWN = 200
-"""Rows in the table of files, failing ones first: a large dataset still makes a small page."""
+"""Rows in the table of files, failing ones first; keeps the page of a large dataset small."""
 
 _PAGE = """<!doctype html>
 <html lang="en">

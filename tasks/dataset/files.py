@@ -115,8 +115,8 @@ def list_directory(config: DatasetConfig) -> LocalFiles:
     for path in paths:
         if (size := path.stat().st_size) > MAX_OBJECT_BYTES:
             raise DatasetRefused(
-                f"dataset.source: {path} is {size} bytes, and an S3 object at most"
-                f" {MAX_OBJECT_BYTES}; split it"
+                f"dataset.source: {path} is {size} bytes, above S3's limit of {MAX_OBJECT_BYTES}"
+                " per object; split it"
             )
     return LocalFiles(paths, found)
 
@@ -156,11 +156,11 @@ def check_keys(dataset: Dataset, config: DatasetConfig, platform: PlatformConfig
     sizes = {file.name: len((prefix + file.name).encode()) for file in dataset.files}
     long = [name for name, size in sizes.items() if size > MAX_KEY_BYTES]
     if long:
-        more = f" (and those of {len(long) - 1} more files)" if len(long) > 1 else ""
+        more = f" (and {len(long) - 1} more keys are too long)" if len(long) > 1 else ""
         raise DatasetRefused(
-            f"dataset.source: the key of {long[0]} would have {sizes[long[0]]} bytes{more}, with"
-            f" the prefix {prefix}; S3 takes {MAX_KEY_BYTES}: shorten the names of the file and its"
-            " folders, or platform.prefix"
+            f"dataset.source: with the prefix {prefix}, the key of {long[0]} would be"
+            f" {sizes[long[0]]} bytes long{more}, and S3 allows {MAX_KEY_BYTES}; shorten the names"
+            " of the file and its folders, or platform.prefix"
         )
 
 
@@ -218,17 +218,15 @@ def channel_folders(config: DatasetConfig, file_names: Iterable[str]) -> tuple[s
 
     Raises:
         DatasetRefused: a file is next to them, a folder's name cannot be a channel's, or there are
-            too
-            many.
+            too many.
     """
     if config.channel is not None:
         return ()
     parts = {name.partition("/")[::2] for name in file_names}
     if loose := sorted(folder for folder, rest in parts if not rest):
         raise DatasetRefused(
-            f"dataset.channel: null makes a channel of each folder under {config.source}, and"
-            f" {loose[0]} is not in a folder; move it into one,"
-            " or name one channel for all files"
+            f"dataset.channel: null turns each folder under {config.source} into a channel, but"
+            f" {loose[0]} is not in a folder; move it into one, or name one channel for all files"
         )
     folders = sorted({folder for folder, _ in parts})
     if odd := [folder for folder in folders if not re.fullmatch(CHANNEL_NAME, folder)]:
@@ -238,7 +236,7 @@ def channel_folders(config: DatasetConfig, file_names: Iterable[str]) -> tuple[s
         )
     if len(folders) > MAX_CHANNELS:
         raise DatasetRefused(
-            f"dataset.channel: {len(folders)} folders under {config.source}, and a job allows"
+            f"dataset.channel: {len(folders)} folders under {config.source}, but a job allows only"
             f" {MAX_CHANNELS} channels; name one channel for all files"
         )
     return tuple(folders)

@@ -106,7 +106,7 @@ def file_report(
     missing = [column for column in dataset.unique_columns if column not in columns]
     if missing:
         message = (
-            f"unique_columns names {', '.join(map(repr, missing))}, not in {name};"
+            f"unique_columns names {', '.join(map(repr, missing))}, not found in {name};"
             f" {columns_of(columns, dataset.format == 'csv')}"
         )
         failures.append(_failure("unique_columns", name, message, column=", ".join(missing)))
@@ -128,7 +128,7 @@ def _from_details(
     rows: int,
     columns: Sequence[str],
 ) -> Failure:
-    """Return a failure in nodesweep's words.
+    """Return a failure of one of nodesweep's checks.
 
     An expectation that could not be evaluated is critical whatever its severity: nothing was
     checked.
@@ -181,7 +181,7 @@ def _row_total_failures(dataset: DatasetConfig, rows: int) -> list[Failure]:
             _failure(
                 "min_rows",
                 None,
-                f"{rows} rows across all files, min_rows is {dataset.min_rows}",
+                f"{rows} rows across all files, but min_rows is {dataset.min_rows}",
             )
         )
     if dataset.max_rows is not None and rows > dataset.max_rows:
@@ -189,7 +189,7 @@ def _row_total_failures(dataset: DatasetConfig, rows: int) -> list[Failure]:
             _failure(
                 "max_rows",
                 None,
-                f"{rows} rows across all files, max_rows is {dataset.max_rows}",
+                f"{rows} rows across all files, but max_rows is {dataset.max_rows}",
             )
         )
     return failures

@@ -19,11 +19,11 @@ _LIKE = {
         ".csv" + end for end in ("", ".gz", ".bz2", ".xz", ".zip", ".zst", ".lz4", ".bgz")
     ),
 }
-"""Suffixes of tables of a format, in any case; some of them are data."""
+"""Suffixes that suggest a table of the format, in any case; only some match the pattern."""
 _NO_NEWS = re.compile(r"(.*/)?(README|LICEN[CS]E|NOTICE)[^/]*|.*\.md|.*/|.*_\$folder\$", re.DOTALL)
-"""Names that nobody takes for data.
+"""Names that nobody would mistake for data.
 
-Texts about it, and the empty objects that the console and Hadoop write for a folder.
+Documentation, and the empty objects that the console and Hadoop write for a folder.
 """
 
 
@@ -82,15 +82,17 @@ def notices_of(config: DatasetConfig, found: Names) -> list[str]:
     where = f"under {config.source}"
     if found.hidden:
         said.append(
-            f"dataset.source: left out {where}, since a part of the path starts with '_' or '.':"
+            f"dataset.source: left out {where} because a part of the path starts with '_' or '.':"
             f" {len(found.hidden)} ({shown_names(found.hidden)})"
         )
     if found.others:
         reach = (
-            "they are sent to every node with the rest" if config.is_remote else "they are not sent"
+            "they are sent to every node along with the data"
+            if config.is_remote
+            else "they are not sent"
         )
         said.append(
-            f"dataset.source: not validated {where}, since they don't match {config.pattern}:"
-            f" {len(found.others)} ({shown_names(found.others)}); {reach}"
+            f"dataset.source: not validated {where} because the name doesn't match"
+            f" {config.pattern}: {len(found.others)} ({shown_names(found.others)}); {reach}"
         )
     return said

@@ -77,7 +77,7 @@ class DataFile:
 def part_bytes(size_bytes: int) -> int:
     """Return the part size of a large file, for the upload and for S3's checksum over the parts.
 
-    Doubled while there would be too many parts, as s3transfer would do by itself: a size that it
+    Doubled while there would be too many parts, as s3transfer would do: a size that it
     adjusts (ChunksizeAdjuster, s3transfer/utils.py) gives another checksum.
     """
     size = PART_BYTES

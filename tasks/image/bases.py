@@ -115,8 +115,8 @@ def device_of(instance: InstanceType) -> str:
         return "cpu"
     if instance.accelerator is None:
         raise PreflightRefused(
-            f"image.framework.accelerator: which accelerators {instance.instance_type} has is"
-            " unknown; set it"
+            f"image.framework.accelerator: the accelerators of {instance.instance_type} are"
+            " unknown; set this field"
         )
     return "neuron" if instance.accelerator.startswith("Trainium") else "gpu"
 
@@ -132,8 +132,8 @@ def framework_image(framework: FrameworkConfig, region: str, instance: InstanceT
     is_new = tuple(map(int, framework.version.split(".")))[:2] >= NEW_FAMILY
     if is_new and framework.python is not None:
         raise PreflightRefused(
-            f"image.framework.python: the container of PyTorch {framework.version} has only one"
-            f" Python, got {framework.python!r}; leave it out"
+            f"image.framework.python: got {framework.python!r}, but the container of PyTorch"
+            f" {framework.version} has a single Python version; leave it out"
         )
     try:
         # The first import takes seconds.

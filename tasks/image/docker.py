@@ -70,11 +70,11 @@ class DockerBuilder:
         for name in sorted(shown):
             if secrets_in({name: shown[name]}) and not shown[name].startswith("/"):
                 raise PreflightRefused(
-                    f"image.build_args.{name}: its value looks like a secret, and every user of"
-                    f" this machine could read it in the list of processes: the engine reads {name}"
-                    f" itself, so that it gets the build argument on its command line; set {name}"
-                    " to the same value in the environment of the flow, or set image.builder:"
-                    " codebuild"
+                    f"image.build_args.{name}: its value looks like a secret, but would be visible"
+                    " to every user of this machine in the process list: since the engine reads"
+                    f" {name} from the environment itself, nodesweep has to pass it on the command"
+                    f" line; set {name} to the same value in the flow's environment, or set"
+                    " image.builder: codebuild"
                 )
         return find_engine()
 

@@ -66,8 +66,7 @@ def read_context(config: ImageConfig, pinned: Mapping[str, str] | None = None) -
     Args:
         config: the image section.
         pinned: base images as written, with their digests (nodesweep.tasks.image.bases); others
-            count
-            by name.
+            count by name.
 
     Raises:
         PreflightRefused: there is no Dockerfile, or a file cannot be sent.
@@ -324,9 +323,7 @@ def pushed_image(
             f"{what} pushed {pushed}, but {repository_name}:{tag} is {digest} in ECR"
         )
     if failure is not None:
-        logger.warning(
-            "%s:%s is in ECR nevertheless and is used; %s", repository_name, tag, failure
-        )
+        logger.warning("%s:%s is in ECR anyway and is used; %s", repository_name, tag, failure)
     return Image(names.image_uri(repository, digest), tag, built=failure is None)
 
 

@@ -40,7 +40,7 @@ class BuildOutput:
         self._hider = LogHider()
         self._last: collections.deque[str] = collections.deque(maxlen=LAST_LINES)
         self._counted: dict[str, Any] = {}
-        """The current instruction and their number, if the build has any."""
+        """The current instruction and the total number, if the build reports them."""
 
     def add(self, lines: Iterable[str]) -> None:
         """Log the newest of the new lines, and how many were left out."""
@@ -82,7 +82,7 @@ class BuildOutput:
         )  # fmt: skip
 
     def tail(self) -> str:
-        """Return the last lines, each indented on a line of its own; "" if there are none."""
+        """Return the last lines, each on an indented line; "" if there are none."""
         return "".join(f"\n    {line}" for line in self._last)
 
 

@@ -137,8 +137,8 @@ def cure_of_build(said: str) -> str:
         return ""
     package = found["package"]
     return (
-        f"{package} {found['version']} requires torch {found['torch']}, and the image keeps torch"
-        f" {kept['torch']}. Name {package} without a version to get the matching release, or name"
+        f"{package} {found['version']} requires torch {found['torch']}, but the image keeps torch"
+        f" {kept['torch']}. Remove the version of {package} to get the matching release, or pin"
         " that release. "
     )
 
@@ -196,7 +196,7 @@ def _only_in_the_job(line: str) -> str | None:
     file_url = _FILE_URL.search(line)
     if file_url or (is_path and "://" not in first and not _INCLUDE.match(line)):
         found = file_url.group() if file_url else first
-        return f"{found} is a path in the code, which only the job has"
+        return f"{found} is a path in the code, which only the job can see"
     return None
 
 

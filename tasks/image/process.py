@@ -115,7 +115,7 @@ class BuildProcess:
 def _started(
     command: Sequence[str], environment: Mapping[str, str], secret: str | None
 ) -> Iterator[tuple[subprocess.Popen[str], queue.SimpleQueue[str]]]:
-    """Yield a process in a group of its own, and a queue of its output's lines.
+    """Yield a process in its own process group, and a queue of its output's lines.
 
     End the group on exit.
     """

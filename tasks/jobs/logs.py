@@ -28,7 +28,7 @@ from nodesweep.tasks.sweeps.folder import written_atomically
 logger = logging.getLogger("nodesweep.results")
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 LOG_TAIL_LINES = 500
-"""Lines of each node: toolkit and launcher add up to a hundred after the program's last words."""
+"""Lines of each node: toolkit and launcher add up to a hundred after the program's last line."""
 MAX_FIRST_BYTES = 8 * 1024 * 1024
 """Bytes saved from the start of a node's log: nine calls, as a GetLogEvents page has 1 MiB."""
 _BY_TIME = attrgetter("unix_milliseconds")

@@ -44,7 +44,7 @@ class NodeSlots:
                 concurrency(
                     self._limit,
                     occupy=nodes,
-                    # A single request: slots might be granted after an abandoned wait, to nobody.
+                    # A single request: after an abandoned wait, slots might be granted to nobody.
                     max_retries=0,
                     strict=True,
                     # A lost lease must not end the running jobs.

@@ -111,8 +111,7 @@ def pack(source_dir: Path, entry_point: str, left_out: Sequence[Path] = ()) -> b
 
     Raises:
         PreflightRefused: no entry point, more than MAX_SOURCE_BYTES, or a link that is broken or
-            leads
-            elsewhere.
+            leads elsewhere.
     """
     if not (source_dir / entry_point).is_file():
         raise PreflightRefused(

@@ -35,7 +35,7 @@ from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.jobs")
 MIN_HIDDEN_CHARACTERS = 4
-"""Shorter values, such as 1 or yes, are no secrets and occur in every message."""
+"""Shorter values, such as 1 or yes, are not secrets and occur in every message."""
 
 
 class QuotaReached(JobRefused):

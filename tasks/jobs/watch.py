@@ -124,7 +124,7 @@ def watch(
 ) -> list[dict[str, Any]]:
     """Wait until at least one job is terminal, and return the descriptions of those that are.
 
-    Logs how the jobs stand. A job past a limit, or of a stopped sweep, is stopped and waited for.
+    Logs the jobs' states. A job past a limit, or of a stopped sweep, is stopped and waited for.
     One that has not ended 300 s after it was stopped, or that SageMaker has not known for as long,
     is given up: its last description is returned, not terminal, with a FailureReason. A ClientError
     of Describe is raised, and the caller can watch again.
@@ -137,13 +137,11 @@ def watch(
         clock: the source of time.
         budget: budget of all API calls here but `is_stopped`.
         follow: reads a job's log: of jobs that train in the middle of each pause, of others at
-            their
-            end.
+            their end.
         is_stopped: called at every poll; True stops all jobs.
         waits: keeps the 300 s from one watch of a job to the next.
-        has_stepped: given, the wait also ends, with no descriptions, once it returns True for a
-            job;
-            every log is then read in every pause.
+        has_stepped: if given, the wait also ends, with no descriptions, once it returns True for a
+            job; every log is then read in every pause.
         on_look: called with each job's state after every poll at which none has ended.
     """
     waits = {} if waits is None else waits

@@ -79,9 +79,9 @@ def judge_fsx(
     )
     if apart:
         problems.append(
-            f"{_SUBNETS}: {channel.id} of {field} is in {' and '.join(sorted(zones))},"
-            f" {' and '.join(apart)} elsewhere; a job has to run in the file system's zone, and"
-            " reads across zones are slow and billed; name subnets in that zone"
+            f"{_SUBNETS}: {channel.id} of {field} is in {' and '.join(sorted(zones))}, unlike"
+            f" {' and '.join(apart)}; a job has to run in the file system's zone, and reads across"
+            " zones are slow and billed; name subnets in that zone"
         )
     return Findings(tuple(problems), _other_network(field, channel, {system.get("VpcId")}, nodes))
 
@@ -99,8 +99,8 @@ def judge_efs(
     if not usable:
         states = ", ".join(sorted(str(target["LifeCycleState"]) for target in targets)) or "none"
         problem = (
-            f"{field}.id: {channel.id} has no mount target that is available ({states}), so no job"
-            f" can mount it; create one in the zone of {_SUBNETS}"
+            f"{field}.id: {channel.id} has no available mount target ({states}), so no job can"
+            f" mount it; create one in the zone of {_SUBNETS}"
         )
         return Findings((problem,))
     notices = _other_network(field, channel, {target.get("VpcId") for target in usable}, nodes)

@@ -290,7 +290,7 @@ def ask_key(question: Question, field: str) -> KeyAnswer:
 
 
 def _owner_has_policy(question: Question, need: Need) -> bool:
-    """Return True if the bucket or repository has a policy of its own, which may allow more."""
+    """Return True if the bucket or repository has its own policy, which may allow more."""
     if need.owner is None:
         return False
     try:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.formats import counted
 from nodesweep.scaling.planning.validation import asked_of
 from nodesweep.scaling.rules.rule import Findings
 from nodesweep.tasks.preflight.rule import Question
@@ -43,7 +44,7 @@ def judge_validation_quota(config: BenchmarkConfig, quotas: Mapping[str, float])
     if name not in quotas:
         return Findings(
             notices=(
-                f"dataset.validation.instance_type: Service Quotas lists no {name!r}; look it up"
+                f"dataset.validation.instance_type: Service Quotas does not list {name!r}; check it"
                 " before you run",
             )
         )
@@ -51,9 +52,9 @@ def judge_validation_quota(config: BenchmarkConfig, quotas: Mapping[str, float])
         return Findings()
     return Findings(
         (
-            f"dataset.validation.instance_count: the account's quota {name!r} is"
-            f" {quotas[name]:g}, the Processing job needs {count}; request an increase in Service"
-            " Quotas, or use fewer instances or another type",
+            f"dataset.validation.instance_count: the account's quota {name!r} is {quotas[name]:g},"
+            f" but the Processing job needs {count}; request an increase in Service Quotas, or use"
+            " fewer instances or another type",
         )
     )
 
@@ -78,14 +79,14 @@ def judge_quotas(
     for name in quota_names(config):
         if name not in quotas:
             notices.append(
-                f"training.instance_type: Service Quotas lists no {name!r};"
-                " look it up before you run"
+                f"training.instance_type: Service Quotas does not list {name!r}; check it before"
+                " you run"
             )
         elif quotas[name] < peak:
             problems.append(
-                f"training.instance_type: the account's quota {name!r} is {quotas[name]:g}, the"
-                f" sweep needs {peak} ({config.sweep.max_parallel_jobs} job(s) at once, up to"
-                f" {most} nodes each); {_remedy(config, quotas[name], most)}"
+                f"training.instance_type: the account's quota {name!r} is {quotas[name]:g}, but the"
+                f" sweep needs {peak} ({counted(config.sweep.max_parallel_jobs, 'job')} at once, up"
+                f" to {most} nodes each); {_remedy(config, quotas[name], most)}"
             )
     for name, needed in (
         (MOST_PER_JOB, most),
@@ -93,7 +94,7 @@ def judge_quotas(
     ):
         if name in quotas and quotas[name] < needed:
             problems.append(
-                f"sweep: the account's quota {name!r} is {quotas[name]:g}, the sweep needs"
+                f"sweep: the account's quota {name!r} is {quotas[name]:g}, but the sweep needs"
                 f" {needed}; {_remedy(config, quotas[name], most)}"
             )
     return Findings(tuple(problems), tuple(notices))

@@ -206,7 +206,7 @@ def _rows(
 ) -> list[dict[str, Any]]:
     """Return a row for every attempt.
 
-    Its speedup is over the least contended completed run of the smallest node count, of its own
+    Its speedup is over the least contended completed run of the smallest node count on the same
     instance type. With projected times, each row says if its own is projected; the check of a probe
     sweep has no speedup, because it is measured and its baseline is projected.
     """

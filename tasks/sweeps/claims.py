@@ -85,7 +85,7 @@ def claim_job(
 def mark_sweep_stopped(platform: PlatformConfig, sweep: str) -> None:
     """Mark the sweep as stopped in S3, so that no run of it submits further jobs.
 
-    Each mark has a text of its own.
+    Each mark has a unique text.
     """
     body = names.pretty_json({"sweep_id": sweep, "mark": uuid4().hex})
     put_bytes(

@@ -1,4 +1,4 @@
-"""A sweep's two Prefect artifacts, drawn in a thread of their own."""
+"""A sweep's two Prefect artifacts, drawn in a separate thread."""
 
 from __future__ import annotations
 

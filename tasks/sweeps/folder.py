@@ -32,8 +32,8 @@ A job's output and a config may be private; files to be shared or edited have th
 def write_atomic(path: Path, body: bytes, mode: int = PRIVATE) -> None:
     """Write to a temporary file in the same folder, then replace.
 
-    Readers see the old file or the new one. An OSError names `path`, which that of a full disk does
-    not by itself.
+    Readers see the old file or the new one. An OSError names `path`, even one of a full disk, which
+    by default does not.
     """
     with written_atomically(path, mode) as stream:
         stream.write(body)

@@ -22,7 +22,9 @@ _MOST_SECONDS = 1000
 """Runs of one config that may start in the same second."""
 _TRIES = 10
 _TAKEN_CODES = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict", "409"})
-"""Codes of a refused write; after the last two, of concurrent writes, neither may have been stored.
+"""Codes of a refused write.
+
+After the last two, which S3 returns for concurrent writes, possibly neither write was stored.
 """
 
 

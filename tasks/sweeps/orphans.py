@@ -34,7 +34,7 @@ def orphans(sagemaker: Any, s3: Any, platform: PlatformConfig, grace_seconds: fl
     pools = _by_sweep(sagemaker, WarmPoolStatusEquals="Available")
     for sweep in [*running, *(sweep for sweep in pools if sweep not in running)]:
         with best_effort(
-            f"can't tell whether {sweep} is still run; its jobs are left alone for now"
+            f"can't tell whether {sweep} is still running; its jobs are left alone for now"
         ):
             jobs = {**running.get(sweep, {}), **pools.get(sweep, {})}
             if not has_record(s3, platform, sweep):
@@ -70,7 +70,7 @@ def validation_orphans(
             if sweep is None:
                 continue
             with best_effort(
-                f"can't tell whether {sweep} is still run; {name} is left alone for now"
+                f"can't tell whether {sweep} is still running; {name} is left alone for now"
             ):
                 if name not in claimed_jobs(s3, platform, sweep):
                     continue

@@ -47,7 +47,7 @@ def _sleep(seconds: float) -> bool:
 
 
 ENDING_CLOCK = Clock(wait=_sleep)
-"""The clock of an ending, which continues although the run is being cancelled."""
+"""Clock for ending a sweep, whose waits continue even though the run is being cancelled."""
 
 Summaries = Callable[[], Iterable[Mapping[str, Any]]]
 
@@ -358,7 +358,7 @@ def release_pools(
                     logger.warning("the warm pool of %s can't be released: %s", name, error)
                 if late and not done:
                     logger.warning(
-                        "nor those of %d further jobs", len(left) - index - 1 + len(again)
+                        "nor can those of %d more jobs", len(left) - index - 1 + len(again)
                     )
                     return released
             if not done:

@@ -87,7 +87,7 @@ def test_a_stopped_attempt_is_part_of_a_cancel() -> None:
     assert broken_invariants(cancelled, report_of(DONE)) == []
     killed = replace(cancelled, tries=evidence_of(DONE).tries)
     assert [
-        "nobody had asked" in problem for problem in broken_invariants(killed, report_of(DONE))
+        "nobody requested it" in problem for problem in broken_invariants(killed, report_of(DONE))
     ] == [True]
 
 
@@ -99,12 +99,12 @@ TWICE = Call("PUT code", "/chaos/nodesweep/code/ab/sourcedir.tar.gz", 4, 200, an
     [
         ({"jobs": DONE[1:]}, "1 nodes, repeat 1: 0 completed jobs"),
         ({"jobs": [*DONE, job(1, 1, attempt=2)]}, "1 nodes, repeat 1: 2 completed jobs"),
-        ({"jobs": [*DONE, job(1, 1, attempt=2, status="InProgress")]}, "is left InProgress"),
+        ({"jobs": [*DONE, job(1, 1, attempt=2, status="InProgress")]}, "is still InProgress"),
         ({"jobs": [*DONE, job(1, 1, attempt=2, status="Failed")]}, "failed: none"),
         ({"jobs": [*DONE, job(8, 1)]}, "8 nodes, repeat 1"),
         (
             {"jobs": [*DONE[1:], {**DONE[0], "TrainingJobName": "other"}]},
-            "other is no job",
+            "other does not belong",
         ),
         ({"peak_nodes": 6}, "6 nodes"),
         ({"peak_jobs": 3}, "3 jobs at once"),
@@ -239,15 +239,15 @@ def test_a_validation_that_was_paid_for_once_breaks_nothing(kept: Evidence) -> N
     ("broken", "words"),
     [
         (on_spark([validation(1), validation(2)], 2 * USD), "2 completed Processing jobs"),
-        (on_spark([validation(status="InProgress")], USD), "is left InProgress"),
-        (on_spark([validation(1, "Stopped"), validation(2)], 2 * USD), "nobody had asked"),
+        (on_spark([validation(status="InProgress")], USD), "is still InProgress"),
+        (on_spark([validation(1, "Stopped"), validation(2)], 2 * USD), "nobody requested it"),
         (on_spark([validation(1, "Failed"), validation(2)], 2 * USD), "-v1-0123abcd failed"),
-        (on_spark([validation(sweep=OTHER), validation()], USD), "second sweep's"),
-        (on_spark([validation(2), validation(1, "Failed")], USD, plan=LOST), "completed are"),
+        (on_spark([validation(sweep=OTHER), validation()], USD), "belongs to a second sweep"),
+        (on_spark([validation(2), validation(1, "Failed")], USD, plan=LOST), "but completed were"),
         (on_spark([validation(seconds=200.0)], USD), "billed 300.0 s"),
         (
             on_spark([validation(1, "Failed", seconds=150.0), validation(2)], USD, plan=LOST),
-            "USD, all",
+            "USD, but all",
         ),
     ],
 )

@@ -72,7 +72,7 @@ def test_interval_that_is_too_narrow_is_the_exit_code(monkeypatch, capsys):
     monkeypatch.setattr(rule, "stdtrit", lambda freedom, level: 0.1)
     arguments = ["--sweeps=20", "--noise", "0.002", "--runs", "3", "--curves", "amdahl 10 %"]
     assert main(arguments) == 1
-    assert "required is more" in capsys.readouterr().out
+    assert "below the requirement" in capsys.readouterr().out
 
 
 def test_few_supported_predictions_and_slower_links_ask_for_nothing():

@@ -69,7 +69,7 @@ def test_a_run_is_described_by_its_report() -> None:
         ([()] * 2, ["18 of 20"]),
         ([(2,)] * 2, []),
         ([(2,)] * 3, ["17 of 20"]),
-        ([(1,)], ["1 beside"]),
+        ([(1,)], ["an answer of 1 is far from"]),
     ],
 )
 def test_promises(others: list[tuple[int, ...]], broken: list[str]) -> None:

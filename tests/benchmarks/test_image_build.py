@@ -115,7 +115,7 @@ def test_ratios_are_to_the_cold_build_and_are_shown() -> None:
 
 def test_rebuilt_content_and_a_dear_change_are_problems() -> None:
     assert problems(cases(), 0.5) == []
-    assert problems(cases(built=True), 0.5) == ["no change: was built"]
+    assert problems(cases(built=True), 0.5) == ["no change: the image was built again"]
     [slow] = problems(cases(change_seconds=9.0), 0.5)
     assert slow.startswith("code change: 0.60 ") and slow.endswith(" 0.5")
 

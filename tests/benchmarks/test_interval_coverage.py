@@ -71,7 +71,7 @@ def test_a_missed_requirement_is_the_exit_code(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("option", "message"), [("--repeats=2", "fewer than 3 runs"), ("--sweeps=1", "at least 2")]
+    ("option", "message"), [("--repeats=2", "needs at least 3 runs"), ("--sweeps=1", "at least 2")]
 )
 def test_options_that_make_no_interval_are_refused(option, message, capsys):
     with pytest.raises(SystemExit, match="2"):

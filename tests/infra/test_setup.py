@@ -50,7 +50,7 @@ def test_set_up_says_what_it_fetches_and_what_comes_next(tmp_path: Path) -> None
     done = set_up(tmp_path)
     first, second, *_, before, last = done.stdout.splitlines()
     assert (done.returncode, done.stderr) == (0, "")
-    assert "2 packages" in first and "it fetches" in second
+    assert "2 packages" in first and "this downloads" in second
     assert "Fetching uv 0.13.8" in done.stdout and "Downloading numpy (16.1MiB)" in done.stdout
     assert "click" not in done.stdout, "not a line per package"
     assert before.startswith("Ready after ") and "`make run`" in before

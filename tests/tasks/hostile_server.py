@@ -43,7 +43,7 @@ def hostile_server(answer: Callable[[str], Words], seen: list[str] | None = None
         do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_any
 
         def log_message(self, format: str, *arguments: object) -> None:
-            """Nothing is said of a request."""
+            """Log nothing about requests."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True

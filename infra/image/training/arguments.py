@@ -39,17 +39,17 @@ def _whole(minimum: int) -> Any:
             value = int(text)
         except ValueError:
             raise argparse.ArgumentTypeError(
-                f"got {text!r}, needs a whole number >= {minimum}"
+                f"got {text!r}, expected a whole number >= {minimum}"
             ) from None
         if value < minimum:
-            raise argparse.ArgumentTypeError(f"got {value}, needs a whole number >= {minimum}")
+            raise argparse.ArgumentTypeError(f"got {value}, expected a whole number >= {minimum}")
         return value
 
     return parse
 
 
 def _number(minimum: float, below: float = float("inf"), *, above_minimum: bool = False) -> Any:
-    needs = f"a number {'>' if above_minimum else '>='} {minimum:g}" + (
+    expected = f"a number {'>' if above_minimum else '>='} {minimum:g}" + (
         f" and < {below:g}" if below < 1e300 else ""
     )
 
@@ -57,9 +57,9 @@ def _number(minimum: float, below: float = float("inf"), *, above_minimum: bool 
         try:
             value = float(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"got {text!r}, needs {needs}") from None
+            raise argparse.ArgumentTypeError(f"got {text!r}, expected {expected}") from None
         if not minimum <= value < below or (above_minimum and value == minimum):
-            raise argparse.ArgumentTypeError(f"got {text}, needs {needs}")
+            raise argparse.ArgumentTypeError(f"got {text}, expected {expected}")
         return value
 
     return parse
@@ -68,7 +68,7 @@ def _number(minimum: float, below: float = float("inf"), *, above_minimum: bool 
 def _flag(text: str) -> bool:
     """Parse `--flag True` (the toolkit) and `--flag true` (SDK v3's driver)."""
     if text.lower() not in ("true", "false"):
-        raise argparse.ArgumentTypeError(f"got {text!r}, needs True or False")
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected True or False")
     return text.lower() == "true"
 
 
@@ -81,7 +81,7 @@ def _model_parallel_parameters(text: str) -> dict[str, str]:
     pairs = [pair.partition("=") for pair in text.split(",")]
     if wrong := ["".join(pair) for pair in pairs if not (pair[0] and pair[2])]:
         raise argparse.ArgumentTypeError(
-            f"got {wrong[0]!r}, needs name=value,… as SageMaker's toolkit writes it"
+            f"got {wrong[0]!r}, expected name=value,… as written by SageMaker's toolkit"
         )
     return {name: value for name, _, value in pairs}
 
@@ -90,9 +90,9 @@ def _check_model_parallel(parameters: Mapping[str, str], strategy: str) -> None:
     """Reject what this program can't do; the library reads the parameters itself."""
     if "hybrid_shard_degree" not in parameters:
         raise UserError(
-            "--mp_parameters: no hybrid_shard_degree among them, so they are not those of"
-            " SageMaker's model parallelism 2.x, the only one this program has: use kind smp_v2, or"
-            " bring a program for the other"
+            "--mp_parameters: hybrid_shard_degree is missing, so these are not parameters of"
+            " SageMaker's model parallelism 2.x, the only version that this program supports: use"
+            " kind smp_v2, or bring a program for version 1"
         )
     if strategy != "smp":
         raise UserError(
@@ -102,8 +102,8 @@ def _check_model_parallel(parameters: Mapping[str, str], strategy: str) -> None:
     for name in SPLITTING_DEGREES:
         if (value := parameters.get(name, "1")) != "1":
             raise UserError(
-                f"--mp_parameters: {name}={value}, but this program shards states and splits"
-                " nothing else: use 1, or bring a program that does"
+                f"--mp_parameters: {name}={value}, but this program only shards parameters and"
+                " optimizer states: use 1, or bring a program that supports more"
             )
 
 
@@ -135,15 +135,15 @@ def _option(group: str, default: Any = None, **options: Any) -> dict[str, Any]:
 
 
 _DATA = "data"
-_AMOUNT = "how much"
-_OPTIMISATION = "model and optimiser"
+_AMOUNT = "amount of training"
+_OPTIMISATION = "model and optimizer"
 _CLUSTER = "cluster and interruptions"
 _MEASUREMENT = "measurement and output"
 
 
 @dataclass(frozen=True)
 class TrainingArguments:
-    """Every argument, parsed and checked by itself; `training.data.batching` knows the world size.
+    """All arguments, each parsed and checked; `training.data.batching` knows the world size.
 
     A field is the option of its name (`max_steps`: --max-steps), in the order of `--help`.
     """
@@ -153,14 +153,16 @@ class TrainingArguments:
             _DATA,
             lambda environment: environment.get("SM_CHANNEL_TRAINING"),
             type=Path,
-            help="folder of tables",
+            help="folder with the tables",
         )
     )
     format: str = field(
         metadata=_option(_DATA, "parquet", choices=FORMATS, help="format of the tables")
     )
     label_column: str = field(
-        metadata=_option(_DATA, "label", help="class of a row; every other column is a feature")
+        metadata=_option(
+            _DATA, "label", help="column with the class of a row; all other columns are features"
+        )
     )
     image_channels: int = field(
         metadata=_option(
@@ -171,25 +173,33 @@ class TrainingArguments:
         )
     )
     validation_fraction: float = field(
-        metadata=_option(_DATA, 0.2, type=_number(0, 1, above_minimum=True), help="rows held out")
+        metadata=_option(
+            _DATA,
+            0.2,
+            type=_number(0, 1, above_minimum=True),
+            help="fraction of rows held out for validation",
+        )
     )
     num_workers: int = field(
         metadata=_option(
-            _DATA, 0, type=_whole(0), help="loader processes per rank; 0: in the rank itself"
+            _DATA,
+            0,
+            type=_whole(0),
+            help="data loader processes per rank; 0: load in the rank itself",
         )
     )
     epochs: int = field(metadata=_option(_AMOUNT, 1, type=_whole(1)))
     passes_per_epoch: int = field(
         metadata=_option(
-            _AMOUNT, 1, type=_whole(1), help="passes over the table in one epoch (small tables)"
+            _AMOUNT, 1, type=_whole(1), help="passes over the table in one epoch (for small tables)"
         )
     )
     max_steps: int | None = field(
-        metadata=_option(_AMOUNT, type=_whole(1), help="optimiser steps after which to stop")
+        metadata=_option(_AMOUNT, type=_whole(1), help="stop after this many optimizer steps")
     )
     per_replica_batch_size: int | None = field(
         metadata=_option(
-            _AMOUNT, type=_whole(1), help="b; from --global-batch-size where not given"
+            _AMOUNT, type=_whole(1), help="b; default: derived from --global-batch-size"
         )
     )
     accumulate_grad_batches: int = field(metadata=_option(_AMOUNT, 1, type=_whole(1)))
@@ -200,7 +210,10 @@ class TrainingArguments:
     )
     incomplete_batch: str = field(
         metadata=_option(
-            _AMOUNT, "drop", choices=INCOMPLETE_BATCH, help="an epoch's rest that fills no batch"
+            _AMOUNT,
+            "drop",
+            choices=INCOMPLETE_BATCH,
+            help="samples at the end of an epoch that don't fill a batch",
         )
     )
     evaluate_every_samples: int | None = field(
@@ -215,7 +228,7 @@ class TrainingArguments:
             _OPTIMISATION,
             7,
             type=_whole(2),
-            help="dense layers of ranking_mlp, the last one included",
+            help="dense layers of ranking_mlp, including the last",
         )
     )
     optimizer: str = field(metadata=_option(_OPTIMISATION, "adamw", choices=OPTIMIZERS))
@@ -224,12 +237,17 @@ class TrainingArguments:
     )
     learning_rate_rule: str = field(
         metadata=_option(
-            _OPTIMISATION, "none", choices=RULES, help="scales it with the global batch"
+            _OPTIMISATION,
+            "none",
+            choices=RULES,
+            help="how to scale --learning-rate with the global batch",
         )
     )
     base_global_batch_size: int | None = field(
         metadata=_option(
-            _OPTIMISATION, type=_whole(1), help="the batch that --learning-rate is meant for"
+            _OPTIMISATION,
+            type=_whole(1),
+            help="the global batch that --learning-rate was tuned for",
         )
     )
     warmup_steps: int = field(
@@ -250,7 +268,7 @@ class TrainingArguments:
             _OPTIMISATION,
             "auto",
             choices=PRECISIONS,
-            help="auto: bf16 or 16 mixed where the hardware has it",
+            help="auto: mixed bf16 or 16 if the hardware supports it",
         )
     )
     backend: str = field(
@@ -278,27 +296,29 @@ class TrainingArguments:
             default_checkpoint_dir,
             type=_folder_or_none,
             help=(
-                "last.ckpt is written there and resumed from; none: no such checkpoints (default: "
-                "SageMaker's, if any)"
+                "folder to write last.ckpt to and resume from; none: no such checkpoints (default:"
+                " SageMaker's folder, if any)"
             ),
         )
     )
     checkpoint_every_steps: int | None = field(
-        metadata=_option(_CLUSTER, type=_whole(1), help="besides the end of every epoch")
+        metadata=_option(_CLUSTER, type=_whole(1), help="in addition to the end of every epoch")
     )
     warmup_exclude_epochs: int = field(
         metadata=_option(
             _MEASUREMENT,
             0,
             type=_whole(0),
-            help="left out of the steady window; 1: the first epoch",
+            help="excluded from the steady window; 1: the first epoch",
         )
     )
     warmup_exclude_steps: int = field(
-        metadata=_option(_MEASUREMENT, 10, type=_whole(0), help="left out of the steady window")
+        metadata=_option(_MEASUREMENT, 10, type=_whole(0), help="excluded from the steady window")
     )
     warmup_exclude_seconds: float = field(
-        metadata=_option(_MEASUREMENT, 30.0, type=_number(0), help="left out of the steady window")
+        metadata=_option(
+            _MEASUREMENT, 30.0, type=_number(0), help="excluded from the steady window"
+        )
     )
     checkpoint: bool = field(
         metadata=_option(
@@ -338,7 +358,9 @@ class TrainingArguments:
 def build_parser(environment: Mapping[str, str] = os.environ) -> argparse.ArgumentParser:
     """Return the parser; defaults of folders come from the SageMaker variables in `environment`."""
     parser = _Parser(
-        prog="train.py", description="Distributed training, measured.", allow_abbrev=False
+        prog="train.py",
+        description="Train a model on one or more nodes and measure its speed.",
+        allow_abbrev=False,
     )
     groups: dict[str, Any] = {}
     for each in fields(TrainingArguments):
@@ -353,8 +375,8 @@ def build_parser(environment: Mapping[str, str] = os.environ) -> argparse.Argume
         type=_model_parallel_parameters,
         default=None,
         help=(
-            "what SageMaker's toolkit hands on under kind smp_v2;"
-            " checked, and read by the library itself"
+            "passed by SageMaker's toolkit under kind smp_v2; checked here, read by the library"
+            " itself"
         ),
     )
     return parser
@@ -372,8 +394,7 @@ def parse_arguments(
     values = vars(build_parser(environment).parse_args(argv))
     if values["data"] is None:
         raise UserError(
-            "--data is missing and SM_CHANNEL_TRAINING is not set:"
-            " name the folder that holds the tables"
+            "--data is missing and SM_CHANNEL_TRAINING is not set: name the folder with the tables"
         )
     if values["mp_parameters"] is not None:
         _check_model_parallel(values["mp_parameters"], values["strategy"])

@@ -115,8 +115,8 @@ class ResumeCheckpoints(pl.Callback):
         for name, value in facts.items():
             if saved.get(name) != value:
                 raise UserError(
-                    f"{self._folder / LAST} is of a run with {name} {saved.get(name)}, this one has"
-                    f" {value}: remove it or name another --checkpoint-dir"
+                    f"{self._folder / LAST} is from a run with {name} {saved.get(name)}, but this"
+                    f" run has {value}: remove it or name another --checkpoint-dir"
                 )
 
 
@@ -131,7 +131,7 @@ def find_last_checkpoint(
     own = folder / LAST if folder is not None and cluster.rank == 0 else None
     if own is not None and own.exists() and not zipfile.is_zipfile(own):
         print(
-            f"{own} is not a whole checkpoint: the run starts from the beginning",
+            f"{own} is not a complete checkpoint: the run starts from the beginning",
             file=sys.stderr,
             flush=True,
         )

@@ -61,8 +61,8 @@ def cluster_from_environment(environment: Mapping[str, str]) -> Cluster:
         position = _positions(environment, rank, size, local_rank, local_size, len(hosts))
         if position[0] > 1 and not {"MASTER_ADDR", "SM_HOSTS"} & environment.keys():
             raise UserError(
-                "mpirun started ranks on several nodes and neither MASTER_ADDR nor SM_HOSTS has"
-                " reached this one: add `-x MASTER_ADDR -x MASTER_PORT` to custom_mpi_options"
+                "mpirun started ranks on several nodes, but neither MASTER_ADDR nor SM_HOSTS is set"
+                " in this one: add `-x MASTER_ADDR -x MASTER_PORT` to custom_mpi_options"
             )
         return Cluster("mpi", *position, current_host, address, port)
     if "RANK" in environment and "WORLD_SIZE" in environment:
@@ -103,9 +103,9 @@ def _hosts(environment: Mapping[str, str]) -> list[str]:
     try:
         hosts = json.loads(text)
     except json.JSONDecodeError as error:
-        raise UserError(f"SM_HOSTS is {text!r}, needs a JSON list of host names") from error
+        raise UserError(f"SM_HOSTS is {text!r}, expected a JSON list of host names") from error
     if not isinstance(hosts, list) or not hosts or not all(isinstance(host, str) for host in hosts):
-        raise UserError(f"SM_HOSTS is {text!r}, needs a JSON list of one or more host names")
+        raise UserError(f"SM_HOSTS is {text!r}, expected a JSON list of one or more host names")
     return sorted(hosts)
 
 
@@ -131,8 +131,8 @@ def _positions(
     if world_size % processes or global_rank % processes != local:
         raise UserError(
             f"{rank}={global_rank}, {size}={world_size}, {local_rank}={local},"
-            f" {local_size}={processes}: needs the same number of processes on every node, ranks"
-            " numbered node by node"
+            f" {local_size}={processes}; expected the same number of processes on every node, with"
+            " ranks numbered node by node"
         )
     return world_size // processes, global_rank // processes, processes, local
 
@@ -142,7 +142,7 @@ def _integer(environment: Mapping[str, str], name: str, default: int) -> int:
     try:
         return int(text)
     except ValueError:
-        raise UserError(f"{name} is {text!r}, needs a whole number") from None
+        raise UserError(f"{name} is {text!r}, expected a whole number") from None
 
 
 def _is_loopback(host: str) -> bool:

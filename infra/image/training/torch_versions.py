@@ -43,8 +43,8 @@ def require(name: str, asked: str, instead: str) -> None:
     """
     if not torch_has(name):
         raise UserError(
-            f"{asked} needs PyTorch {_spell(FIRST_RELEASE[name])} or later ({name}),"
-            f" {_here()}: {instead}"
+            f"{asked} needs PyTorch {_spell(FIRST_RELEASE[name])} or later ({name}), but {_here()}:"
+            f" {instead}"
         )
 
 
@@ -52,8 +52,8 @@ def require_oldest() -> None:
     """Raise UserError if this PyTorch is older than the program and Lightning support."""
     if _release() < OLDEST:
         raise UserError(
-            f"this program needs PyTorch {_spell(OLDEST)} or later, {_here()}:"
-            " use a later container"
+            f"this program needs PyTorch {_spell(OLDEST)} or later, but {_here()}: use a later"
+            " container"
         )
 
 

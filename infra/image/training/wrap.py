@@ -51,7 +51,7 @@ def parse(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int, lis
     if rest[:1] == ["--processes"] and len(rest) > 1:
         processes, rest = rest[1], rest[2:]
         if not processes.isdecimal() or int(processes) < 1:
-            raise UserError(f"--processes: got {processes!r}, needs a whole number >= 1")
+            raise UserError(f"--processes: got {processes!r}, expected a whole number >= 1")
     if not rest or not Path(rest[0]).is_file():
         raise UserError(f"{'no script' if not rest else f'no file {rest[0]}'}: use {USAGE}")
     return max(1, int(processes)), rest

@@ -43,8 +43,8 @@ PROPERTIES = {
 }
 """Defaults for nodes with 2 GiB; spark-defaults in the job's configuration override them."""
 NO_JAVA = (
-    "smspark-submit: there is no `java` here, and Spark runs on it: install Java 17 or newer on the"
-    " machine of the local platform (Debian: apt-get install openjdk-17-jre-headless)"
+    "smspark-submit: Spark needs Java, but there is no `java` on PATH: install Java 17 or newer on"
+    " the machine that runs the local platform (Debian: apt-get install openjdk-17-jre-headless)"
 )
 NOT_EMULATED = "{} is not emulated here: leave it out, or run the job on AWS's Spark image"
 
@@ -118,7 +118,7 @@ def listed_files(text: str) -> str:
     for path in map(Path, text.split(",")):
         files = sorted(one for one in path.iterdir() if one.is_file()) if path.is_dir() else [path]
         if not files or not files[0].is_file():
-            raise argparse.ArgumentTypeError(f"there is no file at {path}")
+            raise argparse.ArgumentTypeError(f"there is no file {path}")
         found += [str(file) for file in files]
     return ",".join(found)
 
@@ -200,7 +200,7 @@ class Cluster:
         ended = [daemon.args for daemon in self._daemons if daemon.poll() is not None]
         if ended:
             raise SubmitError(
-                f"a daemon of Spark on {self._host} has ended, see the log: {ended[0]!r}"
+                f"a Spark daemon on {self._host} has ended; see the log: {ended[0]!r}"
             )
 
     def _all_are_there(self) -> bool | None:
@@ -252,7 +252,7 @@ def configured_properties(file: Path) -> dict[str, str]:
 
 
 def keep_connections(server: socket.socket) -> None:
-    """Keep every connection open until this process ends, which tells the peers."""
+    """Keep every connection open until this process ends; the peers notice when it closes."""
     kept = []
     while True:
         kept.append(server.accept())
@@ -268,7 +268,7 @@ def wait_for(ask: Callable[[], T | None], what: str, check: Callable[[], None]) 
     while (answer := ask()) is None:
         check()
         if time.monotonic() >= deadline:
-            raise SubmitError(f"{what}: not there within {CLUSTER_SECONDS:g} s")
+            raise SubmitError(f"{what} did not come up within {CLUSTER_SECONDS:g} s")
         time.sleep(pause_seconds * random.uniform(0.5, 1.0))
         pause_seconds = min(2.0, 1.5 * pause_seconds)
     return answer

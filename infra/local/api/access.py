@@ -330,8 +330,8 @@ _OLD_SIGNATURE = (
 )
 _SKEWED = "The difference between the request time and the current time is too large."
 _DENIED = (
-    "A training job's access key reaches S3, logs and metrics, and a presigned URL reads one"
-    " object; nothing else of the platform."
+    "A training job's access key gives access only to S3, logs and metrics, and a presigned URL"
+    " only to one object."
 )
 _WORDS = {
     ("s3", "no key"): ("AccessDenied", "Access Denied"),

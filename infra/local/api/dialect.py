@@ -97,7 +97,7 @@ def protocol_of(environ: Mapping[str, Any], service: str | None = None) -> str:
 
 @functools.cache
 def _speaks_xml(signing_name: str) -> bool:
-    """Return True if botocore's model of the service says rest-xml."""
+    """Return True if the service's protocol in botocore's model is rest-xml."""
     try:
         return service_model(signing_name).metadata["protocol"] == "rest-xml"
     except UnknownServiceError:

@@ -84,9 +84,11 @@ def _policy_document(text: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise MalformedPolicyDocument(f"A policy of PolicyInputList is no JSON: {error}") from error
+        raise MalformedPolicyDocument(
+            f"A policy of PolicyInputList is not valid JSON: {error}"
+        ) from error
     if not isinstance(document, dict):
-        raise MalformedPolicyDocument("A policy of PolicyInputList is no JSON object.")
+        raise MalformedPolicyDocument("A policy of PolicyInputList is not a JSON object.")
     return document
 
 

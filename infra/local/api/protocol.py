@@ -148,7 +148,9 @@ def decode_request(body: bytes) -> dict[str, Any]:
     try:
         request = json.loads(body)
     except RecursionError as error:
-        raise ApiError("SerializationException", "The request body is nested too deep.") from error
+        raise ApiError(
+            "SerializationException", "The request body is nested too deeply."
+        ) from error
     except ValueError as error:
         raise ApiError(
             "SerializationException", f"The request body is not JSON: {error}"

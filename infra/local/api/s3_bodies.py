@@ -205,7 +205,7 @@ def _text(shape: Shape, element: ElementTree.Element) -> str:
     """
     name, text = _local(element.tag), element.text or ""
     if len(element):
-        _refuse(f"{name} has elements, and is a {shape.type_name}")
+        _refuse(f"{name} contains elements, but its type is {shape.type_name}")
     is_right = len(text) >= shape.metadata.get("min", 0)
     if shape.name not in _ANSWERED_OTHERWISE and (allowed := shape.metadata.get("enum")):
         is_right = text in allowed
@@ -213,7 +213,10 @@ def _text(shape: Shape, element: ElementTree.Element) -> str:
         text = text.strip()
         is_right = _is_of_type(shape.type_name, text)
     if not is_right:
-        _refuse(f"{name} is no {shape.name if shape.type_name == 'string' else shape.type_name}")
+        _refuse(
+            f"{name} is not a valid"
+            f" {shape.name if shape.type_name == 'string' else shape.type_name}"
+        )
     if shape.type_name == "boolean":
         text = _BOOLEANS[text.lower()]
     return escape(text, {"\r": "&#13;"})
@@ -234,7 +237,7 @@ def _is_of_type(type_name: str, text: str) -> bool:
 def _refuse_text(element: ElementTree.Element) -> None:
     texts = [element.text, *(child.tail for child in element)]
     if any(text and text.strip() for text in texts):
-        _refuse(f"{_local(element.tag)} has text, and is of elements")
+        _refuse(f"{_local(element.tag)} contains text, but only elements are allowed")
 
 
 def _refuse_empty(element: ElementTree.Element) -> None:

@@ -79,7 +79,7 @@ def _phase(name: str, value: Any) -> Phase:
     aborts = entry.get("on-failure", "CONTINUE")
     if aborts not in ("ABORT", "CONTINUE"):
         raise BuildspecError(
-            f"YAML_FILE_ERROR: phases.{name}.on-failure is {aborts!r}; it is ABORT or CONTINUE"
+            f"YAML_FILE_ERROR: phases.{name}.on-failure is {aborts!r}; it must be ABORT or CONTINUE"
         )
     return Phase(
         _commands(name, entry, "commands"), _commands(name, entry, "finally"), aborts == "ABORT"

@@ -229,8 +229,8 @@ class Builds:
         has_shell = isinstance(self._images, BuildsByCommands)
         if not has_shell and "docker build" not in request.get("buildspecOverride", "docker build"):
             raise invalid_input(
-                "The local platform has no shell for a buildspec: it does what `docker build` in"
-                " one would do, and buildspecOverride has none."
+                "The local platform runs only the `docker build` command of a buildspec, and"
+                " buildspecOverride has none."
             )
         if not location:
             raise invalid_input(

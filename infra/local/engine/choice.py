@@ -31,7 +31,7 @@ def choose_engine(state_dir: Path, registry: str | None = None) -> tuple[str, st
     """
     used = engine_of(state_dir)
     if used is not None:
-        return used, f"that of {state_dir}"
+        return used, f"already used by {state_dir}"
     cli = ContainerCli.find(state_dir / "containers")
     if cli is None:
         return "process", _NOT_FOUND
@@ -51,7 +51,7 @@ def make_container_engine(
     cli = ContainerCli.find(settings)
     problem = _NOT_FOUND if cli is None else cli.problem(settings, needs_registry=registry is None)
     if cli is None or problem:
-        raise EngineError(f"--engine container: {problem}; use --engine process, or auto")
+        raise EngineError(f"--engine container: {problem}; use --engine process or auto")
     face = Registry(state_dir.resolve() / "registry", registry)
     try:
         # again, now that the settings can include the registry's address

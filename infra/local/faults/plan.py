@@ -68,7 +68,7 @@ def read_fault_plan(path: Path) -> FaultPlan:
         raise SettingsError(f'{path}: expected {{"faults": [rule, …]}}')
     unknown = sorted(str(key) for key in content.keys() - {"faults"})
     if unknown:
-        raise SettingsError(f"{path}: unknown key {', '.join(unknown)}; the only one is faults")
+        raise SettingsError(f"{path}: unknown key {', '.join(unknown)}; the only key is faults")
     return FaultPlan(faults=tuple(check_rules(content["faults"], f"{path}: faults")))
 
 

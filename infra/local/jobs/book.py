@@ -349,7 +349,7 @@ class JobManager(ABC, Generic[J]):
         return sum(job.instance_count for job in jobs if not job.is_over())
 
     def _fail_interrupted(self, job: J) -> None:
-        """Fail a job whose server died; its last recorded change stands for its end."""
+        """Fail a job whose server died; its last recorded change counts as its end."""
         job.end_segment(job.last_modified_time)
         reason = "InternalServerError: the local platform stopped while the job was in progress"
         job.end(Ending("Failed", reason), self._clock())

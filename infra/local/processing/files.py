@@ -1,4 +1,4 @@
-"""The inputs and outputs of a Processing job, as pairs of a nodes' folder and an S3 location."""
+"""The inputs and outputs of a Processing job, as pairs of a node's folder and an S3 location."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ class SimulatedExecution(VirtualExecution[TrainingJob]):
     # -- training ----------------------------------------------------------------------------------
 
     def _train(self) -> Ending:
-        """Pass the time until the work ends, MaxRuntimeInSeconds is over or a fault strikes."""
+        """Let time pass until the work ends, MaxRuntimeInSeconds is reached or a fault strikes."""
         setup = self._model.setup_seconds
         lines = [
             (setup + at - self._done_seconds, line)

@@ -51,7 +51,10 @@ class SimulatedImageStore:
         if not (context / "Dockerfile").is_file():
             raise ImageBuildError(f"READ Dockerfile: {context / 'Dockerfile'} does not exist")
         digest = _digest(context, build_args)
-        on_line("[simulated] nothing is built: the digest is of the build's context and arguments")
+        on_line(
+            "[simulated] nothing is built: the digest is computed from the build's context and"
+            " arguments"
+        )
         with self._lock:
             kept = [entry for entry in self._images if entry[:2] != (repository, tag)]
             self._images = [*kept, (repository, tag, digest)]
@@ -87,7 +90,7 @@ def _entries(value: Any) -> list[tuple[str, str, str]]:
         ValueError: Likewise.
     """
     if not isinstance(value, list):
-        raise TypeError("no list")
+        raise TypeError("not a list")
     return [(str(repository), str(tag), str(digest)) for repository, tag, digest in value]
 
 

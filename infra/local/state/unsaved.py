@@ -107,11 +107,11 @@ def lost(state_dir: Path) -> list[str]:
     except FileNotFoundError:
         return []
     if not body:
-        return ["the server was killed: it is unknown what it had not saved"]
+        return ["the server was killed, so what it had not saved is unknown"]
     try:
         lines = json.loads(body)
     except ValueError:
         lines = None
     if isinstance(lines, list) and all(isinstance(line, str) for line in lines):
         return lines
-    return [f"{state_dir / _FILE} is damaged: it is unknown what the last server did not save"]
+    return [f"{state_dir / _FILE} is damaged, so what the last server did not save is unknown"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 LAUNCH_PATH_ONLY = "launch path only: "
-"""Prefix, in the message of Starting, of what is missing: the job's times are no measurements."""
+"""Prefix, in the message of Starting, of what is missing: the job's times are not measurements."""
 _NEURON_FAMILIES = ("trn", "inf")
 
 
@@ -17,8 +17,8 @@ def launch_path_note(request: Mapping[str, Any]) -> str | None:
     if not missing:
         return None
     return (
-        f"{LAUNCH_PATH_ONLY}{' and '.join(missing)} available on AWS but not here; a run without"
-        " is not a measurement."
+        f"{LAUNCH_PATH_ONLY}{' and '.join(missing)} available on AWS but not here; the times of"
+        " this run are not a measurement."
     )
 
 

@@ -44,7 +44,7 @@ def check_runnable(request: Mapping[str, Any]) -> None:
     Raises:
         ValidationException: If it needs something that would change how the nodes run.
     """
-    pipe_mode = "Pipe mode (FastFile, which is read as File here, streams too)"
+    pipe_mode = "Pipe mode (FastFile streams too and is supported: here it is read like File)"
     refuse_unmodelled((_uses_pipe_mode(request), pipe_mode))
     try:
         synced_folders(request)

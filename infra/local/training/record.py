@@ -29,7 +29,7 @@ A model: it saves 70%, while AWS advertises up to 90%.
 """
 _MESSAGES = {
     "Pending": "Training job waiting for capacity",
-    "Interrupted": "Training job interrupted: its spot instances were taken away",
+    "Interrupted": "Training job interrupted: its spot instances were reclaimed",
     "Restarting": "Restarting the training job",
     "Downloading": "Downloading input data",
     "Training": "Training image download completed. Training in progress.",

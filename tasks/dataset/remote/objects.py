@@ -100,8 +100,7 @@ def describe_remote(s3: Any, config: DatasetConfig) -> RemoteDataset:
     Raises:
         DatasetMissing: there are none.
         DatasetRefused: listing is forbidden, a key cannot be a file name, or an object looks like
-            data
-            but is not.
+            data but is not.
     """
     bucket, prefix = split_uri(config.source)
     try:

@@ -108,7 +108,7 @@ def test_environment_has_empty_caches_and_no_home_of_the_user(
         (f"fetched {WHEEL}: 191.8 MB from pip's index", f"{WHEEL}, 191.8 MB, fetched"),
         (
             f"fetched {WHEEL}: nothing, its 191.8 MB lay in /wheels",
-            f"{WHEEL}, 191.8 MB, from a folder or cache of this machine, not counted",
+            f"{WHEEL}, 191.8 MB, from a folder or cache on this machine, not counted",
         ),
         ("fetched 142 MB for the image", None),
     ],

@@ -1,4 +1,4 @@
-"""A platform with a fake engine, served from this process or in processes of its own."""
+"""A platform with a fake engine, served from this process or in separate processes."""
 
 from __future__ import annotations
 

@@ -33,12 +33,12 @@ HOSTILE = [
     ("a: &a [*a]", "alias"),
     ("[" * 5_000, "levels deep"),
     ("# " + "x" * MAX_CHARACTERS, "characters; at most"),
-    ("seed: 1" + ":59" * 80_000, "a number of 240001 characters"),
-    ("seed: 0x" + "f" * 100_000, "a number of 100002 characters"),
-    ('seed: !!int ""', "this is no !!int"),
-    ("seed: !!timestamp zz", "this is no !!timestamp"),
-    ("seed: 2026-13-01", "this is no !!timestamp"),
-    ("seed: !!bool x", "this is no !!bool"),
+    ("seed: 1" + ":59" * 80_000, "a number with 240001 characters"),
+    ("seed: 0x" + "f" * 100_000, "a number with 100002 characters"),
+    ('seed: !!int ""', "this is not a valid !!int"),
+    ("seed: !!timestamp zz", "this is not a valid !!timestamp"),
+    ("seed: 2026-13-01", "this is not a valid !!timestamp"),
+    ("seed: !!bool x", "this is not a valid !!bool"),
 ]
 
 

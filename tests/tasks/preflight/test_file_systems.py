@@ -170,7 +170,7 @@ def test_fsx_and_ec2_are_asked(subnets: tuple[Any, str, str, str], make_config: 
     assert ask_fsx(question(mounting(make_config, here), ask)) == Findings()
     [problem] = ask_fsx(question(mounting(make_config, there), ask)).problems
     assert problem.startswith(
-        f"training.vpc.subnets: {FSX} of {FIELD} is in us-east-1a, {there} elsewhere"
+        f"training.vpc.subnets: {FSX} of {FIELD} is in us-east-1a, unlike {there}"
     )
     gone = ask_fsx(question(mounting(make_config, "subnet-12345678"), ask))
     assert gone == Findings(), "the subnets' own rule"

@@ -53,7 +53,7 @@ def prepare_table(source: Path, table_format: str, label_column: str, prepared: 
     columns = _feature_columns(dataset.schema, label_column)
     rows = dataset.count_rows()
     if rows == 0:
-        raise UserError(f"the tables under {source} hold no rows")
+        raise UserError(f"the tables under {source} have no rows")
     prepared.mkdir(parents=True, exist_ok=True)
     kinds = [dataset.schema.field(name).type for name in columns]
     shape = (rows, kinds[0].byte_width if _holds_images(kinds[0]) else len(columns))
@@ -92,7 +92,9 @@ def load_table(prepared: Path, image_channels: int) -> Table:
 def _image_shape(pixels: int, channels: int) -> tuple[int, int, int]:
     side = round((pixels / channels) ** 0.5)
     if channels * side * side != pixels:
-        raise UserError(f"{pixels} pixels are no square image of --image-channels {channels}")
+        raise UserError(
+            f"{pixels} pixels don't form a square image with --image-channels {channels}"
+        )
     return channels, side, side
 
 
@@ -113,7 +115,10 @@ def _open(source: Path, table_format: str) -> pads.Dataset:
         str(path) for path in tables if not is_hidden(path.relative_to(source).as_posix())
     )
     if left_out := len(tables) - len(files):
-        print(f"{left_out} hidden files under {source} left out ('_' or '.' begins a part of them)")
+        print(
+            f"left out {left_out} hidden files under {source} (a part of the path starts with '_'"
+            " or '.')"
+        )
     if not files:
         state = "has no" if source.is_dir() else "does not exist: no"
         raise UserError(
@@ -147,7 +152,7 @@ def _feature_columns(schema: pa.Schema, label_column: str) -> list[str]:
                 "column of images, each uint8 pixels as fixed-size binary: encode it or remove it"
             )
     if not columns:
-        raise UserError(f"the table has no column besides the label {label_column!r}")
+        raise UserError(f"the table has no column other than the label {label_column!r}")
     if all(_PIXEL.fullmatch(name) for name in columns):
         columns.sort(key=lambda name: int(name.removeprefix("pixel_")))
     return columns
@@ -172,8 +177,8 @@ def _values(column: pa.Array, name: str) -> npt.NDArray[Any]:
     values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
     if values.dtype.kind == "f" and (odd := int(np.count_nonzero(~np.isfinite(values)))):
         raise UserError(
-            f"column {name!r} holds {odd} NaN or infinite values in a block"
-            f" of {len(values)} rows: fill them"
+            f"column {name!r} contains {odd} NaN or infinite values in a block of {len(values)}"
+            " rows: fill them"
         )
     return values
 
@@ -181,6 +186,6 @@ def _values(column: pa.Array, name: str) -> npt.NDArray[Any]:
 def _refuse_nulls(column: pa.Array, name: str) -> None:
     if column.null_count:
         raise UserError(
-            f"column {name!r} holds {column.null_count} nulls in a block"
-            f" of {len(column)} rows: fill them"
+            f"column {name!r} contains {column.null_count} nulls in a block of {len(column)} rows:"
+            " fill them"
         )

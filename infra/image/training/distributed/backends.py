@@ -45,7 +45,7 @@ def choose_backend(asked: str, *, has_cuda: bool, platform: str = sys.platform) 
         return "nccl" if has_cuda and platform != "win32" else "gloo"
     if asked in ("nccl", "smddp") and not has_cuda:
         raise UserError(
-            f"--backend {asked} needs a GPU, and torch finds none here: use auto or gloo"
+            f"--backend {asked} needs a GPU, but torch finds none here: use auto or gloo"
         )
     return asked
 

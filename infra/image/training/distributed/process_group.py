@@ -53,7 +53,7 @@ class SageMakerEnvironment(ClusterEnvironment):
         """Raise UserError unless Lightning computed the cluster's world size."""
         if size != self._cluster.world_size:
             raise UserError(
-                f"Lightning computed a world size of {size}, the cluster has"
+                f"Lightning computed a world size of {size}, but the cluster has"
                 f" {self._cluster.world_size}"
             )
 
@@ -65,7 +65,7 @@ class SageMakerEnvironment(ClusterEnvironment):
         """Raise UserError unless Lightning computed this process's rank."""
         if rank != self._cluster.rank:
             raise UserError(
-                f"Lightning computed rank {rank}, this process has rank {self._cluster.rank}"
+                f"Lightning computed rank {rank}, but this process has rank {self._cluster.rank}"
             )
 
     def local_rank(self) -> int:
@@ -121,7 +121,7 @@ def _listen_at_own_address(cluster: Cluster, timeout_seconds: float) -> dist.TCP
     """Bind rank 0's TCPStore, which has no authentication, to the master's address only.
 
     None if that is not a literal address, since a host name may resolve differently on each node,
-    or if torchrun's agent has a store of its own; env:// then starts the store on all interfaces.
+    or if torchrun's agent has its own store; env:// then starts the store on all interfaces.
     `multi_tenant` is what env:// uses too: stores of one process and port share a server.
     """
     is_agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"

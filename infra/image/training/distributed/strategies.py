@@ -58,10 +58,10 @@ def build_strategy(kind: str, cluster: Cluster, backend: str) -> Strategy | str:
             )
     if kind == "smp" and not torch.cuda.is_available():
         raise UserError(
-            "--strategy smp needs a GPU per process, and torch finds none here: use ddp or fsdp"
+            "--strategy smp needs a GPU per process, but torch finds none here: use ddp or fsdp"
         )
     if kind != "ddp" and backend == "xla":
-        raise UserError(f"--strategy {kind} does not go with --backend xla: use ddp")
+        raise UserError(f"--strategy {kind} does not work with --backend xla: use ddp")
     if cluster.world_size == 1:
         return "auto"  # a fair baseline: one device needs no gradient exchange
     environment = SageMakerEnvironment(cluster)

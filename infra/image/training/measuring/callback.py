@@ -220,8 +220,8 @@ class Measurement(pl.Callback):
     def _check_work_is_left(self) -> None:
         if self.planned_steps is not None and self.steps >= self.planned_steps:
             raise UserError(
-                f"the checkpoint was made after step {self.steps} and this run ends after step"
-                f" {self.planned_steps}: remove it, or ask for more --epochs or --max-steps"
+                f"the checkpoint is from step {self.steps}, but this run ends after step"
+                f" {self.planned_steps}: remove it, or raise --epochs or --max-steps"
             )
 
     def _report_progress(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:

@@ -67,7 +67,7 @@ class StepTimer:
         self._start = None
 
     def restart(self, waited_seconds: float) -> None:
-        """Start the next step now, its batch at hand.
+        """Start the next step now; its batch is loaded.
 
         Args:
             waited_seconds: The loader's running total.

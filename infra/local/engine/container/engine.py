@@ -1,4 +1,4 @@
-"""The container engine: a job's nodes are containers of its image, in a network of their own.
+"""The container engine: a job's nodes are containers of its image, in a separate network.
 
 The engine touches only what is labeled with its state folder. The nodes end with the server: a
 reaper process removes them when the server is gone, and the next start removes the rest.

@@ -108,7 +108,7 @@ def asked_seconds(
     throttled_share: float | None = None,
     seconds: float = math.inf,
 ) -> float | None:
-    """Return the CPU seconds that a node would have used on a machine of its own.
+    """Return the CPU seconds that a node would have used on a dedicated machine.
 
     This is what it used plus what it waited for in periods that did not exhaust its quota, but at
     most its quota. The wait is capped by what it would have met by chance on a CPU that others use

@@ -116,7 +116,7 @@ class Ballast:
 def ballast_ran() -> dict[int, Ran]:
     """Return the ballast by CPU, summed over all jobs of this process.
 
-    Jobs that run at once have ballast of their own.
+    Concurrent jobs have separate ballast.
     """
     with _lock:
         found = dict(_ended)

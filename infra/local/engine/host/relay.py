@@ -67,7 +67,7 @@ class Relay:
 
 
 def inside(network: Path, make: Callable[[], T]) -> T:
-    """Call `make` inside the network, in a thread of its own, and return its result.
+    """Call `make` inside the network, in a separate thread, and return its result.
 
     Network namespaces belong to threads.
 
@@ -96,7 +96,7 @@ def enter(descriptor: int) -> None:
 
 
 def in_thread(make: Callable[[], T]) -> T:
-    """Return or raise (OSError) what `make` does, run in a thread of its own."""
+    """Return or raise (OSError) what `make` does, run in a separate thread."""
     made: list[T] = []
     problems: list[OSError] = []
 

@@ -246,7 +246,7 @@ def _carries(client: socket.socket, peer: socket.socket) -> str | None:
 def main(write: Callable[[str], object] = sys.stdout.write) -> None:
     """Write, as JSON, why such a network is impossible here, and why packets cannot be delayed.
 
-    Null stands for "possible".
+    Null means "possible".
     """
     plan: SwitchPlan = {
         "addresses": {host: node_address(number) for number, host in enumerate("ab", 1)},

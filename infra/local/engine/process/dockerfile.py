@@ -119,7 +119,8 @@ class _Reader:
             try:
                 if instruction not in self._handlers:
                     raise ValueError(
-                        f"needs a container engine; understood here: {', '.join(self._handlers)}"
+                        "needs a container engine; supported without one:"
+                        f" {', '.join(self._handlers)}"
                     )
                 self._handlers[instruction](rest)
             except ValueError as error:
@@ -199,7 +200,7 @@ class _Reader:
     def _check_command(self, rest: str) -> None:
         words = json.loads(rest) if rest.startswith("[") else shlex.split(rest)
         if words != ["train"]:
-            raise ValueError('SageMaker runs `train`; write ENTRYPOINT ["train"], or nothing')
+            raise ValueError('SageMaker runs `train`; write ENTRYPOINT ["train"], or omit it')
 
     def _pairs(self, rest: str) -> dict[str, str]:
         words = shlex.split(rest)

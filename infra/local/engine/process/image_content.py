@@ -66,8 +66,8 @@ def read_content(
             files[f"files{path}"] = source
         elif not _is_referred_to(source, requirement_files):
             raise ImageBuildError(
-                f"COPY: {target}: without containers, nodes see only {_CODE} and what an ENV"
-                " names, and `pip install` its files"
+                f"COPY: {target}: without containers, nodes see only {_CODE} and paths that an ENV"
+                " names, and `pip install` only its requirements files"
             )
     # A RUN sees the Dockerfile's ARGs and ENVs; ENVs take precedence.
     seen = {**build_args, **recipe.arguments, **recipe.environment}

@@ -67,7 +67,7 @@ class Target:
         except ImageBuildError:
             self.run.check(f"{phase} with uv")
             self.run.on_line(
-                f"uv could not {phase.lower()} (it reads no pip configuration); pip tries"
+                f"uv could not {phase.lower()} (it does not read pip's configuration); trying pip"
             )
             return False
         return True

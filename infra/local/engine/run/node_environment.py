@@ -158,7 +158,7 @@ def barrier_folder(node: Node) -> Path:
 def node_command(job: JobSpec, node: Node, image: Path) -> list[str]:
     """Return the request's own command, or the image's `train`.
 
-    A job with its own code gets a Python of the node's own to install into. Paths of the image's
+    A job with its own code gets a separate Python per node to install into. Paths of the image's
     files are mapped to this node's.
     """
     train = image / "venv" / "bin" / "train"

@@ -39,11 +39,11 @@ def test_the_toolkits_model_parallel_parameters_are_taken() -> None:
     [
         (
             ["--mp_parameters", "hybrid_shard_degree"],
-            "--mp_parameters: got 'hybrid_shard_degree', needs name=value,…",
+            "--mp_parameters: got 'hybrid_shard_degree', expected name=value,…",
         ),
         (
             ["--mp_parameters", "", "--strategy", "smp"],
-            "--mp_parameters: got '', needs name=value,…",
+            "--mp_parameters: got '', expected name=value,…",
         ),
         (
             ["--mp_parameters", "hybrid_shard_degree=8"],

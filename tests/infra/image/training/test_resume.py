@@ -165,7 +165,7 @@ def test_a_checkpoint_of_another_run_is_refused_and_half_a_one_left_aside(
     process = trainings.start(*arguments)
     _, errors = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 0
-    assert "whole checkpoint" in errors
+    assert "complete checkpoint" in errors
     assert trainings.metrics()["interruptions"] == 0
 
 

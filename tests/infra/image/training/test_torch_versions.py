@@ -64,8 +64,8 @@ def test_a_torch_older_than_any_it_runs_on_is_one_line_and_exit_code_1(tmp_path:
         timeout=60,
     )
     said = (
-        "ValueError: this program needs PyTorch 2.1 or later, this is 1.13.1+cu117: use a later"
-        " container\n"
+        "ValueError: this program needs PyTorch 2.1 or later, but this is 1.13.1+cu117: use a"
+        " later container\n"
     )
     assert (done.returncode, done.stderr) == (1, said)
 

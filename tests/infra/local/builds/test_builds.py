@@ -132,7 +132,7 @@ def test_immutable_tag(platform: SimpleNamespace) -> None:
             None,
             "DOWNLOAD_SOURCE",
             "CLIENT_ERROR",
-            "it holds train.py",
+            "it contains train.py",
         ),
         ("BREAK", "BUILD", "COMMAND_EXECUTION_ERROR", "pip install: exit status 1"),
     ],

@@ -95,9 +95,9 @@ def test_csv_is_read_too(tmp_path: Path) -> None:
     [
         ({"a": [1]}, "--label-column 'label' .* columns are a"),
         ({"a": ["x"], "label": [1]}, "column 'a' has type string"),
-        ({"a": [1.0, None], "label": [1, 2]}, "column 'a' holds 1 nulls"),
-        ({"a": [1.0, float("nan")], "label": [1, 2]}, "column 'a' holds 1 NaN"),
-        ({"label": [1]}, "no column besides"),
+        ({"a": [1.0, None], "label": [1, 2]}, "column 'a' contains 1 nulls"),
+        ({"a": [1.0, float("nan")], "label": [1, 2]}, "column 'a' contains 1 NaN"),
+        ({"label": [1]}, "no column other than"),
         (
             {"pixel_0": [1], "pixel_1": [1], "label": [1]},
             "^2 pixels .*--image-channels 1",
@@ -106,12 +106,12 @@ def test_csv_is_read_too(tmp_path: Path) -> None:
             {"pixels": images(bytes(12)), "label": [1]},
             "12 pixels .*--image-channels 1",
         ),
-        ({"pixels": images(bytes(12), None), "label": [1, 2]}, "column 'pixels' holds 1 nulls"),
+        ({"pixels": images(bytes(12), None), "label": [1, 2]}, "column 'pixels' contains 1 nulls"),
         (
             {"pixels": images(bytes(12)), "a": [1], "label": [1]},
             r"fixed_size_binary\[12\]",
         ),
-        ({"a": pa.array([], pa.int64()), "label": pa.array([], pa.int64())}, "hold no rows"),
+        ({"a": pa.array([], pa.int64()), "label": pa.array([], pa.int64())}, "have no rows"),
     ],
 )
 def test_a_table_it_cannot_use_is_refused(
