@@ -132,7 +132,7 @@ FIELDS = [
     ("sweep.node_counts=[" + ",".join(["1"] * 15_000) + "]", "sweep.node_counts: "),
     ("sweep.node_counts=[" + ",".join(["x"] * 15_000) + "]", "sweep.node_counts"),
     ("training={" + ", ".join(f"k{number}: 1" for number in range(9_000)) + "}",
-     "more of the kind"),
+     "more like these"),
     (f"report.title={{{'k' * 900}: 1, {'k' * 900}: 2}}", "appears more than once"),
     ("report.title=*%s" % ("a" * 100_000), "undefined alias"),
     ("%s=1" % ("k" * 100_000), "unknown key"),

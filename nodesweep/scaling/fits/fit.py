@@ -84,7 +84,7 @@ def _check(points: Sequence[tuple[int, float]], steps_ratio: Mapping[int, float]
     seen: set[int] = set()
     for nodes, seconds in points:
         if nodes < 1:
-            raise ValueError(f"points: nodes is {nodes}; allowed: whole numbers from 1")
+            raise ValueError(f"points: nodes is {nodes}; allowed: whole numbers from 1 up")
         if nodes in seen:
             raise ValueError(
                 f"points: {nodes} nodes appear twice; give one point per node count, the median"

@@ -311,7 +311,7 @@ def test_reports_that_cannot_be_written_are_one_message(tmp_path: Path) -> None:
     ("url", "code", "message"),
     [
         ("abc", 2, "PREFECT_API_URL is not a URL"),
-        ("http://[::1", 2, "a PREFECT_ setting can't be used: Invalid IPv6 URL"),
+        ("http://[::1", 2, "invalid PREFECT_ setting: Invalid IPv6 URL"),
         # Nobody listens on the discard port.
         ("http://127.0.0.1:9/api", 1, "Prefect's API does not respond"),
     ],

@@ -86,7 +86,7 @@ def test_a_design_that_would_be_refused_has_no_row_and_the_others_keep_theirs(
 
 
 def test_emulated_nodes_are_said_to_repeat_contended_runs(make_config: Configs) -> None:
-    said = "a run whose nodes are contended is repeated, at most 2 times"
+    said = "a run whose nodes were contended is repeated, at most 2 times"
     assert said in described(make_config(training={"instance_type": "ml.local.small"}))
     assert said not in described(make_config(training={"instance_type": "ml.m5.xlarge"}))
 

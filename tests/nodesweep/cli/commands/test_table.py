@@ -46,7 +46,7 @@ def test_a_page_to_share_is_written_where_it_is_asked_for(table: Path, tmp_path:
     shared = CliRunner().invoke(main, [*command, "--share"])
     assert shared.exit_code == 0, shared.output
     path = Path(shared.stdout.rpartition("to share: ")[2].strip())
-    assert path.name == "share.html" and "made to be shared" in path.read_text()
+    assert path.name == "share.html" and "safe to share" in path.read_text()
     assert (path.parent / "report.html").is_file()
 
 

@@ -81,9 +81,15 @@ def test_a_point_without_the_baselines_metric_is_not_shown_to_be_the_same_model(
         ParityConfig(target_metric=0.9),
     )
     partial = judge_parity(None, [0.9] * 4, base, [0.9], rule, runs=5)
-    assert (partial.verdict, partial.reason) == ("different", "1 of 5 runs gave no final metric")
+    assert (partial.verdict, partial.reason) == (
+        "different",
+        ("1 of 5 runs reported no final metric"),
+    )
     mixed = judge_parity(None, [0.9, 0.4], base, [0.9], rule, runs=2)
-    assert (mixed.verdict, mixed.reason) == ("different", "its runs gave different final metrics")
+    assert (mixed.verdict, mixed.reason) == (
+        "different",
+        ("its runs reported different final metrics"),
+    )
 
 
 def test_another_metric_reaches_no_target(snapshot):

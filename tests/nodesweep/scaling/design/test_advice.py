@@ -10,7 +10,7 @@ COUNTS = (1, 2, 4, 8)
 REFERENCE = {1: 99.0, 2: 55.0, 4: 27.0, 8: 13.5}
 KNEE = {1: 99.0, 2: 51.0, 4: 26.0, 8: 22.5}
 WAVES = {1: 0.99, 2: 1.02, 3: 1.0, 4: 0.985, 5: 1.015}
-PROMISE = "the sequential design's error rate is at most 5 % per sweep"
+PROMISE = "the sequential design's error rate is at most 5% per sweep"
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_on_the_limit_is_an_answer_of_its_own(report_of):
     report = report_of(on_it, runs(n1=5, n2=5, n4=5, n8=5), noise=0.1)
     advice = report.recommendation
     assert advice.chosen.nodes == 4 and advice.not_ruled_out == ()
-    note = "8 nodes are on the limit, within 2 % of it"
+    note = "8 nodes are on the limit, within 2% of it"
     assert note in advice.reason and note in report.headline
     assert {e.nodes: e.answer for e in advice.judged}[8] == "on_the_limit"
     assert "on the limit" in render_markdown(report)

@@ -166,7 +166,7 @@ def test_a_count_slower_than_a_smaller_one_fails_by_that_too(snapshot):
 
 
 def test_a_low_limit_of_efficiency_does_not_let_a_slower_count_pass():
-    """E of 45 % at two nodes is slower than one."""
+    """E of 45% at two nodes is slower than one."""
     times = {(1, 1): 100.0, (1, 2): 101.0, (4, 1): 110.0, (4, 2): 111.0}
     progress = follow(times, (1, 4), Limits(0.2, 1.0), 2)
     assert {each.criterion: each.answer for each in progress.answers[0].limits} == {

@@ -63,8 +63,8 @@ def test_failed_and_stopped_rows_are_reported_as_the_guide_says(make_report):
     ]
     assert "`1 failed`" in section and "`failed (1)`" in section
     assert [caveat for caveat in report.caveats if f"    {caveat}\n" in section] == [
-        "3 of 6 jobs did not complete (1 at 2 nodes, 1 at 4 nodes and 1 at 8 nodes); counted and"
-        " left out."
+        "3 of 6 jobs did not complete (1 at 2 nodes, 1 at 4 nodes and 1 at 8 nodes); counted, "
+        "but excluded from the times."
     ]
     stopped = report.points[-1]
     assert (stopped.clocks.train_seconds, stopped.used, stopped.reason) == (

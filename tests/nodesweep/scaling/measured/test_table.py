@@ -217,11 +217,11 @@ def test_a_rate_of_zero_is_refused():
         ("nodes,xyzzy", "line 1: unknown column 'xyzzy'; allowed: nodes, train_seconds"),
         (
             "nodes,xyzzy",
-            "line 1: no column of times; give one of train_seconds, samples_per_second",
+            "line 1: no time column; give one of train_seconds, samples_per_second",
         ),
         (
             "nodes,repeat",
-            "line 1: no column of times; give one of train_seconds, samples_per_second",
+            "line 1: no time column; give one of train_seconds, samples_per_second",
         ),
         (
             "nodes,train_seconds,samples_per_second",
@@ -262,7 +262,7 @@ def test_bad_header_is_refused(header, reason):
         ),
         (
             "nodes,train_seconds,region\n1,9,b\n2,5,a\n",
-            "region: 2 different regions (a, b); give each its own table",
+            "region: 2 different regions (a, b); use a separate table for each",
         ),
         (
             "nodes,train_seconds,batch_policy\n1,9,fixed_global\n2,5,fixed_per_replica\n",
@@ -278,15 +278,18 @@ def test_bad_header_is_refused(header, reason):
         ),
         (
             "nodes,train_seconds,world_size\n1,9,8\n1,9,4\n2,5,8\n",
-            "world_size: different ones (4, 8) at nodes=1; repeats must be alike",
+            "world_size: different values (4, 8) at nodes=1; all repeats must have the same",
         ),
         (
             "nodes,train_seconds,global_batch_size\n1,9,512\n2,5,512\n2,5,1024\n",
-            "global_batch_size: different ones (512, 1024) at nodes=2; repeats must be alike",
+            (
+                "global_batch_size: different values (512, 1024) at nodes=2; all repeats must "
+                "have the same"
+            ),
         ),
         (
             "nodes,train_seconds,batch_policy,global_batch_size\n1,9,fixed_global,512\n2,5,fixed_global,1024\n",
-            "global_batch_size: different ones (512, 1024), but batch_policy is fixed_global",
+            "global_batch_size: different values (512, 1024), but batch_policy is fixed_global",
         ),
         (
             (
@@ -294,8 +297,8 @@ def test_bad_header_is_refused(header, reason):
                 "1,9,fixed_per_replica,512,8\n2,5,fixed_per_replica,512,16\n"
             ),
             (
-                "global_batch_size: different ones per process (32, 64), but batch_policy is"
-                " fixed_per_replica"
+                "global_batch_size: different values per process (32, 64), but batch_policy is "
+                "fixed_per_replica"
             ),
         ),
     ],

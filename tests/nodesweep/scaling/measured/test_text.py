@@ -37,21 +37,21 @@ def refusal(table: bytes) -> str:
         ),
         (
             b"PK\x03\x04\x14\x00\x06",
-            "this is no text in UTF-8 (it has NUL bytes); save the table as CSV in UTF-8",
+            "this is not UTF-8 text (it has NUL bytes); save the table as CSV in UTF-8",
         ),
         (b"\x7fELF" + b"\x00" * HEAD_BYTES, "this is no text in UTF-8 (it has NUL bytes)"),
-        (b"x" * HEAD_BYTES, "no first line within 65,536 bytes; this is not a CSV table"),
-        (b"\n" * HEAD_BYTES, "no first line within 65,536 bytes; this is not a CSV table"),
+        (b"x" * HEAD_BYTES, "the first line is longer than 65,536 bytes; this is not a CSV table"),
+        (b"\n" * HEAD_BYTES, "the first line is longer than 65,536 bytes; this is not a CSV table"),
         (
             b"\n" * (HEAD_BYTES - 2) + b"no",
-            "no first line within 65,536 bytes; this is not a CSV table",
+            "the first line is longer than 65,536 bytes; this is not a CSV table",
         ),
         (
             b"1,5940\n2,3300\n",
-            r"the first line, '1,5940\n', names no column of ours: nodes, train_seconds",
+            r"the first line, '1,5940\n', names no known column; known: nodes, train_seconds",
         ),
-        (b"\x1b[31m\xff\n", r"the first line, '\x1b[31m�\n', names no column of ours"),
-        (b'"nodes,train_seconds\n', "names no column of ours"),
+        (b"\x1b[31m\xff\n", r"the first line, '\x1b[31m�\n', names no known column"),
+        (b'"nodes,train_seconds\n', "names no known column"),
     ],
 )
 def test_other_files_are_refused_by_their_head(head, reason):
@@ -72,8 +72,8 @@ def test_a_head_that_may_begin_a_table_passes():
         (
             b'1,"9\n2,5\n',
             (
-                "the row that starts in line 2 is no CSV row, is a quote not closed? (unexpected"
-                " end of data)"
+                "the row that starts in line 2 is not a valid CSV row; is a quote not closed? "
+                "(unexpected end of data)"
             ),
         ),
         (b'1,9\n\n2,"5\n4,3\n"x', "the row that starts in line 4 is no CSV row"),
@@ -98,6 +98,4 @@ def test_text_that_utf8_cannot_write_is_refused():
 
 def test_a_table_over_the_limit_is_refused(monkeypatch):
     monkeypatch.setattr(measured_text, "MAX_TABLE_BYTES", 2**20)
-    assert "the table is larger than 1 MiB, the most that is read" in refusal(
-        HEADER + b"\n" * 2**20
-    )
+    assert "the table is larger than the maximum of 1 MiB" in refusal(HEADER + b"\n" * 2**20)

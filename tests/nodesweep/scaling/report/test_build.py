@@ -81,7 +81,7 @@ def test_spot_runs_are_left_out_and_told(make_outcome, make_report):
         [make_outcome(1, 40, clocks=clocks), make_outcome(2, 21), spot], price=PRICE
     )
     assert has(
-        report, "1 job on spot capacity, at 2 nodes: left out of the times, kept in the cost."
+        report, "1 job on spot capacity at 2 nodes: excluded from the times, included in the cost."
     )
     assert [point.used for point in report.points] == [True, True, False]
     point = report.points[2]
@@ -219,7 +219,7 @@ def test_utilisation_of_the_nodes_stands_with_its_run(make_outcome, make_report)
     row = next(csv.DictReader(io.StringIO(render_csv(report))))
     assert (row["utilisation_cpu_percent"], row["utilisation_gpu_percent"]) == ("87.5", "312.0")
     html = render_html(report)
-    assert "88 %" in html and "312 %" in html
+    assert "88%" in html and "312%" in html
 
 
 def test_a_growing_batch_and_a_rate_are_named_where_they_are_read(make_outcomes, make_report):

@@ -29,7 +29,7 @@ def test_the_box_on_top_has_the_counts_and_the_command(make_outcome, make_report
     command = f"nodesweep run CONFIG --resume {report.sweep_id}"
     assert report.headline.startswith("On emulated nodes, undecided between 2 and 4 nodes, since ")
     assert report.headline.endswith(
-        f"`{command}` repeats the contended runs, best while nothing else runs on this machine."
+        f"`{command}` repeats the contended runs, ideally while nothing else runs on this machine."
     )
     page = render_html(report)
     assert '<p class="chosen">2 or 4 nodes</p>' in page
@@ -51,9 +51,9 @@ def test_both_ends_of_the_speedup_stand_where_the_answer_does_not_hang_on_them(
         "On emulated nodes, 4 are the best choice: 3.7x faster than 1 node at 1 min 40 s"
         " (3.7x–4.1x, since nodes were contended)"
     )
-    assert "but at best, efficiency 63 % is below 75 %" in report.headline
+    assert "but at best, efficiency 63% is below 75%" in report.headline
     assert report.headline.endswith(
-        "; contended: the nodes did not get the CPU they asked for at 4 nodes and 8 nodes."
+        "; contended: the nodes did not get the CPU they requested at 4 nodes and 8 nodes."
     )
     assert "--resume" not in report.headline
 

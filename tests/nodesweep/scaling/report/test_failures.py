@@ -19,7 +19,7 @@ def test_each_cause_is_shown_once_with_its_error_and_last_lines(
         " unrecognized arguments: --x 1 (rename it)"
     )
     assert lines[1:-1] == [f"    {line}" for line in tail[5:]]
-    assert lines[-1] == "The whole log of every node: nodesweep logs bench-20260102030405-0a1b2c3d"
+    assert lines[-1] == "The full log of every node: nodesweep logs bench-20260102030405-0a1b2c3d"
 
 
 def test_error_is_one_line_in_the_pages(make_outcome, make_report):
@@ -46,7 +46,7 @@ def test_reason_stands_for_an_error_that_no_log_tells_of(make_outcome, make_repo
         make_report([make_outcome(1, repeat=n, reason=text) for n, text in enumerate(reasons, 1)])
     )
     assert lines[0] == "1 node, repeat 1, attempt 1: Failed: CapacityError: none"
-    assert len(lines) == MAX_CAUSES_SHOWN + 1 and lines[-1] == "2 further causes are in the report."
+    assert len(lines) == MAX_CAUSES_SHOWN + 1 and lines[-1] == "2 more causes are in the report."
     assert failure_lines(make_report([make_outcome(1, reason=None)]))[0].endswith(
         "no reason was given"
     )

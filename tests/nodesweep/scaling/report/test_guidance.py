@@ -11,7 +11,7 @@ from nodesweep.scaling.report.guidance import BLOG, GUIDE, LOADER_DOC, find_guid
 from nodesweep.scaling.report.render import render_html, render_markdown, render_terminal
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
-FAR = {1: 100, 2: 60, 4: 40, 8: 30}  # efficiency 42 % at 8 nodes
+FAR = {1: 100, 2: 60, 4: 40, 8: 30}  # efficiency 42% at 8 nodes
 NEAR = {1: 100, 2: 51, 4: 26, 8: 13}
 
 
@@ -50,7 +50,7 @@ def test_an_accelerator_out_of_memory_gets_the_guides_steps_in_its_order(failed_
         "Half precision",
         "Shorter input",
         "Shard the model's states over the devices",
-        "Where a batch size of 1 does not fit either",
+        "If a batch size of 1 does not fit either",
     ]
     assert "it was 32 per replica; keep reducing it until it fits" in texts(found)[0]
     assert {step.source for step in found.steps} == {GUIDE}
@@ -74,12 +74,14 @@ def test_an_accelerator_out_of_memory_gets_the_guides_steps_in_its_order(failed_
 def test_a_step_that_was_taken_is_left_out(failed_run, training, changes, gone):
     steps = texts(out_of_memory(*failed_run(training, **changes)))
     assert not [text for text in steps if text.startswith(gone)]
-    assert "Shorter input: a shorter sequence length in text, a lower resolution in images" in steps
+    assert (
+        "Smaller inputs: a shorter sequence length for text, a lower resolution for images"
+    ) in steps
 
 
 def test_a_batch_of_one_leads_to_model_parallelism(failed_run):
     steps = texts(out_of_memory(*failed_run(per_replica_batch_size=1)))
-    assert steps[-1].startswith("The batch size was 1 already: model parallelism")
+    assert steps[-1].startswith("The batch size was already 1: model parallelism")
 
 
 def test_main_memory_of_a_node_with_accelerators_gets_other_advice(failed_run):
@@ -151,12 +153,10 @@ def test_smddp_where_efficiency_falls_on_a_type_that_has_it(swept):
     [advice] = find_guidance(swept(FAR, "ml.p4d.24xlarge"))
     assert advice.source == BLOG
     assert (
-        "at 8 nodes efficiency is 42 %, below 75 %, no run there waited for data, and"
+        "at 8 nodes efficiency is 42%, below 75%, no run there waited for data, and"
         " ml.p4d.24xlarge" in advice.text
     )
-    assert (
-        "20 to 40 % more throughput than PyTorch DDP or Horovod. Not measured here" in advice.text
-    )
+    assert "20 to 40% more throughput than PyTorch DDP or Horovod. Not measured here" in advice.text
 
 
 @pytest.mark.parametrize(
@@ -226,8 +226,8 @@ def test_the_terminal_says_what_ran_out_of_memory(failed_run):
         console.print(render_terminal(report))
     said = " ".join(terminal.get().split())
     assert (
-        "Out of memory at 4 nodes; what to try, in this order: a smaller batch, half precision,"
-        " shorter input" in said
+        "Out of memory at 4 nodes; what to try, in this order: a smaller batch, half precision, "
+        "smaller inputs" in said
     )
 
 

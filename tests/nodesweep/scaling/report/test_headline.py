@@ -64,12 +64,12 @@ def test_interval_cost_and_the_faster_count_that_was_not_chosen(headline):
     # S(4) = 100/27.5, between 99/28 and 101/27; E(8) = 5/8, D = 27.5/20
     assert (
         headline(REPEATED, usd={1: 10, 4: 10.9, 8: 16})
-        == "Run it on 4 nodes: 3.6x faster than 1 node at 1 min 40 s (90 %: 3.5x–3.7x), 9 % dearer;"
-        " 8 nodes were 5.0x faster, but efficiency 62 % is below 75 % and doubling ratio 1.38 is"
+        == "Run it on 4 nodes: 3.6x faster than 1 node at 1 min 40 s (90%: 3.5x–3.7x), 9% dearer;"
+        " 8 nodes were 5.0x faster, but efficiency 62% is below 75% and doubling ratio 1.38 is"
         " below 1.50."
     )
-    assert "(90 %: 3.5x–3.7x), 3 % cheaper; 8 nodes" in headline(REPEATED, usd={1: 10, 4: 9.7})
-    assert "(90 %: 3.5x–3.7x); 8 nodes" in headline(REPEATED, usd={4: 9.7})
+    assert "(90%: 3.5x–3.7x), 3% cheaper; 8 nodes" in headline(REPEATED, usd={1: 10, 4: 9.7})
+    assert "(90%: 3.5x–3.7x); 8 nodes" in headline(REPEATED, usd={4: 9.7})
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_whatever_is_not_real_opens_with_saying_so(headline, kind, opening):
 def test_stay_where_no_larger_count_is_efficient(headline):
     assert (
         headline({1: 40, 2: 30})
-        == "Stay on 1 node (40.0 s): 2 nodes were 1.3x faster, but efficiency 67 % is below 75 % "
+        == "Stay on 1 node (40.0 s): 2 nodes were 1.3x faster, but efficiency 67% is below 75% "
         "and doubling ratio 1.33 is below 1.50 (one run each, no interval)."
     )
     assert (
@@ -129,8 +129,8 @@ def test_relative_baseline_and_failures_are_said(headline):
 
 
 def test_one_count_and_none(headline):
-    assert (
-        headline({4: 40}) == "One node count only, 4 nodes (40.0 s): there is no speedup to show."
+    assert headline({4: 40}) == (
+        "Only one node count, 4 nodes (40.0 s), so there is no speedup to show."
     )
     assert headline({1: 40}, failed=[2]).endswith(
         "no speedup to show; 1 of 2 jobs did not complete."
@@ -145,7 +145,7 @@ def test_deadline(headline):
     assert (
         headline(REFERENCE, usd={1: 10, 2: 11, 4: 13, 8: 15}, deadline_seconds=3600)
         == "Run it on 2 nodes, the cheapest count that meets the deadline (start-up not included):"
-        " 1.8x faster than 1 node at 1 h 39 min (one run each, no interval), 10 % dearer; 8"
+        " 1.8x faster than 1 node at 1 h 39 min (one run each, no interval), 10% dearer; 8"
         " nodes were 7.3x faster, but run cost $15.00 is above the $11.00 of 2 nodes."
     )
     assert headline(REFERENCE, usd={1: 10, 2: 11, 4: 13, 8: 15}, deadline_seconds=6000).startswith(
@@ -165,7 +165,7 @@ def test_a_cheaper_slower_count_is_not_called_faster(headline):
         "0.8x as fast as 1 node at 40.0"
     )
     assert (
-        "67 % cheaper; 1 node was faster, but run cost $9.00 is above the $3.00 of 2 nodes." in text
+        "67% cheaper; 1 node was faster, but run cost $9.00 is above the $3.00 of 2 nodes." in text
     )
 
 
@@ -189,8 +189,8 @@ def test_a_sweep_on_spot_capacity_alone_says_why_there_is_nothing_to_compare(mak
     rows = summarise([make_outcome(1, 40, spot=True), make_outcome(2, 21, spot=True)])
     assert (
         write_headline("aws", None, rows, 2, None)
-        == "Nothing to compare: all completed runs were on spot capacity, which never makes the"
-        " headline."
+        == "Nothing to compare: all completed runs were on spot capacity, which never counts "
+        "for the headline."
     )
     # A failed job changes nothing; an on-demand one that completed without a time does.
     rows = summarise([make_outcome(1, 40, spot=True), make_outcome(2)])
@@ -200,8 +200,8 @@ def test_a_sweep_on_spot_capacity_alone_says_why_there_is_nothing_to_compare(mak
     )
     assert (
         write_headline("aws", None, rows, 2, None)
-        == "Nothing to compare: none of 2 jobs completed on demand with a train time, "
-        "and spot runs never make the headline."
+        == "Nothing to compare: none of 2 jobs completed on demand with a train time, and spot "
+        "runs never count for the headline."
     )
 
 
@@ -223,10 +223,10 @@ def test_a_batch_that_grows_with_the_nodes_is_called_throughput_scaling(headline
     assert (
         headline({1: 40, 2: 20}, usd=usd, policy="fixed_per_replica")
         == "Run it on 2 nodes: 2.0x faster than 1 node at 40.0 s (one run each, no interval), "
-        "throughput scaling under a batch that grows with the nodes, 10 % dearer."
+        "throughput scaling with a batch that grows with the nodes, 10% dearer."
     )
     assert headline({1: 40, 2: 30}, policy="fixed_per_replica").endswith(
-        "(one run each, no interval), throughput scaling under a batch that grows with the nodes."
+        "(one run each, no interval), throughput scaling with a batch that grows with the nodes."
     )
     assert headline({1: 40, 2: 20}, policy="fixed_global") == headline({1: 40, 2: 20})
 
@@ -259,7 +259,7 @@ def test_starved_nodes_are_said_once(make_outcome, make_report):
         return make_report(outcomes).headline
 
     assert headline(99.0, 99.0, 40.0).endswith(
-        "; contended: the nodes did not get the CPU they asked for at 4 nodes."
+        "; contended: the nodes did not get the CPU they requested at 4 nodes."
     )
     none = headline(99.0, 40.0, 40.0)
     assert none.startswith("No recommendation") and none.count("were contended") == 1

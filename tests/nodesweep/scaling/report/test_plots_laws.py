@@ -46,7 +46,7 @@ def test_the_drawn_law_is_the_one_that_predicts(make_outcomes, make_report):
     assert "usl law" in words and "amdahl law" not in words
     caption = draw_plots(changed)["speedup"].caption
     assert "Thin line: usl, the best identifiable law that the runs do not reject." in caption
-    assert "extrapolated to 16 nodes, with its 95 % interval; nothing was measured" in caption
+    assert "extrapolated to 16 nodes, with its 95% interval; nothing was measured" in caption
 
 
 def test_a_prediction_slower_than_every_run_is_within_the_picture(make_outcomes, make_report):

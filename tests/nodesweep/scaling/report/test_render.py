@@ -272,8 +272,8 @@ def test_all_files_are_made_when_nothing_completed(make_outcome, make_report):
 def test_an_all_spot_sweep_is_not_said_to_have_failed(make_outcomes, make_report):
     page = render_html(make_report(make_outcomes({1: 40, 2: 21}, spot=True)))
     assert (
-        "All completed runs were on spot capacity, which makes no headline, so there is no curve to"
-        " draw." in page
+        "All completed runs were on spot capacity, which does not count for the headline, so "
+        "there is no curve to draw." in page
     )
     assert "Nothing completed" not in page
 

@@ -98,9 +98,9 @@ def test_the_training_phase_alone_gives_times_and_no_advice(by_phase):
     assert cells(main_table(by_phase), "S") == ["–", "–"], "not even a baseline"
     assert (
         by_phase.headline
-        == "On emulated nodes, no recommendation: no program gave a train time of its own; the"
-        " platform's Training phase, which holds more than the training, took 2 min 2 s on 1"
-        " node and 1 min 42 s on 2 nodes."
+        == "On emulated nodes, no recommendation: no program gave a train time of its own; the "
+        "platform's Training phase, which includes more than the training, took 2 min 2 s on "
+        "1 node and 1 min 42 s on 2 nodes."
     )
     [holds] = caveats(by_phase, "pip install")
     assert holds.startswith(
@@ -150,13 +150,13 @@ def test_start_up_that_the_log_shows_is_left_out_and_said(clock, words, make_out
     )
     assert report.recommendation is None
     assert (
-        "Training phase without the start-up that the log shows took 21.0 s on 1 node"
+        "Training phase minus the start-up shown in the log took 21.0 s on 1 node"
         in report.headline
     )
     assert [row.train.seconds for row in report.summary] == [21.0, 12.0]
     [caveat] = caveats(report, words)
     assert (
-        "(start-up is left out: 1 min 40 s to 1 min 42 s at 1 node and 1 min 30 s at 2 nodes)"
+        "(excluding start-up: 1 min 40 s to 1 min 42 s at 1 node and 1 min 30 s at 2 nodes)"
         in caveat
     )
     assert cells(main_table(report), "T from")[0].startswith("the Training phase from the ")
@@ -179,7 +179,7 @@ def test_two_sources_are_never_mixed(make_outcome, make_report):
     assert (
         cells(attempts_table(report), "T from")[0] == "metrics.json 10.0 s, used: the program's log"
     )
-    assert caveats(report, "1 of 2 jobs wrote no metrics.json, and two sources are never mixed")
+    assert caveats(report, "1 of 2 jobs wrote no metrics.json, and sources are never mixed")
 
 
 def test_a_run_without_the_curves_source_is_left_out_and_said(make_outcome, make_report):
@@ -220,20 +220,20 @@ def test_a_world_size_that_nothing_confirms_is_no_world_size(
     assert [row.world_size for row in report.summary] == [1, None, None]
     assert cells(main_table(report), "status") == [
         "ok",
-        "ok, world size not confirmed",
+        "ok, world size unconfirmed",
         "failed (1)",
     ]
     assert cells(main_table(report), "world") == ["1", "–", "–"]
-    assert cells(attempts_table(report), "status")[1] == "Completed, world size not confirmed"
+    assert cells(attempts_table(report), "status")[1] == "Completed, world size unconfirmed"
     [caveat] = caveats(report, "World size not confirmed")
     assert caveat.startswith(
-        "World size not confirmed at 2 nodes: neither metrics.json nor the log says how many"
+        "World size unconfirmed at 2 nodes: neither metrics.json nor the log says how many"
     )
     assert "(2 were planned)" in caveat
     for text in (render_markdown(report), render_html(report), terminal(report)):
-        assert "world size not confirmed" in text
+        assert "world size unconfirmed" in text
     assert report.headline.endswith(
-        "; 1 of 3 jobs did not complete; world size not confirmed at 2 nodes."
+        "; 1 of 3 jobs did not complete; world size unconfirmed at 2 nodes."
     )
 
 

@@ -73,8 +73,8 @@ def test_main_table_has_the_columns_of_the_methodology(make_outcome, make_report
         *("world", "B", "b", "lr", "step", "start-up", "data wait", "accuracy", "T from"),
     ]
     assert cells(table, 1) == [
-        *("2", "1", "1 min 0 s", "1.7x", "83 %", "1.67", "0.2", "$0.1200", "$0.0600", "pass", "ok"),
-        *("16", "4,096", "256", "0.1", "500 ms", "30.0 s", "10 %", "0.9", "metrics.json"),
+        *("2", "1", "1 min 0 s", "1.7x", "83%", "1.67", "0.2", "$0.1200", "$0.0600", "pass", "ok"),
+        *("16", "4,096", "256", "0.1", "500 ms", "30.0 s", "10%", "0.9", "metrics.json"),
     ]
     assert column(table, "S") == ["Baseline", "1.7x"]
     assert (
@@ -91,19 +91,19 @@ def test_efficiency_against_one_process_is_shown_where_nodes_have_several(
     make_outcome, make_report
 ):
     outcomes = [make_outcome(1, 100.0, world_size=1), make_outcome(2, 20.0, world_size=8)]
-    assert column(main_table(make_report(outcomes)), "E/process") == ["–", "62 %"]
+    assert column(main_table(make_report(outcomes)), "E/process") == ["–", "62%"]
 
 
 def test_intervals_stand_beside_their_value_and_say_a_level_below_95(make_outcomes, make_report):
     table = main_table(make_report(make_outcomes({1: [40, 41, 42], 2: [20, 20.5, 21]})))
     assert column(table, "T") == [
-        "41.0 s [40.0 s, 42.0 s] (75 %)",
-        "20.5 s [20.0 s, 21.0 s] (75 %)",
+        "41.0 s [40.0 s, 42.0 s] (75%)",
+        "20.5 s [20.0 s, 21.0 s] (75%)",
     ]
-    assert column(table, "S") == ["Baseline", "2.0x [1.9x, 2.1x] (90 %)"]
-    assert column(table, "E")[1] == "100 % [95 %, 105 %] (90 %)"
+    assert column(table, "S") == ["Baseline", "2.0x [1.9x, 2.1x] (90%)"]
+    assert column(table, "E")[1] == "100% [95%, 105%] (90%)"
     assert table.caption.endswith(
-        "95 % interval from repeats, or of the level in brackets. T from metrics.json."
+        "95% interval from repeats, or the level in brackets. T from metrics.json."
     )
 
 
@@ -112,7 +112,7 @@ def test_a_caption_explains_levels_only_where_a_cell_shows_one(make_outcomes, ma
         make_outcomes({1: [40, 41, 42, 43, 44, 45], 2: [20, 20.5, 21, 21.5, 22, 22.5]})
     )
     assert main_table(report).caption.endswith(
-        " [low, high]: 95 % interval from repeats. T from metrics.json."
+        " [low, high]: 95% interval from repeats. T from metrics.json."
     )
 
 
@@ -140,7 +140,7 @@ def test_status_tells_failed_spot_and_flags(make_outcomes, make_outcome, make_re
     report = make_report(outcomes)
     assert column(main_table(report), "status") == [
         "ok",
-        "1 failed, 1 spot left out, retrograde",
+        "1 failed, 1 spot excluded, retrograde",
         "failed (1)",
     ]
     assert column(attempts_table(report), "status")[3] == "Completed, spot, left out"
@@ -188,7 +188,7 @@ def test_costs_are_listed_with_the_price_and_its_source(make_outcome, make_repor
     assert cells(table, 0) == shown
     assert table.caption == "Price: 3.6 USD per node-hour, on-demand, 2026-01-01, a list."
     assert costs_text(report).startswith(
-        "The whole sweep cost $0.2000, attempts that did not complete included, and $0.1000"
+        "The whole sweep cost $0.2000, including attempts that did not complete, and $0.1000"
     )
 
 
@@ -202,8 +202,7 @@ def test_the_validation_of_the_dataset_is_told_beside_the_jobs(make_outcomes, ma
     report = make_report(make_outcomes({1: 40, 2: 21}), provenance=provenance)
     assert report.costs.validation_usd == 1.25
     assert costs_text(report) == (
-        "The sweep cost $1.25 for the validation of its dataset on Spark; its jobs' cost is not"
-        " known."
+        "The sweep cost $1.25 for validating its dataset on Spark; the cost of its jobs is unknown."
     )
     assert report.model_dump(mode="json")["costs"]["validation_usd"] == 1.25
     without = make_report(make_outcomes({1: 40, 2: 21}))
@@ -219,7 +218,7 @@ def test_attempts_without_a_cost_are_counted(make_outcomes, make_outcome, make_r
         provenance={"dataset_validation": {"usd": 2.0}},
     )
     assert costs_text(report).endswith(
-        ", and $2.00 for the validation of its dataset on Spark; the cost of 1 job is not known."
+        ", and $2.00 for validating its dataset on Spark; the cost of 1 job is unknown."
     )
 
 
@@ -231,7 +230,7 @@ def test_laws_are_told_with_their_verdicts(make_outcomes, make_report):
     assert "leave-one-out error" in law_verdict(law)
     assert f"({law.identifiable.reason})" in law_verdict(law)
     assert law_line(law).startswith(f"{law.law}: t1 = ")
-    assert any(cell.startswith("none: ") for cell in column(table, "95 % interval"))
+    assert any(cell.startswith("none: ") for cell in column(table, "95% interval"))
     assert extrapolation_text(report).startswith("Extrapolation to 8 nodes: not supported: ")
 
 
@@ -256,7 +255,7 @@ def test_a_peak_and_a_supported_extrapolation_are_told(make_outcomes, make_repor
         update={"fits": report.fits.model_copy(update={"extrapolation": supported})}
     )
     assert extrapolation_text(changed) == (
-        "Extrapolation to 4 nodes: T = 6.5 s, 95 % interval [6.2 s, 6.8 s] (why)."
+        "Extrapolation to 4 nodes: T = 6.5 s, 95% interval [6.2 s, 6.8 s] (why)."
         " This assumes a network."
     )
 
@@ -310,7 +309,7 @@ def test_facts_say_when_and_on_what(make_outcomes, make_report):
     )
     facts = dict(sweep_facts(report))
     assert facts["jobs accepted"] == "2026-01-01T10:00:00+00:00 to 2026-01-01T11:00:00+00:00"
-    assert facts["baseline"] == "1 node, 41.0 s [40.0 s, 42.0 s] (75 %)"
+    assert facts["baseline"] == "1 node, 41.0 s [40.0 s, 42.0 s] (75%)"
     assert provenance_facts(report) == [("a.b", "1, 2"), ("none", "–")]
 
 
@@ -415,7 +414,7 @@ def test_fits_of_rates_are_per_sample(make_outcomes, make_report):
         update={"fits": report.fits.model_copy(update={"extrapolation": supported})}
     )
     assert extrapolation_text(changed) == (
-        "Extrapolation to 8 nodes: T = 0.4 ms per sample, 95 % interval [0.38 ms, 0.42 ms] (why)."
+        "Extrapolation to 8 nodes: T = 0.4 ms per sample, 95% interval [0.38 ms, 0.42 ms] (why)."
         " This assumes a network."
     )
 
@@ -469,8 +468,8 @@ def test_costs_have_an_interval_the_next_run_and_what_a_result_costs(make_outcom
     ]
     table = costs_table(make_report([*outcomes, make_outcome(2, repeat=4, given_cost_usd=6.0)]))
     assert column(table, "run") == [
-        "$11.00 [$10.00, $12.00] (75 %)",
-        "$10.00 [$10.00, $10.00] (75 %)",
+        "$11.00 [$10.00, $12.00] (75%)",
+        "$10.00 [$10.00, $10.00] (75%)",
     ]
     assert column(table, "next run") == ["$14.92", "$10.00"]
     assert column(table, "per result") == ["–", "$12.00"]

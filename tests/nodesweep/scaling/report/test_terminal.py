@@ -54,7 +54,7 @@ def test_a_superlinear_bar_is_longer_than_the_ideal(make_outcomes, make_report):
 def test_interval_of_the_speedup_is_in_the_table(make_outcomes, make_report):
     text = printed(make_report(make_outcomes({1: [40, 41, 42], 2: [20, 20.5, 21]})))
     assert "2.0x [1.9x, 2.1x]" in text
-    assert "[low, high]: 95 % interval" in text
+    assert "[low, high]: 95% interval" in text
 
 
 def test_caption_says_the_batch_policy(make_outcomes, make_report):
@@ -111,6 +111,6 @@ def test_a_supported_prediction_is_printed_with_its_interval(make_outcomes, make
     times = {n: 100 * (1 + 0.1 * (n - 1)) / n for n in (1, 2, 4, 8)}
     report = make_report(make_outcomes({n: [t * 0.998, t, t * 1.002] for n, t in times.items()}))
     text = " ".join(printed(report).split())
-    assert "- Extrapolation to 16 nodes: T = 15.6 s, 95 % interval [" in text
+    assert "- Extrapolation to 16 nodes: T = 15.6 s, 95% interval [" in text
     assert "At most 8 nodes of ml.m5.xlarge" in text
     assert "Extrapolation" not in printed(make_report(make_outcomes(times)))

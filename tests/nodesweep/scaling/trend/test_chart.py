@@ -123,14 +123,14 @@ def test_verdict_says_what_is_learnt_from_before_it_can_alarm() -> None:
     early = verdict(*STEADY[:3])
     assert (early.headline, early.alarms) == ("Cannot alarm.", ())
     [count] = early.counts
-    assert count.reason == "3 of 5 sweeps are learnt from; it can from sweep 6 on"
+    assert count.reason == "3 of 5 sweeps to learn from are there; alarms start with sweep 6"
     assert (count.learnt, count.ratio, count.sigma) == (3, None, None)
 
 
 def test_verdict_of_a_slow_sweep_names_the_counts_since_when_and_by_how_much() -> None:
     fast, slow = nights(*STEADY, 100.0, 100.0), nights(*STEADY, 108.0, 115.0, nodes=8)
     made = judge_trend(trend(*fast, *slow), 0.05)
-    assert made.headline == "Slower at 8 nodes: beyond 5 % and noise."
+    assert made.headline == "Slower at 8 nodes: beyond 5% and noise."
     assert made.alarms == (8,)
     assert made.counts[1].ratio == pytest.approx(1.15, abs=0.001)
     assert made.counts[1].since == "sweep-06" and "since sweep-06" in made.lines[2]
@@ -140,7 +140,7 @@ def test_verdict_of_a_slow_sweep_names_the_counts_since_when_and_by_how_much() -
 
 
 def test_within_the_tolerance_is_no_alarm() -> None:
-    assert verdict(*STEADY, 115.0, tolerance=0.2).headline == "No alarm (tolerance 20 %)."
+    assert verdict(*STEADY, 115.0, tolerance=0.2).headline == "No alarm (tolerance 20%)."
 
 
 @pytest.mark.parametrize("runs", [1, 2])

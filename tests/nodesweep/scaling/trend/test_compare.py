@@ -65,7 +65,7 @@ def terminal(comparison: Comparison) -> str:
 def test_equal_sweeps_differ_by_a_ratio_of_one(sweep: Reports) -> None:
     [row] = compare(sweep({1: STEADY}), sweep({1: STEADY[::-1]})).rows
     assert (row.ratio, row.verdict, row.p_value) == (1.0, "no difference", 1.0)
-    assert row.reason == "the interval lies within 0.952 to 1.05"
+    assert row.reason == "the interval is within 0.952 to 1.05"
     assert row.ratio_interval is not None and row.ratio_interval.low < 1 < row.ratio_interval.high
 
 
@@ -76,7 +76,7 @@ def test_a_fifth_slower_is_an_established_regression(sweep: Reports) -> None:
     assert comparison.regressions == (2,)
     row = comparison.rows[1]
     assert row.ratio == pytest.approx(1.2)
-    assert row.reason == "the interval lies above 1.05"
+    assert row.reason == "the interval is above 1.05"
     assert (row.a_speedup, row.b_speedup) == (pytest.approx(101 / 51), pytest.approx(101 / 61.2))
 
 
@@ -114,7 +114,7 @@ def test_noise_establishes_nothing(sweep: Reports) -> None:
     [row] = compare(sweep({1: [80.0, 100, 120]}), sweep({1: [90.0, 110, 130]})).rows
     assert (row.verdict, row.reason) == (
         "not established",
-        "the interval reaches across 0.952 and 1.05",
+        "the interval contains 0.952 and 1.05",
     )
 
 
@@ -179,7 +179,7 @@ def test_only_common_node_counts_are_compared(sweep: Reports) -> None:
     assert [row.nodes for row in comparison.rows] == [1, 2]
     assert (comparison.only_in_a, comparison.only_in_b) == ((4,), (8,))
     with pytest.raises(
-        ComparisonError, match="no node count is in both sweeps: A has 1 and 2, B has 4"
+        ComparisonError, match="the sweeps have no node count in common: A has 1 and 2, B has 4"
     ):
         compare(sweep({1: STEADY, 2: STEADY}), sweep({4: STEADY}))
 
@@ -224,12 +224,12 @@ def test_costs_are_compared(sweep: Reports) -> None:
             "batch_policy: A fixed_global, B fixed_per_replica",
         ),
         ({"learning_rate_rule": "linear"}, "learning_rate_rule: A none, B linear"),
-        ({"keep_alive": None}, "start: A cold, B not known"),
+        ({"keep_alive": None}, "start: A cold, B unknown"),
         ({"train_clock": "measured"}, "train_clock: A program, B measured"),
         ({"platform_kind": "emulated"}, "platform: A aws, B emulated"),
-        ({"isolation": "not isolated"}, "isolation: A not known, B not isolated"),
+        ({"isolation": "not isolated"}, "isolation: A unknown, B not isolated"),
         ({"given": {"provenance": {"dataset_digest": "d2"}}}, "dataset_digest: A d1, B d2"),
-        ({"given": {"provenance": {}}}, "dataset_digest: A d1, B not known"),
+        ({"given": {"provenance": {}}}, "dataset_digest: A d1, B unknown"),
     ],
 )
 def test_a_condition_that_differs_is_named_and_refused(
@@ -279,7 +279,7 @@ def test_config_that_changes_the_work_is_a_condition(
             of(hyperparameters={"batch-size": "{per_replica_batch_size}"}),
             of(hyperparameters={"batch-size": "{per_replica_batch_size}", "epochs": 9}),
         )
-    with pytest.raises(IncomparableError, match="training: A not known, B as configured"):
+    with pytest.raises(IncomparableError, match="training: A unknown, B as configured"):
         compare(sweep({1: STEADY}), of())
 
 
@@ -298,7 +298,7 @@ def test_what_neither_side_knows_is_mentioned_and_not_refused(sweep: Reports) ->
     unknown = {"region": None, "launcher": None}
     comparison = compare(sweep({1: STEADY}, **unknown), sweep({1: STEADY}, **unknown))
     assert comparison.unknown_conditions == ("region", "launcher")
-    assert "Not known on both sides: region and launcher." in terminal(comparison)
+    assert "Unknown for at least one sweep: region and launcher." in terminal(comparison)
 
 
 def test_allowed_conditions_may_differ_and_no_other(sweep: Reports) -> None:
@@ -355,7 +355,7 @@ def test_p_value_of_separate_samples_by_hand() -> None:
     [(3, 3, "0.1"), (3, 4, "0.057"), (2, 7, "0.056"), (0, 9, "1"), (1, 1, "1")],
 )
 def test_no_p_value_where_it_could_not_be_small(n: int, m: int, smallest: str) -> None:
-    reason = f"n = {n} and {m}: no outcome of the test could be below p = {smallest}"
+    reason = f"with n = {n} and {m}, the test cannot give less than p = {smallest}"
     assert mann_whitney([1.0] * n, [2.0] * m) == (None, reason)
 
 
@@ -366,7 +366,7 @@ def test_notes_say_what_limits_the_comparison(sweep: Reports) -> None:
     assert few.notes[0].startswith("At 2 nodes a sweep has fewer than 5 runs")
     assert few.notes[1].startswith("Each of the 2 rows is a test of its own")
     itself = compare(sweep({1: STEADY}), sweep({1: STEADY}))
-    assert itself.notes == ("A and B hold the same runs: this is a sweep compared with itself.",)
+    assert itself.notes == ("A and B have the same runs: this compares a sweep with itself.",)
 
 
 def test_final_metrics_stand_beside_the_times(sweep: Reports) -> None:
@@ -398,7 +398,7 @@ def test_a_starved_count_is_noted(sweep: Reports) -> None:
     a = sweep({1: STEADY, 2: STEADY})
     b = sweep({1: STEADY, 2: STEADY}, utilisation={"attained_percent": 60.0})
     assert (
-        "Contended at 1 node and 2 nodes in B: a time there is no measurement."
+        "Contended at 1 node and 2 nodes in B: a time there is not a measurement."
         in compare(a, b).notes
     )
 
@@ -415,11 +415,11 @@ def test_terminal_names_the_platform_and_each_verdict(sweep: Reports) -> None:
     )
     text = terminal(comparison)
     assert "(AWS, ml.m5.xlarge)" in text
-    assert "Regression established at 2 nodes: B takes over 5 % longer than A." in text
+    assert "Regression established at 2 nodes: B takes over 5% longer than A." in text
     assert "4 nodes: not established, n = 1 in A, 1 in B" in text
     assert "51.0 s" in text and "1 min 1 s" in text and "1.20 [1.20, 1.20]" in text
     assert "S 2.0x in A, 1.7x in B" in text
-    assert "No regression established (tolerance 5 %)." in terminal(
+    assert "No regression established (tolerance 5%)." in terminal(
         compare(sweep({1: STEADY}), sweep({1: STEADY}))
     )
 
@@ -427,11 +427,11 @@ def test_terminal_names_the_platform_and_each_verdict(sweep: Reports) -> None:
 def test_too_few_runs_cannot_alarm_and_are_not_called_no_regression(sweep: Reports) -> None:
     single = sweep({1: [100.0], 2: [50.0]})
     text = terminal(compare(single, single))
-    assert "Cannot alarm: it takes 3 runs in A and in B." in text
+    assert "Cannot alarm: that takes 3 runs in both A and B." in text
     assert "No regression" not in text
     mixed = sweep({1: STEADY, 2: [50.0]})
     text = terminal(compare(mixed, mixed))
-    assert "No regression established (tolerance 5 %). Cannot alarm at 2 nodes." in text
+    assert "No regression established (tolerance 5%). Cannot alarm at 2 nodes." in text
 
 
 def test_regression_is_said_to_be_two_sweeps_alone(sweep: Reports) -> None:
@@ -442,7 +442,7 @@ def test_regression_is_said_to_be_two_sweeps_alone(sweep: Reports) -> None:
 
 def test_note_of_few_runs_says_the_level_that_was_measured(sweep: Reports) -> None:
     few = sweep({1: STEADY[:3], 2: STEADY[:4]})
-    assert any("covers 90 % or 93 %, not 95 %" in note for note in compare(few, few).notes)
+    assert any("covers 90% or 93%, not 95%" in note for note in compare(few, few).notes)
 
 
 def test_count_of_one_sweep_alone_is_named(sweep: Reports) -> None:

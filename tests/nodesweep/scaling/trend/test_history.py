@@ -273,7 +273,7 @@ def test_tables_say_the_platform_and_keep_kinds_apart(sweep: Reports) -> None:
     first, second = text.split("History of bench ")[1:]
     assert first.startswith("(emulated nodes, ml.local.small)") and SWEEPS[0] not in first
     assert second.startswith("(AWS, ml.m5.xlarge)") and SWEEPS[1] not in second
-    assert "50.0 s 1.6x 80 %" in second and "dataset_digest dddddddddddd" in second
+    assert "50.0 s 1.6x 80%" in second and "dataset_digest dddddddddddd" in second
 
 
 def test_plot_shows_trends_of_two_sweeps_or_more_with_their_platform(sweep: Reports) -> None:
@@ -283,7 +283,7 @@ def test_plot_shows_trends_of_two_sweeps_or_more_with_their_platform(sweep: Repo
     ))  # fmt: skip
     svg = (history_plot("bench", trends, "svg") or b"").decode()
     assert "History of bench (AWS, ml.m5.xlarge)" in svg
-    assert "emulated" not in svg and "not known" not in svg
+    assert "emulated" not in svg and "unknown" not in svg
     assert svg == (history_plot("bench", trends, "svg") or b"").decode()  # no date, no random ids
     assert (history_plot("bench", trends, "png") or b"").startswith(b"\x89PNG")
 
@@ -294,7 +294,7 @@ def test_dollar_signs_are_text_and_unknown_costs_are_said_in_the_plot(sweep: Rep
     )
     svg = (history_plot("bench", trends, "svg") or b"").decode()
     assert "History of bench (AWS, ml.$local$)" in svg
-    assert "not known" in svg
+    assert "unknown" in svg
 
 
 def test_one_sweep_is_no_plot(sweep: Reports) -> None:
@@ -340,8 +340,10 @@ def test_speedup_of_another_model_is_marked_in_the_trend(
     trends = read_history([history_frame(make_report(outcomes))])
     assert list(trends[0].points["throughput_only"]) == [False, True]
     text = terminal(trends)
-    assert "1.0x 100 %" in text and "1.6x* 80 %" in text
-    assert "- * throughput only: not the baseline's final metric, so T is no time-to-train" in text
+    assert "1.0x 100%" in text and "1.6x* 80%" in text
+    assert (
+        "- * throughput only: missed the baseline's final metric, so T is not a time-to-train"
+    ) in text
 
 
 def test_speedup_of_the_same_model_has_no_mark(sweep: Reports) -> None:
@@ -351,7 +353,7 @@ def test_speedup_of_the_same_model_has_no_mark(sweep: Reports) -> None:
 def test_file_without_a_column_is_damaged(sweep: Reports) -> None:
     table = arrow(sweep(SWEEPS[0], TIMES))
     with pytest.raises(
-        HistoryError, match="s3://b/k: damaged, no column flags; make the sweep's report anew"
+        HistoryError, match="s3://b/k: damaged, no column flags; recreate the sweep's report"
     ):
         parse_history(body(table.drop_columns(["flags"])), "s3://b/k")
 

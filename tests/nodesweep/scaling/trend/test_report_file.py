@@ -26,8 +26,8 @@ def test_a_whole_report_is_read() -> None:
         (b"{", "a.json: damaged, not JSON; make it anew"),
         (b"[" * 100_000, "a.json: damaged, not JSON"),
         (b'{"schema_version": NaN}', "a.json: damaged, not JSON"),
-        (b"[]", "a.json: no report.json of a sweep, it has no schema_version"),
-        (b'{"schema_version": "1"}', "damaged at schema_version: '1' is no whole number"),
+        (b"[]", "a.json: not a report.json of a sweep, since it has no schema_version"),
+        (b'{"schema_version": "1"}', "damaged at schema_version: '1' is not a whole number"),
         (
             b'{"schema_version": 99}',
             "a.json: report of schema version 99, this nodesweep reads version",
