@@ -334,7 +334,7 @@ def _shape(evidence: Evidence) -> Iterator[str]:
     flagged = [row for row in evidence.report.summary if "superlinear" in row.flags]
     if superlinear := [row.nodes for row in flagged if not row.superlinear_by_noise]:
         yield (
-            f"Superlinear at {_nodes(superlinear)}: efficiency above 100 %. It usually means a "
+            f"Superlinear at {_nodes(superlinear)}: efficiency above 100%. It usually means a "
             "slow baseline (cold cache, memory pressure, a batch too large for one node), "
             "rarely a real gain; repeat the baseline first."
         )
@@ -342,7 +342,7 @@ def _shape(evidence: Evidence) -> Iterator[str]:
         at = _nodes(noisy)
         yield (
             f"Superlinear at {at}, but within the noise of the runs: the interval of the "
-            "efficiency contains 100 %."
+            "efficiency contains 100%."
         )
     repeated = {each.nodes for each in find_repeated(evidence.report.summary, evidence.used)}
     slower = [row.nodes for row in evidence.report.summary if "retrograde" in row.flags]

@@ -54,7 +54,7 @@ class Bucket:
     def alarm(
         self, day: int, slower: float = 1.0, reference: str | None = None, **changes: Any
     ) -> TrendVerdict | None:
-        """Tonight's sweep, judged with a tolerance of 5 %."""
+        """Tonight's sweep, judged with a tolerance of 5%."""
         report = self.night(day, slower, **changes)
         return alarm_on_regression(self.config, report, 0.05, reference)
 

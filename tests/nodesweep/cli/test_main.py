@@ -85,7 +85,7 @@ def test_plan_shows_points_and_cost_bound() -> None:
     assert "12 jobs on ml.p3.16xlarge, 8 process(es) per node, shuffled order (seed 1)" in output
     # (1+2+4+8) nodes x 3 repeats x (3 h + 120 s to stop) = 136.5 node-hours
     assert (
-        "136.5 node-hours, 120 s to stop per job included" in output
+        "136.5 node-hours, including 120 s to stop per job" in output
         and "x 2 attempts each" in output
     )
     # (1+2+4+8) nodes x 3 repeats x (3 h + 120 s to stop) = 136.5 node-hours

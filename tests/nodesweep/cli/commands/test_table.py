@@ -89,9 +89,9 @@ def test_a_region_with_control_characters_reaches_no_report(
     ("start", "reason"),
     [
         (b"", "NUL bytes"),
-        (b"x" * 70_000, "no first line within 65,536 bytes"),
+        (b"x" * 70_000, "the first line is longer than 65,536 bytes"),
         (b"<html>\n", "NUL bytes"),
-        (b"<html>\n" + b"x" * 70_000, "names no column of ours"),
+        (b"<html>\n" + b"x" * 70_000, "names no known column"),
         (b"nodes,train_seconds\n" + b"1,9\n" * 20_000, "larger than 64 MiB"),
     ],
 )

@@ -14,7 +14,7 @@ COUNTS = (1, 2, 4, 8)
 LIMITS = Limits(min_efficiency=0.75, min_doubling_ratio=1.5)
 REFERENCE = {1: 99.0, 2: 55.0, 4: 27.0, 8: 13.5}
 KNEE = {1: 99.0, 2: 51.0, 4: 26.0, 8: 22.5}
-# One wave of noise for each repeat: log sigma of about 2 %.
+# One wave of noise for each repeat: log sigma of about 2%.
 WAVES = {1: 0.99, 2: 1.02, 3: 1.0, 4: 0.985, 5: 1.015}
 
 

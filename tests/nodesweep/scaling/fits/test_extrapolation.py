@@ -182,7 +182,7 @@ def test_interval_covers_the_truth_where_a_law_goes_on(beta):
 
     found = [said(sweep(usl, 0.01, 5, seed)).interval for seed in range(60)]
     covered = [each is not None and each.contains(usl(16)) for each in found]
-    # At least 95% less the 1% that the test rejects; 60 draws have a standard error of 3 %.
+    # At least 95% less the 1% that the test rejects; 60 draws have a standard error of 3%.
     assert np.mean(covered) >= 0.88
 
 

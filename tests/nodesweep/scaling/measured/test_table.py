@@ -225,7 +225,7 @@ def test_a_rate_of_zero_is_refused():
         ),
         (
             "nodes,train_seconds,samples_per_second",
-            "train_seconds and samples_per_second both stand there; give one",
+            "train_seconds and samples_per_second are both present; give only one",
         ),
         ("train_seconds,repeat", "line 1: no column 'nodes'"),
         ("nodes,nodes,train_seconds", "line 1: column 'nodes' stands 2 times"),
@@ -250,7 +250,7 @@ def test_bad_header_is_refused(header, reason):
         ),
         (
             "nodes,train_seconds,repeat\n1,9,1\n\n1,8,1\n",
-            "line 4: nodes 1, repeat 1 stands in line 2 already",
+            "line 4: nodes 1, repeat 1 is already in line 2",
         ),
         (
             "nodes,train_seconds,instance_type\n1,9,b\n2,5,a\n",
@@ -332,12 +332,12 @@ def test_a_batch_that_grows_with_the_processes_fits_its_policy():
 def test_a_dot_beside_a_decimal_comma_is_refused(cell, line):
     message = refusal(f"nodes;train_seconds\n1;9,5\n2;{cell}\n")
     assert line in message
-    assert "a dot is ambiguous beside the decimal comma of line 2" in message
+    assert "a dot is ambiguous, since line 2 has a decimal comma" in message
 
 
 def test_the_decimal_comma_may_come_after_the_dot():
     assert (
-        "line 2: train_seconds is '5.940'; a dot is ambiguous beside the decimal comma of line 3"
+        "line 2: train_seconds is '5.940'; a dot is ambiguous, since line 3 has a decimal comma"
         in refusal("nodes;train_seconds\n1;5.940\n2;9,5\n")
     )
 
@@ -367,7 +367,7 @@ def test_problems_of_cells_and_of_rows_stand_in_the_order_of_the_lines():
     with pytest.raises(MeasuredTableError) as caught:
         read_measured("nodes,train_seconds,repeat\n1,9,1\n1,8,1\n2,x,1\n2,5\n2,,2\n")
     assert [problem.split(";")[0] for problem in caught.value.problems] == [
-        "line 3: nodes 1, repeat 1 stands in line 2 already",
+        "line 3: nodes 1, repeat 1 is already in line 2",
         "line 4: train_seconds is 'x'",
         "line 5: 2 fields, but the header has 3",
         "line 6: train_seconds is empty",
@@ -431,7 +431,7 @@ def test_five_thousand_rows_of_every_column_are_read_and_one_more_is_refused():
     assert (len(rows), rows[-1].repeat, rows[-1].job_name) == (5_000, 625, "line 5002")
     message = refusal(text + "\n\n" + text.splitlines()[-1] + "\n")
     assert (
-        "the table has 5,001 rows, at most 5,000 are read: give fewer repeats of each node count,"
+        "the table has 5,001 rows; at most 5,000 are allowed. Give fewer repeats of each node count,"
         " or split" in message
     )
 

@@ -33,13 +33,13 @@ def refusal(table: bytes) -> str:
         ),
         (
             "nodes,train_seconds\n1,9\n".encode("utf-16-le"),
-            "this is no text in UTF-8 (it has NUL bytes)",
+            "this is not UTF-8 text (it has NUL bytes)",
         ),
         (
             b"PK\x03\x04\x14\x00\x06",
             "this is not UTF-8 text (it has NUL bytes); save the table as CSV in UTF-8",
         ),
-        (b"\x7fELF" + b"\x00" * HEAD_BYTES, "this is no text in UTF-8 (it has NUL bytes)"),
+        (b"\x7fELF" + b"\x00" * HEAD_BYTES, "this is not UTF-8 text (it has NUL bytes)"),
         (b"x" * HEAD_BYTES, "the first line is longer than 65,536 bytes; this is not a CSV table"),
         (b"\n" * HEAD_BYTES, "the first line is longer than 65,536 bytes; this is not a CSV table"),
         (
@@ -76,10 +76,10 @@ def test_a_head_that_may_begin_a_table_passes():
                 "(unexpected end of data)"
             ),
         ),
-        (b'1,9\n\n2,"5\n4,3\n"x', "the row that starts in line 4 is no CSV row"),
+        (b'1,9\n\n2,"5\n4,3\n"x', "the row that starts in line 4 is not a valid CSV row"),
         (
             b'1,"9\n' + b"2,5\n" * 50_000,
-            "the row that starts in line 2 is no CSV row, is a quote not closed? (field l",
+            "the row that starts in line 2 is not a valid CSV row; is a quote not closed? (field l",
         ),
         (
             b"1,9\n2,\xff\n",

@@ -63,7 +63,7 @@ def test_config_policy_and_title(make_outcomes, make_report, make_config):
 
 
 def test_no_outcome_and_mixed_platforms_are_errors(make_outcome, make_report):
-    with pytest.raises(ValueError, match="no outcome to report"):
+    with pytest.raises(ValueError, match="nothing to report"):
         make_report([])
     with pytest.raises(MixedOutcomesError, match="aws, simulated"):
         make_report([make_outcome(1, 9), make_outcome(2, 5, platform_kind="simulated")])
@@ -224,7 +224,7 @@ def test_utilisation_of_the_nodes_stands_with_its_run(make_outcome, make_report)
 
 def test_a_growing_batch_and_a_rate_are_named_where_they_are_read(make_outcomes, make_report):
     growing = make_report(make_outcomes({1: 40, 2: 20}, batch_policy="fixed_per_replica"))
-    assert "throughput scaling under a batch that grows with the nodes" in growing.headline
+    assert "throughput scaling with a batch that grows with the nodes" in growing.headline
     rates = make_report(make_outcomes({1: 0.02, 2: 0.01, 4: 0.005}, train_clock="throughput"))
     assert (
         rates.fits.laws[0].parameters[0].meaning

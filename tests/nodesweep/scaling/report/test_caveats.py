@@ -105,8 +105,8 @@ def test_a_starved_point_is_marked_and_told_and_no_recommendation_rests_on_it(
         "of the CPU it requested, and without them it is unknown whether more than 2 nodes pay "
         "off; 2 nodes passed all limits; `nodesweep run CONFIG --resume"
     ) in report.headline
-    assert has(report, "got 31% at 4 nodes of the CPU it asked for (threshold 95.3%)")
-    assert not has(report, "Not known at")
+    assert has(report, "got 31% at 4 nodes of the CPU it requested (threshold 95.3%)")
+    assert not has(report, "Unknown at")
     row = main_table(report).cells.iloc[2]
     assert (row["attained"], row["status"]) == ("31%", "ok, contended, retrograde")
     assert attempts_table(report).cells["status"].iloc[-1] == "Completed, contended"
@@ -118,7 +118,7 @@ def test_a_share_that_just_misses_the_least_does_not_read_as_the_least(
 ):
     outcomes = [make_outcome(1, 40.0, **starved(99.0)), make_outcome(2, 25.0, **starved(percent))]
     report = make_report(outcomes)
-    assert has(report, f"got {shown} at 2 nodes of the CPU it asked for (threshold 95.3%)")
+    assert has(report, f"got {shown} at 2 nodes of the CPU it requested (threshold 95.3%)")
     assert main_table(report).cells["attained"].iloc[1] == shown
 
 
@@ -134,7 +134,7 @@ def test_a_starved_run_is_left_out_beside_sound_ones(make_outcome, make_report):
         (1, 21.0, ()),
     ]
     assert [point.used for point in report.points] == [True, True, False]
-    assert has(report, "got 40% at 2 nodes of the CPU it asked for")
+    assert has(report, "got 40% at 2 nodes of the CPU it requested")
     assert has(report, "1 job excluded; times there are too long")
     assert not has(report, "without a readable train time")
 
@@ -142,11 +142,11 @@ def test_a_starved_run_is_left_out_beside_sound_ones(make_outcome, make_report):
 def test_nodes_that_cannot_prove_their_share_are_told(make_outcome, make_report):
     report = make_report([make_outcome(1, 40.0, **EMULATED, utilisation={"cpu_percent": 50.0})])
     assert has(
-        report, "Not known at 1 node: whether the nodes got the CPU that their quota promised."
+        report, "Unknown at 1 node: whether the nodes got the CPU that their quota promised."
     )
     assert report.summary[0].flags == ()
     aws = make_report([make_outcome(1, 40.0, utilisation={"cpu_percent": 50.0})])
-    assert not has(aws, "Not known at")
+    assert not has(aws, "Unknown at")
 
 
 def test_a_duty_cycle_is_told(make_outcome, make_report):
@@ -155,7 +155,7 @@ def test_a_duty_cycle_is_told(make_outcome, make_report):
     report = make_report(
         [make_outcome(1, 40.0, **{**held, "metrics": {**METRICS, "device": device}})]
     )
-    assert has(report, "Nodes held by a duty cycle")
+    assert has(report, "Nodes limited by a duty cycle")
     assert not has(report, "quota not in force")
 
 
@@ -181,7 +181,7 @@ def test_a_quota_that_was_not_in_force(make_outcome, make_report):
         ),
         (
             {"samples": {"processed": 1000, "padded": 15}},
-            "More than 1% of the samples were padded or dropped, at 2 nodes",
+            "More than 1% of the samples were padding or dropped at 2 nodes",
         ),
         ({"samples": {"processed": 2000}}, "Not the same work: the samples processed at 2 nodes"),
         (
@@ -205,7 +205,7 @@ def test_what_the_metrics_give_away(change, caveat, make_outcome, make_report):
 def test_clock_fallback_is_told(make_outcome, make_report):
     fallback = {"phases": {"Training": 50.0}, "train_clock": "training_phase"}
     all_fallback = make_report([make_outcome(1, 50.0, **fallback)])
-    assert has(all_fallback, "Training phase, which holds starting the container")
+    assert has(all_fallback, "Training phase, which also includes starting the container")
     assert has(
         all_fallback,
         "the program wrote no metrics.json and logged no train_seconds=…. So there is no speedup",
@@ -236,7 +236,7 @@ def test_failures_relative_baseline_and_missing_points(
     assert has(report, "1 of 2 jobs did not complete (1 at 1 node)")
     assert has(report, "Relative speedup: the baseline is 2 nodes, since 1 node did not complete.")
     assert has(report, "1 of 3 planned points were not run, at 4 nodes.")
-    assert has(report, "One point only (2 nodes)")
+    assert has(report, "Only one point (2 nodes)")
     assert has(make_report(make_outcomes({2: 21, 4: 12})), "since 1 node was not measured")
 
 
@@ -246,9 +246,9 @@ def test_superlinear_by_noise_alone_is_told_from_superlinear(make_outcomes, make
     assert has(
         report,
         "Superlinear at 2 nodes, but within the noise of the runs: the interval of the "
-        "efficiency contains 100 %.",
+        "efficiency contains 100%.",
     )
-    assert has(report, "Superlinear at 4 nodes: efficiency above 100 %.")
+    assert has(report, "Superlinear at 4 nodes: efficiency above 100%.")
 
 
 def test_shape_repeats_and_price(make_outcomes, make_report):
@@ -259,14 +259,14 @@ def test_shape_repeats_and_price(make_outcomes, make_report):
     assert has(report, "Cost unknown: no price for ml.m5.xlarge (none was given)")
     assert has(
         make_report(make_outcomes({1: 9}), price=PRICE),
-        "no billable time was reported (the price would be 0.23 USD",
+        "no billable time was reported (the price is 0.23 USD",
     )
 
 
 def test_few_repeats_are_told_with_what_their_intervals_are_worth(make_outcomes, make_report):
     report = make_report(make_outcomes({1: [40, 41, 42], 2: [21, 22], 4: [10] * 5}))
     assert has(report, "n = 2 at 2 nodes: no interval from repeats")
-    assert has(report, "n = 3 at 1 node: with so few runs an interval is not what 95% promises")
+    assert has(report, "n = 3 at 1 node: with so few runs, an interval does not reach 95% coverage")
 
 
 def test_what_the_program_used_instead_of_what_it_was_given(make_outcome, make_report):
@@ -276,8 +276,8 @@ def test_what_the_program_used_instead_of_what_it_was_given(make_outcome, make_r
     report = make_report([as_asked, other])
     assert has(
         report,
-        "Not as asked: the global batch size that the program reported at 2 nodes is not the one"
-        " it was",
+        "Not as requested: the global batch size that the program reported at 2 nodes differs from"
+        " the one it was",
     )
     assert has(report, "(128 instead of 256 at 2 nodes)")
     assert not has(report, "learning rate")
@@ -291,10 +291,10 @@ def test_several_launchers_and_an_old_price_are_told(make_outcome, make_report):
     ]
     old = make_report(outcomes, price=PRICE.model_copy(update={"date": "2025-01-01"}))
     assert has(old, "Several launchers in one curve (mpi, torchrun)")
-    assert has(old, "The price is of 2025-01-01; look up today's")
+    assert has(old, "The price is from 2025-01-01; check the current price")
     assert not has(
         make_report(outcomes, price=PRICE.model_copy(update={"date": "2025-01-03"})),
-        "look up today's",
+        "check the current price",
     )
 
 
@@ -312,7 +312,7 @@ def test_a_sweep_without_a_batch_policy_says_so(make_outcomes, make_report, make
     report = make_report(make_outcomes({1: 9, 2: 5}), config=config, plan=plan)
     assert (report.policy, report.conditions.learning_rate_rule) == (None, None)
     assert report.policy_label == "batch policy unknown"
-    assert has(report, "No batch policy: training.batch is not given")
+    assert has(report, "No batch policy: training.batch is not set")
 
 
 def test_convergence_that_was_not_checked_is_told(make_outcomes, make_report):
@@ -345,7 +345,7 @@ def test_costs_known_at_some_counts_only(make_outcome, make_report):
 def test_the_price_of_given_costs_is_not_told_to_be_old(make_outcome, make_report):
     given = [make_outcome(nodes, 40 / nodes, given_cost_usd=3.0) for nodes in (1, 2)]
     report = make_report(given, price=PRICE.model_copy(update={"date": "2020-01-01"}))
-    assert not has(report, "look up today's")
+    assert not has(report, "check the current price")
     assert [point.cost_is_given for point in report.points] == [True, True]
 
 
@@ -353,7 +353,7 @@ def test_what_a_table_tells_is_not_said_to_be_unknown(make_outcomes, make_report
     table = {"platform_kind": "measured", "train_clock": "measured", "batch_policy": "fixed_global"}
     assert has(
         make_report(make_outcomes({1: 9}, **table)),
-        "Times as given: on which clock they were measured is not",
+        "Times as given: it is unknown on which clock they were measured",
     )
     assert has(
         make_report(
@@ -402,7 +402,7 @@ def test_time_lost_by_interruptions_is_not_told_without_the_programs_clock(
     (caveat,) = (caveat for caveat in report.caveats if "interruption" in caveat)
     assert (
         caveat
-        == "1 interruption of 1 job, at 2 nodes: the train clock leaves the time lost by them out; "
+        == "1 interruption of 1 job at 2 nodes: the train clock leaves the time lost by them out; "
         "submit to end and the cost have it."
     )
 
@@ -461,9 +461,9 @@ def test_an_order_that_can_not_be_told_from_time_is_a_caveat(make_outcomes, make
             ]
         )
 
-    assert has(at([1, 2, 3, 4]), "Order and time can't be told apart")
-    assert not has(at([1, 4, 2, 3]), "Order and time")
-    assert not has(make_report(make_outcomes({1: [40.1, 41.2], 2: [20.1, 21.2]})), "Order and time")
+    assert has(at([1, 2, 3, 4]), "Order and node count are confounded")
+    assert not has(at([1, 4, 2, 3]), "Order and node count")
+    assert not has(make_report(make_outcomes({1: [40.1, 41.2], 2: [20.1, 21.2]})), "Order and node count")
 
 
 def test_what_few_runs_promise_is_said_by_the_method(benchmark_config, make_outcomes, make_report):

@@ -19,7 +19,7 @@ def test_low_use_of_the_quota_is_the_first_hint(make_outcome, make_report):
     )
     assert report.caveats[0].startswith("Emulated nodes")
     assert report.caveats[1].startswith(
-        "The nodes used 15% at 1 node and 62% at 2 nodes of their CPU while they were measured."
+        "The nodes used 15% at 1 node and 62% at 2 nodes of their CPU during the measurement."
     )
 
 

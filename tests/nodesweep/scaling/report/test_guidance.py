@@ -66,7 +66,7 @@ def test_an_accelerator_out_of_memory_gets_the_guides_steps_in_its_order(failed_
         (
             {"distribution": {"kind": "smp_v2", "hybrid_shard_degree": 8}},
             {},
-            "Where a batch size of 1",
+            "If a batch size of 1",
         ),
         ({}, {"world_size": 1}, "Shard"),
     ],
@@ -104,7 +104,7 @@ def test_on_a_cpu_node_main_memory_is_where_the_model_lies(failed_run):
 def test_a_killed_process_is_not_said_to_have_lacked_memory(failed_run):
     found = out_of_memory(*failed_run(log_tail=(), reason="AlgorithmError: exit code: 137"))
     assert found.finding.startswith("A process was killed by SIGKILL")
-    assert "the log does not say whether that was why" in found.finding
+    assert "the log does not show whether that was the cause" in found.finding
 
 
 def test_other_failures_and_stopped_jobs_get_none(failed_run):
@@ -156,7 +156,7 @@ def test_smddp_where_efficiency_falls_on_a_type_that_has_it(swept):
         "at 8 nodes efficiency is 42%, below 75%, no run there waited for data, and"
         " ml.p4d.24xlarge" in advice.text
     )
-    assert "20 to 40% more throughput than PyTorch DDP or Horovod. Not measured here" in advice.text
+    assert "20 to 40% more throughput than with PyTorch DDP or Horovod. Not measured here" in advice.text
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_interval_cost_and_the_faster_count_that_was_not_chosen(headline):
     # S(4) = 100/27.5, between 99/28 and 101/27; E(8) = 5/8, D = 27.5/20
     assert (
         headline(REPEATED, usd={1: 10, 4: 10.9, 8: 16})
-        == "Run it on 4 nodes: 3.6x faster than 1 node at 1 min 40 s (90%: 3.5x–3.7x), 9% dearer;"
+        == "Run it on 4 nodes: 3.6x faster than 1 node at 1 min 40 s (90%: 3.5x–3.7x), 9% more expensive;"
         " 8 nodes were 5.0x faster, but efficiency 62% is below 75% and doubling ratio 1.38 is"
         " below 1.50."
     )
@@ -145,7 +145,7 @@ def test_deadline(headline):
     assert (
         headline(REFERENCE, usd={1: 10, 2: 11, 4: 13, 8: 15}, deadline_seconds=3600)
         == "Run it on 2 nodes, the cheapest count that meets the deadline (start-up not included):"
-        " 1.8x faster than 1 node at 1 h 39 min (one run each, no interval), 10% dearer; 8"
+        " 1.8x faster than 1 node at 1 h 39 min (one run each, no interval), 10% more expensive; 8"
         " nodes were 7.3x faster, but run cost $15.00 is above the $11.00 of 2 nodes."
     )
     assert headline(REFERENCE, usd={1: 10, 2: 11, 4: 13, 8: 15}, deadline_seconds=6000).startswith(
@@ -223,7 +223,7 @@ def test_a_batch_that_grows_with_the_nodes_is_called_throughput_scaling(headline
     assert (
         headline({1: 40, 2: 20}, usd=usd, policy="fixed_per_replica")
         == "Run it on 2 nodes: 2.0x faster than 1 node at 40.0 s (one run each, no interval), "
-        "throughput scaling with a batch that grows with the nodes, 10% dearer."
+        "throughput scaling with a batch that grows with the nodes, 10% more expensive."
     )
     assert headline({1: 40, 2: 30}, policy="fixed_per_replica").endswith(
         "(one run each, no interval), throughput scaling with a batch that grows with the nodes."

@@ -178,7 +178,7 @@ def test_many_node_counts_draw_a_bounded_number_of_markers(make_outcomes, make_r
         assert MAX_MARKERS <= markers(plots[kind]) < 2 * MAX_MARKERS + 100
     assert len(numbers(report)["phases"]) == MAX_BARS
     with drawing_style():
-        assert "288 node counts are not drawn" in draw_plots(report)["phases"].caption
+        assert "288 node counts are not shown" in draw_plots(report)["phases"].caption
 
 
 def test_throughput_only_points_are_hollow_and_labelled(make_outcome, make_report):
@@ -416,7 +416,7 @@ def test_a_count_without_a_cost_is_named_under_the_cost_plot(make_outcome, make_
         "nodes is not shown: cost unknown."
     )
     assert "2, 4 and 8 nodes are not shown: cost unknown." in caption((2, 4, 8))
-    assert "9 node counts are not drawn" in caption(tuple(range(2, 11)), tuple(range(1, 11)))
+    assert "9 node counts are not shown" in caption(tuple(range(2, 11)), tuple(range(1, 11)))
 
 
 def test_a_given_cost_is_not_called_computed(make_report, priced):
@@ -438,5 +438,5 @@ def test_a_warm_pool_is_drawn_into_the_cost_of_its_run(make_outcome, make_report
     report = make_report(runs, price=PRICE)
     with drawing_style():
         drawing = draw_plots(report)["cost"]
-    assert drawing.caption.endswith("The warm pool that it keeps is included.")
+    assert drawing.caption.endswith("Warm pools are included.")
     assert "run cost $7.20" in drawing.numbers, "an hour of the run and one of the pool at 3.60 USD"

@@ -172,7 +172,7 @@ def test_long_sweeps_are_cut_in_pages_and_whole_in_csv(make_outcomes, make_repor
 
 def test_many_node_counts_are_cut_and_say_so(make_outcomes, make_report):
     report = make_report(make_outcomes({nodes: 1e4 / nodes for nodes in range(1, 131)}))
-    told = "30 of 130 node counts have no row here; report.json has all."
+    told = "30 of 130 node counts are not listed here; see report.json."
     assert told in render_html(report) and told in render_markdown(report)
 
 
@@ -255,7 +255,7 @@ def test_plot_labels_hold_the_numbers(reference):
 
 
 def test_missing_phases_are_said(reference):
-    assert "No plot of the phases: none were reported" in render_html(reference)
+    assert "No plot of the phases, since none were reported" in render_html(reference)
 
 
 def test_all_files_are_made_when_nothing_completed(make_outcome, make_report):

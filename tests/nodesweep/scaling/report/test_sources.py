@@ -98,13 +98,13 @@ def test_the_training_phase_alone_gives_times_and_no_advice(by_phase):
     assert cells(main_table(by_phase), "S") == ["–", "–"], "not even a baseline"
     assert (
         by_phase.headline
-        == "On emulated nodes, no recommendation: no program gave a train time of its own; the "
+        == "On emulated nodes, no recommendation: no program reported a train time; the "
         "platform's Training phase, which includes more than the training, took 2 min 2 s on "
         "1 node and 1 min 42 s on 2 nodes."
     )
     [holds] = caveats(by_phase, "pip install")
     assert holds.startswith(
-        "Train times are the platform's whole Training phase, which holds starting the container"
+        "Train times are the platform's whole Training phase, which also includes starting the container"
     )
     assert (
         "the program wrote no metrics.json and logged no train_seconds=…. So there is no speedup"
@@ -135,7 +135,7 @@ def test_the_training_phase_is_drawn_by_its_phases_alone(make_report, make_outco
         ("phase_from_start_line", "from the program's line run_start_unix_seconds=… on"),
         (
             "phase_from_first_step",
-            "from the program's first line step=… on: they lack the first step",
+            "from the program's first line step=… on: they exclude the first step",
         ),
     ],
 )
@@ -225,9 +225,9 @@ def test_a_world_size_that_nothing_confirms_is_no_world_size(
     ]
     assert cells(main_table(report), "world") == ["1", "–", "–"]
     assert cells(attempts_table(report), "status")[1] == "Completed, world size unconfirmed"
-    [caveat] = caveats(report, "World size not confirmed")
+    [caveat] = caveats(report, "World size unconfirmed")
     assert caveat.startswith(
-        "World size unconfirmed at 2 nodes: neither metrics.json nor the log says how many"
+        "World size unconfirmed at 2 nodes: neither metrics.json nor the log reports how many"
     )
     assert "(2 were planned)" in caveat
     for text in (render_markdown(report), render_html(report), terminal(report)):
@@ -247,7 +247,7 @@ def test_a_dataset_that_changed_while_the_sweep_ran_is_a_caveat(make_report, mak
     change = "s3://bucket/raw/a was written on 2026-11-24 00:00:00 UTC"
     report = make_report(make_outcomes({1: 8.0, 2: 4.0}), provenance={"dataset_change": change})
     [said] = caveats(report, "changed in S3")
-    assert said.endswith(f"need not have trained on the same data: {change}.")
+    assert said.endswith(f"may not have trained on the same data: {change}.")
     assert not caveats(make_report(make_outcomes({1: 8.0, 2: 4.0})), "changed in S3")
 
 

@@ -143,7 +143,7 @@ def test_status_tells_failed_spot_and_flags(make_outcomes, make_outcome, make_re
         "1 failed, 1 spot excluded, retrograde",
         "failed (1)",
     ]
-    assert column(attempts_table(report), "status")[3] == "Completed, spot, left out"
+    assert column(attempts_table(report), "status")[3] == "Completed, spot, excluded"
 
 
 def test_a_relative_baseline_is_called_so(make_outcomes, make_outcome, make_report):
@@ -352,7 +352,7 @@ def test_a_cut_table_keeps_the_baseline_the_recommended_and_the_last_count(
         assert len(counts) == MAX_NODE_COUNTS_SHOWN and counts == sorted(set(counts))
         assert {1, 2, 138, 150} <= set(counts)
     assert clocks_table(report).caption.endswith(
-        "50 of 150 node counts have no row here; report.json has all."
+        "50 of 150 node counts are not listed here; see report.json."
     )
 
 

@@ -72,7 +72,7 @@ def test_caption_explains_only_intervals_that_are_shown(make_outcomes, make_repo
 
 def test_hidden_node_counts_are_said_and_the_last_is_there(make_outcomes, make_report):
     text = printed(make_report(make_outcomes({nodes: 1e4 / nodes for nodes in range(1, 131)})))
-    assert "30 of 130 node counts have no row here" in " ".join(text.split())
+    assert "30 of 130 node counts are not listed here" in " ".join(text.split())
     assert re.search(r"^ +130 +1 ", text, re.M)
 
 

@@ -171,7 +171,7 @@ def test_smddp_on_p3_says_what_to_expect(check):
     for instance_type, said in (("ml.p3.16xlarge", True), ("ml.p4d.24xlarge", False)):
         assert (
             any(
-                "no longer optimised" in hint for hint in check({"kind": "smddp"}, instance_type)[1]
+                "no longer optimized" in hint for hint in check({"kind": "smddp"}, instance_type)[1]
             )
             is said
         )

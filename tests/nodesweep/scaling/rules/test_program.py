@@ -53,7 +53,7 @@ def test_a_path_is_written_plainly_and_starts(entry_point, kept, check_config, m
 @pytest.mark.parametrize(
     ("distribution", "entry_point", "words"),
     [
-        (TORCHRUN, "train.py", "starts no package with torchrun"),
+        (TORCHRUN, "train.py", "cannot start with torchrun"),
         (PLAIN, "src/train.py", "`python -m src/train`, which is not a module"),
         (PLAIN, "train.py", None),
         (PLAIN, "run.sh", None),

@@ -364,7 +364,7 @@ def test_notes_say_what_limits_the_comparison(sweep: Reports) -> None:
         sweep({1: STEADY, 2: [50.0, 51, 52]}), sweep({1: STEADY[::-1], 2: [50.5, 51, 52]})
     )
     assert few.notes[0].startswith("At 2 nodes a sweep has fewer than 5 runs")
-    assert few.notes[1].startswith("Each of the 2 rows is a test of its own")
+    assert few.notes[1].startswith("Each of the 2 rows is a separate test")
     itself = compare(sweep({1: STEADY}), sweep({1: STEADY}))
     assert itself.notes == ("A and B have the same runs: this compares a sweep with itself.",)
 

@@ -23,14 +23,14 @@ def test_a_whole_report_is_read() -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b"{", "a.json: damaged, not JSON; make it anew"),
+        (b"{", "a.json: damaged, not JSON; recreate it"),
         (b"[" * 100_000, "a.json: damaged, not JSON"),
         (b'{"schema_version": NaN}', "a.json: damaged, not JSON"),
         (b"[]", "a.json: not a report.json of a sweep, since it has no schema_version"),
         (b'{"schema_version": "1"}', "damaged at schema_version: '1' is not a whole number"),
         (
             b'{"schema_version": 99}',
-            "a.json: report of schema version 99, this nodesweep reads version",
+            "a.json: the report has schema version 99, but this nodesweep reads version",
         ),
     ],
 )
@@ -50,10 +50,10 @@ def other_time(report: dict) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda report: report.update(summary=[]), "damaged at summary: it has no row"),
+        (lambda report: report.update(summary=[]), "damaged at summary: it has no rows"),
         (lambda report: report.update(sweep_id=[1]), "damaged at sweep_id: "),
         (without_time, "damaged at points.0: a used run without a time on the train clock"),
-        (other_time, r"damaged at summary.\d: n and T\(\d\) are not those of its runs"),
+        (other_time, r"damaged at summary.\d: n and T\(\d\) do not match its runs"),
     ],
 )
 def test_what_its_numbers_are_made_of_has_to_be_there(damage, message: str) -> None:

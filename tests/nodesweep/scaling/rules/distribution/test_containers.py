@@ -155,7 +155,7 @@ def test_a_container_for_another_device_is_a_hint(image, instance_type, check, s
 def test_smddp_in_a_container_that_was_given_it_later(tag, said, refused, check):
     problems, hints = check({"kind": "smddp"}, "ml.p4d.24xlarge", {"uri": uri(tag)})
     assert (
-        len(about("was released without SMDDP, which later patches of it include; check", hints))
+        len(about("was released without SMDDP, which only later patches include; check", hints))
         == said
     )
     assert len(about("needs a container with SMDDP", problems)) == refused
@@ -170,4 +170,4 @@ def test_unknown_gpus_are_said(make_config):
     config = make_config(training={"instance_type": "ml.p2.xlarge"}, image={"uri": GPU})
     problems, hints = check_distribution(facts_of(config, row))
     assert about("CUDA", problems) == []
-    assert about("which GPUs ml.p2.xlarge has is unknown", hints)
+    assert about("the GPUs of ml.p2.xlarge are unknown", hints)

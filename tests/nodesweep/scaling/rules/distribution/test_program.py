@@ -37,7 +37,7 @@ def arguments(**own: str) -> dict:
          " but the shipped program needs 2.1 or later"),
         (V2_3, {"strategy": "fsdp"},
          "training.hyperparameters: strategy fsdp is FSDP 2 (fully_shard),"
-         f" which PyTorch has from 2.6 on, and {V2_3} has 2.3.0"),
+         f" which needs PyTorch 2.6 or later, but {V2_3} has 2.3.0"),
         (V2_6, {"backend": "smddp"},
          "training.hyperparameters: backend smddp needs a container with SMDDP: "),
         (V2_3, {"strategy": "smp"},

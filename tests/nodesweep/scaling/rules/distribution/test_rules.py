@@ -189,14 +189,14 @@ MPI_KINDS = ["mpi", "horovod", "pytorchddp", "smddp", "smp_v1"]
     ("raw", "instance_type", "message"),
     [
         ({"kind": "smddp"}, "ml.g5.12xlarge",
-         "training.instance_type: ml.g5.12xlarge has no smddp; SMDDP's list names"
+         "training.instance_type: ml.g5.12xlarge does not support smddp; SMDDP's list has"
          " ml.p3.16xlarge, "),
-        ({"kind": "smddp"}, "ml.p5.48xlarge", "ml.p5.48xlarge has no smddp"),
+        ({"kind": "smddp"}, "ml.p5.48xlarge", "ml.p5.48xlarge does not support smddp"),
         ({"kind": "torch_distributed", "smddp": True}, "ml.p3.16xlarge",
-         "training.distribution.smddp: ml.p3.16xlarge has no AllGather of SMDDP;"
-         " AWS's list names ml.p4d.24xlarge, ml"),
-        (SMP_V1, "ml.m5.xlarge", "training.instance_type: ml.m5.xlarge has no smp_v1"),
-        (SMP_V2, "ml.p3.16xlarge", "training.instance_type: ml.p3.16xlarge has no smp_v2"),
+         "training.distribution.smddp: ml.p3.16xlarge does not support SMDDP's AllGather;"
+         " AWS's list has ml.p4d.24xlarge, ml"),
+        (SMP_V1, "ml.m5.xlarge", "training.instance_type: ml.m5.xlarge does not support smp_v1"),
+        (SMP_V2, "ml.p3.16xlarge", "training.instance_type: ml.p3.16xlarge does not support smp_v2"),
         ({"kind": "trainium"}, "ml.p4d.24xlarge",
          "ml.p4d.24xlarge has no NeuronCores; kind trainium needs ml.trn1.*"),
         ({"kind": "mpi"}, "ml.trn1.32xlarge",
@@ -223,7 +223,7 @@ MPI_KINDS = ["mpi", "horovod", "pytorchddp", "smddp", "smp_v1"]
          "tensor_parallel_degree x max(1, hybrid_shard_degree) is 24,"
          " which does not divide the 8 processes of 1 no"),
         ({**SMP_V2, "hybrid_shard_degree": 4, "context_parallel_degree": 8}, "ml.p4d.24xlarge",
-         "training.distribution.context_parallel_degree: 8 is more than hybrid_shard_degree 4"),
+         "training.distribution.context_parallel_degree: 8 is more than hybrid_shard_degree, 4"),
         ({**SMP_V2, "expert_parallel_degree": 5}, "ml.p4d.24xlarge",
          "training.distribution: expert_parallel_degree is 5, which does not divide"),
         ({"kind": "mpi", "custom_mpi_options": f"-x {RDMA}=1"}, "ml.p3dn.24xlarge",
@@ -231,11 +231,11 @@ MPI_KINDS = ["mpi", "horovod", "pytorchddp", "smddp", "smp_v1"]
          " but the adapter of ml.p3dn.24xlarge has no RDMA read"),
         ({"kind": "smddp", "custom_mpi_options": "--mca plm_rsh_num_concurrent 2"},
          "ml.p4d.24xlarge",
-         "MCA parameter plm_rsh_num_concurrent is set by the SageMaker toolkit already"),
+         "MCA parameter plm_rsh_num_concurrent is already set by the SageMaker toolkit"),
         *[({**({"kind": kind} if kind != "smp_v1" else SMP_V1),
             "custom_mpi_options": "--mca btl_vader_single_copy_mechanism none"}, "ml.p4d.24xlarge",
            "training.distribution.custom_mpi_options: MCA parameter btl_vader_single_copy_mechanism"
-           " is set by the SageMaker toolkit already, and mpirun refuses one that is listed twice")
+           " is already set by the SageMaker toolkit, and mpirun refuses a parameter")
           for kind in MPI_KINDS],
         ({"kind": "mpi", "custom_mpi_options": "-mca a 1 --mca a 2"}, "ml.p4d.24xlarge",
          "MCA parameter a is given more than once"),
