@@ -45,7 +45,7 @@ class SummaryRow(Part):
         description="Processes over all nodes; null if no run confirmed it."
     )
     global_batch_size: int | None = Field(
-        description="Samples per optimiser step over all processes."
+        description="Samples per optimizer step over all processes."
     )
     per_replica_batch_size: int | None = Field(description="Samples per process and (micro-)step.")
     learning_rate: float | None = Field(description="Learning rate at this node count.")

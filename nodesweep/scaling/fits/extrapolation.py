@@ -233,7 +233,7 @@ def _why_not_asked(
         return f"only {ranked[0].law} could be fitted, so no other law confirms it; {more_counts}"
     if nodes not in steps_ratio and any(fit.law == "ring" for fit in ranked):
         return (
-            f"ring gives no prediction: the number of optimiser steps at {nodes_text(nodes)} is "
+            f"ring gives no prediction: the number of optimizer steps at {nodes_text(nodes)} is "
             f"unknown; {_WHAT_WOULD} a batch policy"
         )
     return None

@@ -116,7 +116,7 @@ LAWS = (
     ),
     LawSpec(
         law="ring",
-        equation="N·T(N) = t_compute + c·r(N)·(N − 1), r(N) = optimiser steps at N / at N0",
+        equation="N·T(N) = t_compute + c·r(N)·(N − 1), r(N) = optimizer steps at N / at N0",
         symbols=(
             Symbol(
                 "t_compute",

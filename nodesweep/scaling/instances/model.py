@@ -35,7 +35,7 @@ class ArmRow(Part):
     )
     efficiency: float | None = Field(description="Efficiency within its own type.")
     world_size: int | None = Field(description="Processes over all nodes, as planned.")
-    global_batch_size: int | None = Field(description="Samples per optimiser step, as planned.")
+    global_batch_size: int | None = Field(description="Samples per optimizer step, as planned.")
     per_replica_batch_size: int | None = Field(
         description="Samples per process and (micro-)step, as planned."
     )

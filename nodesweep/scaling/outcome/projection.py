@@ -69,7 +69,7 @@ class Projection(Part):
             "first; null: not reported by the program."
         )
     )
-    steps: int = Field(description="Optimiser steps that the probe ran.")
+    steps: int = Field(description="Optimizer steps that the probe ran.")
     planned_steps: int = Field(description="Optimizer steps of a full run.")
     measured_seconds: float = Field(description="Measured train time of the probe itself.")
     parts: tuple[ProjectedPart, ...] = Field(description="The parts that the probe did not run.")

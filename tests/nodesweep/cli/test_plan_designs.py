@@ -34,7 +34,10 @@ def test_both_designs_with_their_least_expected_and_most(make_config: Configs) -
     assert re.search(r"^full, 5 repeats +35\.4 +35\.4 +35\.4 ", text, re.MULTILINE)
     assert re.search(r"^sequential, up to 5 +12\.3 +12\.\d +35\.4 ", text, re.MULTILINE)
     before, after = text.split("full, 5 repeats")
-    assert "for a job that takes 99, 55, 27, 13.5 min on 1, 2, 4 and 8 nodes (the\nreference job" in before
+    assert (
+        "for a job that takes 99, 55, 27, 13.5 min on 1, 2, 4 and 8 nodes (the\nreference job"
+        in before
+    )
     assert "5,000 steps" in after
     assert "node-hours, and USD expected" in text
     # probes of 30, 106 and 2,000 of 5,000 steps, and a check of 1.65 to 1.8 node-hours

@@ -91,7 +91,10 @@ def test_a_check_of_another_count_stays_in_every_form_of_the_report(moved, snaps
     assert caveat in moved.caveats
     assert moved.caveats == snapshot
     page = render_html(moved)
-    assert "41.2 s, a check" in page and "21.3 s, the validation run" in page
+    assert (
+        "41.2 s, the validation run of its node count" in page
+        and "21.3 s, the validation run" in page
+    )
     assert page.count("Completed, check") == 2
     assert render_markdown(moved) == snapshot
     assert terminal(moved) == snapshot
@@ -177,7 +180,7 @@ def test_whole_jobs_that_ended_themselves_early_are_named(
     sweep = {"node_counts": [1, 2, 4], "design": design, "repeats": 3}
     report = make_report(probes(PROBES), config=make_config(sweep=sweep))
     assert report.train_clock == "projected"
-    (said,) = [each for each in report.caveats if each.startswith("Not whole: ")]
+    (said,) = [each for each in report.caveats if each.startswith("Partial runs: ")]
     assert said == snapshot
 
 
@@ -190,7 +193,9 @@ def test_probes_that_nothing_had_told_to_end_are_named(make_report, probe_config
         found = [each for each in said if each.startswith(start)]
         assert bool(found) == is_said
     unplanned = make_report(probes(PROBES), config=None)
-    assert not any(each.startswith(("Ended early for", "Not whole")) for each in unplanned.caveats)
+    assert not any(
+        each.startswith(("Ended early for", "Partial runs")) for each in unplanned.caveats
+    )
 
 
 def test_a_check_that_ended_itself_early_is_no_check(make_report, probe_config, probes, snapshot):
@@ -201,7 +206,7 @@ def test_a_check_that_ended_itself_early_is_no_check(make_report, probe_config, 
     assert said == snapshot
 
     whole_ones = make_report(probes(PROBES), config=probe_config()).caveats
-    assert not any(each.startswith("Not whole") for each in whole_ones)
+    assert not any(each.startswith("Partial runs") for each in whole_ones)
 
 
 def test_steps_without_any_variance_are_odd_but_in_a_simulation(

@@ -152,7 +152,7 @@ def test_laws_are_fitted_to_times_to_train_under_the_batch_policy(
     assert per_replica.laws[0].law == "amdahl"
     assert (
         make_report(make_outcomes(times)).fits.left_out["ring"]
-        == "the number of optimiser steps is unknown"
+        == "the number of optimizer steps is unknown"
     )
     metrics = {"final_metric": {"name": "accuracy", "value": 0.9, "goal": "maximize"}}
     worse = {"final_metric": {"name": "accuracy", "value": 0.5, "goal": "maximize"}}

@@ -463,7 +463,9 @@ def test_an_order_that_can_not_be_told_from_time_is_a_caveat(make_outcomes, make
 
     assert has(at([1, 2, 3, 4]), "Order and node count are confounded")
     assert not has(at([1, 4, 2, 3]), "Order and node count")
-    assert not has(make_report(make_outcomes({1: [40.1, 41.2], 2: [20.1, 21.2]})), "Order and node count")
+    assert not has(
+        make_report(make_outcomes({1: [40.1, 41.2], 2: [20.1, 21.2]})), "Order and node count"
+    )
 
 
 def test_what_few_runs_promise_is_said_by_the_method(benchmark_config, make_outcomes, make_report):

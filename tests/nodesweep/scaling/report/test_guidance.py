@@ -156,7 +156,10 @@ def test_smddp_where_efficiency_falls_on_a_type_that_has_it(swept):
         "at 8 nodes efficiency is 42%, below 75%, no run there waited for data, and"
         " ml.p4d.24xlarge" in advice.text
     )
-    assert "20 to 40% more throughput than with PyTorch DDP or Horovod. Not measured here" in advice.text
+    assert (
+        "20 to 40% more throughput than with PyTorch DDP or Horovod. Not measured here"
+        in advice.text
+    )
 
 
 @pytest.mark.parametrize(
