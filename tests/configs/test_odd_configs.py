@@ -377,7 +377,7 @@ ARGUMENTS = [
     ("expect_table_row_count_to_be_between", "min_value: 9, max_value: 1", "no value lies between"),
     ("expect_compound_columns_to_be_unique", "column_list: [a, 1]",
      "column_list: expected a list of non-empty strings (got ['a', 1])"),
-    ("expect_column_values_to_be_of_type", "column: a, type_: null", "type_: expected a text"),
+    ("expect_column_values_to_be_of_type", "column: a, type_: null", "type_: expected a string"),
     (STRFTIME, "column: a, strftime_format: '%Y-%q'", "strftime_format: it cannot parse a time"),
     (STRFTIME, "column: a, strftime_format: 'a%'", "strftime_format: it cannot parse a time"),
     (STRFTIME, "column: a, strftime_format: 3", "expected a format such as %Y-%m-%d (got 3)"),

@@ -367,7 +367,7 @@ def test_history_alarms_by_the_chart_with_exit_code_1(
         put_history(bucket, platform, [report_of(night, slower=1.2)], "bench")
     slow = history()
     assert slow.exit_code == 1
-    assert "Slower at 2 nodes: beyond 5% and noise." in slow.output
+    assert "Slower at 2 nodes by more than 5% and noise." in slow.output
     assert f"reference: {nights[0]} (the first of the trend)" in slow.output
     assert history("--tolerance", "0.3").exit_code == 0
     assert history("--nodes", "1").exit_code == 0

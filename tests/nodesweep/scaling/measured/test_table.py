@@ -228,7 +228,7 @@ def test_a_rate_of_zero_is_refused():
             "train_seconds and samples_per_second are both present; give only one",
         ),
         ("train_seconds,repeat", "line 1: no column 'nodes'"),
-        ("nodes,nodes,train_seconds", "line 1: column 'nodes' stands 2 times"),
+        ("nodes,nodes,train_seconds", "line 1: column 'nodes' appears 2 times"),
     ],
 )
 def test_bad_header_is_refused(header, reason):

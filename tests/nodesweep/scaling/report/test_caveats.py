@@ -165,7 +165,7 @@ def test_a_quota_that_was_not_in_force(make_outcome, make_report):
         make_outcome(1, 40.0, **EMULATED),
         make_outcome(2, 15.0, **{**EMULATED, "metrics": {**METRICS, "device": device}}),
     ]
-    assert has(make_report(outcomes), "CPU quota not in force when training started, at 2 nodes")
+    assert has(make_report(outcomes), "CPU quota not in force when training started at 2 nodes")
 
 
 @pytest.mark.parametrize(
@@ -389,7 +389,7 @@ def test_interruptions_are_counted_with_the_time_they_cost_at_most(make_outcome,
     report = make_report([make_outcome(1, 60.0), first, interrupted(make_outcome, 1)])
     assert [point.interruptions for point in report.points] == [None, 1, 2]
     assert (
-        "3 interruptions of 2 jobs, at 2 nodes: the train clock excludes the time lost to them, "
+        "3 interruptions of 2 jobs at 2 nodes: the train clock excludes the time lost to them, "
         "at most 15.0 s of 1 job; submit to end and the cost include it." in report.caveats
     )
 
@@ -402,8 +402,8 @@ def test_time_lost_by_interruptions_is_not_told_without_the_programs_clock(
     (caveat,) = (caveat for caveat in report.caveats if "interruption" in caveat)
     assert (
         caveat
-        == "1 interruption of 1 job at 2 nodes: the train clock leaves the time lost by them out; "
-        "submit to end and the cost have it."
+        == "1 interruption of 1 job at 2 nodes: the train clock excludes the time lost to them; "
+        "submit to end and the cost include it."
     )
 
 
@@ -445,7 +445,7 @@ def test_a_number_that_would_be_read_in_part_is_named_with_its_jobs_line_and_def
             make_outcome(2, 21.0, cut_numbers=(by_line._replace(line="algo-2: x"),)),
         ]
     )
-    first, second = (caveat for caveat in report.caveats if "does not count" in caveat)
+    first, second = (caveat for caveat in report.caveats if "was ignored: " in caveat)
     assert first.startswith("A number in the log of 1 node, repeat 1 and 2 nodes, repeat 1 does")
     assert "“algo-1: train_seconds=1,234.5;”" in first
     assert "'f1 ([0-9.]+)' (training.metric_definitions)" in second and "'9.1e-05'" in second

@@ -48,7 +48,7 @@ def test_an_accelerator_out_of_memory_gets_the_guides_steps_in_its_order(failed_
     assert [text.split(":")[0].split(" (")[0] for text in texts(found)] == [
         "Reduce the batch size",
         "Half precision",
-        "Shorter input",
+        "Smaller inputs",
         "Shard the model's states over the devices",
         "If a batch size of 1 does not fit either",
     ]
@@ -131,8 +131,8 @@ def test_a_larger_type_comes_before_more_nodes(swept):
     [advice] = find_guidance(swept(NEAR, "ml.p3.2xlarge"))
     assert advice.source == GUIDE
     assert advice.text.startswith(
-        "Choose a larger instance type before more nodes: 8 nodes of ml.p3.2xlarge have the"
-        " accelerators of one ml.p3.16xlarge; on a single instance"
+        "Choose a larger instance type before more nodes: 8 nodes of ml.p3.2xlarge have as many"
+        " accelerators as one ml.p3.16xlarge; on a single instance"
     )
 
 

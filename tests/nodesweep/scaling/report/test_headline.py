@@ -89,7 +89,7 @@ def test_whatever_is_not_real_opens_with_saying_so(headline, kind, opening):
         opening + "nothing to compare: none of 1 job completed with a train time."
     )
     assert headline({4: 40}, kind=kind) == (
-        opening + "one node count only, 4 nodes (40.0 s): there is no speedup to show."
+        opening + "only one node count, 4 nodes (40.0 s), so there is no speedup to show."
     )
     assert headline({1: 40, 2: 20}, kind=kind, deadline_seconds=9).startswith(
         opening + "no measured count trains"

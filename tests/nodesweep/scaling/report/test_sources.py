@@ -104,7 +104,8 @@ def test_the_training_phase_alone_gives_times_and_no_advice(by_phase):
     )
     [holds] = caveats(by_phase, "pip install")
     assert holds.startswith(
-        "Train times are the platform's whole Training phase, which also includes starting the container"
+        "Train times are the platform's full Training phase, which also includes starting the"
+        " container"
     )
     assert (
         "the program wrote no metrics.json and logged no train_seconds=…. So there is no speedup"

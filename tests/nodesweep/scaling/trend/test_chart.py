@@ -130,7 +130,7 @@ def test_verdict_says_what_is_learnt_from_before_it_can_alarm() -> None:
 def test_verdict_of_a_slow_sweep_names_the_counts_since_when_and_by_how_much() -> None:
     fast, slow = nights(*STEADY, 100.0, 100.0), nights(*STEADY, 108.0, 115.0, nodes=8)
     made = judge_trend(trend(*fast, *slow), 0.05)
-    assert made.headline == "Slower at 8 nodes: beyond 5% and noise."
+    assert made.headline == "Slower at 8 nodes by more than 5% and noise."
     assert made.alarms == (8,)
     assert made.counts[1].ratio == pytest.approx(1.15, abs=0.001)
     assert made.counts[1].since == "sweep-06" and "since sweep-06" in made.lines[2]
@@ -147,7 +147,7 @@ def test_within_the_tolerance_is_no_alarm() -> None:
 def test_fewer_than_three_runs_cannot_alarm(runs: int) -> None:
     made = judge_trend(trend(*nights(*[100.0] * 9, runs=runs)), 0.05)
     assert made.headline == "Cannot alarm."
-    assert f"{runs} run" in made.counts[0].reason and "it takes 3" in made.counts[0].reason
+    assert f"{runs} run" in made.counts[0].reason and "takes 3" in made.counts[0].reason
 
 
 def test_count_that_the_latest_sweep_lacks_is_lost_and_one_of_neither_end_is_not_asked() -> None:

@@ -196,7 +196,7 @@ MPI_KINDS = ["mpi", "horovod", "pytorchddp", "smddp", "smp_v1"]
          "training.distribution.smddp: ml.p3.16xlarge does not support SMDDP's AllGather;"
          " AWS's list has ml.p4d.24xlarge, ml"),
         (SMP_V1, "ml.m5.xlarge", "training.instance_type: ml.m5.xlarge does not support smp_v1"),
-        (SMP_V2, "ml.p3.16xlarge", "training.instance_type: ml.p3.16xlarge does not support smp_v2"),
+        (SMP_V2, "ml.p3.16xlarge", "ml.p3.16xlarge does not support smp_v2"),
         ({"kind": "trainium"}, "ml.p4d.24xlarge",
          "ml.p4d.24xlarge has no NeuronCores; kind trainium needs ml.trn1.*"),
         ({"kind": "mpi"}, "ml.trn1.32xlarge",
