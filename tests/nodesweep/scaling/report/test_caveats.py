@@ -446,7 +446,7 @@ def test_a_number_that_would_be_read_in_part_is_named_with_its_jobs_line_and_def
         ]
     )
     first, second = (caveat for caveat in report.caveats if "was ignored: " in caveat)
-    assert first.startswith("A number in the log of 1 node, repeat 1 and 2 nodes, repeat 1 does")
+    assert first.startswith("A number in the log of 1 node, repeat 1 and 2 nodes, repeat 1 was")
     assert "“algo-1: train_seconds=1,234.5;”" in first
     assert "'f1 ([0-9.]+)' (training.metric_definitions)" in second and "'9.1e-05'" in second
 
