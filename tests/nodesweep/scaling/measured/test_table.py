@@ -431,8 +431,8 @@ def test_five_thousand_rows_of_every_column_are_read_and_one_more_is_refused():
     assert (len(rows), rows[-1].repeat, rows[-1].job_name) == (5_000, 625, "line 5002")
     message = refusal(text + "\n\n" + text.splitlines()[-1] + "\n")
     assert (
-        "the table has 5,001 rows; at most 5,000 are allowed. Give fewer repeats of each node count,"
-        " or split" in message
+        "the table has 5,001 rows; at most 5,000 are allowed. Give fewer repeats of each node"
+        " count, or split" in message
     )
 
 

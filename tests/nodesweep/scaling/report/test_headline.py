@@ -65,8 +65,8 @@ def test_interval_cost_and_the_faster_count_that_was_not_chosen(headline):
     assert (
         headline(REPEATED, usd={1: 10, 4: 10.9, 8: 16})
         == "Run it on 4 nodes: 3.6x faster than 1 node at 1 min 40 s (90%: 3.5x–3.7x), 9% more"
-        " expensive; 8 nodes were 5.0x faster, but efficiency 62% is below 75% and doubling ratio 1.38 is"
-        " below 1.50."
+        " expensive; 8 nodes were 5.0x faster, but efficiency 62% is below 75% and doubling"
+        " ratio 1.38 is below 1.50."
     )
     assert "(90%: 3.5x–3.7x), 3% cheaper; 8 nodes" in headline(REPEATED, usd={1: 10, 4: 9.7})
     assert "(90%: 3.5x–3.7x); 8 nodes" in headline(REPEATED, usd={4: 9.7})
