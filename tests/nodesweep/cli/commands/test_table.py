@@ -92,7 +92,7 @@ def test_a_region_with_control_characters_reaches_no_report(
         (b"x" * 70_000, "the first line is longer than 65,536 bytes"),
         (b"<html>\n", "NUL bytes"),
         (b"<html>\n" + b"x" * 70_000, "names no known column"),
-        (b"nodes,train_seconds\n" + b"1,9\n" * 20_000, "larger than 64 MiB"),
+        (b"nodes,train_seconds\n" + b"1,9\n" * 20_000, "larger than the maximum of 64 MiB"),
     ],
 )
 def test_a_gigabyte_that_is_no_table_is_refused_quickly_and_in_little_memory(
