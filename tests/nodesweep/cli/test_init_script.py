@@ -133,7 +133,7 @@ def test_torchrun_refuses_a_shell_script_and_names_the_kind_that_starts_it(folde
     path.write_text(path.read_text().replace("entry_point: train.py", "entry_point: run.sh"))
     refused = nodesweep("plan", "nodesweep.yaml")
     assert refused.exit_code == 3
-    assert "training.entry_point: run.sh is no .py file" in refused.output
+    assert "training.entry_point: run.sh is not a .py file" in refused.output
     assert "with training.distribution: {kind: none}" in refused.output
 
 

@@ -207,7 +207,7 @@ def spark(local: Callable[..., BenchmarkConfig]) -> BenchmarkConfig:
 @pytest.mark.parametrize(
     ("says", "state", "text"),
     [
-        (None, "warning", "no java"),
+        (None, "warning", "no Java"),
         ('openjdk version "17.0.17" 2025-10-21', "ok", '{java}, version "17.0.17"'),
         ('openjdk version "25" 2025-09-16', "ok", '{java}, version "25"'),
         (

@@ -164,7 +164,7 @@ def test_what_stays_is_written_above_and_the_view_takes_itself_away() -> None:
     said = out.getvalue()
     assert "preflight done after 3.2 s" in said and f"{job(1)}: trained for 64.5 s" in said
     assert "RuntimeError: no room" in said and "SM_HP_SEED" not in said
-    assert said.count("Go on: nodesweep run my.yaml --resume") == 1
+    assert said.count("Resume with: nodesweep run my.yaml --resume") == 1
     assert said.count("\x1b[?25h") >= 1, "the cursor is there again"
 
 
@@ -192,7 +192,9 @@ def test_the_processing_job_of_a_validation_is_shown_and_named_by_ctrl_c() -> No
     assert state.stages["dataset"].note == f"Spark: {name}: Waiting for instances"
     words = state.ending_words("nodesweep run my.yaml")
     assert words.startswith(f"ending; stopping the Processing job {name}")
-    assert words.endswith(". Start again: nodesweep run my.yaml"), "its sweep has no record yet"
+    assert words.endswith(". Start again with: nodesweep run my.yaml"), (
+        "its sweep has no record yet"
+    )
     assert state.again_words() == "Ctrl-C again exits at once and leaves the jobs running"
     assert f"the Processing job {name} may still be running" in state.ended_at_once_words(None)
     show("Completed")
